@@ -8,11 +8,10 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 
-from holmes_sim import commands, exporters
+from holmes_sim import commands, requirements
 from holmes_sim.sweeping.engines.local import pooled
 from planner import api
 from planner.costs.context import PlanningContext
-from planner.request import Request, Wishes
 from sim.errors import HolmesError
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
@@ -74,8 +73,7 @@ def _answer(task: Task) -> Answer:
     """The answer to a task; an error becomes its reason."""
     limit = max(min(task.share, task.due - time.monotonic()), 0.0)
     try:
-        target = exporters.target(task.target) if task.target is not None else None
-        request = Request(task.topology, commands.workload_of(task.topology), Wishes(), limit, target=target)
+        request = requirements.request(task.topology, commands.workload_of(task.topology), time_limit=limit, target=task.target)
         found = api.plan(request, api.DEFAULT, PlanningContext(request, start=task.start, punctual=True))
     except HolmesError as error:
         return Answer(task.index, reason="; ".join(str(error).splitlines()))

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from holmes_sim import exporters
+from holmes_sim import conflicts, exporters, requirements
+from holmes_sim.conflicts import Price, Required
 from holmes_sim.results import Compared, Planned, Simulated, reason
 from planner import api, strategies
 from planner.api import Row
@@ -138,7 +139,8 @@ def plan(
     """Plan a topology, and plan it with the published strategies `BASELINES` for comparison.
 
     `objective` is step-time, cost (USD per token; every device needs a price) or energy (joules per token; every device needs
-    watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit. `progress`
+    watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit, and what
+    each requirement of the topology (`holmes_sim.requirements`) costs, in the time that is left. `progress`
     receives status lines, and `watch` the states of a search of strategy certified for the step time. `target` is a launch
     target (`holmes_sim.exporters`) that must be able to run the plan, and those of the published strategies.
 
@@ -146,10 +148,15 @@ def plan(
     was pressed before a plan was found.
     """
     started = time.perf_counter()
-    request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
-    request = replace(request, target=exporters.target(target) if target is not None else None)
+    request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
-    found, others = api.plan_for(objective, request, strategy, context)
+    required = Required(where, request.workload, wishes or Wishes(), target)
+    try:
+        found, others = api.plan_for(objective, request, strategy, context)
+    except Infeasible as error:
+        if not requirements.written(where):
+            raise
+        raise conflicts.explained(required, error, context.limit.seconds_left, progress) from None
     rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
     timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
     seconds = time.perf_counter() - started
@@ -157,7 +164,10 @@ def plan(
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
     except KeyboardInterrupt:
         context.interrupted, reasons = True, ()
-    return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, reasons, effort)
+    ranks, costs = pipeline_ranks(found, timeline), tuple[Price, ...]()
+    if explain and not context.interrupted and requirements.written(where):
+        costs = tuple(conflicts.prices(required, required.items(), context.limit.seconds_left, progress, found))
+    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, costs)
 
 
 def _baseline(request: Request, name: str, context: PlanningContext) -> Row:
@@ -187,7 +197,7 @@ def compare(
     Raises OptionError, TopologyError; Infeasible, with a reason per strategy, if no strategy finds a plan; KeyboardInterrupt if
     Ctrl-C was pressed before a plan was found.
     """
-    request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    request = requirements.request(where, workload or workload_of(where), wishes, time_limit)
     chosen = tuple(dict.fromkeys(names or strategies.names()))
     return _with_a_plan(Compared(request, chosen, api.compare(request, chosen, progress)))
 
@@ -216,9 +226,10 @@ def compare_targets(
     """The best plan for each launch target, and the best of all (`ANY`); for every training framework if `targets` is empty.
 
     Raises as `compare`."""
-    request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    workload = workload or workload_of(where)
+    request = requirements.request(where, workload, wishes, time_limit)
     chosen = tuple(dict.fromkeys(targets or exporters.frameworks()))
-    asked = {ANY: request} | {name: replace(request, target=exporters.target(name)) for name in chosen}
+    asked = {ANY: request} | {name: requirements.request(where, workload, wishes, time_limit, name) for name in chosen}
     rows: list[Row] = []
     for number, (name, one) in enumerate(asked.items(), 1):
         context = PlanningContext(one, functools.partial(_of_target, progress, f"{name} ({number} of {len(asked)})"))

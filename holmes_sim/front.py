@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from holmes_sim import commands, exporters
+from holmes_sim import commands, requirements
 from planner import pareto_front
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -59,8 +59,7 @@ def pareto(
     Cost is left out if a device has no price, energy if a device has no watts; raises OptionError if both are left out.
     `target` is a launch target that must be able to run the plans.
     """
-    request = Request(where, workload or commands.workload_of(where), wishes or Wishes(), time_limit)
-    request = replace(request, target=exporters.target(target) if target is not None else None)
+    request = requirements.request(where, workload or commands.workload_of(where), wishes, time_limit, target)
     context = PlanningContext(request, progress)
     objectives, plans, others = pareto_front.pareto(request, context)
     return Front(request, objectives, plans, others, context.interrupted)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import calibration, commands, files, frames, proposals, runs, shortlist_folder
+from holmes_sim import calibration, commands, files, frames, proposals, requirements, runs, shortlist_folder
 from holmes_sim.calibration import Fit
 from holmes_sim.launching import folder as launch_folder
 from holmes_sim.proposals import Proposals, Proposed
@@ -138,7 +138,7 @@ def shortlist(
     if number < 1:
         raise OptionError(f"number: {number}; a list has 1 plan or more")
     workload, folders = commands.workload_of(where), _folders(measured)
-    request = Request(where, workload, wishes or Wishes(), time_limit)
+    request = requirements.request(where, workload, wishes, time_limit)
     known = runs.read(folders) if folders else ()
     return Shortlist(request, proposals.proposals(request, number, target, known, progress), folders)
 

@@ -7,18 +7,18 @@ the user asks for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from holmes_sim import exporters
+from holmes_sim import exporters, requirements
 from holmes_sim.intervals import plan_facts
 from planner import api, strategies
 from planner.costs.context import PlanningContext
 from planner.placement import simulation
 from planner.replan import moves, staying
 from planner.replan.moves import Moves
-from planner.request import Request, Wishes
+from planner.request import Wishes
 from planner.strategies import certified
 from planner.target import Target
 from sim.errors import Infeasible
@@ -136,17 +136,17 @@ def replan(
                 "remedy: leaving out --stay"
             )
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.previous), None, kept)
-    request = Request(left.topology, plan.workload, wishes or Wishes(), time_limit, target=launched)
+    request = replace(requirements.request(left.topology, plan.workload, wishes, time_limit), target=launched)
     context = PlanningContext(request, progress, beside=certified.QUICK)
     strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
     found, _ = api.plan_for(objective, request, strategy, context)
     searched = moves.settled(plan, found, left.previous)
-    if launched is not None and launched.fault(searched):
+    if request.refuses(searched):
         searched = found
     if searched is not found:
         searched = simulation.simulate_plan(searched)
-    may_stay = request.wishes == Wishes() and objective == "step-time"
+    may_stay = (wishes or Wishes()) == Wishes() and (kept is None or not request.refuses(kept)) and objective == "step-time"
     takes_kept = kept is not None and may_stay and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_kept else searched
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)
@@ -155,4 +155,4 @@ def replan(
 def _target(plan: Plan, name: str | None) -> Target | None:
     """The target of a name; without a name that for which the plan was made, if there is one."""
     name = name or (plan.certificate.target if plan.certificate is not None else "")
-    return exporters.target(name) if name else None
+    return exporters.joined(tuple(name.split(exporters.AND))) if name else None

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import frames
+from holmes_sim.conflicts import Price
 from holmes_sim.intervals import step_range
 from holmes_sim.resolution import is_close, why_close
 from planner.api import Row
@@ -26,8 +27,8 @@ REPORT_FORMAT = "holmes-sim/report/1"
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, the timeline of its simulated step, the plans of the published strategies (`baselines`), and the work of the
-    search."""
+    """A plan, the timeline of its simulated step, the plans of the published strategies (`baselines`), the work of the
+    search, and what each requirement costs."""
 
     plan: Plan
     timeline: Timeline
@@ -37,6 +38,7 @@ class Planned:
     interrupted: bool = False
     verdicts: tuple[Verdict, ...] = ()
     effort: Effort | None = None
+    prices: tuple[Price, ...] = ()
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import change_planning, changes, commands, exporters, frames
+from holmes_sim import change_planning, changes, commands, frames, requirements
 from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome, added_rent, outcome, with_smaller_sizes
@@ -26,7 +26,7 @@ from planner import api
 from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
 from planner.replan.rebasing import rebased
-from planner.request import Request, Wishes
+from planner.request import Request
 from sim.errors import HolmesError, Infeasible
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
@@ -107,8 +107,8 @@ def what_if(
         raise HolmesError("menu: at least one change is needed; leave out the menu to use the default one")
     progress("the present plan")
     first_s = max(PRESENT_SHARE * time_limit, min(MIN_PLANNING, 2 * PRESENT_SHARE * time_limit))
-    launched = exporters.target(target) if target is not None else None
-    request = Request(where, commands.workload_of(where), Wishes(), first_s, target=launched)
+    where = requirements.applied(where)
+    request = requirements.request(where, commands.workload_of(where), time_limit=first_s, target=target)
     context = PlanningContext(request, punctual=True)
     now = api.plan(request, api.DEFAULT, context)
     assert now.prediction is not None
@@ -119,8 +119,7 @@ def what_if(
     least = max(min(MIN_PLANNING, MIN_SHARE * time_limit), SIMULATIONS * context.timelines.wall_s)
     gains = _bound_gains(request, changed, end, least)
     simulated = _all_simulated(now, changed, gains, end, least, context.timelines.wall_s)
-    if launched is not None:
-        simulated = {index: one if one is None or not launched.fault(one) else None for index, one in simulated.items()}
+    simulated = {index: one if one is None or not request.refuses(one) else None for index, one in simulated.items()}
     estimates = [_estimate(now, gain, simulated.get(index, now)) for index, gain in enumerate(gains)]
     order = sorted(range(len(changed)), key=lambda index: -estimates[index])
     tasks = [Task(index, changed[index], simulated.get(index), target=target) for index in order]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from planner import pareto_front, strategies
 from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import in_words
+from planner.limits import NO_LIMITS
 from planner.request import Request
 from planner.search.fitting import fitting
 from planner.strategies import certified
@@ -46,6 +47,8 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
         try:
             return chosen.plan(request, shared)
         except Infeasible as error:
+            if request.limits != NO_LIMITS:  # what conflicts helps more than what a larger fleet would cure
+                raise
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
     return shared.answer(strategy, compute)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
+from planner.limits import NO_LIMITS, Limits
 from planner.target import Target
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 
@@ -45,7 +47,7 @@ class Request:
     """A planning request.
 
     time_limit: seconds of search. machines: (cluster, number of nodes) of each cluster that may be used; empty for the whole
-    fleet. target: the launch target that must be able to run the plan, if any."""
+    fleet. target: the launch target that must be able to run the plan, if any. limits: what else the plan must keep to."""
 
     topology: Topology
     workload: Workload
@@ -53,6 +55,12 @@ class Request:
     time_limit: float = 50.0
     machines: tuple[tuple[str, int], ...] = ()
     target: Target | None = None
+    limits: Limits = NO_LIMITS
+
+    def refuses(self, plan: Plan) -> str:
+        """What a limit forbids or the target cannot express of a plan, the first of it; empty where nothing refuses it."""
+        forbidden = next(self.limits.faults(plan), "")
+        return forbidden or (self.target.fault(plan) if self.target is not None else "")
 
     def joinable(self) -> list[list[Cluster]]:
         """The clusters that may be used, in sets that a plan may have devices of: all of them, or those of each vendor where

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from benchmarks.certificates.bounds import Bounds
 from benchmarks.certificates.brute import STRICT, best
 from benchmarks.certificates.fleets import LARGEST, draw, size
+from benchmarks.certificates.limits import limited
 from benchmarks.certificates.space import pipelines, shapes
 from planner import strategies
 from planner.costs.context import PlanningContext
@@ -77,9 +78,10 @@ class Verdict:
         return self.step_s < self.best_s == float("inf") and not self.mixed
 
 
-def judge(seed: int, largest: int = LARGEST) -> Verdict:
-    """Plan the request of a seed with `certified` and with brute force, and compare the results."""
-    request = draw(seed, largest)
+def judge(seed: int, largest: int = LARGEST, limits: bool = False) -> Verdict:
+    """Plan the request of a seed, with drawn limits or without, with `certified` and with brute force, and compare the
+    results."""
+    request = limited(draw(seed, largest), seed) if limits else draw(seed, largest)
     begun = time.perf_counter()
     plan = certified(request)
     planned = time.perf_counter()
@@ -93,7 +95,7 @@ def judge(seed: int, largest: int = LARGEST) -> Verdict:
         best_s=found.seconds,
         best_plan=layout(found.plan),
         certified_plan=layout(plan),
-        wishes=str(request.wishes),
+        wishes=" ".join(filter(None, (str(request.wishes), ", ".join(request.limits.words())))),
         pipelines=size(request),
         broken=len(found.broken),
         features=features(request) + _of_plan(found.plan),

@@ -48,6 +48,14 @@ StackWord = Annotated[
         autocompletion=completion.catalogue("stacks"),
     ),
 ]
+RequireFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--require",
+        metavar="FILE",
+        help="What plans must keep to: nodes, devices, rent, degrees, targets (holmes-sim schema require).",
+    ),
+]
 Edits = Annotated[
     list[str] | None,
     typer.Option(
@@ -108,14 +116,17 @@ RecomputeWord = Annotated[
 ]
 
 
-def edited(topology: Topology, settings: list[str] | None) -> Topology:
-    """The topology with every setting of --set applied, such as `clusters.ib.nodes=3`.
+def edited(topology: Topology, settings: list[str] | None, require: Path | None = None) -> Topology:
+    """The topology with the requirements of a file, and then every setting of --set, such as `clusters.ib.nodes=3`.
 
     A value is parsed as JSON; if it is not JSON, it is taken as text. Raises HolmesError.
     """
+    from holmes_sim import requirements
     from sim.errors import HolmesError
     from sim.formats import edits
 
+    if require is not None:
+        topology = requirements.with_file(topology, require)
     for setting in settings or ():
         path, equals, value = setting.partition("=")
         if not equals:

@@ -10,6 +10,7 @@ target needs the first before there is a plan. The folder is the registry.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from holmes_sim.launching.folder import Launch
@@ -71,6 +72,42 @@ def target(name: str) -> Target:
     return Target(
         name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, exporter.unsupported_layout, exporter.unsupported_placement
     )
+
+
+AND = " and "
+"""Between the names of targets that a plan must all be able to run on."""
+
+
+def joined(names: tuple[str, ...]) -> Target:
+    """One target that can run only what all of these can. Raises HolmesError for an unknown name."""
+    every = tuple(map(target, names))
+    if len(every) == 1:
+        return every[0]
+    strictest = min((one.vendors for one in every), key=("one", "joined", "any").index)
+    excluded = tuple(dict.fromkeys(vendor for one in every for vendor in one.excluded_vendors))
+    return Target(AND.join(names), strictest, excluded, _AllLayouts(every), _AllPlacements(every))
+
+
+@dataclass(frozen=True, slots=True)
+class _AllLayouts:
+    """What at least one of several targets cannot express of a layout."""
+
+    targets: tuple[Target, ...]
+
+    def __call__(self, config: ParallelConfig, workload: Workload) -> Iterator[str]:
+        for one in self.targets:
+            yield from one.unsupported_layout(config, workload)
+
+
+@dataclass(frozen=True, slots=True)
+class _AllPlacements:
+    """What at least one of several targets cannot express of a placement."""
+
+    targets: tuple[Target, ...]
+
+    def __call__(self, plan: Plan) -> Iterator[str]:
+        for one in self.targets:
+            yield from one.unsupported_placement(plan)
 
 
 def get(name: str) -> Exporter:

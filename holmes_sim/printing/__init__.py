@@ -14,6 +14,7 @@ from holmes_sim.printing.months import goodput
 from holmes_sim.printing.plans import effort, groups, planned, simulated, verdicts
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.replans import replanned
+from holmes_sim.printing.requirements import required
 from holmes_sim.printing.shortlists import proposed, runs
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
@@ -38,6 +39,7 @@ __all__ = [
     "profiled",
     "proposed",
     "replanned",
+    "required",
     "runs",
     "search_effort",
     "simulated",

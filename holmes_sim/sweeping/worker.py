@@ -12,12 +12,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from holmes_sim import exporters
+from holmes_sim import requirements
 from holmes_sim.sweeping.options import OptionFacts
 from holmes_sim.sweeping.study import Scenario
 from planner import api
 from planner.costs.context import PlanningContext
-from planner.request import Request
 from sim import __version__
 from sim.errors import HolmesError, Infeasible
 from sim.formats import documents
@@ -85,8 +84,7 @@ def _row(task: Task) -> Row:
     try:
         where = from_document(documents.parse(task.name, task.facts))
         assert where.workload is not None
-        target = exporters.target(options.target) if options.target is not None else None
-        request = Request(where, where.workload, options.wishes(), options.time_limit, target=target)
+        request = requirements.request(where, where.workload, options.wishes(), options.time_limit, options.target)
         context = PlanningContext(request)
         found, _ = api.plan_for(options.objective, request, options.strategy, context)
     except Infeasible as error:

@@ -52,6 +52,7 @@ from planner.bounds.whole_pipelines import least_steps
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.placement.leaves import oversubscribed
+from planner.space import lengths
 
 PRECISE = 1e-3
 """Relative width of the interval at which the bisection for a bound stops (a guess). A larger one loosens bounds."""
@@ -103,7 +104,9 @@ def deadline_tests(
         return []
     if len(classes) > CLASSES:
         return [whole]
-    every = (DeadlineTest(OrderedStages(context, order, seconds, either)) for order in _ordered(classes, seconds, among))
+    every = (
+        DeadlineTest(OrderedStages(context, order, seconds, either)) for order in _ordered(context, classes, seconds, among)
+    )
     return [test for test in every if test.within(seconds)]
 
 
@@ -125,22 +128,31 @@ def orders_within(
         return frozenset()
     if len(classes) > CLASSES:
         return None
-    every = _ordered(classes, seconds, among)
+    every = _ordered(context, classes, seconds, among)
     tests = (DeadlineTest(family(context, order, holders, seconds)) for order in every)
     return frozenset(_names(test.order) for test in tests if test.within(seconds))
 
 
-def _ordered(classes: Sequence[NodeClass], seconds: float, among: Orders) -> Iterator[tuple[NodeClass, ...]]:
-    """Every order, if in `among`, of every subset of the classes whose stages can compute all layers within `seconds`."""
+def _ordered(
+    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, among: Orders
+) -> Iterator[tuple[NodeClass, ...]]:
+    """Every order, if in `among`, of every subset of the classes whose stages can compute all layers within `seconds`, with
+    ends that the request allows."""
+    limits = context.request.limits
     able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
     for size in range(1, len(able) + 1):
         for some in combinations(able, size):
             if sum(option.max_stages * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
-                yield from (order for order in permutations(some) if among is None or _names(order) in among)
+                allowed = (order for order in permutations(some) if limits.allows_ends(_name(order[0]), _name(order[-1])))
+                yield from (order for order in allowed if among is None or _names(order) in among)
 
 
 def _names(order: Sequence[NodeClass]) -> tuple[str, ...]:
-    return tuple(option.cluster.name for option in order)
+    return tuple(map(_name, order))
+
+
+def _name(option: NodeClass) -> str:
+    return option.cluster.name
 
 
 class DeadlineTest:
@@ -166,7 +178,10 @@ class DeadlineTest:
         """Whether the stages can hold all layers within `seconds`, with at most `counts` stages of each class."""
         if not self._computable(counts, seconds) or not all(counts):
             return False
-        if not Filling(self.stages, seconds, counts, None).succeeds():
+        if not any(
+            self._computable(some, seconds) and Filling(self.stages, seconds, some, None).succeeds()
+            for some in self._allowed_counts(counts)
+        ):
             return False
         return not self.stages.chunked or any(
             self._computable(some, seconds)
@@ -184,7 +199,7 @@ class DeadlineTest:
             return None
         for some in product(*(range(1, count + 1) for count in counts)):
             pp = sum(some)
-            able = stages.pinned in (None, pp) and 2 <= pp <= stages.layers // stages.shape.vpp
+            able = 2 <= pp <= stages.layers // stages.shape.vpp and self._is_allowed(some)
             if not able or not stages.shape.is_defined(stages.m, pp):
                 continue
             if self._computable(some, seconds) and self._links.carries(some, pp, seconds):
@@ -209,7 +224,7 @@ class DeadlineTest:
         stages = self.stages
         fewest = math.ceil(stages.layers / max(stages.most_by_compute(seconds)))
         for pp in range(max(2, fewest, len(most)), min(sum(most), stages.layers // stages.shape.vpp) + 1):
-            if stages.pinned in (None, pp) and stages.shape.is_defined(stages.m, pp):
+            if lengths.allows(stages.context.request, stages.shape, pp) and stages.shape.is_defined(stages.m, pp):
                 limits = [min(one, pp - len(most) + 1) for one in most]
                 splits = (
                     some for some in product(*(range(1, one + 1) for one in limits[1:])) if 0 < pp - sum(some) <= limits[0]
@@ -224,3 +239,29 @@ class DeadlineTest:
         """Whether `counts` stages of each class hold all layers by the compute of the layers alone."""
         most = self.stages.most_by_compute(seconds)
         return sum(count * one for count, one in zip(counts, most, strict=True)) >= self.stages.layers
+
+    def _allowed_counts(self, counts: list[int]) -> list[list[int]]:
+        """Numbers of stages of each class, so that every pipeline with at most `counts` stages that the request allows has at
+        most as many as one of them; `counts` itself where these are more than `COUNTS`."""
+        longest = self.stages.longest
+        if self._affords(counts) and (longest is None or sum(counts) <= longest):
+            return [counts]
+        if math.prod(counts[:-1]) > COUNTS:
+            return [counts]
+        found = []
+        for some in product(*(range(1, count + 1) for count in counts[:-1])):
+            most = counts[-1] if longest is None else min(counts[-1], longest - sum(some))
+            last = next((last for last in range(most, 0, -1) if self._affords([*some, last])), 0)
+            if last:
+                found.append([*some, last])
+        return found
+
+    def _affords(self, counts: Sequence[int]) -> bool:
+        """Whether the request allows the rent of so many stages of each class."""
+        request = self.stages.context.request
+        named = {option.cluster.name: count for option, count in zip(self.order, counts, strict=True)}
+        return request.limits.affords(request.topology.fleet, self.stages.shape, named)
+
+    def _is_allowed(self, counts: Sequence[int]) -> bool:
+        """Whether pins and limits of the request allow a pipeline with so many stages of each class."""
+        return lengths.allows(self.stages.context.request, self.stages.shape, sum(counts)) and self._affords(counts)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
+from planner.space import lengths
 from sim.analytic.stage_costs import StageCost
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
@@ -53,7 +54,8 @@ class OrderedStages:
         self.either = either
         self.order, self.shape, self.m, self.horizon = tuple(order), order[0].shape, order[0].microbatches, horizon
         self.vpp = self.shape.vpp
-        self.layers, self.config, self.pinned = order[0].workload.model.layers, order[0].config, context.request.wishes.pp
+        self.layers, self.config = order[0].workload.model.layers, order[0].config
+        self.longest = lengths.longest(context.request, self.shape)
         schedule = schedules.get(self.shape.schedule)
         self.waits, self.chunked, self.splits = not schedule.OVERLAPS_SENDS, schedule.CHUNKED, schedule.SPLITS_BACKWARD
         self.context, self.nic = context, ""
@@ -62,9 +64,9 @@ class OrderedStages:
             self.nic = context.fleets.nic_of(self.clusters)
         self.messages = [self._inside(option) for option in order]
         self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
-        most = min(order[-1].max_stages, self.pinned or self.layers, self.layers)
+        most = min(order[-1].max_stages, self.longest or self.layers, self.layers)
         self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
-        self.max_stages = [min(option.max_stages, self.pinned or option.max_stages) for option in order]
+        self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str], StageSizes] = {}
         self._back = [self._least_back(i) for i in range(len(order))]
         self._by_compute: dict[float, list[int]] = {}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.request import Request
+from planner.space import lengths
 from planner.space.shape import Shape
 from planner.space.shapes import MOST_CHUNKS, searched
 from sim.plan import schedules
@@ -28,29 +29,30 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
 
         T >= m (L + sum of x_i / t_i) / (sum of 1 / t_i)
 
-    which is least for the L (or pinned pp) fastest stages, with the border at the slowest of these. A border stage has at least
-    one layer, so T >= m (x + t). In either case, one microbatch passes all layers forward and backward, without weight
-    gradients, which takes at least L times the fastest layer. A pipeline of one stage takes at least m L t, where t may be less
-    than in longer pipelines (`NodeClass.layer_seconds_alone`).
+    which is least for the L fastest stages (or as many as pp may be), with the border at the slowest of these. A border stage
+    has at least one layer, so T >= m (x + t). In either case, one microbatch passes all layers forward and backward, without
+    weight gradients, which takes at least L times the fastest layer. A pipeline of one stage takes at least m L t, where t may
+    be less than in longer pipelines (`NodeClass.layer_seconds_alone`).
 
     Pipelines of several stages are also bounded by work, fill and drain together (`filled_and_drained`).
 
     any_schedule: the bound holds under every schedule that is searched, not only the shape's; then x is 0, and one microbatch
     is not known to pass all layers."""
     request = context.request
-    layers, m, pinned = request.workload.model.layers, shape.microbatches(request.workload), request.wishes.pp
+    layers, m = request.workload.model.layers, shape.microbatches(request.workload)
+    longest, shortest = min(lengths.longest(request, shape) or layers, layers), lengths.shortest(request)
     bound = alone = passed = math.inf
     for option in classes:
-        most = min(option.max_stages, pinned or layers, layers)
-        if pinned in (None, 1):
+        most = min(option.max_stages, longest)
+        if shortest == 1:
             alone = min(alone, option.layer_seconds_alone * m * layers)
         share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
         passed = min(passed, option.layer_seconds * share)
-        if most > 1 and pinned in (None, most):
+        if most > 1 and shortest <= most:
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
     alike = ([1 / option.layer_seconds] * min(option.max_stages, layers) for option in classes)
-    speeds = sorted(itertools.chain(*alike), reverse=True)[: pinned or layers]
-    if len(classes) > 1 and len(speeds) >= (pinned or 2):
+    speeds = sorted(itertools.chain(*alike), reverse=True)[:longest]
+    if len(classes) > 1 and len(speeds) >= max(shortest, 2):
         waits = not any_schedule and not schedules.get(shape.schedule).OVERLAPS_SENDS
         pairs = [(a, b) for a in classes for b in classes if a is not b]
         border = min(context.messages.least(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0

@@ -7,11 +7,14 @@ All slots together must compute every layer of every microbatch, so T >= (layers
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
+from planner.limits import node_rent
 from planner.request import Request
+from planner.space import lengths
 from planner.space.device_slots import Run
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, slots
@@ -31,20 +34,42 @@ class Work:
         Infinite where no cluster has the slots."""
         one = split_backward(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
         if one not in self._bounds:
-            rate = 0.0
-            for cluster in self._request.clusters():
-                many = slots(cluster, one.tp) if cluster.node.count >= one.tp else 0
-                if many >= one.cp:
-                    rate += many / one.cp / self._costs.least_seconds(one, Run(cluster, 0, many), (False, False), self._pp)[1]
+            rate = self._rate(one)
             workload = self._request.workload
             total = workload.global_batch_size / shape.microbatch_size * workload.model.layers
             self._bounds[one] = total / rate if rate else math.inf
         return self._bounds[one]
 
+    def _rate(self, shape: Shape) -> float:
+        """Most layers of a microbatch per second that the slots of all clusters compute; with a limit of devices the fastest
+        slots count, with a limit of rent those with most layers for the rent, in fractions of slots."""
+        limits, rates = self._request.limits, list[tuple[float, float, float, float]]()
+        for cluster in self._request.clusters():
+            many = slots(cluster, shape.tp) if cluster.node.count >= shape.tp else 0
+            if many >= shape.cp and limits.allows_on(cluster.name, shape):
+                seconds = self._costs.least_seconds(shape, Run(cluster, 0, many), (False, False), self._pp)[1]
+                rent = node_rent(cluster) / (cluster.node.count // shape.tp) if limits.rent is not None else 0.0
+                rates.append((1 / shape.cp / seconds, many, shape.tp, rent))
+        bounds = [sum(rate * many for rate, many, _, _ in rates)]
+        if limits.devices is not None:
+            bounds.append(_most([(rate, many, devices) for rate, many, devices, _ in rates], limits.devices))
+        if limits.rent is not None:
+            bounds.append(_most([(rate, many, rent) for rate, many, _, rent in rates], limits.rent * (1 + 1e-9)))
+        return min(bounds)
+
+
+def _most(rates: Iterable[tuple[float, float, float]], limit: float) -> float:
+    """The largest sum of rates, given as (rate of each, how many, how much of `limit` each takes): a fractional knapsack."""
+    total = 0.0
+    for rate, many, taken in sorted(rates, key=lambda one: one[2] / one[0]):
+        used = min(many, limit / taken) if taken else many
+        total, limit = total + used * rate, limit - used * taken
+    return total
+
 
 def fewest_stages(request: Request) -> int:
     """1 where a pipeline of one stage is allowed, else 2: layers in pipelines of two stages or more are never faster."""
-    return 1 if request.wishes.pp in (None, 1) else 2
+    return 1 if lengths.shortest(request) == 1 else 2
 
 
 def work_bound(context: PlanningContext) -> float:

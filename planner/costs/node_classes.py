@@ -37,7 +37,7 @@ class NodeClass:
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, others: list[Cluster]):
         request = context.request
         self.cluster, self.shape, self.workload = cluster, shape, request.workload
-        self.max_stages = slots(cluster, shape.tp) // shape.slots
+        self.max_stages = most_stages(request, cluster, shape)
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
         self.costs, self.alone = (context.cluster_costs.stages(cluster, shape, alone) for alone in (False, True))
@@ -242,12 +242,21 @@ def under(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) 
     return tuple(named[option.cluster.name] for option in classes)
 
 
+def most_stages(request: Request, cluster: Cluster, shape: Shape) -> int:
+    """Most stages of a shape on a cluster, by its slots and by the rent that the request allows."""
+    by_slots, by_rent = slots(cluster, shape.tp) // shape.slots, request.limits.stages_on(cluster, shape)
+    return by_slots if by_rent is None else min(by_slots, by_rent)
+
+
 def holds(request: Request, cluster: Cluster, shape: Shape) -> bool:
-    """Whether a cluster has the slots for a stage of a shape, and all its cp and ep groups have equal positions on the nodes.
+    """Whether a cluster has the slots for a stage of a shape that the limits allow there, and all its cp and ep groups have
+    equal positions on the nodes.
 
     Positions are equal if whole groups fill a node, or each group fills whole nodes without an oversubscribed spine. A pinned
     cp or ep is accepted at any positions."""
-    if cluster.node.count < shape.tp or slots(cluster, shape.tp) < shape.slots:
+    if cluster.node.count < shape.tp or not most_stages(request, cluster, shape):
+        return False
+    if not request.limits.allows_on(cluster.name, shape):
         return False
     per_node, wishes = cluster.node.count // shape.tp, request.wishes
     free = [degree for degree, wished in ((shape.cp, wishes.cp), (shape.ep, wishes.ep)) if wished is None]

@@ -16,9 +16,23 @@ EXACT_PATH = 7
 
 def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[NodeClass, ...]]:
     """All orders of up to `EVERY_ORDER` classes; of more classes, the order with the cheapest messages over its borders, and
-    its reverse."""
+    its reverse. With other ends than the limits allow, the classes of the ends are moved to these."""
+    limits = context.request.limits
     if len(classes) <= EVERY_ORDER:
-        return list(permutations(classes))
+        every = list(permutations(classes))
+    else:
+        best = _cheapest_order(context, classes)
+        every = [_with_ends(one, limits.first, limits.last) for one in (best, best[::-1])]
+    return [order for order in every if limits.allows_ends(order[0].cluster.name, order[-1].cluster.name)]
+
+
+def _with_ends(order: tuple[NodeClass, ...], first: str, last: str) -> tuple[NodeClass, ...]:
+    """The order with the classes of two clusters, where it has them, moved to its ends."""
+    return tuple(sorted(order, key=lambda one: (one.cluster.name == last, one.cluster.name != first)))
+
+
+def _cheapest_order(context: PlanningContext, classes: list[NodeClass]) -> tuple[NodeClass, ...]:
+    """The order with the cheapest messages over its borders."""
     shape = classes[0].shape
 
     pairs = [(a.cluster, b.cluster) for a, b in permutations(classes, 2)]
@@ -27,8 +41,7 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
     def price(order: tuple[NodeClass, ...]) -> float:
         return sum(borders[a.cluster.name, b.cluster.name] for a, b in pairwise(order))
 
-    best = min(permutations(classes), key=price) if len(classes) <= EXACT_PATH else _greedy_order(classes, price)
-    return [best, best[::-1]]
+    return min(permutations(classes), key=price) if len(classes) <= EXACT_PATH else _greedy_order(classes, price)
 
 
 def _greedy_order(classes: list[NodeClass], price: Callable[[tuple[NodeClass, ...]], float]) -> tuple[NodeClass, ...]:

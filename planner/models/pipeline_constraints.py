@@ -7,8 +7,10 @@ from planner.models.stage_variables import StageVariables
 from sim.plan import schedules
 
 
-def require_pipeline(stages: StageVariables, pp: int | None) -> None:
-    """Add all constraints except those on the step: layers, capacity, order, borders, chain and memory."""
+def require_pipeline(stages: StageVariables, pp: tuple[int, int | None]) -> None:
+    """Add all constraints except those on the step: layers, capacity, order, borders, chain and memory.
+
+    pp: fewest and most stages, if these are limited."""
     _layers_and_capacity(stages, pp)
     _order(stages)
     _borders(stages)
@@ -16,7 +18,7 @@ def require_pipeline(stages: StageVariables, pp: int | None) -> None:
     _memory(stages)
 
 
-def _layers_and_capacity(stages: StageVariables, pp: int | None) -> None:
+def _layers_and_capacity(stages: StageVariables, pp: tuple[int, int | None]) -> None:
     p, every, names = stages.programme, stages.groups(), stages.names
     p.require("one_first", total((v, 1) for v in stages.first.values()) == 1)
     p.require("one_last", total((v, 1) for v in stages.last.values()) == 1)
@@ -25,8 +27,11 @@ def _layers_and_capacity(stages: StageVariables, pp: int | None) -> None:
     for i, option in enumerate(stages.order):
         used = total((v, 1) for group in every for (c, _), v in group.items() if c == i)
         p.require(f"capacity[{names[i]}]", used <= option.max_stages)
-    if pp is not None:
-        p.require("pp", total((v, 1) for group in (stages.middle, stages.border) for v in group.values()) == pp - 2)
+    inner, (fewest, most) = total((v, 1) for group in (stages.middle, stages.border) for v in group.values()), pp
+    if fewest > 2:
+        p.require("fewest", inner >= fewest - 2)
+    if most is not None:
+        p.require("most", inner <= most - 2)
 
 
 def _order(stages: StageVariables) -> None:

@@ -69,11 +69,16 @@ class Assignment:
 
 
 def solve(
-    context: PlanningContext, order: tuple[NodeClass, ...], pp: int | None, cutoff: float, nodes: int, limit: TimeLimit
+    context: PlanningContext,
+    order: tuple[NodeClass, ...],
+    pp: tuple[int, int | None],
+    cutoff: float,
+    nodes: int,
+    limit: TimeLimit,
 ) -> Assignment | None:
     """The best assignment of layers to a pipeline of two or more stages in this order of classes, below `cutoff` seconds.
 
-    pp: number of stages, if pinned; `nodes` and `limit` as in `Programme.solve`. None where no assignment exists. Raises
+    pp: fewest and most stages, if limited; `nodes` and `limit` as in `Programme.solve`. None where no assignment exists. Raises
     NothingFound where the solver stopped before it found one."""
     sizes = stage_sizes(order, cutoff)
     if not all(any(sizes[role, i] for i in range(len(order))) for role in ("first", "last")):

@@ -34,7 +34,7 @@ from sim.plan.plan import MadeBy, Plan, Stage
 def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
     """The plan of a pipeline given as (cluster, layers) of every stage.
 
-    Raises NoRoute; NotDefined, also where the target of the request cannot run it."""
+    Raises NoRoute; NotDefined, also where the target or the limits of the request refuse it."""
     fleet, free_slots = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
     for name, number in Counter(name for name, _ in stages).items():
         cluster, taken = fleet.cluster(name), number * shape.slots
@@ -64,8 +64,11 @@ def assemble(
 def _launched(request: Request, rings: Plan) -> Plan:
     """A plan with ring collectives, with the fastest ones where the target of the request can express them.
 
-    Raises NotDefined where the target cannot run the plan."""
+    Raises NotDefined where the target cannot run the plan, or a limit of the request forbids it."""
     plan, target = _with_collectives(rings), request.target
+    refused = next(request.limits.faults(rings), None)
+    if refused is not None:
+        raise NotDefined(f"the plan has {refused}")
     if target is None or not target.fault(plan):
         return plan
     fault = target.fault(rings)

@@ -89,7 +89,7 @@ class Budgets:
     round_variants: int = 20
     """Number of such variants after which candidates of the pool are simulated."""
     refused: int = 60
-    """Most candidates that a target cannot run, in one round of simulations."""
+    """Most candidates that a target or a limit refuses, in one round of simulations."""
     round_tries: int = 1
     """Simulations in a row without a faster plan, after which such a round ends."""
     last_tries: int = 8

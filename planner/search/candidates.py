@@ -114,18 +114,26 @@ def priced(
     context: PlanningContext, shape: Shape, classes: tuple[NodeClass, ...], pipelines: Sequence[Pipeline], most: int,
     least: bool = False,
 ) -> list[Candidate]:  # fmt: skip
-    """The `most` fastest candidates of given pipelines of a shape over classes, the fastest first.
+    """The `most` fastest candidates of given pipelines of a shape over classes, the fastest first; where `most` is above 1,
+    then the fastest of every other number of stages, which may suffer less from messages that share links.
 
     The first one is a minimum, which a bound may use if `least` or if dp divides the batch (`PipelineEvaluation`): the
     evaluator's seconds of a pipeline are raised to those of its busiest link before the fastest are chosen. Raises NotModelled
     for what the evaluator does not model, NoRoute where nothing joins the classes."""
     evaluation, fastest = PipelineEvaluation(context, shape, classes, least), list[Candidate]()
-    for seconds, pipeline in evaluation.evaluated(pipelines):  # the least first
+    evaluated = evaluation.evaluated(pipelines)  # the least first
+    for seconds, pipeline in evaluated:
         if len(fastest) == most and seconds >= fastest[-1].seconds:
             break
         found = [*fastest, Candidate.of(evaluation, seconds, pipeline)]
         fastest = sorted(found, key=lambda candidate: candidate.seconds)[:most]
-    return fastest
+    if most == 1:
+        return fastest
+    by_length: dict[int, tuple[float, Pipeline]] = {}
+    for seconds, pipeline in evaluated:
+        by_length.setdefault(len(pipeline), (seconds, pipeline))
+    others = by_length.keys() - {len(candidate.pipeline) for candidate in fastest}
+    return fastest + [Candidate.of(evaluation, *by_length[length]) for length in sorted(others)]
 
 
 def too_large(

@@ -25,7 +25,7 @@ def dominating(request: Request, shape: Shape) -> Shape | None:
     """The variant that dominates a shape; None where the search has none."""
     free = shape.zero_stage == 2 and request.wishes.zero_stage is None
     other = replace(shape, zero_stage=1)
-    able = all(runs(request, other, pp) for pp in (1, 2) if runs(request, shape, pp))
+    able = request.limits.allows_shape(other) and all(runs(request, other, pp) for pp in (1, 2) if runs(request, shape, pp))
     return other if free and able and not shape.all_reduces else None
 
 

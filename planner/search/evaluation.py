@@ -34,7 +34,6 @@ class PipelineEvaluation:
         self.layers = context.request.workload.model.layers
         self.config = classes[0].config
         self.microbatches = shape.microbatches(context.request.workload)
-        self.pinned_pp = context.request.wishes.pp
         clusters = tuple(option.cluster for option in classes)
         self._nic, self._in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape, least)
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}

@@ -16,14 +16,15 @@ from typing import TypeAlias
 
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
-from planner.costs.node_classes import holds
+from planner.costs.node_classes import holds, most_stages
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
+from planner.space import lengths
 from planner.space.device_slots import Run, minmax_layers
 from planner.space.runnable import runs
 from planner.space.shape import Shape
-from planner.space.shapes import searched, slots
+from planner.space.shapes import searched, variants
 from sim.errors import Infeasible, NoRoute, NotDefined, PlanError
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
@@ -99,7 +100,9 @@ def _leanest(request: Request) -> list[Shape]:
     first = sorted(shapes.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
     able = [shape for shape in first if request.wishes.zero_stage is None and shape.slots > 1]
     every = first + [replace(shape, zero_stage=zero) for zero in (2, 3) for shape in able]
-    return [shape for shape in every if _is_consistent(request, shape)]
+    if not any(map(request.limits.allows_shape, every)):  # such as with a limit of vpp
+        every = [variant for shape in first for variant in itertools.islice(variants(request, shape), 1)]
+    return [shape for shape in every if request.limits.allows_shape(shape) and _is_consistent(request, shape)]
 
 
 def _is_consistent(request: Request, shape: Shape) -> bool:
@@ -134,13 +137,19 @@ def _pipelines(request: Request, shape: Shape, memory: _Memory) -> Iterator[Clus
 
 def _along(request: Request, shape: Shape, some: Clusters, memory: _Memory) -> Iterator[Clusters]:
     """Pipelines over these clusters in this order, with a stage or more on each, the longest first."""
-    capacity = [slots(cluster, shape.tp) // shape.slots for cluster in some]
-    most, pinned, m = request.workload.model.layers // shape.vpp, request.wishes.pp, shape.microbatches(request.workload)
-    for pp in _lengths(min(sum(capacity), most), pinned):
-        if len(some) <= pp <= sum(capacity) and shape.is_defined(m, pp) and runs(request, shape, pp):
+    if not request.limits.allows_ends(some[0].name, some[-1].name):
+        return
+    capacity = [most_stages(request, cluster, shape) for cluster in some]
+    most, m = request.workload.model.layers // shape.vpp, shape.microbatches(request.workload)
+    for pp in _lengths(min(sum(capacity), most, lengths.longest(request, shape) or most), request.wishes.pp):
+        if len(some) <= pp <= sum(capacity) and shape.is_defined(m, pp) and _allows(request, shape, pp):
             counts = memory.stage_counts(shape, some, capacity, pp)
             if counts:
                 yield tuple(cluster for cluster, count in zip(some, counts, strict=True) for _ in range(count))
+
+
+def _allows(request: Request, shape: Shape, pp: int) -> bool:
+    return lengths.allows(request, shape, pp) and runs(request, shape, pp)
 
 
 def _lengths(most: int, pinned: int | None) -> Iterator[int]:
@@ -158,7 +167,7 @@ class _Memory:
     """Number of layers that fit in the memory of stages."""
 
     def __init__(self, request: Request):
-        self.workload = request.workload
+        self.workload, self._request = request.workload, request
         self.clusters = tuple(request.clusters())
         self._costs = MixedStageCosts(PlanningContext(request))
         self._most: dict[tuple[object, ...], int] = {}
@@ -171,7 +180,7 @@ class _Memory:
         for cluster in self.clusters:
             if cluster.node.count >= shape.tp:
                 alone = self._costs.most(shape, _first_slots(cluster, shape), 0, 1, 1)
-                total += slots(cluster, shape.tp) // shape.slots * max(self._of(shape, cluster, *middle), alone)
+                total += most_stages(self._request, cluster, shape) * max(self._of(shape, cluster, *middle), alone)
         return total
 
     def most(self, shape: Shape, cluster: Cluster, stage: int, pp: int) -> int:

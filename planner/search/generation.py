@@ -18,6 +18,7 @@ from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import NodeClass
 from planner.models.class_orders import EVERY_ORDER, orders
 from planner.search.evaluation import PipelineEvaluation, roles
+from planner.space import lengths
 from planner.space.runnable import runs
 
 EVERY = 60
@@ -49,9 +50,7 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
     for order in permutations(range(len(classes))):
         for counts in product(*stage_counts):
             pp = sum(counts)
-            pinned_otherwise = evaluation.pinned_pp not in (None, pp)
-            defined = shape.is_defined(evaluation.microbatches, pp) and runs(evaluation.context.request, shape, pp)
-            if pinned_otherwise or pp * shape.vpp > layers or not defined:
+            if pp * shape.vpp > layers or not allows(evaluation, [order[0], order[-1]], counts):
                 continue
             if len(pipelines) + math.comb(layers - 1, pp - 1) > EVERY:
                 return None
@@ -62,6 +61,24 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
                 if all(shape.vpp <= k <= limit for k, limit in zip(split, capacity, strict=True)):
                     pipelines.append(tuple(zip(stages, split, strict=True)))
     return pipelines
+
+
+def allows(evaluation: PipelineEvaluation, ends: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether the schedule is defined for a pipeline, and pins, limits and the target of the request allow it.
+
+    ends: the classes of its first and of its last stage; counts: stages of each class."""
+    request, shape, classes = evaluation.context.request, evaluation.shape, evaluation.classes
+    named = {option.cluster.name: count for option, count in zip(classes, counts, strict=True)}
+    return (
+        _allows_length(evaluation, sum(counts))
+        and request.limits.allows_ends(*(classes[i].cluster.name for i in (ends[0], ends[-1])))
+        and request.limits.affords(request.topology.fleet, shape, named)
+    )
+
+
+def _allows_length(evaluation: PipelineEvaluation, pp: int) -> bool:
+    request, shape = evaluation.context.request, evaluation.shape
+    return shape.is_defined(evaluation.microbatches, pp) and lengths.allows(request, shape, pp) and runs(request, shape, pp)
 
 
 def promising(evaluation: PipelineEvaluation, by_speed: bool = False) -> Iterator[Pipeline]:
@@ -77,7 +94,7 @@ def promising(evaluation: PipelineEvaluation, by_speed: bool = False) -> Iterato
     for order in dict.fromkeys(chosen):
         for counts in stage_counts:
             stages = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
-            layers = assigned_layers(evaluation, stages)
+            layers = assigned_layers(evaluation, stages) if allows(evaluation, stages, counts) else None
             if layers is not None:
                 yield tuple(zip(stages, layers, strict=True))
 
@@ -136,12 +153,12 @@ def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slow
     Slow classes lose stages first, and fast classes gain them first."""
     shape, classes = evaluation.shape, evaluation.classes
     total, capacity = sum(counts), sum(option.max_stages for option in classes)
-    longest = evaluation.layers // shape.vpp
-    pp = evaluation.pinned_pp or shape.longest(evaluation.microbatches, min(total, longest))
-    if not runs(evaluation.context.request, shape, pp):
+    request, longest = evaluation.context.request, evaluation.layers // shape.vpp
+    most = min(longest, lengths.longest(request, shape) or longest)
+    pp = request.wishes.pp or shape.longest(evaluation.microbatches, max(min(total, most), lengths.shortest(request)))
+    if not runs(request, shape, pp):
         pp = 1 if pp > 1 else 2
-    defined = shape.is_defined(evaluation.microbatches, pp) and runs(evaluation.context.request, shape, pp)
-    if not defined or not len(classes) <= pp <= min(capacity, longest):
+    if not _allows_length(evaluation, pp) or not len(classes) <= pp <= min(capacity, longest):
         return []
     for i in slowest_first:
         dropped = max(min(total - pp, counts[i] - 1), 0)

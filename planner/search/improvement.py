@@ -15,6 +15,7 @@ from planner.models.stage_programme import solve
 from planner.search.candidates import estimates
 from planner.search.incumbent import Incumbent
 from planner.search.local_search import improved
+from planner.space import lengths
 from planner.space.shape import Shape
 
 
@@ -51,10 +52,11 @@ class Improvement:
         incumbent = self.incumbent
         self._programmes_since += 1
         nodes, limit = incumbent.budgets.programme_nodes, incumbent.limit
+        pp = lengths.shortest(incumbent.request), lengths.longest(incumbent.request, shape)
         before = limit.seconds_left
         try:
             with incumbent.context.effort.spent("programmes solved", 1):
-                assignment = solve(incumbent.context, order, incumbent.request.wishes.pp, incumbent.cutoff, nodes, limit)
+                assignment = solve(incumbent.context, order, pp, incumbent.cutoff, nodes, limit)
         except NothingFound:
             return
         finally:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from planner.costs.context import PlanningContext
+from planner.limits import NO_LIMITS
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
 from planner.progress import Progress
@@ -95,9 +96,9 @@ class Incumbent:
         self._reserve(before - self.limit.seconds_left)
 
     def begin(self, start: Plan) -> None:
-        """Simulate a given plan and keep it, if it fits memory and the target can run it."""
-        before, target = self.limit.seconds_left, self.request.target
-        if fits(start) and (target is None or not target.fault(start)):
+        """Simulate a given plan and keep it, if it fits memory, the limits allow it and the target can run it."""
+        before = self.limit.seconds_left
+        if fits(start) and not self.request.refuses(start):
             self.keep(self.simulated(start))
         self._reserve(before - self.limit.seconds_left)
 
@@ -181,14 +182,14 @@ class Incumbent:
     def simulate_pool(self, tries: int) -> None:
         """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan.
 
-        Candidates that the target of the request cannot run are no tries; at most `Budgets.refused` of them are looked at."""
+        Candidates that the target or the limits refuse are no tries; at most `Budgets.refused` of them are looked at."""
         since_improvement, refused = 0, 0
         while since_improvement < (min(tries, self._late_tries) if self.is_over else tries) and refused < self.budgets.refused:
             candidate = self.pool.take(self.cutoff)
             if candidate is None:
                 return
             better = self.simulate(candidate)
-            if better is None and self.request.target is not None:
+            if better is None and (self.request.target is not None or self.request.limits != NO_LIMITS):
                 refused += 1
                 continue
             since_improvement = 0 if better else since_improvement + 1

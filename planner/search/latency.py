@@ -18,7 +18,7 @@ from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate, priced
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.stage_search import StageSearch, kept_layers
-from planner.space.shapes import RECOMPUTE
+from planner.space.shapes import recomputations
 from sim.errors import NotModelled
 from sim.plan.schedules import zb_latency
 
@@ -30,13 +30,14 @@ def latency_candidates(context: PlanningContext, found: Sequence[Candidate], bud
     """Candidates under zb-latency on the stages of the best candidates found so far; empty where the schedule is pinned.
 
     Activations are recomputed only where the stages do not fit otherwise."""
-    if context.request.wishes.schedule is not None:
+    if context.request.wishes.schedule is not None or not context.request.limits.allows("schedule", zb_latency.NAME):
         return []
     unlike = {(one.shape.tp, one.shape.dp, one.shape.microbatch_size, one.stages): one for one in reversed(found)}
     best = sorted(unlike.values(), key=lambda candidate: candidate.seconds)[: budgets.latency_pipelines]
     pinned, starts = context.request.wishes.recompute, list[Candidate]()
     for one in best:
-        fitting = (list(_tuned(one, recompute, BORDERS)) for recompute in ([pinned] if pinned else RECOMPUTE))
+        able = [pinned] if pinned else recomputations(context.request)
+        fitting = (list(_tuned(one, recompute, BORDERS)) for recompute in able)
         starts += sorted(next(filter(None, fitting), []), key=lambda candidate: candidate.seconds)[:1]
     starts.sort(key=lambda candidate: candidate.seconds)
     return [_improved(start, budgets) for start in starts[: budgets.latency_starts]]

@@ -23,6 +23,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
 from planner.search.shortlist import shortlist
+from planner.space import lengths
 from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, slots, variants
@@ -145,22 +146,31 @@ def _by_slot_order(
     request: Request, clusters: list[Cluster], shapes: tuple[Shape, ...]
 ) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Stages on consecutive slots of all clusters, where some stage is on several clusters."""
-    layers, pinned = request.workload.model.layers, request.wishes.pp
+    layers, limits = request.workload.model.layers, request.limits
     for shape in shapes:
-        for order in itertools.islice(itertools.permutations(clusters), ORDERS):
-            stages = cut(order, shape.tp, shape.slots, pinned or layers)
-            if any(len(stage) > 1 for stage in stages) and pinned in (None, len(stages)):
+        able = [cluster for cluster in clusters if limits.allows_on(cluster.name, shape)]
+        for order in itertools.islice(itertools.permutations(able), ORDERS):
+            stages = cut(order, shape.tp, shape.slots, lengths.longest(request, shape) or layers)
+            mixed = any(len(stage) > 1 for stage in stages) and lengths.allows(request, shape, len(stages))
+            if mixed and limits.allows_ends(_cluster_of(stages[0]), _cluster_of(stages[-1])):
                 yield shape, stages
+
+
+def _cluster_of(stage: StageSlots) -> str:
+    """The cluster of a stage; "several" where it is mixed."""
+    return stage[0].cluster.name if len(stage) == 1 else "several"
 
 
 def _by_replica(
     request: Request, clusters: list[Cluster], shapes: tuple[Shape, ...]
 ) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Each replica on one cluster; dp is the number of replicas with pp stages that fit on the clusters."""
-    layers, wishes = request.workload.model.layers, request.wishes
+    layers, wishes, limits = request.workload.model.layers, request.wishes, request.limits
+    if limits.first or limits.last:
+        return
     seen: set[tuple[Shape, int]] = set()
     for shape in shapes:
-        capacity = [slots(cluster, shape.tp) // shape.cp for cluster in clusters]
+        capacity = [slots(one, shape.tp) // shape.cp * limits.allows_on(one.name, shape) for one in clusters]
         lengths = (pp for pp in range(1, min(layers, max(capacity)) + 1) if pp <= SHORT or layers % pp == 0)
         for pp in [wishes.pp] if wishes.pp else lengths:
             pipelines = [count // pp for count in capacity]
@@ -168,6 +178,8 @@ def _by_replica(
             total = request.workload.global_batch_size // shape.microbatch_size
             one = replace(shape, dp=dp)
             if sum(map(bool, pipelines)) < 2 or (one, pp) in seen or dp > total or wishes.dp not in (None, dp):
+                continue
+            if not (limits.allows("dp", dp) and limits.allows_length(one, pp)):
                 continue
             seen.add((one, pp))
             if dp * shape.cp % shape.ep or dp * shape.cp % (shape.zero_shard_size or 1):

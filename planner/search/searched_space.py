@@ -16,6 +16,7 @@ from itertools import groupby
 from planner.bounds.deadline_test import CLASSES
 from planner.request import Request, Wishes
 from planner.search.mixed import ORDERS, SHORT
+from planner.space.lengths import shortest
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, searched, variants
 from sim.errors import Infeasible
@@ -46,6 +47,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         Axis("overlap_param_gather", tuple(dict.fromkeys("on" if one.overlap_param_gather else "off" for one in sampled))),
         Axis("layers", ("any split",)),
         *((Axis("target", (request.target.name,)),) if request.target is not None else ()),
+        *((Axis("required", words),) if (words := tuple(request.limits.words())) else ()),
         Axis("placement", tuple(_placements(request))),
     )
     return found + _across(request, sampled)
@@ -101,8 +103,10 @@ def _lengths(request: Request, shapes: Iterable[Shape]) -> str | int:
     stages = max(
         sum(cluster.nodes * (cluster.node.count // tp) // slots for cluster in request.clusters()) for tp, slots in widths
     )
-    most = min(request.workload.model.layers, stages)
-    return f"1 to {most}" if most > 1 else 1
+    allowed = [pp for pp in range(1, min(request.workload.model.layers, stages) + 1) if request.limits.allows("pp", pp)]
+    if not allowed:
+        return "none"
+    return f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else allowed[0]
 
 
 def _placements(request: Request) -> Iterator[str]:
@@ -110,7 +114,7 @@ def _placements(request: Request) -> Iterator[str]:
     order = "in any order" if many <= CLASSES else "in the order of the cheapest borders, both ways"
     sides = "stages side by side" if many == 1 else f"stages of a cluster side by side, clusters {order}"
     yield f"whole stages on one cluster each; {sides}; nodes filled in order"
-    if request.wishes.pp in (None, 1):
+    if shortest(request) == 1:
         yield "a pipeline of one stage: in order or evenly on its nodes"
 
 

@@ -10,6 +10,7 @@ from planner.costs.node_classes import NodeClass, node_classes
 from planner.search.candidates import priced
 from planner.search.dominance import dominating
 from planner.search.incumbent import Incumbent
+from planner.space import lengths
 from planner.space.runnable import runs
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps
@@ -19,19 +20,25 @@ from sim.plan import schedules
 
 def single_stage_bounds(incumbent: Incumbent, shape: Shape) -> list[float]:
     """Lower bounds on all pipelines of one stage of a variant, one for each choice of `overlaps` and each class; empty where a
-    pinned pp or the target excludes them."""
-    if incumbent.request.wishes.pp not in (None, 1):
-        return []
+    pinned pp, a limit or the target excludes them."""
     every = (one for one in overlaps(shape) if runs(incumbent.request, one, 1))
-    return [_bound(incumbent, one, option) for one in every for option in node_classes(incumbent.context, one)]
+    return [_bound(incumbent, one, option) for one in every for option in _able(incumbent, one)]
 
 
 def may_beat_cutoff(incumbent: Incumbent, shape: Shape) -> bool:
     """Whether a pipeline of one stage might beat the best step, under any schedule and searched ZeRO stage. `shape` has the
     first of these."""
-    allowed = incumbent.request.wishes.pp in (None, 1)
-    every = (option for one in overlaps(shape) for option in node_classes(incumbent.context, one))
-    return allowed and any(single_bound(placed) < incumbent.cutoff for option in every for placed in option.as_single_stage)
+    every = (option for one in overlaps(shape) for option in _able(incumbent, one))
+    return any(single_bound(placed) < incumbent.cutoff for option in every for placed in option.as_single_stage)
+
+
+def _able(incumbent: Incumbent, shape: Shape) -> list[NodeClass]:
+    """The classes on which a pipeline of one stage is allowed."""
+    request = incumbent.request
+    if not lengths.allows(request, shape, 1):
+        return []
+    every = node_classes(incumbent.context, shape)
+    return [option for option in every if request.limits.allows_ends(option.cluster.name, option.cluster.name)]
 
 
 def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:

@@ -9,6 +9,7 @@ layers. Each step of a descent evaluates all neighbours in one batch (`planner.s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, permutations
 from typing import TypeAlias
@@ -19,6 +20,7 @@ from planner.costs.node_classes import node_classes
 from planner.search.candidates import Candidate
 from planner.search.evaluation import PipelineEvaluation, evaluated_together, roles
 from planner.search.generation import assigned_layers
+from planner.space import lengths
 from planner.space.runnable import runs
 from planner.space.shape import Shape
 from sim.errors import NoRoute, NotModelled
@@ -105,7 +107,7 @@ class StageSearch:
         """Pipelines after one change of stages, each with layers assigned in two ways."""
         for changed in _changed([option.max_stages for option in self.classes], pipeline):
             stages = [i for i, sizes in changed for _ in sizes]
-            evaluation = self._evaluation(stages) if self._is_allowed(len(stages)) else None
+            evaluation = self._evaluation(stages) if self._is_allowed(stages) else None
             if evaluation is not None:
                 used = sorted(set(stages))
                 within = [used.index(i) for i in stages]
@@ -119,11 +121,15 @@ class StageSearch:
                 if kept is not None:
                     yield tuple(zip(stages, (layers for _, layers in kept), strict=True))
 
-    def _is_allowed(self, pp: int) -> bool:
-        """Whether a pipeline of two stages or more may have this length."""
-        request, workload = self.context.request, self.context.request.workload
-        allowed = 2 <= pp <= workload.model.layers // self.shape.vpp and request.wishes.pp in (None, pp)
-        return allowed and self.shape.is_defined(self.shape.microbatches(workload), pp) and runs(request, self.shape, pp)
+    def _is_allowed(self, stages: Sequence[int]) -> bool:
+        """Whether a pipeline of two stages or more may have these, given by their classes."""
+        request, pp = self.context.request, len(stages)
+        workload, names = request.workload, [self.classes[i].cluster.name for i in stages]
+        allowed = 2 <= pp <= workload.model.layers // self.shape.vpp and lengths.allows(request, self.shape, pp)
+        if not allowed or not self.shape.is_defined(self.shape.microbatches(workload), pp) or not runs(request, self.shape, pp):
+            return False
+        affords = request.limits.affords(request.topology.fleet, self.shape, Counter(names))
+        return affords and request.limits.allows_ends(names[0], names[-1])
 
     def _layer_moves(self, pipeline: Pipeline) -> Iterator[Pipeline]:
         """Pipelines with one layer moved from one stage to another with memory for it."""

@@ -16,9 +16,10 @@ def context_degrees(request: Request) -> list[int]:
     """1 and the powers of two that leave a rank at least `LEAST_TOKENS`, or the pinned cp."""
     if request.wishes.cp:
         return [request.wishes.cp]
-    seq_len = request.workload.seq_len
+    seq_len, limits = request.workload.seq_len, request.limits
     powers = (2**i for i in range(max(seq_len // LEAST_TOKENS, 1).bit_length()))
-    return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
+    degrees = sorted(map(int, limits.listed("cp"))) or powers
+    return [cp for cp in degrees if limits.allows("cp", cp) and (cp == 1 or seq_len % (2 * cp) == 0)]
 
 
 def expert_degrees(request: Request) -> list[int]:
@@ -26,7 +27,7 @@ def expert_degrees(request: Request) -> list[int]:
     experts = request.workload.model.experts
     if request.wishes.ep or request.wishes.zero_shard_size or not experts:
         return [request.wishes.ep or 1]
-    return [ep for ep in range(1, experts + 1) if experts % ep == 0]
+    return [ep for ep in range(1, experts + 1) if experts % ep == 0 and request.limits.allows("ep", ep)]
 
 
 def check_degrees(workload: Workload, cp: int, ep: int) -> None:

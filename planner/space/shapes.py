@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from planner.limits import NO_LIMITS
 from planner.request import Request
 from planner.space import runnable
 from planner.space.sequences_and_experts import check_degrees, context_degrees, expert_degrees
@@ -33,32 +34,37 @@ recomputation equals none, so it is used only when pinned."""
 
 
 def variants(request: Request, shape: Shape) -> Iterator[Shape]:
-    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned and that the target can run.
+    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned, allowed, and that the target can run.
 
     Virtual stages need replicas with the same number of microbatches, because they run these in rounds."""
     for zero in zero_stages(request, shape):
         for name, vpp in searched_schedules(request):
             if vpp == 1 or shape.divides(request.workload):
                 variant = replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
-                if not runnable.fault(request, variant):
+                if request.limits.allows_shape(variant) and not runnable.fault(request, variant):
                     yield variant
 
 
 def zero_stages(request: Request, shape: Shape) -> tuple[int, ...]:
     """ZeRO stages that are searched; ZeRO 2 and 3 need replicas with the same number of microbatches."""
     several = request.wishes.zero_stage is None and shape.slots > 1 and shape.divides(request.workload)
-    return (1, 2, 3) if several else (shape.zero_stage,)
+    if not several:
+        return (shape.zero_stage,)
+    listed = sorted(map(int, request.limits.listed("zero_stage")))
+    return tuple(stage for stage in listed or (1, 2, 3) if request.limits.allows("zero_stage", stage))
 
 
 def searched_schedules(request: Request) -> list[tuple[str, int]]:
     """(schedule, vpp) that are searched."""
     wishes = request.wishes
-    names = (wishes.schedule,) if wishes.schedule else runnable.schedules_for(request.target, request.workload)
     found: list[tuple[str, int]] = []
-    for name in names:
+    for name in (wishes.schedule,) if wishes.schedule else _schedules(request):
         chunked = schedules.get(name).CHUNKED
         if wishes.vpp is None:
-            found += [(name, vpp) for vpp in (chunks(request.workload.model.layers) if chunked else [1])]
+            sizes = sorted(int(vpp) for vpp in request.limits.listed("vpp") if vpp != 1) or chunks(
+                request.workload.model.layers
+            )
+            found += [(name, vpp) for vpp in (sizes if chunked else [1]) if request.limits.allows("vpp", vpp)]
         elif wishes.schedule or chunked == (wishes.vpp > 1):
             found.append((name, wishes.vpp))
     return found
@@ -137,15 +143,16 @@ def shapes(request: Request, across: bool = False, every_size: bool = False, une
         facts = software_facts(request.topology.stack, request.topology.fleet, tp)
         for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
             for size in _sizes(request, dp, every_size):
-                for recompute in (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE:
+                for recompute in (request.wishes.recompute,) if request.wishes.recompute else recomputations(request):
                     schedule = request.wishes.schedule or _usual_schedule(request)
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
                     shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, **facts)
-                    if request.target is None or next(variants(request, shape), None) is not None:
+                    free = request.target is None and request.limits == NO_LIMITS
+                    if free or next(variants(request, shape), None) is not None:
                         found = True
                         yield shape
-                    else:
+                    elif request.target is not None and next(variants(replace(request, target=None), shape), None) is not None:
                         refused = shape
     if not found:
         raise Infeasible(_why_none(request) if refused is None else _why_refused(request, refused))
@@ -155,8 +162,14 @@ def _usual_schedule(request: Request) -> str:
     """The schedule of a base shape where none is pinned."""
     if (request.wishes.vpp or 1) > 1:
         return "interleaved"
-    names = runnable.schedules_for(request.target, request.workload)
+    names = _schedules(request)
     return "1f1b" if "1f1b" in names else names[0]
+
+
+def _schedules(request: Request) -> tuple[str, ...]:
+    """The schedules that are searched where none is pinned: those that are listed, else all that are allowed."""
+    listed = tuple(map(str, request.limits.listed("schedule")))
+    return listed or runnable.schedules_for(request.target, request.workload)
 
 
 def _tensor_degrees(request: Request) -> list[int]:
@@ -164,9 +177,15 @@ def _tensor_degrees(request: Request) -> list[int]:
     model = request.workload.model
     largest = max((cluster.node.count for cluster in request.clusters()), default=0)
     wished = request.wishes.tp
-    degrees = [wished] if wished else [2**i for i in range(largest.bit_length())]
+    listed = sorted(map(int, request.limits.listed("tp")))
+    degrees = [wished] if wished else listed or [2**i for i in range(largest.bit_length())]
     sizes = (model.heads, model.ffn_hidden, model.shared_ffn_hidden, model.vocab)
     return [tp for tp in degrees if tp <= largest and not any(size % tp for size in sizes)]
+
+
+def recomputations(request: Request) -> tuple[str, ...]:
+    """Recomputation that is searched where none is pinned."""
+    return tuple(map(str, request.limits.listed("recompute"))) or RECOMPUTE
 
 
 def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
@@ -187,7 +206,8 @@ def _unequal_degrees(request: Request, tp: int) -> list[int]:
 def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:
     batch, wished = request.workload.global_batch_size, request.wishes.microbatch_size
     share = batch // dp
-    able = (wished,) if wished else range(1, share + 1) if every_size else USUAL_SIZES
+    listed = sorted(map(int, request.limits.listed("microbatch_size")))
+    able = (wished,) if wished else listed or (range(1, share + 1) if every_size else USUAL_SIZES)
     if batch % dp:
         pinned = request.wishes.dp is not None
         return [size for size in able if is_faster_with(batch, dp, size) or (pinned and can_have(batch, dp, size))]
@@ -207,6 +227,8 @@ def _why_none(request: Request) -> str:
     if not any(True for _ in request.clusters()):
         others = dict.fromkeys(name for one in request.topology.fleet.clusters for name, _ in one.node.device.peak)
         return f"no cluster of {request.topology.name} has devices with {workload.precision}, only with {', '.join(others)}"
+    if request.limits != NO_LIMITS:
+        return f"no layout fits what is required{f' and {wishes}' if str(wishes) else ''}"
     most = max(slots(cluster, wishes.tp or 1) for cluster in request.clusters()) // (wishes.cp or 1)
     parts = [f"no layout fits {str(wishes) or 'the workload'}"]
     if wishes.tp and not _tensor_degrees(request):

@@ -28,6 +28,7 @@ from planner.models.submeshes import Submeshes, Work, divide
 from planner.placement.ranks import build
 from planner.placement.simulation import fastest
 from planner.request import Request
+from planner.space import lengths
 from planner.space.shape import Shape
 from planner.space.shapes import shapes, slots
 from sim.analytic.stage_costs import compute_seconds
@@ -130,8 +131,8 @@ def _orders(classes: list[NodeClass], offers: list[Submeshes]) -> Iterator[tuple
 def _lengths(request: Request, shape: Shape, offers: list[Submeshes]) -> tuple[int, ...]:
     """Numbers of stages that the devices, the layers, the schedule and the wishes allow."""
     most = min(sum(offer.number for offer in offers), request.workload.model.layers // shape.vpp)
-    m, wished = shape.microbatches(request.workload), request.wishes.pp
-    return tuple(pp for pp in range(1, most + 1) if pp == (wished or pp) and shape.is_defined(m, pp))
+    m = shape.microbatches(request.workload)
+    return tuple(pp for pp in range(1, most + 1) if lengths.allows(request, shape, pp) and shape.is_defined(m, pp))
 
 
 def _offers(request: Request, shape: Shape, classes: list[NodeClass], worst: Seconds) -> list[Submeshes]:

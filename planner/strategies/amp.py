@@ -26,6 +26,7 @@ from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
+from planner.space import lengths
 from planner.space.device_slots import StageSlots, cut, devices, minmax_layers, ring, thinned
 from planner.space.shape import Shape
 from planner.space.shapes import shapes, slots
@@ -61,7 +62,7 @@ def _strategies(
         if rest or not pp * shape.vpp <= layers or any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         m = shape.microbatches(request.workload)
-        if request.wishes.pp not in (None, pp) or not shape.is_defined(m, pp):
+        if not lengths.allows(request, shape, pp) or not shape.is_defined(m, pp):
             continue
         found.append((shape, pp, m))
     for shape, pp, m in thinned(found, request.topology.fleet.devices):

@@ -20,6 +20,7 @@ from planner.placement.communication_groups import CommunicationModel, Group
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
+from planner.space import lengths
 from planner.space.shape import Shape
 from planner.space.shapes import shapes, slot, slots
 from sim.analytic.stage_costs import StageCosts
@@ -72,7 +73,8 @@ def _tuned(request: Request, context: PlanningContext) -> Iterator[tuple[Seconds
     for shape in shapes(request, across=True):
         held = [cluster for cluster in clusters if cluster.node.count >= shape.tp]
         most = min(sum(slots(cluster, shape.tp) for cluster in held) // shape.slots, layers // shape.vpp)
-        pp, m = request.wishes.pp or most, shape.microbatches(request.workload)
+        pp = request.wishes.pp or min(most, lengths.longest(request, shape) or most)
+        m = shape.microbatches(request.workload)
         if not 1 <= pp <= most or not shape.is_defined(m, pp):
             continue
         largest, config = math.ceil(layers / pp), shape.config(request.workload, pp)

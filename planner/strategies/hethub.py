@@ -25,6 +25,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
+from planner.space import lengths
 from planner.space.device_slots import StageSlots, cut, devices, minmax_layers, orders, thinned
 from planner.space.shape import Shape
 from planner.space.shapes import shapes, slots
@@ -61,11 +62,11 @@ def plan(request: Request, context: PlanningContext) -> Plan:
 
 def _placements(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Every shape with the slots of its stages, type by type, for every order of the types."""
-    every, layers, pinned = orders(request), request.workload.model.layers, request.wishes.pp
+    every, layers = orders(request), request.workload.model.layers
     found = []
     for shape in shapes(request, across=True):
         counts = [sum(slots(cluster, shape.tp) for cluster in alike) // shape.slots for alike in every[0]]
-        if all(counts) and sum(counts) * shape.vpp <= layers and pinned in (None, sum(counts)):
+        if all(counts) and sum(counts) * shape.vpp <= layers and lengths.allows(request, shape, sum(counts)):
             found += [(shape, order) for order in every]
     for shape, order in thinned(found, request.topology.fleet.devices):
         yield shape, tuple(stage for alike in order for stage in cut(alike, shape.tp, shape.slots))

@@ -19,6 +19,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.evaluation import PipelineEvaluation
+from planner.space import lengths
 from planner.space.shape import Shape
 from planner.space.shapes import shapes
 from sim.errors import Infeasible
@@ -69,7 +70,7 @@ def _stages(request: Request, classes: list[NodeClass]) -> tuple[tuple[str, int]
     """(cluster, layers) of every stage, or None where a stage gets no layers or not all clusters or the pinned pp are used."""
     layers = request.workload.model.layers
     pp = sum(option.max_stages for option in classes)
-    if len(classes) < len(list(request.clusters())) or request.wishes.pp not in (None, pp) or pp > layers:
+    if len(classes) < len(list(request.clusters())) or not lengths.allows(request, classes[0].shape, pp) or pp > layers:
         return None
     shares = layers_by_speed([_speed(option, layers) for option in classes], layers)
     stages: list[tuple[str, int]] = []

@@ -15,6 +15,7 @@ from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
+from planner.space import lengths
 from planner.space.device_slots import cut
 from planner.space.shape import Shape
 from planner.space.shapes import searched, slot, slots
@@ -48,7 +49,7 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
         if any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
-        if rest or pp < 1 or layers % pp or request.wishes.pp not in (None, pp) or layers // pp < shape.vpp:
+        if rest or pp < 1 or layers % pp or not lengths.allows(request, shape, pp) or layers // pp < shape.vpp:
             continue
         m = shape.microbatches(request.workload)
         if not shape.is_defined(m, pp):

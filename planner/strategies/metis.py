@@ -33,6 +33,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
+from planner.space import lengths
 from planner.space.device_slots import StageSlots, cut, devices, orders, replica_groups, thinned
 from planner.space.shape import Shape
 from planner.space.shapes import shapes, slots
@@ -144,7 +145,7 @@ def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[StageSlots, .
     for shape in shapes(request, across=True):
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in request.clusters()), shape.slots)
         whole = not rest and not any(cluster.node.count % shape.tp for cluster in request.clusters())
-        if whole and 0 < pp * shape.vpp <= layers and request.wishes.pp in (None, pp):
+        if whole and 0 < pp * shape.vpp <= layers and lengths.allows(request, shape, pp):
             found.setdefault((pp, shape.microbatches(request.workload), shape.recompute), []).append(shape)
     both = [(alike, order) for alike in found.values() for order in every]
     for alike, order in thinned(both, request.topology.fleet.devices):

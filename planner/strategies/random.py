@@ -18,6 +18,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
+from planner.space import lengths
 from planner.space.shape import Shape
 from planner.space.shapes import shapes, slot, slots
 from planner.time_limit import TimeLimit
@@ -70,8 +71,9 @@ def _stages(request: Request, shape: Shape, clusters: list[Cluster], draw: rando
     """A random number of stages that devices, layers, schedule and pins allow; None where there is none."""
     room = sum(slots(cluster, shape.tp) for cluster in clusters) // shape.slots
     most = min(room, request.workload.model.layers // shape.vpp)
-    microbatches, wished = shape.microbatches(request.workload), request.wishes.pp
-    fitting = [pp for pp in range(1, most + 1) if pp == (wished or pp) and shape.is_defined(microbatches, pp)]
+    microbatches = shape.microbatches(request.workload)
+    able = (pp for pp in range(1, most + 1) if lengths.allows(request, shape, pp))
+    fitting = [pp for pp in able if shape.is_defined(microbatches, pp)]
     return draw.choice(fitting) if fitting else None
 
 

@@ -53,8 +53,9 @@ def place_text(node: Place) -> str:
     return f"{node[0]}/node{node[1]}"
 
 
-def parse_node(fleet: Fleet, text: str) -> Place:
-    """The node of a text `ib/node3` or of a host name. Raises OptionError, also for one host of an NVLink domain."""
+def parse_node(fleet: Fleet, text: str, key: str = "--lost") -> Place:
+    """The node of a text `ib/node3` or of a host name; `key` gave it. Raises OptionError, also for one host of an NVLink
+    domain."""
     for cluster in fleet.clusters:
         for node in range(cluster.nodes):
             place, own = place_text((cluster.name, node)), cluster.hosts_of(node)
@@ -62,16 +63,16 @@ def parse_node(fleet: Fleet, text: str) -> Place:
                 return cluster.name, node
             if text in own:
                 raise OptionError(
-                    f"--lost {text}: this host is in the NVLink domain {place} of {len(own)} hosts, and all domains of a "
-                    f"cluster are equal; lose the whole domain ({place}), or write a topology of smaller domains"
+                    f"{key} {text}: this host is in the NVLink domain {place} of {len(own)} hosts, and all domains of a "
+                    f"cluster are equal; name the whole domain ({place}), or write a topology of smaller domains"
                 )
     match = _NODE.fullmatch(text)
     names = [cluster.name for cluster in fleet.clusters]
     if match is not None and match[1] in names:
-        raise OptionError(f"--lost {text}: cluster {match[1]} has nodes {_node_numbers(fleet.cluster(match[1]))}")
+        raise OptionError(f"{key} {text}: cluster {match[1]} has nodes {_node_numbers(fleet.cluster(match[1]))}")
     hosts = [cluster.host(number) for cluster in fleet.clusters for number in range(cluster.num_hosts)]
     near = suggestion(match[1], names) if match is not None else suggestion(text, hosts)
-    raise OptionError(f"--lost {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
+    raise OptionError(f"{key} {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
 
 
 def _node_numbers(cluster: Cluster) -> str:
@@ -107,6 +108,8 @@ def _without_cluster(topology: Topology, name: str) -> Topology:
     links = topology.facts().get("links", [])
     if links:
         topology = edited(topology, {"links": [link for link in links if name not in link["between"]]})
+    if name in (topology.facts().get("require") or {}).get("clusters", {}):
+        topology = edited(topology, {f"require.clusters.{name}": None})
     return edited(topology, {f"clusters.{name}": None})
 
 

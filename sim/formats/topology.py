@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import TopologyError
-from sim.formats import catalog, huggingface, profile, stacks
+from sim.formats import catalog, huggingface, profile, require_facts, stacks
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.profile_facts import ProfileFacts
@@ -169,6 +169,8 @@ def _faults(value: object, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     model = _mapping(_mapping(value).get("workload")).get("model")
     if isinstance(model, str):
         yield from _unknown_model(model, folder)
+    for path, fault in require_facts.faults(_mapping(value).get("require"), clusters):
+        yield ("require", *path), fault
     inside = _mapping(value).get("profile")
     for path, fault in profile.faults(inside) if isinstance(inside, dict) else ():
         yield ("profile", *path), fault

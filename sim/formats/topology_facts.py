@@ -28,6 +28,7 @@ from sim.formats.fields import (
     Whole,
 )
 from sim.formats.profile_facts import ProfileFacts
+from sim.formats.require_facts import RequireFacts
 from sim.formats.stack_facts import StackConstants
 from sim.hardware.topology import HEADROOM
 
@@ -163,6 +164,7 @@ class TopologyFacts(StrictModel):
     memory_headroom: Fraction = Field(
         HEADROOM, description="share of each device's memory that plans leave free; 0: plans may fill a device"
     )
+    require: RequireFacts | None = Field(None, description="what plans must keep to; holmes-sim plan --require adds a file")
     workload: WorkloadFacts | None = None
 
     @model_validator(mode="after")

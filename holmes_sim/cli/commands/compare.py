@@ -9,7 +9,7 @@ import typer
 
 from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, SequenceLength, pinned
+from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, RequireFile, SequenceLength, edited, pinned
 
 if TYPE_CHECKING:
     from planner.request import Wishes
@@ -68,6 +68,7 @@ def command(
         Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write all plans into.")
     ] = None,
     profile: Measured = None,
+    require: RequireFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare plans of several strategies, or for several launch targets, or compare measured steps with their plan."""
@@ -79,14 +80,15 @@ def command(
     if any(name.endswith(".json") for name in what):
         topology_only = {
             "--strategies": strategies != "all", "--for": launches, "--model": model, "--global-batch-size": global_batch_size,
-            "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, str(wishes): str(wishes),
+            "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, "--require": require,
+            str(wishes): str(wishes),
         }  # fmt: skip
         if any(topology_only.values()):
             given = " ".join(option for option, value in topology_only.items() if value)
             raise HolmesError(f"{given}: only for a topology; with a plan and timelines use --chart, --profile and --json")
         _measured(what, chart, profile, as_json)
         return
-    where = commands.load(_one_topology(what), profile)
+    where = edited(commands.load(_one_topology(what), profile), None, require)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     out.can_be_drawn(chart)
     if output is not None:

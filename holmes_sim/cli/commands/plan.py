@@ -20,6 +20,7 @@ from holmes_sim.cli.options import (
     LaunchTarget,
     Measured,
     ModelWord,
+    RequireFile,
     Runs,
     SequenceLength,
     StackWord,
@@ -72,6 +73,7 @@ def command(
     profile: Measured = None,
     stack: StackWord = None,
     edits: Edits = None,
+    require: RequireFile = None,
     objective: Annotated[
         str,
         typer.Option(
@@ -112,10 +114,9 @@ def command(
 ) -> None:
     """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
     begun = time.monotonic()
-    from holmes_sim import commands
+    from holmes_sim import commands, requirements
     from holmes_sim.improvements import Improvements
     from holmes_sim.intervals import plan_facts
-    from planner.request import Request
     from sim.errors import HolmesError
     from sim.formats import planfile
 
@@ -123,8 +124,8 @@ def command(
         raise HolmesError("--json-lines prints the search for one plan; leave out --json, --explain, --pareto and --shortlist")
     if explain and as_json:
         raise HolmesError("--explain prints text only; leave out --json, or use `holmes-sim simulate PLAN --explain --json`")
-    where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])])
-    out.distinct(Path(topo), output)
+    where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])], require)
+    out.distinct(Path(topo), require, output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     if shortlisted is not None:
         if pareto or explain or chart is not None or (strategy, objective) != ("certified", "step-time"):
@@ -136,11 +137,13 @@ def command(
             raise HolmesError("--shortlist has its target from --to; leave out --for")
         if output is None:
             raise HolmesError("--shortlist writes a folder for each plan; give the folder with -o FOLDER")
-        options = {"--model": model, "--global-batch-size": global_batch_size, "--seq-len": seq_len, "--profile": profile}
+        options: dict[str, object] = {"--model": model, "--global-batch-size": global_batch_size, "--seq-len": seq_len}
+        options |= {"--profile": profile, "--require": require}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         given += [word for edit in edits or () for word in ("--set", edit)]
         again = " ".join(filter(None, (shlex.join([topo, *given]), str(wishes))))
-        _shortlist(Request(where, workload, wishes, time_limit), shortlisted, to or "megatron", runs, output, again, as_json)
+        request = requirements.request(where, workload, wishes, time_limit)
+        _shortlist(request, shortlisted, to or "megatron", runs, output, again, as_json)
         return
     if runs:
         raise HolmesError("--runs needs --shortlist; holmes-sim calibrate --runs FOLDER fits a stack for --stack")
@@ -182,6 +185,8 @@ def command(
         return
     if explain:
         out.show(printing.verdicts(answer.plan, answer.verdicts))
+        if answer.prices:
+            out.show(printing.required(answer.plan, answer.prices))
         if answer.effort is not None:
             out.show(printing.search_effort(answer.effort))
         out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))

@@ -18,9 +18,9 @@ def command(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="topology|plan|study",
+            metavar="topology|plan|study|require",
             help="File format.",
-            autocompletion=completion.words("topology", "plan", "study"),
+            autocompletion=completion.words("topology", "plan", "study", "require"),
         ),
     ],
 ) -> None:
@@ -28,9 +28,10 @@ def command(
     from holmes_sim.sweeping.study import study_schema
     from sim.errors import HolmesError
     from sim.formats.planfile import plan_schema
+    from sim.formats.require_facts import require_schema
     from sim.formats.topology_facts import topology_schema
 
-    known = {"topology": topology_schema, "plan": plan_schema, "study": study_schema}
+    known = {"topology": topology_schema, "plan": plan_schema, "study": study_schema, "require": require_schema}
     if what not in known:
         raise HolmesError(f"there is no schema of {what!r}; known: {', '.join(known)}")
     out.show_json(known[what]())

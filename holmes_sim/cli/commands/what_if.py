@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import Edits, Json, LaunchTarget, Measured, TopologyArgument, edited
+from holmes_sim.cli.options import Edits, Json, LaunchTarget, Measured, RequireFile, TopologyArgument, edited
 
 NAME = "what-if"
 ORDER = 43
@@ -21,13 +21,14 @@ def command(
     launch: LaunchTarget = None,
     edits: Edits = None,
     profile: Measured = None,
+    require: RequireFile = None,
     as_json: Json = False,
 ) -> None:
     """Rank changes of NICs, links, nodes, memory, devices, batch or sequence length by their gain in tokens/s."""
     begun = time.monotonic()
     from holmes_sim import commands, whatif
 
-    where = edited(commands.load(topo, profile), edits)
+    where = edited(commands.load(topo, profile), edits, require)
     commands.workload_of(where)
     left = max(time_limit - (time.monotonic() - begun), 0.0)
     with out.progress("what if", left) as progress:

@@ -41,9 +41,9 @@ def fix(stages: StageVariables, pipeline: Stages) -> None:
 
 
 def accepts(question: Request, shape: Shape, pipeline: Stages, pp: int | None = None) -> bool:
-    """Whether the constraints of a pipeline hold for a given one."""
+    """Whether the constraints of a pipeline, of pp stages if given, hold for a given one."""
     _, stages = variables(question, shape)
-    require_pipeline(stages, pp)
+    require_pipeline(stages, (pp or 1, pp))
     try:
         fix(stages, pipeline)
     except AssertionError:

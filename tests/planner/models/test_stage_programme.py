@@ -133,7 +133,9 @@ def answers(question: Request, shape: Shape, pp: int | None = None, cutoff: floa
         single(option) for option in singles if option.memory.held("only", option.workload.model.layers) >= option.least_held
     ]
     if pp != 1:
-        found += [solve(context, order, pp, cutoff, NODES, TimeLimit(NO_LIMIT)) for order in orders(context, classes)]
+        found += [
+            solve(context, order, (pp or 1, pp), cutoff, NODES, TimeLimit(NO_LIMIT)) for order in orders(context, classes)
+        ]
     return [assignment for assignment in found if assignment is not None]
 
 
@@ -272,7 +274,7 @@ def test_the_bound_of_an_order_holds_for_one_last_stage_behind_a_slow_border(pp)
         question = request(machines, make.model(layers), batch)
         context = PlanningContext(question)
         for order in orders(context, node_classes(context, shape)):
-            found = solve(context, order, pp, NEVER, NODES, TimeLimit(NO_LIMIT))
+            found = solve(context, order, (pp, pp), NEVER, NODES, TimeLimit(NO_LIMIT))
             fastest, _ = fastest_pipeline(question, shape, along("".join(option.cluster.name for option in order), pp))
             assert found is not None
             assert found.bound <= fastest * (1 + 1e-6)

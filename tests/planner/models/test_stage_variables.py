@@ -36,7 +36,7 @@ def test_there_is_a_variable_for_each_size_and_no_border_behind_the_last_class()
 )
 def test_a_solution_is_read_back_as_the_pipeline(pipeline):
     _, stages = variables(on_two_clusters(layers=7, nodes=2), shape())
-    require_pipeline(stages, None)
+    require_pipeline(stages, (1, None))
     fix(stages, pipeline)
     assert solved(stages.programme) is not None
     assert stages.solution() == pipeline
@@ -51,7 +51,7 @@ def test_terms_of_the_largest_stage_are_increments_along_the_chain():
 
 def test_the_step_is_at_least_its_terms():
     _, stages = variables(on_one_cluster(layers=4, batch=6, nodes=3), shape())
-    require_pipeline(stages, 2)
+    require_pipeline(stages, (2, 2))
     fix(stages, (("c", 1), ("c", 3)))
     stages.bound_step("first", [(stages.first[0, 1], 5.0), (stages.last[0, 3], 2.0), (stages.last[0, 2], 100.0)])
     solution = solved(stages.programme)

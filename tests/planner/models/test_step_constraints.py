@@ -22,7 +22,7 @@ from tests.planner.models.problem import fix, solved, variables
 def bound(question: Request, one: Shape, pipeline: Stages) -> float:
     """The least step of a given pipeline in the stage programme; infinite where it is no solution."""
     context, stages = variables(question, one)
-    require_pipeline(stages, None)
+    require_pipeline(stages, (1, None))
     StepConstraints(context, stages).add()
     fix(stages, pipeline)
     solution = solved(stages.programme)

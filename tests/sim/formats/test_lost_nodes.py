@@ -89,7 +89,7 @@ def test_whole_domains_are_lost_and_the_others_keep_their_hosts() -> None:
         parse_node(where.fleet, "gpu2")
     assert str(error.value) == (
         "--lost gpu2: this host is in the NVLink domain gb/node0 of 2 hosts, and all domains of a cluster are equal; "
-        "lose the whole domain (gb/node0), or write a topology of smaller domains"
+        "name the whole domain (gb/node0), or write a topology of smaller domains"
     )
     left = without(where, [parse_node(where.fleet, "gb/node0")])
     (cluster,) = left.topology.fleet.clusters

@@ -1,0 +1,141 @@
+"""Which requirements conflict where no plan meets them all, and what each requirement costs.
+
+A requirement is a key of `require` (`holmes_sim.requirements`), a pin, or the launch target. A set of them conflicts if no plan
+that fits memory is found with these alone (`planner.search.fitting`). Sets are tried from the smallest on, so that the first
+conflict is a smallest one. The cost of a requirement is its shadow price: the seconds by which the step of the best plan would
+be shorter without it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+
+from holmes_sim import requirements
+from planner import api
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
+from planner.search.fitting import fitting
+from sim.errors import HolmesError, Infeasible
+from sim.formats.require_facts import RequireFacts
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
+from sim.units import Seconds
+from sim.workload.workload import Workload
+
+LEAST_S: Seconds = 5.0
+"""Least time to plan without one requirement (a guess). Requirements for which less is left have no price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """All that a person requires of the plan of a topology and a workload: its `require`, pins and a launch target."""
+
+    where: Topology
+    workload: Workload
+    wishes: Wishes
+    target: str | None = None
+
+    def items(self) -> tuple[str, ...]:
+        """The requirements as text, such as `tp at most 4`, `nodes without ib/node3`, `--pp 8`, `--for megatron`."""
+        return tuple(self._words())
+
+    def request(self, kept: Sequence[str], time_limit: Seconds) -> Request:
+        """The planning request with some of the requirements only."""
+        words = self._words()
+        given = requirements.written(self.where)
+        for text, (kind, name) in words.items():
+            if kind == "require" and text not in kept:
+                given.pop(name)
+        pins = {name: None for text, (kind, name) in words.items() if kind == "pin" and text not in kept}
+        target = self.target if any(kind == "target" and text in kept for text, (kind, _) in words.items()) else None
+        where = requirements.required(self.where, given)
+        return requirements.request(where, self.workload, replace(self.wishes, **pins), time_limit, target)
+
+    def _words(self) -> Mapping[str, tuple[str, str]]:
+        """Text of each requirement -> (kind, key)."""
+        found: dict[str, tuple[str, str]] = {}
+        facts = RequireFacts.model_validate(requirements.written(self.where))
+        for name in requirements.written(self.where):
+            found[requirements.text(facts, name)] = "require", name
+        for field in fields(self.wishes):
+            value = getattr(self.wishes, field.name)
+            if value is not None:
+                found[f"--{field.name.replace('_', '-')} {value}"] = "pin", field.name
+        if self.target is not None:
+            found[f"--for {self.target}"] = "target", "for"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A requirement, the step of the best plan found without it (None: not known), and whether no plan exists without it."""
+
+    requirement: str
+    step_s: Seconds | None
+    reason: str = ""
+
+
+def smallest(required: Required) -> tuple[str, ...]:
+    """A smallest set of requirements that no plan meets together; empty if some plan meets all, or none exists without any."""
+    items = required.items()
+    if not _is_possible(required, ()):
+        return ()
+    for size in range(1, len(items) + 1):
+        for some in itertools.combinations(items, size):
+            if not _is_possible(required, some):
+                return some
+    return ()
+
+
+def _is_possible(required: Required, kept: Sequence[str]) -> bool:
+    """Whether a plan that meets these requirements is found."""
+    try:
+        return fitting(required.request(kept, 0.0)) is not None
+    except Infeasible:
+        return False
+
+
+def prices(
+    required: Required,
+    items: Sequence[str],
+    seconds: Seconds,
+    progress: Callable[[str], None] = lambda text: None,
+    start: Plan | None = None,
+) -> Iterator[Price]:
+    """The price of each item, planned without it, all within `seconds`. `start`: the plan that meets all requirements."""
+    end = time.monotonic() + seconds
+    for number, item in enumerate(items):
+        share = (end - time.monotonic()) / (len(items) - number)
+        if share < min(LEAST_S, seconds):
+            yield Price(item, None, "not planned: no time left")
+            continue
+        progress(f"without {item} ({number + 1} of {len(items)})")
+        request = required.request([one for one in required.items() if one != item], share)
+        same = start is not None and start.topology == request.topology
+        try:
+            plan = api.plan(request, api.DEFAULT, PlanningContext(request, start=start if same else None))
+            assert plan.prediction is not None
+            yield Price(item, plan.prediction.step_s)
+        except Infeasible as error:
+            yield Price(item, None, str(error).splitlines()[0])
+
+
+def explained(required: Required, error: Infeasible, seconds: Seconds, progress: Callable[[str], None]) -> Infeasible:
+    """The error with the requirements that conflict and the step without each of them; the error itself without a conflict."""
+    found: tuple[str, ...] = ()
+    with suppress(HolmesError):
+        found = smallest(required)
+    if not found:
+        return error
+    if len(found) == 1:
+        lines = [f"no plan of {required.where.name} has {found[0]}"]
+    else:
+        lines = [f"no plan of {required.where.name} has all of: {'; '.join(found)} (the smallest set that conflicts)"]
+    lines += [str(error)] if len(found) == 1 else []
+    for price in prices(required, found, seconds, progress):
+        without = f"a step of {price.step_s:.4g} s" if price.step_s is not None else price.reason
+        lines.append(f"without {price.requirement}: {without}")
+    return Infeasible("\n".join(lines))

@@ -1,0 +1,165 @@
+"""Requirements of a person: from the key `require` of a topology, or from a file of their own, to a planning request.
+
+Nodes that may not be used are removed from the topology (`sim.formats.lost_nodes`), head-room is the topology's, a dimension
+with one allowed value is a pin, targets are joined to one; all else is a limit (`planner.limits`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from holmes_sim import exporters
+from planner.limits import HOUR, Dimensions, Limits
+from planner.request import Request, Wishes
+from sim.errors import OptionError
+from sim.formats import lost_nodes, require_facts
+from sim.formats.documents import check, parse, read_text
+from sim.formats.edits import edited
+from sim.formats.lost_nodes import Place
+from sim.formats.require_facts import ClusterRequirements, NodesFacts, RequireFacts, RequireFile
+from sim.hardware.topology import Topology
+from sim.plan.allowed import Allowed
+from sim.workload.workload import Workload
+
+DIMENSIONS = tuple(field.name for field in fields(Wishes) if field.name in RequireFacts.model_fields)
+"""Dimensions of a plan that may be required."""
+
+
+def with_file(where: Topology, path: str | Path) -> Topology:
+    """The topology with the requirements of a file beside its own; the file's replace those with the same key.
+
+    Raises TopologyError with one line per fault."""
+    document = parse(str(path), read_text(path))
+    names = [cluster.name for cluster in where.fleet.clusters]
+    check(document, RequireFile, require_facts.faults(document.value, names))
+    assert isinstance(document.value, dict)
+    given = {key: value for key, value in document.value.items() if key != "format"}
+    return required(where, {**written(where), **given})
+
+
+def required(where: Topology, requirements: Mapping[str, Any]) -> Topology:
+    """The topology with these requirements, as in a file, in place of its own."""
+    if not requirements:
+        return edited(where, {"require": None}) if written(where) else where
+    return edited(where, {"require": dict(requirements)})
+
+
+def written(where: Topology) -> dict[str, Any]:
+    """The requirements of a topology, as in its file; empty without any."""
+    return dict(where.facts().get("require") or {})
+
+
+def request(
+    where: Topology,
+    workload: Workload,
+    wishes: Wishes | None = None,
+    time_limit: float = 50.0,
+    target: str | None = None,
+) -> Request:
+    """The planning request of a topology with its requirements; `target` is required as well.
+
+    Raises OptionError for a node or target that does not exist, or where a rent is limited and a price is not known."""
+    where = applied(where)
+    facts = RequireFacts.model_validate(written(where))
+    targets = dict.fromkeys([*facts.targets, *([target] if target is not None else [])])
+    found = Request(where, workload, wishes or Wishes(), time_limit)
+    if facts.rent is not None:
+        _check_prices(where)
+    return replace(
+        found,
+        wishes=_pinned(found.wishes, facts),
+        target=exporters.joined(tuple(targets)) if targets else None,
+        limits=Limits(
+            dimensions=_dimensions(facts),
+            on_clusters=tuple((name, _dimensions(of)) for name, of in facts.clusters.items() if _dimensions(of)),
+            devices=facts.devices.max if facts.devices is not None else None,
+            rent=facts.rent.max if facts.rent is not None else None,
+            first=facts.first_stage or "",
+            last=facts.last_stage or "",
+        ),
+    )
+
+
+def text(facts: RequireFacts, name: str) -> str:
+    """One key of the requirements in words: `tp at most 4`, `nodes without ib/node3`."""
+    value = getattr(facts, name)
+    if name == "nodes":
+        return f"nodes without {', '.join(value.exclude)}" if value.exclude else f"nodes only {', '.join(value.only)}"
+    if name == "rent":
+        return f"rent at most {value.max * HOUR:.6g} USD/h"
+    if name == "devices":
+        return f"devices at most {value.max}"
+    if name == "clusters":
+        limits = ((cluster, _dimensions(of)) for cluster, of in value.items())
+        return ", ".join(f"{key} {allowed} on cluster {cluster}" for cluster, of in limits for key, allowed in of)
+    return f"{name} {', '.join(value) if isinstance(value, list) else value}"
+
+
+def applied(where: Topology) -> Topology:
+    """The topology without the nodes that may not be used and with the head-room that is required; both are then no longer
+    among its requirements."""
+    given = written(where)
+    facts = RequireFacts.model_validate(given)
+    if facts.memory_headroom is not None:
+        where = edited(where, {"memory_headroom": facts.memory_headroom})
+    if facts.memory_headroom is not None or facts.nodes is not None:
+        left = {key: value for key, value in given.items() if key not in ("nodes", "memory_headroom")}
+        left |= _on_clusters_left(where, facts, left)
+        where = required(where, left)
+    return lost_nodes.without(where, _excluded(where, facts.nodes)).topology if facts.nodes is not None else where
+
+
+def _on_clusters_left(where: Topology, facts: RequireFacts, left: Mapping[str, Any]) -> dict[str, Any]:
+    """The requirements on clusters that keep a node; raises OptionError where a stage is wanted on one that does not."""
+    gone = set(_excluded(where, facts.nodes)) if facts.nodes is not None else set[Place]()
+    empty = {one.name for one in where.fleet.clusters if all((one.name, node) in gone for node in range(one.nodes))}
+    for key in ("first_stage", "last_stage"):
+        if getattr(facts, key) in empty:
+            raise OptionError(f"require.{key}: no node of cluster {getattr(facts, key)} may be used (require.nodes)")
+    return {"clusters": {name: of for name, of in left["clusters"].items() if name not in empty}} if "clusters" in left else {}
+
+
+def _excluded(where: Topology, nodes: NodesFacts | None) -> tuple[Place, ...]:
+    """The nodes that may not be used."""
+    if nodes is None:
+        return ()
+    if nodes.exclude is not None:
+        return tuple(dict.fromkeys(_places(where, nodes.exclude, "require.nodes.exclude:")))
+    kept = set(_places(where, nodes.only or [], "require.nodes.only:"))
+    every = [(cluster.name, node) for cluster in where.fleet.clusters for node in range(cluster.nodes)]
+    return tuple(place for place in every if place not in kept)
+
+
+def _places(where: Topology, names: Iterable[str], key: str) -> list[Place]:
+    """The nodes of names of clusters, nodes or hosts."""
+    clusters = {cluster.name: cluster for cluster in where.fleet.clusters}
+    found: list[Place] = []
+    for name in names:
+        if name in clusters:
+            found += [(name, node) for node in range(clusters[name].nodes)]
+        else:
+            found.append(lost_nodes.parse_node(where.fleet, name, key))
+    return found
+
+
+def _pinned(wishes: Wishes, facts: RequireFacts) -> Wishes:
+    """The wishes with a pin for every dimension of which one value is allowed and none is pinned."""
+    allowed = {name: getattr(facts, name) for name in DIMENSIONS if getattr(wishes, name) is None}
+    return replace(wishes, **{name: one.values[0] for name, one in allowed.items() if one is not None and len(one.values) == 1})
+
+
+def _dimensions(facts: RequireFacts | ClusterRequirements) -> Dimensions:
+    found = ((name, getattr(facts, name, None)) for name in DIMENSIONS)
+    return tuple((name, allowed) for name, allowed in found if isinstance(allowed, Allowed))
+
+
+def _check_prices(where: Topology) -> None:
+    """Raise OptionError where a device states no price."""
+    for cluster in where.fleet.clusters:
+        if cluster.node.device.price is None:
+            raise OptionError(
+                f"require.rent: no price known of {cluster.node.device.name} of cluster {cluster.name}; give it in the "
+                f"topology, clusters.{cluster.name}.node.devices.price: 2.50 USD/h"
+            )

@@ -1,0 +1,160 @@
+"""Limits that a person sets to the plan: values of its dimensions, devices, rent, and the clusters of its end stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sim.hardware.cluster import Cluster, Fleet
+from sim.plan.allowed import Allowed
+from sim.plan.plan import Plan
+from sim.results.cost_energy import occupied
+from sim.units import UsdPerSecond
+
+HOUR = 3600.0
+"""Seconds of an hour."""
+
+
+class Layout(Protocol):
+    """What limits need of a shape (`planner.space.shape`), beside its dimensions."""
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel degree."""
+
+    @property
+    def slots(self) -> int:
+        """Number of slots (tensor-parallel groups) of one stage."""
+
+
+Dimensions = tuple[tuple[str, Allowed], ...]
+"""The allowed values of each dimension that is limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a plan must keep to.
+
+    dimensions: allowed values, by the names of `planner.request.Wishes`; on_clusters: more of them, for plans that use a
+    cluster, and only of tp, cp, ep, microbatch_size and recompute (`planner.bounds.total_work` knows no others). devices: most
+    devices with a rank. rent: most rent of the nodes with a rank (`sim.results.cost_energy`). first, last: the cluster of the
+    first and of the last pipeline stage; empty for any."""
+
+    dimensions: Dimensions = ()
+    on_clusters: tuple[tuple[str, Dimensions], ...] = ()
+    devices: int | None = None
+    rent: UsdPerSecond | None = None
+    first: str = ""
+    last: str = ""
+
+    def allows(self, name: str, value: int | str | None) -> bool:
+        """Whether a value of a dimension is allowed on every cluster."""
+        return all(allowed.holds(value) for dimension, allowed in self.dimensions if dimension == name)
+
+    def listed(self, name: str) -> tuple[int | str, ...]:
+        """The listed values of a dimension; empty where it is free or has a range."""
+        return next((allowed.values for dimension, allowed in self.dimensions if dimension == name), ())
+
+    def allows_shape(self, shape: Layout) -> bool:
+        """Whether all values of a shape are allowed, and one stage of it has no more devices than allowed."""
+        if self.devices is not None and shape.tp * shape.slots > self.devices:
+            return False
+        return all(_holds(shape, name, allowed) for name, allowed in self.dimensions if name != "pp")
+
+    def allows_on(self, cluster: str, shape: Layout) -> bool:
+        """Whether a plan of a shape may use a cluster."""
+        dimensions = next((found for name, found in self.on_clusters if name == cluster), ())
+        return all(_holds(shape, name, allowed) for name, allowed in dimensions)
+
+    def most_stages(self, shape: Layout) -> int | None:
+        """The longest pipeline of a shape that pp and the devices allow; None where they do not limit it."""
+        most = [max(map(int, allowed.values), default=allowed.most) for name, allowed in self.dimensions if name == "pp"]
+        if self.devices is not None:
+            most.append(self.devices // (shape.tp * shape.slots))
+        return min((one for one in most if one is not None), default=None)
+
+    @property
+    def least_stages(self) -> int:
+        """The shortest pipeline that is allowed."""
+        least = [min(map(int, allowed.values), default=allowed.least) for name, allowed in self.dimensions if name == "pp"]
+        return max((one for one in least if one is not None), default=1)
+
+    def allows_length(self, shape: Layout, pp: int) -> bool:
+        """Whether a pipeline of a shape may have pp stages."""
+        return self.allows("pp", pp) and (self.devices is None or pp * shape.tp * shape.slots <= self.devices)
+
+    def stages_on(self, cluster: Cluster, shape: Layout) -> int | None:
+        """Most stages of a shape on a cluster that the rent allows; None where it does not limit them."""
+        if self.rent is None:
+            return None
+        return int(self.rent * (1 + 1e-12) / node_rent(cluster)) * (cluster.node.count // shape.tp) // shape.slots
+
+    def affords(self, fleet: Fleet, shape: Layout, stages: Mapping[str, int]) -> bool:
+        """Whether the nodes of a pipeline are within the rent; `stages`: number of its stages on each cluster."""
+        if self.rent is None:
+            return True
+        rent = 0.0
+        for name, count in stages.items():
+            cluster = fleet.cluster(name)
+            rent += -(-count * shape.slots // (cluster.node.count // shape.tp)) * node_rent(cluster)
+        return rent <= self.rent * (1 + 1e-12)
+
+    def allows_ends(self, first: str, last: str) -> bool:
+        """Whether a pipeline may begin and end on these clusters."""
+        return self.first in ("", first) and self.last in ("", last)
+
+    def words(self) -> Iterator[str]:
+        """Each limit as text: `tp at most 4`, `devices at most 64`."""
+        yield from (f"{name} {allowed}" for name, allowed in self.dimensions)
+        yield from (f"{name} {allowed} on cluster {cluster}" for cluster, of in self.on_clusters for name, allowed in of)
+        if self.devices is not None:
+            yield f"devices at most {self.devices}"
+        if self.rent is not None:
+            yield f"rent at most {self.rent * HOUR:.6g} USD/h"
+        if self.first:
+            yield f"first stage on cluster {self.first}"
+        if self.last:
+            yield f"last stage on cluster {self.last}"
+
+    def faults(self, plan: Plan) -> Iterator[str]:
+        """What a plan does not keep to, each as text."""
+        config = plan.config
+        for name, allowed in self.dimensions:
+            if not allowed.holds(_of(config, name)):
+                yield f"{name} {_of(config, name)}, which should be {allowed}"
+        used = {cluster.name for cluster, _ in occupied(plan)}
+        for cluster, dimensions in self.on_clusters:
+            for name, allowed in dimensions if cluster in used else ():
+                if not allowed.holds(_of(config, name)):
+                    yield f"{name} {_of(config, name)} on cluster {cluster}, where it should be {allowed}"
+        if self.devices is not None and len(plan.placement) > self.devices:
+            yield f"{len(plan.placement)} devices, more than {self.devices}"
+        if self.rent is not None:
+            rent = sum(devices // cluster.node.count * node_rent(cluster) for cluster, devices in occupied(plan))
+            if rent > self.rent * (1 + 1e-12):
+                yield f"rent of {rent * HOUR:.4g} USD/h, more than {self.rent * HOUR:.4g}"
+        width = config.tp * config.dp_cp
+        for name, wished, stage in (("first", self.first, 0), ("last", self.last, config.pp - 1)):
+            on = {device.cluster for device in plan.placement[stage * width : (stage + 1) * width]}
+            if wished and on != {wished}:
+                yield f"the {name} stage on {' and '.join(sorted(on))}, not on {wished}"
+
+
+NO_LIMITS = Limits()
+
+
+def node_rent(cluster: Cluster) -> UsdPerSecond:
+    """Rent of the devices of one node, whose price must be known."""
+    assert cluster.node.device.price is not None
+    return cluster.node.count * cluster.node.device.price
+
+
+def _holds(shape: Layout, name: str, allowed: Allowed) -> bool:
+    return name == "pp" or allowed.holds(_of(shape, name))
+
+
+def _of(layout: object, name: str) -> int | str | None:
+    """The value of a dimension of a shape or of a configuration; a schedule without its list."""
+    value: int | str | None = getattr(layout, name)
+    return value.partition("=")[0] if isinstance(value, str) else value

@@ -1,0 +1,35 @@
+"""Lengths of pipelines under pins and limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.limits import NO_LIMITS, Limits
+from planner.request import Wishes
+from planner.space.lengths import allows, longest, shortest
+from sim.plan.allowed import Allowed
+from tests.planner.builders import on_one_cluster, shape
+
+
+def pp(**allowed: int) -> Limits:
+    return Limits((("pp", Allowed(**allowed)),))
+
+
+@pytest.mark.parametrize(
+    ("pinned", "limits", "least", "most", "allowed"),
+    [
+        (None, NO_LIMITS, 1, None, [1, 2, 3, 4, 5]),
+        (3, NO_LIMITS, 3, 3, [3]),
+        (None, pp(least=2, most=4), 2, 4, [2, 3, 4]),
+        (3, pp(least=2, most=4), 3, 3, [3]),
+        (5, pp(most=4), 5, 4, []),
+        (None, Limits(devices=3), 1, 3, [1, 2, 3]),
+        (4, Limits(devices=3), 4, 3, []),
+    ],
+)
+def test_lengths(pinned, limits, least, most, allowed):
+    question = replace(on_one_cluster(wishes=Wishes(pp=pinned), nodes=5), limits=limits)
+    assert (shortest(question), longest(question, shape())) == (least, most)
+    assert [pp for pp in range(1, 6) if allows(question, shape(), pp)] == allowed
