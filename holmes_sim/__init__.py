@@ -37,8 +37,10 @@ _check_neighbours()
 _PUBLIC = {
     "load": "holmes_sim.commands",
     "edited": "sim.formats.edits",
+    "require": "holmes_sim.requirements",
     "plan": "holmes_sim.commands",
     "compare": "holmes_sim.commands",
+    "compare_targets": "holmes_sim.commands",
     "sweep": "holmes_sim.sweeping.sweep",
     "what_if": "holmes_sim.whatif",
     "pareto": "holmes_sim.front",

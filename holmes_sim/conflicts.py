@@ -1,7 +1,7 @@
 """Which requirements conflict where no plan meets them all, and what each requirement costs.
 
 A requirement is a key of `require` (`holmes_sim.requirements`), a pin, or the launch target. A set of them conflicts if no plan
-that fits memory is found with these alone (`planner.search.fitting`). Sets are tried from the smallest on, so that the first
+that fits memory is found with these alone. Sets are tried from the smallest on, so that the first
 conflict is a smallest one. The cost of a requirement is its shadow price: the seconds by which the step of the best plan would
 be shorter without it."""
 
@@ -17,7 +17,9 @@ from holmes_sim import requirements
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
+from planner.search.budgets import Budgets
 from planner.search.fitting import fitting
+from planner.strategies import certified
 from sim.errors import HolmesError, Infeasible
 from sim.formats.require_facts import RequireFacts
 from sim.hardware.topology import Topology
@@ -25,6 +27,8 @@ from sim.plan.plan import Plan
 from sim.units import Seconds
 from sim.workload.workload import Workload
 
+FIRST = Budgets(unproved_variants=0)
+"""The search ends with its first plan."""
 LEAST_S: Seconds = 5.0
 """Least time to plan without one requirement (a guess). Requirements for which less is left have no price."""
 
@@ -51,7 +55,7 @@ class Required:
                 given.pop(name)
         pins = {name: None for text, (kind, name) in words.items() if kind == "pin" and text not in kept}
         target = self.target if any(kind == "target" and text in kept for text, (kind, _) in words.items()) else None
-        where = requirements.required(self.where, given)
+        where = requirements.only(self.where, given)
         return requirements.request(where, self.workload, replace(self.wishes, **pins), time_limit, target)
 
     def _words(self) -> Mapping[str, tuple[str, str]]:
@@ -91,9 +95,11 @@ def smallest(required: Required) -> tuple[str, ...]:
 
 
 def _is_possible(required: Required, kept: Sequence[str]) -> bool:
-    """Whether a plan that meets these requirements is found."""
+    """Whether a plan that meets these requirements is found: one that fits, or else one of the search without a proof, which
+    also has mixed stages."""
     try:
-        return fitting(required.request(kept, 0.0)) is not None
+        request = required.request(kept, LEAST_S)
+        return fitting(request) is not None or bool(certified.plan(request, PlanningContext(request), FIRST))
     except Infeasible:
         return False
 
@@ -134,7 +140,7 @@ def explained(required: Required, error: Infeasible, seconds: Seconds, progress:
         lines = [f"no plan of {required.where.name} has {found[0]}"]
     else:
         lines = [f"no plan of {required.where.name} has all of: {'; '.join(found)} (the smallest set that conflicts)"]
-    lines += [str(error)] if len(found) == 1 else []
+    lines += [str(error).split("; remedy")[0]] if len(found) == 1 else []
     for price in prices(required, found, seconds, progress):
         without = f"a step of {price.step_s:.4g} s" if price.step_s is not None else price.reason
         lines.append(f"without {price.requirement}: {without}")

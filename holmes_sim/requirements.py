@@ -27,23 +27,24 @@ DIMENSIONS = tuple(field.name for field in fields(Wishes) if field.name in Requi
 """Dimensions of a plan that may be required."""
 
 
-def with_file(where: Topology, path: str | Path) -> Topology:
-    """The topology with the requirements of a file beside its own; the file's replace those with the same key.
+def require(where: Topology, given: str | Path | Mapping[str, Any]) -> Topology:
+    """The topology with requirements beside its own, from a file, or from a mapping with the keys of such a file, such as
+    `{"tp": {"max": 4}, "devices": {"max": 64}}`. They replace those with the same key.
 
     Raises TopologyError with one line per fault."""
-    document = parse(str(path), read_text(path))
-    names = [cluster.name for cluster in where.fleet.clusters]
-    check(document, RequireFile, require_facts.faults(document.value, names))
-    assert isinstance(document.value, dict)
-    given = {key: value for key, value in document.value.items() if key != "format"}
-    return required(where, {**written(where), **given})
+    if not isinstance(given, Mapping):
+        document = parse(str(given), read_text(given))
+        check(document, RequireFile, require_facts.faults(document.value, [cluster.name for cluster in where.fleet.clusters]))
+        assert isinstance(document.value, dict)
+        given = {key: value for key, value in document.value.items() if key != "format"}
+    return only(where, {**written(where), **given})
 
 
-def required(where: Topology, requirements: Mapping[str, Any]) -> Topology:
-    """The topology with these requirements, as in a file, in place of its own."""
-    if not requirements:
+def only(where: Topology, given: Mapping[str, Any]) -> Topology:
+    """The topology with these requirements in place of its own."""
+    if not given:
         return edited(where, {"require": None}) if written(where) else where
-    return edited(where, {"require": dict(requirements)})
+    return edited(where, {"require": dict(given)})
 
 
 def written(where: Topology) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def applied(where: Topology) -> Topology:
     if facts.memory_headroom is not None or facts.nodes is not None:
         left = {key: value for key, value in given.items() if key not in ("nodes", "memory_headroom")}
         left |= _on_clusters_left(where, facts, left)
-        where = required(where, left)
+        where = only(where, left)
     return lost_nodes.without(where, _excluded(where, facts.nodes)).topology if facts.nodes is not None else where
 
 
@@ -125,6 +126,13 @@ def _excluded(where: Topology, nodes: NodesFacts | None) -> tuple[Place, ...]:
     """The nodes that may not be used."""
     if nodes is None:
         return ()
+    found = _without(where, nodes)
+    if len(found) == sum(cluster.nodes for cluster in where.fleet.clusters):
+        raise OptionError(f"require.nodes: no node of {where.name} may be used")
+    return found
+
+
+def _without(where: Topology, nodes: NodesFacts) -> tuple[Place, ...]:
     if nodes.exclude is not None:
         return tuple(dict.fromkeys(_places(where, nodes.exclude, "require.nodes.exclude:")))
     kept = set(_places(where, nodes.only or [], "require.nodes.only:"))

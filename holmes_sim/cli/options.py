@@ -126,7 +126,7 @@ def edited(topology: Topology, settings: list[str] | None, require: Path | None 
     from sim.formats import edits
 
     if require is not None:
-        topology = requirements.with_file(topology, require)
+        topology = requirements.require(topology, require)
     for setting in settings or ():
         path, equals, value = setting.partition("=")
         if not equals:

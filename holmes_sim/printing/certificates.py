@@ -50,7 +50,8 @@ def searched(found: Certificate) -> str:
     split = [text.partition(" ") for text in found.outside]
     other = [_outside(name, text) for name, _, text in split if name in LISTED]
     other += ["more in plan.json"] if len(other) < len(split) else []
-    return f"Searched: {', '.join(parts)}." + (f" Outside: {'; '.join(other)}." if other else "")
+    required = f" Required: {'; '.join(map(str, axes['required'].values))}." if "required" in axes else ""
+    return f"Searched: {', '.join(parts)}.{required}" + (f" Outside: {'; '.join(other)}." if other else "")
 
 
 def free_memory(plan: Plan) -> str:

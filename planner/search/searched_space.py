@@ -34,7 +34,7 @@ RUNS = 6
 
 def axes(request: Request) -> tuple[Axis, ...]:
     """The dimensions of the search with their values for a request. Raises Infeasible where there is no shape."""
-    shapes = list(searched(request))
+    shapes = _shapes(request)
     sampled = _sampled(request, shapes)
     found = (
         Axis("tp", _values(shapes, "tp")),
@@ -55,9 +55,17 @@ def axes(request: Request) -> tuple[Axis, ...]:
 
 def outside(request: Request) -> tuple[str, ...]:
     """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words."""
-    shapes = list(searched(request))
+    shapes = _shapes(request)
     sampled = _sampled(request, shapes)
     return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled))
+
+
+def _shapes(request: Request) -> list[Shape]:
+    """The searched shapes; those of mixed stages where no others have room."""
+    try:
+        return list(searched(request))
+    except Infeasible:
+        return list(searched(request, across=True, every_size=False, unequal=False))
 
 
 def _unequal(request: Request, shapes: Iterable[Shape]) -> Iterator[Axis]:
@@ -103,9 +111,8 @@ def _lengths(request: Request, shapes: Iterable[Shape]) -> str | int:
     stages = max(
         sum(cluster.nodes * (cluster.node.count // tp) // slots for cluster in request.clusters()) for tp, slots in widths
     )
-    allowed = [pp for pp in range(1, min(request.workload.model.layers, stages) + 1) if request.limits.allows("pp", pp)]
-    if not allowed:
-        return "none"
+    most = max(min(request.workload.model.layers, stages), 1)
+    allowed = [pp for pp in range(1, most + 1) if request.limits.allows("pp", pp)] or [most]
     return f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else allowed[0]
 
 

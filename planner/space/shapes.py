@@ -220,6 +220,13 @@ def _why_refused(request: Request, shape: Shape) -> str:
     return f"{request.target.name} cannot express {runnable.fault(request, shape)}"
 
 
+def _has_a_shape(request: Request) -> bool:
+    try:
+        return any(True for _ in searched(request))
+    except Infeasible:
+        return False
+
+
 def _why_none(request: Request) -> str:
     workload, wishes = request.workload, request.wishes
     if request.target is not None and not any(True for _ in request.clusters()):
@@ -227,7 +234,7 @@ def _why_none(request: Request) -> str:
     if not any(True for _ in request.clusters()):
         others = dict.fromkeys(name for one in request.topology.fleet.clusters for name, _ in one.node.device.peak)
         return f"no cluster of {request.topology.name} has devices with {workload.precision}, only with {', '.join(others)}"
-    if request.limits != NO_LIMITS:
+    if request.limits != NO_LIMITS and _has_a_shape(replace(request, limits=NO_LIMITS)):
         return f"no layout fits what is required{f' and {wishes}' if str(wishes) else ''}"
     most = max(slots(cluster, wishes.tp or 1) for cluster in request.clusters()) // (wishes.cp or 1)
     parts = [f"no layout fits {str(wishes) or 'the workload'}"]

@@ -24,7 +24,7 @@ from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
-from planner.search.mixed import is_mixed
+from planner.search.mixed import is_mixed, mixed_placements
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.strategies import get
@@ -85,8 +85,14 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
 def _by_division(request: Request) -> tuple[list[Shape], list[Shape]]:
     """The searched shapes whose dp divides the batch, and the others; the latter come first where there are no other ones.
 
-    Raises Infeasible where there is none."""
-    every = list(searched(request))
+    None where only plans with mixed stages have room, such as for a dp above the slots of every cluster. Raises Infeasible
+    where these have none either."""
+    try:
+        every = list(searched(request))
+    except Infeasible:
+        if next(mixed_placements(request), None) is None:
+            raise
+        every = []
     equal = [shape for shape in every if shape.divides(request.workload)]
     return (equal, [shape for shape in every if not shape.divides(request.workload)]) if equal else (every, [])
 

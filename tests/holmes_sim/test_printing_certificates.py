@@ -43,6 +43,13 @@ def test_a_pinned_space_is_reported_in_a_line():
     assert searched(replace(PROOF, space=space, outside=("cp 2",))) == "Searched: tp 2, schedule 1f1b, ZeRO 0. Outside: cp 2."
 
 
+def test_what_is_required_is_reported_in_the_line():
+    space = (Axis("tp", (1, 2)), Axis("required", ("tp at most 2", "devices at most 64")))
+    assert searched(replace(PROOF, space=space, outside=())) == (
+        "Searched: tp 1 or 2. Required: tp at most 2; devices at most 64."
+    )
+
+
 def test_a_certificate_without_a_space_says_nothing():
     assert searched(replace(PROOF, space=(), outside=())) == ""
 

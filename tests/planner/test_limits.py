@@ -81,14 +81,8 @@ def test_every_strategy_keeps_to_the_limits(name):
 
 
 def test_limits_in_words():
-    limits = Limits(
-        (("tp", Allowed(most=4)), ("recompute", Allowed(("none", "full")))),
-        (("b", (("tp", Allowed((1,))),)),),
-        64,
-        180 / HOUR,
-        "a",
-        "b",
-    )
+    dimensions = (("tp", Allowed(most=4)), ("recompute", Allowed(("none", "full"))))
+    limits = Limits(dimensions, (("b", (("tp", Allowed((1,))),)),), 64, 180 / HOUR, "a", "b")
     assert list(limits.words()) == [
         "tp at most 4", "recompute none or full", "tp 1 on cluster b", "devices at most 64", "rent at most 180 USD/h",
         "first stage on cluster a", "last stage on cluster b",

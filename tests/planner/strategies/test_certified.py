@@ -36,6 +36,7 @@ from tests.planner.builders import (
     NO_LIMIT,
     NO_PROOF,
     SEARCHED_ONCE,
+    on_two_clusters,
     pipelines,
     plan_of,
     random_request,
@@ -336,3 +337,10 @@ def test_a_faster_plan_of_a_strategy_beside_the_search_is_kept(monkeypatch):
     found = certified.plan(question, PlanningContext(question, beside=("megatron",)))
     assert step(found) == step(faster) == step(usual) / 2
     assert found.certificate is not None and found.certificate.objective_s == step(faster)
+
+
+def test_a_pinned_dp_that_only_mixed_stages_have_room_for():
+    """Six replicas on two clusters of three devices each."""
+    plan = plan_of(on_two_clusters(layers=4, batch=6, nodes=3, wishes=Wishes(dp=6)))
+    assert plan is not None and plan.config.dp == 6 and is_mixed(plan)
+    assert plan.certificate is not None and plan.certificate.lower_bound_s <= step(plan)

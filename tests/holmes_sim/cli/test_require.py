@@ -1,0 +1,109 @@
+"""--require: plans that keep to what a file says, what that costs, and what conflicts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.holmes_sim.cli.arguments import PINNED
+
+HEAD = "format: holmes-sim/require/1\n"
+
+
+@pytest.fixture
+def need(tmp_path):
+    """Writes a file of requirements."""
+
+    def write(text: str):
+        path = tmp_path / "need.yaml"
+        path.write_text(HEAD + text)
+        return path
+
+    return write
+
+
+def test_a_plan_keeps_to_a_file_and_says_so(run, need):
+    seen = run(
+        "plan", "holmes-hybrid-4", *PINNED[:2], "--require", need("devices: {max: 8}\nschedule: 1f1b\nrecompute: none\n")
+    )
+    assert seen.code == 0
+    assert "Required: schedule 1f1b; recompute none; devices at most 8." in " ".join(seen.out.split())
+
+
+def test_a_plan_file_keeps_its_requirements(run, need, tmp_path):
+    out = tmp_path / "plan.json"
+    path = need(
+        "devices: {max: 16}\nnodes: {exclude: [ib/node1]}\nschedule: 1f1b\nrecompute: none\nmicrobatch_size: 4\ntp: 2\n"
+    )
+    assert run("plan", "holmes-hybrid-4", "--require", path, "-o", out).code == 0
+    plan = json.loads(out.read_text())
+    assert plan["topology"]["require"]["devices"] == {"max": 16} and "nodes" not in plan["topology"]["require"]
+    assert len(plan["placement"]) <= 16
+    space = {axis["axis"]: axis["values"] for axis in plan["certificate"]["space"]}
+    assert space["required"][-1] == "devices at most 16"
+    seen = run("replan", out, "--lost", "roce/node0", "--json")
+    assert seen.code == 0
+    assert len(json.loads(seen.out)["plan"]["placement"]) <= 16
+
+
+def test_explain_says_what_each_requirement_costs(run, need):
+    path = need("devices: {max: 16}\nfirst_stage: ib\n")
+    seen = run("plan", "holmes-hybrid-4", *PINNED[:4], *PINNED[6:], "--schedule", "1f1b", "--require", path, "--explain")
+    assert seen.code == 0
+    table = seen.out.partition("What each requirement costs")[2]
+    assert "of every step" in next(line for line in table.splitlines() if line.startswith("devices at most 16"))
+    assert any(line.startswith("first_stage ib") for line in table.splitlines())
+
+
+def test_what_conflicts_is_named_with_the_step_without_each(run, need):
+    seen = run("plan", "holmes-hybrid-4", *PINNED, "--require", need("tp: {max: 1}\nzero_stage: 1\nschedule: 1f1b\n"))
+    assert (seen.code, seen.out) == (3, "")
+    first, *others = seen.err.splitlines()
+    assert first == "error: no plan of holmes-hybrid-4 has all of: tp at most 1; --tp 2 (the smallest set that conflicts)"
+    assert [line.partition(": a step of ")[0] for line in others] == ["error: without tp at most 1", "error: without --tp 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("tp: {most: 4}\n", "need.yaml:2: tp: a range has min, max or both, not most"),
+        ("devces: {max: 4}\n", "need.yaml:2: devces: unknown key; did you mean 'devices'?"),
+        ("\nlast_stage: rocee\n", "need.yaml:3: last_stage: cluster 'rocee' does not exist; did you mean 'roce'?"),
+    ],
+)
+def test_a_wrong_file_is_one_line(run, need, text, fault):
+    seen = run("plan", "holmes-hybrid-4", "--require", need(text))
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.rstrip().endswith(fault)
+
+
+def test_a_file_that_does_not_exist(run, tmp_path):
+    seen = run("plan", "holmes-hybrid-4", "--require", tmp_path / "none.yaml")
+    assert (seen.code, seen.err) == (2, f"error: {tmp_path / 'none.yaml'}: no such file\n")
+
+
+FEW = "devices: {max: 8}\ntp: 2\nrecompute: none\nmicrobatch_size: 4\nschedule: 1f1b\nzero_stage: 1\n"
+
+
+def test_strategies_keep_to_it(run, need, tmp_path):
+    given = "compare", "holmes-hybrid-4", "--strategies", "certified,random", "--require", need(FEW), "-o", tmp_path / "plans"
+    assert run(*given).code == 0
+    found = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "plans").glob("*.json")}
+    assert set(found) == {"certified", "random"}
+    assert all(plan["config"]["tp"] == 2 and len(plan["placement"]) <= 8 for plan in found.values())
+
+
+def test_changes_keep_to_it(run, need):
+    """More nodes gain nothing where eight devices are allowed."""
+    seen = run("what-if", "holmes-infiniband-4", "--require", need(FEW), "--time-limit", "10", "--json")
+    assert seen.code == 0
+    gains = {row["change"]: row["gain"] for row in json.loads(seen.out)["rows"]}
+    more = [gain for change, gain in gains.items() if "nodes, not 4" in change and change[4] in "56789"]
+    assert more and all(gain == 0.0 for gain in more if gain is not None)
+
+
+def test_the_schema_is_printed(run):
+    seen = run("schema", "require")
+    assert seen.code == 0
+    assert json.loads(seen.out)["title"] == "holmes-sim requirements"

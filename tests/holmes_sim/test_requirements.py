@@ -1,0 +1,133 @@
+"""From `require` in a topology or a file to a planning request."""
+
+from __future__ import annotations
+
+import pytest
+
+from holmes_sim import commands, exporters
+from holmes_sim.requirements import applied, only, request, require, written
+from planner.limits import HOUR, Limits
+from planner.request import Wishes
+from planner.target import Target
+from sim.errors import HolmesError, OptionError, TopologyError
+from sim.formats.edits import edited
+from sim.hardware.topology import Topology
+from sim.plan.allowed import Allowed
+
+HYBRID = commands.load("holmes-hybrid-4")
+WORKLOAD = commands.workload_of(HYBRID)
+
+
+def names(where: Topology) -> dict[str, int]:
+    """Cluster -> number of its nodes."""
+    return {cluster.name: cluster.nodes for cluster in where.fleet.clusters}
+
+
+def test_a_file_is_kept_in_the_topology_beside_its_own_requirements(tmp_path):
+    path = tmp_path / "need.yaml"
+    path.write_text("format: holmes-sim/require/1\ntp: {max: 4}\ndevices: {max: 16}\n")
+    before = require(HYBRID, {"tp": 8, "first_stage": "ib"})
+    after = require(before, path)
+    assert written(after) == {"tp": {"max": 4}, "first_stage": "ib", "devices": {"max": 16}}
+    assert written(HYBRID) == {} and written(only(after, {})) == {} and only(HYBRID, {}) == HYBRID
+
+
+def test_faults_of_a_file_have_its_lines(tmp_path):
+    path = tmp_path / "need.yaml"
+    path.write_text("format: holmes-sim/require/1\ntp: {max: 4}\nfirst_stage: rocee\n")
+    with pytest.raises(TopologyError, match=r"need.yaml:3: first_stage: cluster 'rocee' does not exist; did you mean 'roce'\?"):
+        require(HYBRID, path)
+    with pytest.raises(TopologyError, match=r"require.tp: 0 must be at least 1"):
+        require(HYBRID, {"tp": 0})
+
+
+def test_limits_of_a_request():
+    where = edited(HYBRID, {"clusters.ib.node.devices.price": "2 USD/h", "clusters.roce.node.devices.price": "1 USD/h"})
+    given = {
+        "tp": {"max": 4}, "recompute": ["none", "full"], "devices": {"max": 16}, "rent": {"max": "36 USD/h"},
+        "first_stage": "ib", "last_stage": "roce", "clusters": {"roce": {"tp": [1, 2]}},
+    }  # fmt: skip
+    assert request(require(where, given), WORKLOAD).limits == Limits(
+        (("tp", Allowed(most=4)), ("recompute", Allowed(("none", "full")))),
+        (("roce", (("tp", Allowed((1, 2))),)),), 16, pytest.approx(36 / HOUR), "ib", "roce",
+    )  # fmt: skip
+
+
+def test_one_allowed_value_is_a_pin_unless_another_is_pinned():
+    where = require(HYBRID, {"tp": 4, "schedule": "1f1b", "pp": [2, 4]})
+    assert request(where, WORKLOAD).wishes == Wishes(tp=4, schedule="1f1b")
+    assert request(where, WORKLOAD, Wishes(tp=8)).wishes == Wishes(tp=8, schedule="1f1b")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ({"exclude": ["ib/node0"]}, {"ib": 1, "roce": 2}),
+        ({"exclude": ["ib-node1", "roce/node0"]}, {"ib": 1, "roce": 1}),
+        ({"exclude": ["roce"]}, {"ib": 2}),
+        ({"only": ["ib", "roce/node1"]}, {"ib": 2, "roce": 1}),
+        ({"only": ["ib-node[0-1]"]}, {"ib": 2}),
+    ],
+)
+def test_nodes_that_may_be_used(nodes, left):
+    found = applied(require(HYBRID, {"nodes": nodes, "tp": 2}))
+    assert names(found) == left
+    assert written(found) == {"tp": 2}
+    assert applied(found) == found
+
+
+def test_hosts_keep_their_names():
+    found = applied(require(HYBRID, {"nodes": {"exclude": ["ib/node0"]}}))
+    assert found.fleet.cluster("ib").hosts_of(0) == ("ib-node1",)
+
+
+def test_limits_of_a_cluster_without_nodes_are_dropped():
+    given = {"nodes": {"exclude": ["roce"]}, "clusters": {"roce": {"tp": 1}, "ib": {"tp": 2}}}
+    assert written(applied(require(HYBRID, given))) == {"clusters": {"ib": {"tp": 2}}}
+
+
+def test_headroom_is_that_of_the_topology():
+    assert request(require(HYBRID, {"memory_headroom": 0.2}), WORKLOAD).topology.memory_headroom == 0.2
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"nodes": {"exclude": ["ib/node2"]}}, "require.nodes.exclude: ib/node2: cluster ib has nodes 0 to 1 "),
+        ({"nodes": {"only": ["gpu1"]}}, "require.nodes.only: 'gpu1' is neither a node such as ib/node0 nor a host"),
+        ({"nodes": {"exclude": ["ib", "roce"]}}, "require.nodes: no node of holmes-hybrid-4 may be used"),
+        (
+            {"nodes": {"only": ["ib"]}, "last_stage": "roce"},
+            r"require.last_stage: no node of cluster roce may be used \(require.nodes\)",
+        ),
+        (
+            {"rent": {"max": "10 USD/h"}},
+            "require.rent: no price known of a100-sxm4-80gb of cluster ib; give it in the topology, "
+            "clusters.ib.node.devices.price: 2.50 USD/h",
+        ),
+    ],
+)
+def test_what_cannot_be_required(given, fault):
+    with pytest.raises(OptionError, match=fault):
+        request(require(HYBRID, given), WORKLOAD)
+
+
+def target_of(*given: str, also: str | None = None) -> Target:
+    found = request(require(HYBRID, {"targets": list(given)}), WORKLOAD, target=also).target
+    assert found is not None
+    return found
+
+
+def test_several_targets_must_all_run_the_plan():
+    assert target_of("megatron").name == "megatron"
+    assert target_of("megatron", also="megatron").name == "megatron"
+    both = target_of("megatron", also="deepspeed")
+    assert both.name == "megatron and deepspeed"
+    config = request(HYBRID, WORKLOAD).topology
+    assert config is not None
+    one, other = exporters.target("megatron"), exporters.target("deepspeed")
+    assert both.excluded_vendors == tuple(dict.fromkeys((*one.excluded_vendors, *other.excluded_vendors)))
+    order = ("one", "joined", "any")
+    assert both.vendors == min(one.vendors, other.vendors, key=order.index)
+    with pytest.raises(HolmesError, match="target 'megatrn' is unknown; did you mean 'megatron'"):
+        target_of("megatrn")
