@@ -107,8 +107,9 @@ def what_if(
         raise HolmesError("menu: at least one change is needed; leave out the menu to use the default one")
     progress("the present plan")
     first_s = max(PRESENT_SHARE * time_limit, min(MIN_PLANNING, 2 * PRESENT_SHARE * time_limit))
+    workload = commands.workload_of(where)
     where = requirements.applied(where)
-    request = requirements.request(where, commands.workload_of(where), time_limit=first_s, target=target)
+    request = requirements.request(where, workload, time_limit=first_s, target=target)
     context = PlanningContext(request, punctual=True)
     now = api.plan(request, api.DEFAULT, context)
     assert now.prediction is not None

@@ -23,7 +23,7 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
     else:
         best = _cheapest_order(context, classes)
         every = [_with_ends(one, limits.first, limits.last) for one in (best, best[::-1])]
-    return [order for order in every if limits.allows_ends(order[0].cluster.name, order[-1].cluster.name)]
+    return [order for order in every if order and limits.allows_ends(order[0].cluster.name, order[-1].cluster.name)]
 
 
 def _with_ends(order: tuple[NodeClass, ...], first: str, last: str) -> tuple[NodeClass, ...]:

@@ -75,7 +75,7 @@ def test_the_chain_marks_the_sizes_up_to_the_largest_middle_stage():
     """Middle stages of 2 and 1 layers: z is 1 up to 2."""
     machines = make.fleet(make.cluster("a", 4, spec=make.device(speed=1e9)))
     _, stages = variables(request(machines, make.model(5)), shape())
-    require_pipeline(stages, 4)
+    require_pipeline(stages, (4, 4))
     for group, wanted in ((stages.first, {1: 1}), (stages.middle, {1: 1, 2: 1}), (stages.last, {1: 1})):
         for (_, layers), variable in group.items():
             stages.programme.require(f"fixed[{variable.name}]", variable + 0 == wanted.get(layers, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -54,12 +55,12 @@ def test_a_pinned_pp_and_many_pipelines():
 def test_promising_pipelines_are_pipelines(seed, schedule, pp):
     """All layers, a stage on each class, as many as pinned, as much as memory holds."""
     question = random_request(seed)
+    question = replace(question, wishes=replace(question.wishes, pp=pp))
     one = shape(schedule=schedule, vpp=2 if schedule == "interleaved" else 1)
     try:
         of = evaluation(question, one)
     except NoRoute:
         assume(False)
-    of.pinned_pp = pp
     for pipeline in promising(of):
         classes = [i for i, _ in pipeline]
         assert sum(layers for _, layers in pipeline) == of.layers

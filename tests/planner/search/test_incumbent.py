@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.limits import Limits
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.budgets import Budgets
@@ -17,6 +18,7 @@ from planner.search.incumbent import Incumbent
 from planner.time_limit import TimeLimit
 from sim.errors import NotDefined
 from sim.kernels import memory
+from sim.plan.allowed import Allowed
 from sim.plan.plan import Plan
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, shape
@@ -80,6 +82,18 @@ def test_candidates_of_the_pool_are_simulated_until_some_in_a_row_are_no_faster(
     left = len(kept.pool.candidates)
     kept.simulate_pool(0)
     assert len(kept.pool.candidates) == left
+
+
+@pytest.mark.parametrize("refused", [1, 3])
+def test_candidates_that_are_refused_are_no_tries(refused):
+    """Two pipelines of two stages are refused before one of one stage, which is slower on an idle network, is simulated."""
+    question = replace(two_nodes(), limits=Limits((("pp", Allowed(most=1)),)))
+    kept = incumbent(question, replace(Budgets(), refused=refused))
+    candidates = [candidate(kept.context, shape(), stages) for stages in SPLITS[:3]]
+    assert candidates[0].seconds > max(candidates[1].seconds, candidates[2].seconds)
+    kept.pool.add(candidates, math.inf)
+    kept.simulate_pool(1)
+    assert (kept.best is not None) == (refused == 3)
 
 
 def test_after_the_deadline_few_candidates_are_simulated():

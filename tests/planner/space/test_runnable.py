@@ -17,7 +17,6 @@ from planner.space.runnable import fault, runs, schedules_for
 from planner.space.shapes import overlaps, searched, variants
 from planner.strategies import certified, get, names
 from sim.errors import Infeasible, NotDefined, PlanError
-from tests import builders as make
 from tests.more import after
 from tests.planner.builders import on_one_cluster, pipelines, plan_of, random_request, shape
 from tests.planner.targets import target
@@ -67,17 +66,6 @@ def test_a_target_that_plays_no_searched_schedule_gets_its_own():
 def test_a_plan_that_the_target_cannot_run_is_not_built():
     with pytest.raises(NotDefined, match="strict cannot express pp 4: at most 2"):
         build(QUESTION, shape(), (("c", 1),) * 4, "by hand")
-
-
-def test_pipelines_that_the_target_refuses_are_no_tries_of_the_search():
-    """The best pipeline has three stages, of which the target runs at most two."""
-    question = on_one_cluster(layers=6, batch=8, nodes=6, nics=(make.nic(bandwidth=2e6),), spec=make.device(speed=1e10))
-    one_try = Budgets(first_tries=1, round_tries=1, last_tries=1)
-    free = plan_of(question, budgets=one_try)
-    found, other = (plan_of(replace(question, target=target()), budgets=one) for one in (one_try, replace(one_try, refused=1)))
-    assert free is not None and found is not None and other is not None
-    assert (free.config.pp, found.config.pp) == (3, 2)
-    assert step(found) < step(other)
 
 
 def test_where_nothing_runs_the_reason_and_the_remedy_are_said():
