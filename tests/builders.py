@@ -260,6 +260,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
         "overlap_param_gather": draw(st.booleans()),
         "all_reduces": draw(st.booleans()),
     }
+    switches["tied_shards"] = switches["zero_stage"] > 0 and draw(st.booleans())
     if ep == 1 and switches["zero_stage"]:
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))

@@ -47,7 +47,8 @@ def shapes(request: Request) -> Iterator[Shape]:
                 for zero_stage, overlap in _sharing(request, dp):
                     if batch % (dp * size) and (vpp > 1 or zero_stage > 1):
                         continue
-                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage, **facts)
+                    tied = request.workload.model.tied_embeddings and dp > 1 and zero_stage >= 1 and not facts["all_reduces"]
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage, tied_shards=tied, **facts)
                     yield shape if overlap else replace(shape, overlap_param_gather=False)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holmes_sim.launching import environment, head, nets, replicas
+from holmes_sim.launching import environment, head, nets, replicas, tied
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -190,7 +190,7 @@ def assumed(plan: Plan) -> Iterator[str]:
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that neither Megatron-LM nor its forks can express."""
     model = workload.model
-    yield from replicas.unequal(config)
+    yield from (*replicas.unequal(config), *tied.shards(config, workload))
     if config.schedule not in SCHEDULES:
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:

@@ -98,10 +98,13 @@ class Segment:
         own = self.own.clone()
         return lambda: all_gather(self.flat, own, group)
 
-    def sum_tied(self, group: dist.ProcessGroup) -> None:
-        """Sum the reduced gradients with those of the other stage that holds the same weights. A shard is sent inside a buffer
-        of full size that is zero elsewhere."""
+    def sum_tied(self, group: dist.ProcessGroup, by_shards: bool) -> None:
+        """Sum the reduced gradients with those of the other stage that holds the same weights: this rank's shard, or with other
+        frameworks' traffic, a buffer of full size that has the shard and is zero elsewhere."""
         assert self.reduced is not None
+        if by_shards:  # the ranks of both stages with equal replicas own equal shards of the segment
+            all_reduce(self.reduced, group)
+            return
         whole = torch.zeros(self.padded, dtype=self.summed_as, device=self.device)
         own = whole.chunk(self.shards)[self.shard if self.shards > 1 else 0]
         own.copy_(self.reduced)

@@ -249,4 +249,4 @@ class TrainingWorker:
         """Sum the gradients of the tied embedding over the first and the last stage."""
         for segment in buckets.segments_of(self.every, tied=True):
             segment.accumulate()
-            segment.sum_tied(self.groups["embedding"])
+            segment.sum_tied(self.groups["embedding"], self.config.tied_shards)

@@ -15,6 +15,7 @@ from planner.costs.node_classes import node_classes
 from planner.search.candidates import Estimate, estimates
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, variants
+from planner.space.tied_shards import with_tied_shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
     """A verdict on the `most` shapes with the least quick estimates and on all that lack memory, the fastest first."""
     every = [
         (quick_estimate(context, split_backward(s), node_classes(context, split_backward(s)), False), s)
-        for s in searched(context.request)
+        for s in (with_tied_shards(context.request, one) for one in searched(context.request))
     ]
     promising = [shape for _, shape in sorted(every, key=lambda pair: pair[0])[:most]]
     found = [_verdict(context, shape) for shape in promising]

@@ -27,6 +27,7 @@ from planner.space import lengths
 from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, slots, variants
+from planner.space.tied_shards import with_tied_shards
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
@@ -130,7 +131,8 @@ def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tupl
     shapes: tuple[Shape, ...] = ()
     if several:
         with suppress(Infeasible):
-            shapes = tuple(searched(request, True, every_size, unequal=False))
+            every = searched(request, True, every_size, unequal=False)
+            shapes = tuple(with_tied_shards(request, shape) for shape in every)
     for clusters in several:
         yield from itertools.chain(_by_slot_order(request, clusters, shapes), _by_replica(request, clusters, shapes))
 

@@ -19,6 +19,7 @@ from planner.search.mixed import ORDERS, SHORT
 from planner.space.lengths import shortest
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, searched, variants
+from planner.space.tied_shards import FLAG, with_tied_shards
 from sim.errors import Infeasible
 from sim.plan import schedules
 from sim.plan.certificate import Axis
@@ -45,6 +46,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
         Axis("recompute", _values(shapes, "recompute")),
         Axis("overlap_param_gather", tuple(dict.fromkeys("on" if one.overlap_param_gather else "off" for one in sampled))),
+        *((Axis(FLAG, ("on",)),) if any(one.tied_shards for one in sampled) else ()),
         Axis("layers", ("any split",)),
         *((Axis("target", (request.target.name,)),) if request.target is not None else ()),
         *((Axis("required", words),) if (words := tuple(request.limits.words())) else ()),
@@ -63,9 +65,10 @@ def outside(request: Request) -> tuple[str, ...]:
 def _shapes(request: Request) -> list[Shape]:
     """The searched shapes; those of mixed stages where no others have room."""
     try:
-        return list(searched(request))
+        every = list(searched(request))
     except Infeasible:
-        return list(searched(request, across=True, every_size=False, unequal=False))
+        every = list(searched(request, across=True, every_size=False, unequal=False))
+    return [with_tied_shards(request, shape) for shape in every]
 
 
 def _unequal(request: Request, shapes: Iterable[Shape]) -> Iterator[Axis]:

@@ -28,6 +28,7 @@ class Shape:
     ep: int = 1
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
+    tied_shards: bool = False
     all_reduces: bool = False
     tp_overlap: bool = False
     early_stop: bool = False
@@ -75,12 +76,14 @@ class Shape:
 
 @functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
 def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
+    facts = {one.name: getattr(shape, one.name) for one in fields(shape)}
+    facts["tied_shards"] = shape.tied_shards and pp > 1 and shape.zero_stage >= 1
     return ParallelConfig(
         pp=pp,
         num_microbatches=(shape.microbatches(workload),) * shape.dp,
         sequence_parallel=shape.tp > 1,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
-        **{one.name: getattr(shape, one.name) for one in fields(shape)},
+        **facts,
     )
 
 

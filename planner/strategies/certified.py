@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 from contextlib import suppress
+from dataclasses import replace
 
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
-from planner.placement.simulation import simulate_plan
+from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
@@ -27,6 +28,7 @@ from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed, mixed_placements
 from planner.space.shape import Shape
 from planner.space.shapes import searched
+from planner.space.tied_shards import with_tied_shards
 from planner.strategies import get
 from sim.errors import Infeasible
 from sim.plan.plan import MadeBy, Plan
@@ -74,7 +76,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 raise
             context.interrupted = True
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
-    best = incumbent.plan if incumbent.plan is not None else _any_plan(request)
+    best = _runnable(incumbent.plan) if incumbent.plan is not None else _any_plan(request)
     if is_mixed(best) and mixed is None:
         mixed = incumbent.work_bound
     bounds = [*proof.settled, *open_bounds]
@@ -88,7 +90,7 @@ def _by_division(request: Request) -> tuple[list[Shape], list[Shape]]:
     None where only plans with mixed stages have room, such as for a dp above the slots of every cluster. Raises Infeasible
     where these have none either."""
     try:
-        every = list(searched(request))
+        every = [with_tied_shards(request, shape) for shape in searched(request)]
     except Infeasible:
         if next(mixed_placements(request), None) is None:
             raise
@@ -130,6 +132,14 @@ def asked(name: str, context: PlanningContext) -> Plan:
         raise Infeasible(
             f"{error}, or {target.name} cannot run any such layout" if target is not None else str(error)
         ) from None
+
+
+def _runnable(best: Plan) -> Plan:
+    """The plan without `tied_shards`, which frameworks cannot run, where that is as fast (`Budgets.optimal_gap`)."""
+    if not best.config.tied_shards:
+        return best
+    whole = simulate_plan(replace(best, config=replace(best.config, tied_shards=False), prediction=None))
+    return whole if step(whole) <= step(best) * (1 + Budgets().optimal_gap) else best
 
 
 def _any_plan(request: Request) -> Plan:

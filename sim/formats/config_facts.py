@@ -31,6 +31,7 @@ class ConfigFacts(StrictModel):
     overlap_param_gather: Flag = True
     attention: str = "flash"
     gradient_precision: str = "fp32"
+    tied_shards: Flag = False
 
 
 def config_facts(config: ParallelConfig) -> dict[str, Any]:
@@ -38,12 +39,14 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
     found = {
         name: getattr(config, name)
         for name in ConfigFacts.model_fields
-        if name not in ("recompute_layers", "recompute_modules")
+        if name not in ("recompute_layers", "recompute_modules", "tied_shards")
     }
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
     if config.recompute_modules:
         found["recompute_modules"] = list(config.recompute_modules)
+    if config.tied_shards:
+        found["tied_shards"] = True
     return found | {"num_microbatches": list(config.num_microbatches)}
 
 

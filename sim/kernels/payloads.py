@@ -146,7 +146,9 @@ def parameter_bytes(
 
 
 def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Gradient of a tied embedding that the two end stages all_reduce; 0 with one stage or an untied embedding."""
+    """Gradient of a tied embedding that the two end stages all_reduce, on one rank: all of it, or the rank's shard
+    (`ParallelConfig.tied_shards`); 0 with one stage or an untied embedding."""
     if config.pp == 1 or not workload.model.tied_embeddings:
         return 0.0
-    return workload.model.vocab * workload.model.hidden / config.tp * GRADIENT_BYTES[config.gradient_precision]
+    parameters = workload.model.vocab * workload.model.hidden / config.tp
+    return parameters / (config.shards if config.tied_shards else 1) * GRADIENT_BYTES[config.gradient_precision]

@@ -35,6 +35,9 @@ class ParallelConfig:
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
+    `tied_shards`: the end stages of a pipeline sum only the shards of a tied embedding's gradient that their ranks own, behind
+    the reduce-scatter; else every rank sums the whole gradient (Megatron-LM's _allreduce_word_embedding_grads). No effect with
+    one stage or an untied embedding.
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
@@ -66,6 +69,7 @@ class ParallelConfig:
     attention: str = "flash"
     gradient_precision: str = "fp32"
     all_reduces: bool = False
+    tied_shards: bool = False
     tp_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
@@ -81,6 +85,8 @@ class ParallelConfig:
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
+        if self.tied_shards and self.zero_stage == 0:
+            raise PlanError("tied_shards with zero_stage 0: no rank owns a shard of the gradient; leave it out")
         self._check_shards()
         self._check_recomputation()
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}

@@ -132,6 +132,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (3, 2),
         {"tp": 2, "sequence_parallel": True, "schedule": "zb-h1", "recompute": "selective"},
     ),
+    "tp 2, pp 2, dp 2, tied by shards": ((3, 2), (3, 2), {"tp": 2, "tied_shards": True}),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
 
@@ -139,6 +140,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 FIRST = (
     "pp 4, uneven, 1f1b", "pp 3, zb-h1, dp 2", "pp 2, interleaved, dp 2", "dp 3, uneven microbatches", "dp 2, zero 2",
     "dp 2, zero 3, pp 2", "dp 2, nothing overlapped", "tp 2, sequence parallel", "llama",
+    "tp 2, pp 2, dp 2, tied by shards",
 )  # fmt: skip
 """One case of each feature, which `make test` tries."""
 
@@ -149,7 +151,7 @@ def here() -> Iterator[local.Local]:
         yield machine
 
 
-@pytest.mark.parametrize("name", after(9, sorted(CASES, key=lambda name: name not in FIRST)))
+@pytest.mark.parametrize("name", after(10, sorted(CASES, key=lambda name: name not in FIRST)))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]

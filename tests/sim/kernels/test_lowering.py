@@ -94,6 +94,16 @@ def test_a_tied_embedding_is_summed_by_the_end_stages_only() -> None:
     assert tied == [True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("facts", "share"), [({}, 1), ({"tied_shards": True}, 4), ({"tied_shards": True, "zero_shard_size": 2}, 2)]
+)
+def test_end_stages_sum_the_whole_gradient_of_a_tied_embedding_or_a_shard(facts, share) -> None:
+    """A table of 768 x 96 values of 4 bytes over two tensor-parallel ranks; four replicas."""
+    plan = pair(tp=2, pp=2, dp=4, shape={"tied_embeddings": True}, **facts)
+    (nbytes,) = [action.nbytes for action in lowering.program(plan, 0, 1) if action.group == "embedding"]
+    assert nbytes == 768 * 96 * 4 / 2 / share
+
+
 def test_a_stage_after_the_head_computes_nothing_and_has_no_messages() -> None:
     plan = pair(pp=3, microbatches=2, layers=(2, 2, 0), head=1, dp=2, shape={"tied_embeddings": True})
     assert program(plan, 1) == (
