@@ -17,7 +17,14 @@ def frameworks(plan: Plan) -> str:
     every = exporters.frameworks()
     able = [name for name in every if next(exporters.unsupported(name, plan), None) is None]
     others = [name for name in every if name not in able]
+    asked = plan.certificate.target.split(exporters.AND) if plan.certificate is not None else []
+    runs = f"Runs with {', '.join(_with_versions(name) if name in asked else name for name in able)}"
     if not others:
-        return f"Runs with {', '.join(able)}."
+        return f"{runs}."
     other = f"with {', '.join(others)}: `plan --for NAME` finds the best plan for one"
-    return f"Runs with {', '.join(able)}; not {other}." if able else f"Does not run {other}."
+    return f"{runs}; not {other}." if able else f"Does not run {other}."
+
+
+def _with_versions(name: str) -> str:
+    """A framework with the programs and versions that have read its exports."""
+    return f"{name} (its exports were read by {exporters.get(name).READERS})"

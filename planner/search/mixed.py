@@ -134,7 +134,9 @@ def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tupl
             every = searched(request, True, every_size, unequal=False)
             shapes = tuple(with_tied_shards(request, shape) for shape in every)
     for clusters in several:
-        yield from itertools.chain(_by_slot_order(request, clusters, shapes), _by_replica(request, clusters, shapes))
+        yield from _by_slot_order(request, clusters, shapes)
+        if not request.limits.first and not request.limits.last:
+            yield from _by_replica(request, clusters, shapes)
 
 
 def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
@@ -154,13 +156,8 @@ def _by_slot_order(
         for order in itertools.islice(itertools.permutations(able), ORDERS):
             stages = cut(order, shape.tp, shape.slots, lengths.longest(request, shape) or layers)
             mixed = any(len(stage) > 1 for stage in stages) and lengths.allows(request, shape, len(stages))
-            if mixed and limits.allows_ends(_cluster_of(stages[0]), _cluster_of(stages[-1])):
+            if mixed and limits.allows_ends(*("+".join(run.cluster.name for run in stages[i]) for i in (0, -1))):
                 yield shape, stages
-
-
-def _cluster_of(stage: StageSlots) -> str:
-    """The cluster of a stage; "several" where it is mixed."""
-    return stage[0].cluster.name if len(stage) == 1 else "several"
 
 
 def _by_replica(
@@ -168,8 +165,6 @@ def _by_replica(
 ) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Each replica on one cluster; dp is the number of replicas with pp stages that fit on the clusters."""
     layers, wishes, limits = request.workload.model.layers, request.wishes, request.limits
-    if limits.first or limits.last:
-        return
     seen: set[tuple[Shape, int]] = set()
     for shape in shapes:
         capacity = [slots(one, shape.tp) // shape.cp * limits.allows_on(one.name, shape) for one in clusters]

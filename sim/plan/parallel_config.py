@@ -35,9 +35,7 @@ class ParallelConfig:
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
-    `tied_shards`: the end stages of a pipeline sum only the shards of a tied embedding's gradient that their ranks own, behind
-    the reduce-scatter; else every rank sums the whole gradient (Megatron-LM's _allreduce_word_embedding_grads). No effect with
-    one stage or an untied embedding.
+    `tied_shards`: end stages sum shards of a tied embedding's gradient, behind the reduce-scatter, not the whole gradient.
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
@@ -85,8 +83,6 @@ class ParallelConfig:
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
-        if self.tied_shards and self.zero_stage == 0:
-            raise PlanError("tied_shards with zero_stage 0: no rank owns a shard of the gradient; leave it out")
         self._check_shards()
         self._check_recomputation()
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
@@ -110,15 +106,13 @@ class ParallelConfig:
         return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
 
     def _check_recomputation(self) -> None:
-        counts = self.recompute_layers
+        counts, modules = self.recompute_layers, _listed(self.recompute_modules)
         if counts and self.recompute != "full":
             raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {self.recompute}")
         if len(counts) > 1 and len(counts) != self.num_stages:
             raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {self.num_stages} stages")
         if self.recompute_modules and self.recompute != "selective":
-            raise PlanError(
-                f"recompute_modules {_listed(self.recompute_modules)} needs recompute selective, not {self.recompute}"
-            )
+            raise PlanError(f"recompute_modules {modules} needs recompute selective, not {self.recompute}")
         if "mla_up_proj" in self.recompute_modules:
             raise NotModelled("recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention")
         for module in self.recompute_modules:
@@ -128,8 +122,9 @@ class ParallelConfig:
             raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
 
     def _check_shards(self) -> None:
-        size = self.zero_shard_size
-        if size is None:
+        if self.tied_shards and self.zero_stage == 0:
+            raise PlanError("tied_shards with zero_stage 0 has no effect: no rank owns a shard of the gradient; leave it out")
+        if (size := self.zero_shard_size) is None:
             return
         if self.zero_stage == 0 or size < 2:
             raise PlanError(f"zero_shard_size {size} with zero_stage {self.zero_stage} has no effect; leave it out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holmes_sim import exporters, launchable
+from sim.plan.certificate import Axis, Certificate
 from tests import builders, features
 
 
@@ -27,3 +28,12 @@ def test_where_all_or_none_can_the_sentence_is_shorter(monkeypatch):
 def test_large_plans_are_not_asked_about(monkeypatch):
     monkeypatch.setattr(launchable, "MOST", 1)
     assert launchable.frameworks(builders.plan(builders.fleet(builders.cluster(devices=2)), dp=2)) == ""
+
+
+def test_a_plan_for_a_target_names_the_versions_that_read_its_exports():
+    plain = features.plan_of(features.FEATURES[0])
+    proof = Certificate("feasible", 1.0, 1.0, 0.0, "none", False, space=(Axis("target", ("megatron and holmes",)),))
+    assert launchable.frameworks(plain.annotated(certificate=proof)).startswith(
+        "Runs with flagscale, holmes (its exports were read by its own code (dadcc08)), "
+        "megatron (its exports were read by megatron-core 0.16.1 and 0.19.2), torchtitan; not with deepspeed: "
+    )

@@ -36,7 +36,7 @@ def test_examples_run(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pins = ("--tp", 2, "--pp", 2, "--dp", 8, "--microbatch-size", 4, "--recompute", "none", "--schedule", "1f1b")
     example = {command.NAME: shlex.split(command.EXAMPLE.partition(" > ")[0])[1:] for command in COMMANDS}
-    assert run(*example["plan"], *pins).code == 0
+    assert run(*example["plan"], *pins, "--for", "megatron").code == 0
     for name in ("simulate", "show", "export", "goodput", "list", "schema"):
         assert run(*example[name]).code == 0, name
     assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "timeline.json", "step.png", "fleet.png", "launch"}

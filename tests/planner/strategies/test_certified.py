@@ -163,7 +163,7 @@ def test_stages_that_fit_into_nodes_stand_inside_them():
 def test_a_ring_is_not_made_slower_by_a_node_with_few_of_its_devices():
     """61 replicas on 8 nodes of 8: DT-FM deals them over the nodes, and certified knows that too."""
     topology = load(TOPOLOGIES / "peers" / "dtfm-0-datacenter.yaml")
-    question = Request(topology, topology.workload, time_limit=NO_LIMIT)
+    question = Request(topology, topology.workload, Wishes(pp=1), time_limit=NO_LIMIT)
     plan, theirs = (strategies.get(name).plan(question, PlanningContext(question)) for name in ("certified", "dt_fm"))
     assert step(plan) <= step(theirs) * (1 + 1e-9)
     assert step(plan) == pytest.approx(3.245197, rel=1e-6)
