@@ -21,6 +21,7 @@ from sim.formats.lost_nodes import Place
 from sim.formats.require_facts import ClusterRequirements, NodesFacts, RequireFacts, RequireFile
 from sim.hardware.topology import Topology
 from sim.plan.allowed import Allowed
+from sim.units import MEGA
 from sim.workload.workload import Workload
 
 DIMENSIONS = tuple(field.name for field in fields(Wishes) if field.name in RequireFacts.model_fields)
@@ -66,8 +67,9 @@ def request(
     facts = RequireFacts.model_validate(written(where))
     targets = dict.fromkeys([*facts.targets, *([target] if target is not None else [])])
     found = Request(where, workload, wishes or Wishes(), time_limit)
-    if facts.rent is not None:
-        _check_prices(where)
+    for key in ("rent", "cost"):
+        if getattr(facts, key) is not None:
+            _check_prices(where, key)
     return replace(
         found,
         wishes=_pinned(found.wishes, facts),
@@ -77,6 +79,7 @@ def request(
             on_clusters=tuple((name, _dimensions(of)) for name, of in facts.clusters.items() if _dimensions(of)),
             devices=facts.devices.max if facts.devices is not None else None,
             rent=facts.rent.max if facts.rent is not None else None,
+            cost=facts.cost.max if facts.cost is not None else None,
             first=facts.first_stage or "",
             last=facts.last_stage or "",
         ),
@@ -90,6 +93,8 @@ def text(facts: RequireFacts, name: str) -> str:
         return f"nodes without {', '.join(value.exclude)}" if value.exclude else f"nodes only {', '.join(value.only)}"
     if name == "rent":
         return f"rent at most {value.max * HOUR:.6g} USD/h"
+    if name == "cost":
+        return f"cost at most {value.max * MEGA:.6g} USD/Mtoken"
     if name == "devices":
         return f"devices at most {value.max}"
     if name == "clusters":
@@ -163,11 +168,11 @@ def _dimensions(facts: RequireFacts | ClusterRequirements) -> Dimensions:
     return tuple((name, allowed) for name, allowed in found if isinstance(allowed, Allowed))
 
 
-def _check_prices(where: Topology) -> None:
+def _check_prices(where: Topology, key: str) -> None:
     """Raise OptionError where a device states no price."""
     for cluster in where.fleet.clusters:
         if cluster.node.device.price is None:
             raise OptionError(
-                f"require.rent: no price known of {cluster.node.device.name} of cluster {cluster.name}; give it in the "
+                f"require.{key}: no price known of {cluster.node.device.name} of cluster {cluster.name}; give it in the "
                 f"topology, clusters.{cluster.name}.node.devices.price: 2.50 USD/h"
             )

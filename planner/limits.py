@@ -10,7 +10,7 @@ from sim.hardware.cluster import Cluster, Fleet
 from sim.plan.allowed import Allowed
 from sim.plan.plan import Plan
 from sim.results.cost_energy import occupied
-from sim.units import UsdPerSecond
+from sim.units import MEGA, UsdPerSecond, UsdPerToken
 
 HOUR = 3600.0
 """Seconds of an hour."""
@@ -38,13 +38,15 @@ class Limits:
 
     dimensions: allowed values, by the names of `planner.request.Wishes`; on_clusters: more of them, for plans that use a
     cluster, and only of tp, cp, ep, microbatch_size and recompute (`planner.bounds.total_work` knows no others). devices: most
-    devices with a rank. rent: most rent of the nodes with a rank (`sim.results.cost_energy`). first, last: the cluster of the
-    first and of the last pipeline stage; empty for any."""
+    devices with a rank. rent: most rent of the nodes with a rank (`sim.results.cost_energy`). cost: most rent of a step
+    for each of its tokens, which only a simulated plan has (`planner.pareto_front.within_cost`). first, last: the cluster of
+    the first and of the last pipeline stage; empty for any."""
 
     dimensions: Dimensions = ()
     on_clusters: tuple[tuple[str, Dimensions], ...] = ()
     devices: int | None = None
     rent: UsdPerSecond | None = None
+    cost: UsdPerToken | None = None
     first: str = ""
     last: str = ""
 
@@ -112,6 +114,8 @@ class Limits:
             yield f"devices at most {self.devices}"
         if self.rent is not None:
             yield f"rent at most {self.rent * HOUR:.6g} USD/h"
+        if self.cost is not None:
+            yield f"cost at most {self.cost * MEGA:.6g} USD/Mtoken"
         if self.first:
             yield f"first stage on cluster {self.first}"
         if self.last:
@@ -134,6 +138,9 @@ class Limits:
             rent = sum(devices // cluster.node.count * node_rent(cluster) for cluster, devices in occupied(plan))
             if rent > self.rent * (1 + 1e-12):
                 yield f"rent of {rent * HOUR:.4g} USD/h, more than {self.rent * HOUR:.4g}"
+        cost = plan.prediction.usd_per_token if plan.prediction is not None else None
+        if self.cost is not None and cost is not None and cost > self.cost * (1 + 1e-12):
+            yield f"a cost of {cost * MEGA:.4g} USD/Mtoken, more than {self.cost * MEGA:.4g}"
         width = config.tp * config.dp_cp
         for name, wished, stage in (("first", self.first, 0), ("last", self.last, config.pp - 1)):
             on = {device.cluster for device in plan.placement[stage * width : (stage + 1) * width]}

@@ -23,6 +23,7 @@ from planner.strategies import certified
 from sim.errors import Infeasible
 from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
+from sim.units import MEGA
 
 Machines = tuple[tuple[str, int], ...]
 """Names of clusters with the number of their nodes."""
@@ -59,12 +60,47 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
     return replace(found, certificate=certificate), fastest
 
 
+def within_cost(request: Request, context: PlanningContext) -> Plan:
+    """The fastest of the simulated plans that cost no more per token than the limits of the request allow.
+
+    Its certificate bounds the step of all plans, also of those that cost more. Raises OptionError where a device lacks a price,
+    Infeasible where no plan fits, or none of those found is cheap enough."""
+    check(request, "cost")
+    most = request.limits.cost
+    assert most is not None
+    free = replace(request, limits=replace(request.limits, cost=None))
+    plans = explore(free, context, ("step-time", "cost"))
+    able = [plan for plan in plans if value(plan, "cost") <= most * (1 + 1e-12)]
+    if not able:
+        cheapest, (bound,) = min(value(plan, "cost") for plan in plans), least(PlanningContext(free), ("cost",))
+        raise Infeasible(
+            f"no plan that was found costs at most {most * MEGA:.4g} USD/Mtoken: the cheapest costs {cheapest * MEGA:.4g}, and "
+            f"none costs less than {bound * MEGA:.4g}"
+        )
+    found, proof = min(able, key=lambda plan: (value(plan, "step-time"), value(plan, "cost"))), plans[0].certificate
+    assert proof is not None
+    step = value(found, "step-time")
+    bound = min(proof.lower_bound_s, proof.lower_bound_s if proof.mixed_lower_bound_s is None else proof.mixed_lower_bound_s)
+    certificate = replace(
+        proof,
+        objective_s=step,
+        lower_bound_s=bound,
+        gap=1 - bound / step,
+        status="optimal" if 1 - bound / step <= Budgets().optimal_gap else "feasible",
+        space=axes(request),
+    )
+    return replace(found, certificate=certificate)
+
+
 def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...], tuple[Plan, ...], tuple[Plan, ...]]:
-    """(objectives, plans of the front, other simulated plans). Raises OptionError where only the step time can be evaluated."""
+    """(objectives, plans of the front, other simulated plans). Raises OptionError where only the step time can be evaluated,
+    Infeasible where no plan keeps to the limits."""
     objectives = known(request)
     if len(objectives) < 2:
         check(request, "cost")
-    plans = explore(request, context, objectives)
+    plans = tuple(plan for plan in explore(request, context, objectives) if not any(request.limits.faults(plan)))
+    if not plans:
+        raise Infeasible("no plan that was found is cheap enough")
     chosen = front(plans, objectives)
     return objectives, chosen, tuple(plan for plan in plans if plan not in chosen)
 

@@ -36,6 +36,7 @@ _TIMES = {"s": 1.0, "ms": MILLI, "us": MICRO, "ns": 1e-9, "min": 60.0, "h": 3600
 _FLOPS = {f"{p}FLOP/s": f for p, f in _DECIMAL.items()}
 _WATTS = {"W": 1.0, "kW": KILO}
 _PRICES = {"USD/h": 1 / _TIMES["h"]}
+_COSTS = {"USD/Mtoken": 1 / MEGA, "USD/token": 1.0}
 
 KINDS: dict[str, tuple[dict[str, float], str]] = {
     "rate": (_RATES, "200 Gbit/s"),
@@ -44,6 +45,7 @@ KINDS: dict[str, tuple[dict[str, float], str]] = {
     "compute rate": (_FLOPS, "312 TFLOP/s"),
     "power": (_WATTS, "400 W"),
     "price": (_PRICES, "2.50 USD/h"),
+    "cost": (_COSTS, "0.15 USD/Mtoken"),
 }
 """Kind of quantity -> (unit -> SI factor, example text)."""
 

@@ -39,6 +39,7 @@ Time: Any = _quantity("time")
 ComputeRate: Any = _quantity("compute rate")
 Power: Any = _quantity("power")
 Price: Any = _quantity("price")
+Cost: Any = _quantity("cost")
 
 
 def _positive(value: object) -> object:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from sim.errors import TopologyError
 from sim.formats import hostlist
 from sim.formats.documents import KeyPath, suggestion
-from sim.formats.fields import Count, Fraction, Price, StrictModel
+from sim.formats.fields import Cost, Count, Fraction, Price, StrictModel
 from sim.plan import schedules
 from sim.plan.allowed import Allowed
 from sim.plan.parallel_config import RECOMPUTE
@@ -99,6 +99,12 @@ class MostRent(StrictModel):
     max: Price
 
 
+class MostCost(StrictModel):
+    """Most rent of the nodes that have a rank, for each token that is trained."""
+
+    max: Cost
+
+
 class NodesFacts(StrictModel):
     """Nodes that may be used: all but some, or only some. Each is a cluster, a node such as ib/node3, or a host name;
     `gpu[001-004]` means four hosts."""
@@ -138,6 +144,7 @@ class RequireFacts(StrictModel):
     recompute: Recomputation | None = None
     devices: MostDevices | None = None
     rent: MostRent | None = None
+    cost: MostCost | None = None
     memory_headroom: Fraction | None = Field(None, description="share of each device's memory that plans leave free")
     nodes: NodesFacts | None = None
     first_stage: str | None = Field(None, description="cluster of the first pipeline stage, such as the one with the data")

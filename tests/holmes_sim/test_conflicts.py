@@ -21,10 +21,12 @@ def required(given: dict[str, object], target: str | None = None, **pins: object
 def test_requirements_in_words():
     given = {
         "tp": {"max": 4}, "devices": {"max": 16}, "nodes": {"exclude": ["ib/node0", "roce"]}, "rent": {"max": "36 USD/h"},
+        "cost": {"max": "0.2 USD/Mtoken"},
         "clusters": {"ib": {"tp": 2}}, "targets": ["megatron", "flagscale"], "memory_headroom": 0.1, "first_stage": "ib",
     }  # fmt: skip
     assert required(given, "deepspeed", pp=4, zero_stage=0).items() == (
-        "tp at most 4", "devices at most 16", "nodes without ib/node0, roce", "rent at most 36 USD/h", "tp 2 on cluster ib",
+        "tp at most 4", "devices at most 16", "nodes without ib/node0, roce", "rent at most 36 USD/h",
+        "cost at most 0.2 USD/Mtoken", "tp 2 on cluster ib",
         "targets megatron, flagscale", "memory_headroom 0.1", "first_stage ib", "--pp 4", "--zero-stage 0", "--for deepspeed",
     )  # fmt: skip
     assert required({"nodes": {"only": ["ib"]}}).items() == ("nodes only ib",)

@@ -45,11 +45,12 @@ def test_limits_of_a_request():
     where = edited(HYBRID, {"clusters.ib.node.devices.price": "2 USD/h", "clusters.roce.node.devices.price": "1 USD/h"})
     given = {
         "tp": {"max": 4}, "recompute": ["none", "full"], "devices": {"max": 16}, "rent": {"max": "36 USD/h"},
+        "cost": {"max": "0.2 USD/Mtoken"},
         "first_stage": "ib", "last_stage": "roce", "clusters": {"roce": {"tp": [1, 2]}},
     }  # fmt: skip
     assert request(require(where, given), WORKLOAD).limits == Limits(
         (("tp", Allowed(most=4)), ("recompute", Allowed(("none", "full")))),
-        (("roce", (("tp", Allowed((1, 2))),)),), 16, pytest.approx(36 / HOUR), "ib", "roce",
+        (("roce", (("tp", Allowed((1, 2))),)),), 16, pytest.approx(36 / HOUR), pytest.approx(0.2e-6), "ib", "roce",
     )  # fmt: skip
 
 

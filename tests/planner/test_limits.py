@@ -82,9 +82,10 @@ def test_every_strategy_keeps_to_the_limits(name):
 
 def test_limits_in_words():
     dimensions = (("tp", Allowed(most=4)), ("recompute", Allowed(("none", "full"))))
-    limits = Limits(dimensions, (("b", (("tp", Allowed((1,))),)),), 64, 180 / HOUR, "a", "b")
+    limits = Limits(dimensions, (("b", (("tp", Allowed((1,))),)),), 64, 180 / HOUR, 0.15e-6, "a", "b")
     assert list(limits.words()) == [
         "tp at most 4", "recompute none or full", "tp 1 on cluster b", "devices at most 64", "rent at most 180 USD/h",
+        "cost at most 0.15 USD/Mtoken",
         "first stage on cluster a", "last stage on cluster b",
     ]  # fmt: skip
     assert list(NO_LIMITS.words()) == []

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from planner import pareto_front, strategies
+from planner import api, pareto_front, strategies
 from planner.api import plan_for
 from planner.bounds.objectives import dominates, least, value
 from planner.costs.context import PlanningContext
+from planner.limits import Limits
 from planner.request import Wishes
 from planner.search.budgets import Budgets
 from planner.strategies import certified
-from sim.errors import OptionError
+from sim.errors import Infeasible, OptionError
 from sim.plan.prediction import OBJECTIVES
 from tests import builders as make
 from tests.planner.priced_fleet import FACTS, two_clusters
@@ -161,3 +162,35 @@ def test_every_plan_of_a_front_is_simulated_to_the_end():
     assert len(searched) > 1
     assert all(context.effort.times["plans simulated"] == len(context.simulated) for context in searched)
     assert all(context.every_step for context in searched)
+
+
+def test_the_fastest_plan_within_a_cost():
+    """The slow devices cost as much as the fast ones: plans without them are slower and cheaper."""
+    question = two_clusters()
+    plans = pareto_front.explore(question, PlanningContext(question), ("step-time", "cost"))
+    fastest = min(plans, key=lambda plan: value(plan, "step-time"))
+    cheaper = min((plan for plan in plans if value(plan, "cost") < value(fastest, "cost")), key=lambda p: value(p, "step-time"))
+
+    def within(cost: float):
+        limited = replace(question, limits=Limits(cost=cost))
+        return api.plan(limited, context=PlanningContext(limited))
+
+    assert value(within(value(fastest, "cost")), "step-time") == value(fastest, "step-time")
+    found = within(value(fastest, "cost") * 0.999)
+    assert value(found, "step-time") == value(cheaper, "step-time")
+    assert found.certificate is not None and found.certificate.objective_s == value(found, "step-time")
+    assert found.certificate.lower_bound_s <= value(fastest, "step-time")
+    assert [axis.values for axis in found.certificate.space if axis.name == "required"]
+    with pytest.raises(Infeasible, match="no plan that was found costs at most 1e-06 USD/Mtoken: the cheapest"):
+        within(1e-12)
+
+
+def test_other_strategies_and_fronts_keep_to_a_cost():
+    question = two_clusters()
+    dear = replace(question, limits=Limits(cost=1e-12))
+    with pytest.raises(Infeasible, match="the plan has a cost of"):
+        api.plan(dear, "random")
+    with pytest.raises(Infeasible, match="no plan that was found is cheap enough"):
+        pareto_front.pareto(dear, PlanningContext(dear))
+    with pytest.raises(Infeasible, match="the plan has a cost of"):
+        plan_for("energy", dear, "certified", PlanningContext(dear))

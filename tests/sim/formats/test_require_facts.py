@@ -30,6 +30,7 @@ schedule: [1f1b, interleaved]
 recompute: none
 devices: {max: 64}
 rent: {max: 180 USD/h}
+cost: {max: 0.15 USD/Mtoken}
 memory_headroom: 0.1
 nodes: {exclude: [ib/node3, "gpu[01-02]", roce]}
 first_stage: ib
@@ -43,6 +44,7 @@ clusters:
     assert (found.microbatch_size, found.zero_stage) == (Allowed((1, 2)), Allowed(most=1))
     assert (found.schedule, found.recompute) == (Allowed(("1f1b", "interleaved")), Allowed(("none",)))
     assert found.devices is not None and found.devices.max == 64
+    assert found.cost is not None and found.cost.max == pytest.approx(0.15e-6)
     assert found.rent is not None and found.rent.max == pytest.approx(0.05)
     assert found.nodes is not None and found.nodes.exclude == ["ib/node3", "gpu01", "gpu02", "roce"]
     assert (found.first_stage, found.last_stage, found.targets) == ("ib", "roce", ["megatron", "flagscale"])
@@ -63,6 +65,7 @@ clusters:
         ("recompute: [none, all]", "2: recompute: recompute 'all' is unknown; known: full, none, selective"),
         ("recompute: []", "2: recompute: a list of allowed values of recompute needs at least one"),
         ("device: {max: 8}", "2: device: unknown key; did you mean 'devices'?"),
+        ("cost: {max: 0.15}", "2: cost.max: 0.15 is not a cost: the unit is missing; write for example '0.15 USD/Mtoken'"),
         ("devices: {max: 0}", "2: devices.max: 0 must be at least 1"),
         (
             "nodes: {exclude: [a], only: [b]}",
