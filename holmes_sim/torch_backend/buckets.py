@@ -35,7 +35,7 @@ class Segment:
         self, weights: list[nn.Parameter], config: ParallelConfig, precision: str, shard: int, tied: bool, replicated: bool
     ):
         self.tied, self.replicated, self.shard = tied, replicated, shard
-        self.shards = config.dp_cp if config.zero_stage >= 1 else 1
+        self.shards = config.shards if config.zero_stage >= 1 else 1
         sizes = [weight.numel() for weight in weights]
         self.padded = -(-sum(sizes) // self.shards) * self.shards
         self.device = weights[0].device
@@ -70,8 +70,10 @@ class Segment:
         """This rank's shard of the weights; all weights where the optimizer state is not sharded."""
         return self.flat.chunk(self.shards)[self.shard if self.shards > 1 else 0]
 
-    def reduction(self, group: dist.ProcessGroup) -> Callable[[], None]:
-        """A function that reduces the gradients accumulated so far. New gradients accumulate in a fresh buffer from now on."""
+    def reduction(self, group: dist.ProcessGroup, copies: dist.ProcessGroup | None) -> Callable[[], None]:
+        """A function that reduces the gradients accumulated so far. New gradients accumulate in a fresh buffer from now on.
+
+        copies: the ranks of other blocks that own the same shard, if there are several (`zero_shard_size`)."""
         whole, self.grad = self.grad, torch.zeros_like(self.grad)
         part = whole if self.shards == 1 else whole.new_empty(self.padded // self.shards)
         self._reducing.append((whole, part))
@@ -81,6 +83,8 @@ class Segment:
                 all_reduce(part, group)
             else:
                 reduce_scatter(part, whole, group)
+            if copies is not None:
+                all_reduce(part, copies)
 
         return reduce
 
@@ -118,9 +122,9 @@ class Bucket:
     def __init__(self, segments: list[Segment]):
         self.segments = segments
 
-    def reduction(self, group: dist.ProcessGroup) -> Callable[[], None]:
+    def reduction(self, group: dist.ProcessGroup, copies: dist.ProcessGroup | None) -> Callable[[], None]:
         """A function that reduces the gradients of all segments."""
-        return _all([segment.reduction(group) for segment in self.segments])
+        return _all([segment.reduction(group, copies) for segment in self.segments])
 
     def gathering(self, group: dist.ProcessGroup) -> Callable[[], None]:
         """A function that all-gathers the weights of all segments."""

@@ -62,6 +62,7 @@ class EmulatedWorker:
         ranks = group.size()
         part = max(int(action.nbytes * action.times / times) // (4 * ranks), 1)
         whole = self._buffer(action.group, 4.0 * part * ranks).view(torch.float32)
+        copies = self.groups.get("copies") if action.group == "dp" else None
 
         def once() -> None:
             if action.operation == "all_reduce":
@@ -69,7 +70,10 @@ class EmulatedWorker:
             elif action.operation == "all_gather":
                 all_gather(whole, whole[:part].clone(), group)
             else:
-                reduce_scatter(whole[:part].clone(), whole, group)
+                own = whole[:part].clone()
+                reduce_scatter(own, whole, group)
+                if copies is not None:
+                    all_reduce(own, copies)
 
         def work() -> None:
             for _ in range(times):

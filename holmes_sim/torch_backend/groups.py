@@ -24,7 +24,7 @@ from holmes_sim.torch_backend.backends import NCCL, backend
 from holmes_sim.torch_backend.devices import synchronize
 from sim.errors import HolmesError
 from sim.plan.derived_groups import embedding_groups, gradient_groups
-from sim.plan.groups import Group
+from sim.plan.groups import Group, with_transport
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -43,10 +43,23 @@ def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
     config = plan.config
     listed = [group for group in plan.groups if group.kind in ("tp", "pp")]
     shared = [group for group in gradient_groups(plan) if group.kind == "dp"]
+    if config.shards < config.dp_cp:
+        shared = list(_blocks_and_copies(plan, shared))
     tied = embedding_groups(plan, plan.groups) if config.pp > 1 and plan.workload.model.tied_embeddings else ()
     for group in (*listed, *shared, *tied):
         if rank in group.ranks and len(group.ranks) > 1:
             yield group
+
+
+def _blocks_and_copies(plan: Plan, groups: Sequence[Group]) -> Iterator[Group]:
+    """The blocks of ranks over which ZeRO shards, of kind dp, then the ranks that hold equal shards, of kind copies
+    (`sim.network.gradient_routes.gradient_parts`)."""
+    shards = plan.config.shards
+    for group in groups:
+        ranks = sorted(group.ranks)
+        blocks = [tuple(ranks[first : first + shards]) for first in range(0, len(ranks), shards)]
+        parts = [*(("dp", block) for block in blocks), *(("copies", copies) for copies in zip(*blocks, strict=True))]
+        yield from with_transport(plan.fleet, plan.placement, ((kind, some, group.collective) for kind, some in parts))
 
 
 def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]]:

@@ -27,10 +27,6 @@ def _unsupported(plan: Plan) -> Iterator[str]:
         yield f"stages[{plan.head_stage}].head (the last stage has the head)"
     if set(config.recompute_modules) - {"core_attn"}:
         yield f"recompute_modules {', '.join(config.recompute_modules)} (core_attn)"
-    if config.recompute_layers:
-        yield "recompute_layers (all layers are recomputed, or none)"
-    if config.zero_shard_size is not None:
-        yield f"zero_shard_size {config.zero_shard_size} (the optimizer state is sharded over all of dp or not at all)"
     if model.kv_heads % config.tp:
         yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
     if config.tp > 1 and plan.workload.seq_len % config.tp:

@@ -48,9 +48,12 @@ class StageModule:
 
 def _blocks(plan: Plan, stage: int, parallel: TensorParallel, seed: int) -> list[Block]:
     """The blocks of a stage in forward order."""
-    model, config, layers = plan.workload.model, plan.config, plan.stages[stage]
+    model, config, layers = plan.workload.model, plan.config_of((stage,)), plan.stages[stage]
     found: list[Block] = [Embedding(model, parallel, seed)] if stage == 0 else []
-    found += [Layer(model, parallel, seed, index, config.recompute) for index in range(layers.first, layers.past_last)]
+    alike = config.by_recomputation(layers.layers)
+    recompute = [one.recompute for number, one in alike for _ in range(number)]
+    numbers = range(layers.first, layers.past_last)
+    found += [Layer(model, parallel, seed, index, again) for index, again in zip(numbers, recompute, strict=True)]
     if stage == config.num_stages - 1:
         found.append(Head(model, parallel, seed, plan.workload.tokens))
     return found
@@ -103,7 +106,7 @@ class TrainingWorker:
                         continue
                     held.add(id(weight))
                     weights.append((weight, tied and name == "words", name in block.replicated and self.config.tp > 1))
-            found.append(buckets.bucket(weights, self.config, precision, self.dp_cp))
+            found.append(buckets.bucket(weights, self.config, precision, self.dp_cp % self.config.shards))
         return found
 
     def gather(self) -> None:
@@ -232,12 +235,12 @@ class TrainingWorker:
 
     def dp_collective(self, action: Action, backward: bool) -> Callable[[], None]:
         """A function that executes a data-parallel collective, of one bucket or of a whole stage."""
-        group = self.groups["dp"]
+        group, copies = self.groups["dp"], self.groups.get("copies")
         held = self.buckets[action.stage]
         if action.kind == "start":
             held = [held[action.parts - 1 - action.part if backward else action.part]]
         gathers = action.operation == "all_gather"
-        works = [bucket.gathering(group) if gathers else bucket.reduction(group) for bucket in held]
+        works = [bucket.gathering(group) if gathers else bucket.reduction(group, copies) for bucket in held]
 
         def work() -> None:
             for do in works:

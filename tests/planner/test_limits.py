@@ -94,7 +94,12 @@ def test_limits_in_words():
 def test_what_a_plan_does_not_keep_to():
     plan = make.plan(two(), tp=2, pp=2, dp=2, microbatches=2)  # a, then b
     limits = Limits(
-        (("tp", Allowed(most=1)), ("pp", Allowed(most=2))), (("b", (("tp", Allowed((1,))),)),), 7, 11 / HOUR, "b", "b"
+        (("tp", Allowed(most=1)), ("pp", Allowed(most=2))),
+        (("b", (("tp", Allowed((1,))),)),),
+        7,
+        11 / HOUR,
+        first="b",
+        last="b",
     )
     assert list(limits.faults(plan)) == [
         "tp 2, which should be at most 1",

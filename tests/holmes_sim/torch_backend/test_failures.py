@@ -127,9 +127,7 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
     ("config", "message"),
     [
         ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
-        ({"recompute": "full", "recompute_layers": (1,)}, "recompute_layers (all layers are recomputed, or none)"),
         ({"recompute": "selective", "recompute_modules": ("mlp",)}, "recompute_modules mlp (core_attn)"),
-        ({"zero_shard_size": 2}, "zero_shard_size 2 (the optimizer state is sharded over all of dp or not at all)"),
     ],
 )
 def test_unsupported_plans_are_refused(config: dict[str, object], message: str, tmp_path: Path, here: local.Local) -> None:

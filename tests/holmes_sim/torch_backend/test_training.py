@@ -133,6 +133,14 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"tp": 2, "sequence_parallel": True, "schedule": "zb-h1", "recompute": "selective"},
     ),
     "tp 2, pp 2, dp 2, tied by shards": ((3, 2), (3, 2), {"tp": 2, "tied_shards": True}),
+    "pp 2, dp 2, two layers and one recomputed": ((3, 2), (3, 2), {"recompute": "full", "recompute_layers": (2, 1)}),
+    "pp 2, dp 4, shards over 2": ((3, 2), (2, 1, 1, 2), {"zero_shard_size": 2}),
+    "dp 4, zero 3 over 2": ((5,), (2, 2, 2, 2), {"zero_stage": 3, "zero_shard_size": 2}),
+    "pp 2, dp 4, zero 2 over 2, tied by shards": (
+        (3, 2),
+        (2, 2, 2, 2),
+        {"zero_stage": 2, "zero_shard_size": 2, "tied_shards": True},
+    ),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
 
@@ -140,7 +148,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 FIRST = (
     "pp 4, uneven, 1f1b", "pp 3, zb-h1, dp 2", "pp 2, interleaved, dp 2", "dp 3, uneven microbatches", "dp 2, zero 2",
     "dp 2, zero 3, pp 2", "dp 2, nothing overlapped", "tp 2, sequence parallel", "llama",
-    "tp 2, pp 2, dp 2, tied by shards",
+    "tp 2, pp 2, dp 2, tied by shards", "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
 )  # fmt: skip
 """One case of each feature, which `make test` tries."""
 
@@ -151,7 +159,7 @@ def here() -> Iterator[local.Local]:
         yield machine
 
 
-@pytest.mark.parametrize("name", after(10, sorted(CASES, key=lambda name: name not in FIRST)))
+@pytest.mark.parametrize("name", after(12, sorted(CASES, key=lambda name: name not in FIRST)))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
