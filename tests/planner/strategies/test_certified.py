@@ -24,6 +24,7 @@ from planner.search.budgets import Budgets
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.mixed import is_mixed
 from planner.space.shapes import overlaps, searched, variants
+from planner.space.tied_shards import with_tied_shards
 from planner.strategies import certified
 from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
@@ -59,7 +60,7 @@ def fastest_by_brute_force(question: Request) -> float:
     """The fastest step that the engine gives; plans whose closed form is not below it need no simulation. Infinite for
     none."""
     found = []
-    for base in searched(question):
+    for base in (with_tied_shards(question, base) for base in searched(question)):
         for shape in itertools.chain.from_iterable(map(overlaps, variants(question, base))):
             for stages in pipelines(question, shape):
                 try:
@@ -124,7 +125,7 @@ def uneven_request(seed: int, **wishes: int) -> Request:
 def lying(question: Request, evenly: bool) -> float:
     """The fastest step of a pipeline with a single stage."""
     best = math.inf
-    for base in searched(question):
+    for base in (with_tied_shards(question, base) for base in searched(question)):
         for shape in itertools.chain.from_iterable(map(overlaps, variants(question, base))):
             with suppress(NoRoute, NotDefined):
                 plan = build(question, shape, (("c", question.workload.model.layers),), "by hand", evenly)
