@@ -164,10 +164,13 @@ def plan(
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
     except KeyboardInterrupt:
         context.interrupted, reasons = True, ()
-    ranks, costs = pipeline_ranks(found, timeline), tuple[Price, ...]()
-    if explain and not context.interrupted and requirements.written(where):
-        costs = tuple(conflicts.prices(required, required.items(), context.limit.seconds_left, progress, found))
-    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, costs)
+    ranks, costs = pipeline_ranks(found, timeline), list[Price]()
+    try:
+        if explain and not context.interrupted and requirements.written(where):
+            costs.extend(conflicts.prices(required, required.items(), context.limit.seconds_left, progress, found))
+    except KeyboardInterrupt:
+        context.interrupted = True
+    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs))
 
 
 def _baseline(request: Request, name: str, context: PlanningContext) -> Row:

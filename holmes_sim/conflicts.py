@@ -1,13 +1,14 @@
 """Which requirements conflict where no plan meets them all, and what each requirement costs.
 
 A requirement is a key of `require` (`holmes_sim.requirements`), a pin, or the launch target. A set of them conflicts if no plan
-that fits memory is found with these alone. Sets are tried from the smallest on, so that the first
-conflict is a smallest one. The cost of a requirement is its shadow price: the seconds by which the step of the best plan would
-be shorter without it."""
+that fits memory is found with these alone. First requirements are left out as long as the others conflict; then smaller sets
+are tried, from the smallest on. The cost of a requirement is its shadow price: the seconds by which the step of the best plan
+would be shorter without it."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,8 @@ from sim.workload.workload import Workload
 
 FIRST = Budgets(unproved_variants=0)
 """The search ends with its first plan."""
+SMALLEST_SHARE = 0.3
+"""Fraction of the time limit for the search of a smallest set (a guess)."""
 LEAST_S: Seconds = 5.0
 """Least time to plan without one requirement (a guess). Requirements for which less is left have no price."""
 
@@ -75,23 +78,32 @@ class Required:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A requirement, the step of the best plan found without it (None: not known), and whether no plan exists without it."""
+    """A requirement, and the step of the best plan found without it; None with the reason why it is not known."""
 
     requirement: str
     step_s: Seconds | None
     reason: str = ""
 
 
-def smallest(required: Required) -> tuple[str, ...]:
-    """A smallest set of requirements that no plan meets together; empty if some plan meets all, or none exists without any."""
-    items = required.items()
-    if not _is_possible(required, ()):
-        return ()
-    for size in range(1, len(items) + 1):
-        for some in itertools.combinations(items, size):
+def smallest(required: Required, seconds: Seconds = math.inf) -> tuple[tuple[str, ...], bool]:
+    """(a set of requirements that no plan meets together, whether it is a smallest one).
+
+    Without any one of them the others do not conflict. Empty if some plan meets all, or none exists without any. Smaller sets
+    are tried for `seconds`."""
+    found, end = required.items(), time.monotonic() + seconds
+    if not _is_possible(required, ()) or _is_possible(required, found):
+        return (), True
+    for item in found:
+        others = tuple(one for one in found if one != item)
+        if not _is_possible(required, others):
+            found = others
+    for size in range(1, len(found)):
+        for some in itertools.combinations(required.items(), size):
+            if time.monotonic() > end:
+                return found, False
             if not _is_possible(required, some):
-                return some
-    return ()
+                return some, True
+    return found, True
 
 
 def _is_possible(required: Required, kept: Sequence[str]) -> bool:
@@ -131,15 +143,19 @@ def prices(
 
 def explained(required: Required, error: Infeasible, seconds: Seconds, progress: Callable[[str], None]) -> Infeasible:
     """The error with the requirements that conflict and the step without each of them; the error itself without a conflict."""
-    found: tuple[str, ...] = ()
+    found, is_smallest = tuple[str, ...](), True
+    progress("which requirements conflict")
+    begun = time.monotonic()
     with suppress(HolmesError):
-        found = smallest(required)
+        found, is_smallest = smallest(required, SMALLEST_SHARE * seconds)
     if not found:
         return error
     if len(found) == 1:
         lines = [f"no plan of {required.where.name} has {found[0]}"]
     else:
-        lines = [f"no plan of {required.where.name} has all of: {'; '.join(found)} (the smallest set that conflicts)"]
+        kind = "the smallest set that conflicts" if is_smallest else "without any one of these the others do not conflict"
+        lines = [f"no plan of {required.where.name} has all of: {'; '.join(found)} ({kind})"]
+    seconds = max(seconds - (time.monotonic() - begun), 0.0)
     lines += [str(error).split("; remedy")[0]] if len(found) == 1 else []
     for price in prices(required, found, seconds, progress):
         without = f"a step of {price.step_s:.4g} s" if price.step_s is not None else price.reason

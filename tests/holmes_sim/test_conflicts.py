@@ -49,12 +49,19 @@ def test_requirements_in_words():
     ],
 )
 def test_the_smallest_set_that_conflicts(one, conflict):
-    assert smallest(one) == conflict
+    assert smallest(one) == (conflict, True)
 
 
 def test_without_a_plan_for_the_workload_nothing_conflicts():
     one = Required(require(HYBRID, {"devices": {"max": 8}}), commands.workload_of(HYBRID, "gpt-175b", 1, 2048), Wishes())
-    assert smallest(one) == ()
+    assert smallest(one) == ((), True)
+
+
+def test_without_time_the_set_has_no_more_than_it_needs():
+    """The launch target alone conflicts with the model; two others conflict with each other."""
+    one = required({"tp": {"max": 4}, "devices": {"max": 8}}, "torchtitan", tp=8)
+    assert smallest(one) == (("--for torchtitan",), True)
+    assert smallest(required({"tp": {"max": 4}, "devices": {"max": 8}}, tp=8), 0.0) == (("tp at most 4", "--tp 8"), False)
 
 
 def test_prices_are_the_steps_without_each():
