@@ -41,7 +41,7 @@ def round_trips(name: str, rank: int, ranks: int, microbatches: int, chunks: int
         return of_program(schedules.actions(name, rank, ranks, microbatches, chunks), rank, ranks, chunks)
     some = min(microbatches, 4 * chunks * ranks)
     window = _window(schedules.actions(name, rank, ranks, some, chunks), rank)
-    repeated = math.lcm(window, ranks) if chunks > 1 else window
+    repeated = math.lcm(window, ranks) if chunks > 1 or schedules.whole_rounds(name) else window
     cut = max(0, (microbatches - max(some, 2 * window + 1)) // repeated) * repeated
     few = of_program(schedules.actions(name, rank, ranks, microbatches - cut, chunks), rank, ranks, chunks)
     if not cut:

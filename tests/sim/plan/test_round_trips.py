@@ -32,3 +32,11 @@ def test_few_microbatches_repeat_as_many_do(name):
                     for rank in range(ranks):
                         whole = schedules.actions(name, rank, ranks, microbatches, chunks)
                         assert round_trips(name, rank, ranks, microbatches, chunks) == of_program(whole, rank, ranks, chunks)
+
+
+def test_a_schedule_of_whole_rounds_is_cut_by_whole_rounds():
+    """Interleaved with one chunk, too, needs a multiple of the ranks as microbatches."""
+    for ranks in (2, 3, 4):
+        for rank in range(ranks):
+            whole = of_program(schedules.actions("interleaved", rank, ranks, 64 * ranks, 1), rank, ranks, 1)
+            assert round_trips("interleaved", rank, ranks, 64 * ranks, 1) == whole
