@@ -111,6 +111,8 @@ def _is_possible(required: Required, kept: Sequence[str]) -> bool:
     also has mixed stages."""
     try:
         request = required.request(kept, LEAST_S)
+        if request.limits.cost is not None:
+            return bool(api.plan(request, api.DEFAULT))
         return fitting(request) is not None or bool(certified.plan(request, PlanningContext(request), FIRST))
     except Infeasible:
         return False
@@ -156,7 +158,11 @@ def explained(required: Required, error: Infeasible, seconds: Seconds, progress:
         kind = "the smallest set that conflicts" if is_smallest else "without any one of these the others do not conflict"
         lines = [f"no plan of {required.where.name} has all of: {'; '.join(found)} ({kind})"]
     seconds = max(seconds - (time.monotonic() - begun), 0.0)
-    lines += [str(error).split("; remedy")[0]] if len(found) == 1 else []
+    if len(found) == 1:
+        lines.append(str(error).split("; remedy")[0])
+        facts = RequireFacts.model_validate(requirements.written(required.where))
+        if any(requirements.text(facts, name) == found[0] for name in requirements.ranges(facts)):
+            lines.append("a range leaves out values that are searched otherwise; a list such as [2, 4] searches others, too")
     for price in prices(required, found, seconds, progress):
         without = f"a step of {price.step_s:.4g} s" if price.step_s is not None else price.reason
         lines.append(f"without {price.requirement}: {without}")

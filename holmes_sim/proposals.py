@@ -25,7 +25,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
 from planner.search.alternatives import Layout, alternatives, layout_of
-from sim.errors import HolmesError, NotSupported
+from sim.errors import HolmesError, NotSupported, OptionError
 from sim.formats.config_facts import config_facts
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -108,6 +108,8 @@ def proposals(
 
     Raises NotSupported if the target can express no layout, HolmesError if a run has another workload or fleet or there is
     nothing left to measure, Infeasible if no plan fits."""
+    if request.limits.cost is not None:
+        raise OptionError("require.cost: a shortlist has plans of any cost; leave it out, or require rent or devices")
     known, names, beyond = _plans(request, target, runs, progress)
     progress(f"{len(known)} layouts with {1 + len(USUAL)} stacks")
     bare, stack = [without_stack(plan) for plan in known], request.topology.stack

@@ -5,7 +5,8 @@ with one allowed value is a pin, targets are joined to one; all else is a limit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from planner.limits import HOUR, Dimensions, Limits
 from planner.request import Request, Wishes
 from sim.errors import OptionError
 from sim.formats import lost_nodes, require_facts
-from sim.formats.documents import check, parse, read_text
+from sim.formats.documents import KeyPath, check, parse, read_text, suggestion
 from sim.formats.edits import edited
 from sim.formats.lost_nodes import Place
 from sim.formats.require_facts import ClusterRequirements, NodesFacts, RequireFacts, RequireFile
@@ -35,10 +36,27 @@ def require(where: Topology, given: str | Path | Mapping[str, Any]) -> Topology:
     Raises TopologyError with one line per fault."""
     if not isinstance(given, Mapping):
         document = parse(str(given), read_text(given))
-        check(document, RequireFile, require_facts.faults(document.value, [cluster.name for cluster in where.fleet.clusters]))
+        check(document, RequireFile, _faults(where, document.value))
         assert isinstance(document.value, dict)
         given = {key: value for key, value in document.value.items() if key != "format"}
     return only(where, {**written(where), **given})
+
+
+def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
+    """(path, text) of names in a file of requirements that do not exist: clusters, nodes and targets."""
+    yield from require_facts.faults(value, [cluster.name for cluster in where.fleet.clusters])
+    given = value if isinstance(value, dict) else {}
+    targets, nodes = given.get("targets"), given.get("nodes")
+    for index, name in enumerate(targets if isinstance(targets, list) else []):
+        if name not in exporters.names():
+            yield ("targets", index), f"target {name!r} is unknown{suggestion(str(name), exporters.names())}"
+    for key, named in nodes.items() if isinstance(nodes, dict) else ():
+        with suppress(ValueError):  # the schema reports it
+            for name in require_facts.places(named) if key in ("exclude", "only") else ():
+                try:
+                    _places(where, [name], "")
+                except OptionError as error:
+                    yield ("nodes", key), str(error).strip()
 
 
 def only(where: Topology, given: Mapping[str, Any]) -> Topology:
@@ -63,7 +81,7 @@ def request(
     """The planning request of a topology with its requirements; `target` is required as well.
 
     Raises OptionError for a node or target that does not exist, or where a rent is limited and a price is not known."""
-    where = applied(where)
+    whole, where = RequireFacts.model_validate(written(where)), applied(where)
     facts = RequireFacts.model_validate(written(where))
     targets = dict.fromkeys([*facts.targets, *([target] if target is not None else [])])
     found = Request(where, workload, wishes or Wishes(), time_limit)
@@ -82,6 +100,7 @@ def request(
             cost=facts.cost.max if facts.cost is not None else None,
             first=facts.first_stage or "",
             last=facts.last_stage or "",
+            applied=tuple(text(whole, name) for name in ("nodes", "memory_headroom") if getattr(whole, name) is not None),
         ),
     )
 
@@ -101,6 +120,11 @@ def text(facts: RequireFacts, name: str) -> str:
         limits = ((cluster, _dimensions(of)) for cluster, of in value.items())
         return ", ".join(f"{key} {allowed} on cluster {cluster}" for cluster, of in limits for key, allowed in of)
     return f"{name} {', '.join(value) if isinstance(value, list) else value}"
+
+
+def ranges(facts: RequireFacts) -> tuple[str, ...]:
+    """The dimensions that are limited by a range, not by listed values."""
+    return tuple(name for name, allowed in _dimensions(facts) if not allowed.values)
 
 
 def applied(where: Topology) -> Topology:

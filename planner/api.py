@@ -52,7 +52,8 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
             return _cheap_enough(request, chosen.plan(request, shared))
         except Infeasible as error:
             if request.limits != NO_LIMITS:  # what conflicts helps more than what a larger fleet would cure
-                raise
+                other = "" if strategy == DEFAULT else f", or none of its plans has {'; '.join(request.limits.words())}"
+                raise Infeasible(f"{error}{other}") from None
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
     return shared.answer(strategy, compute)

@@ -40,7 +40,7 @@ class Limits:
     cluster, and only of tp, cp, ep, microbatch_size and recompute (`planner.bounds.total_work` knows no others). devices: most
     devices with a rank. rent: most rent of the nodes with a rank (`sim.results.cost_energy`). cost: most rent of a step
     for each of its tokens, which only a simulated plan has (`planner.pareto_front.within_cost`). first, last: the cluster of
-    the first and of the last pipeline stage; empty for any."""
+    the first and of the last pipeline stage; empty for any. applied: what the topology already keeps to, in words."""
 
     dimensions: Dimensions = ()
     on_clusters: tuple[tuple[str, Dimensions], ...] = ()
@@ -49,6 +49,7 @@ class Limits:
     cost: UsdPerToken | None = None
     first: str = ""
     last: str = ""
+    applied: tuple[str, ...] = ()
 
     def allows(self, name: str, value: int | str | None) -> bool:
         """Whether a value of a dimension is allowed on every cluster."""
@@ -108,6 +109,7 @@ class Limits:
 
     def words(self) -> Iterator[str]:
         """Each limit as text: `tp at most 4`, `devices at most 64`."""
+        yield from self.applied
         yield from (f"{name} {allowed}" for name, allowed in self.dimensions)
         yield from (f"{name} {allowed} on cluster {cluster}" for cluster, of in self.on_clusters for name, allowed in of)
         if self.devices is not None:

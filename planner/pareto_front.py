@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from planner.strategies import certified
 from sim.errors import Infeasible
 from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
+from sim.results.cost_energy import occupied
 from sim.units import MEGA
 
 Machines = tuple[tuple[str, int], ...]
@@ -30,6 +32,9 @@ Machines = tuple[tuple[str, int], ...]
 FEW = 4
 """Maximum number of clusters up to which every subset is searched (a guess). With more clusters, each cluster alone and all
 clusters but one are searched."""
+NEAR, SEARCHED = 0.25, 3
+"""Of plans that cost up to 25 % more than allowed, and are faster than all that are cheap enough: number of sets of nodes that
+are searched to the end for a cheaper plan (guesses)."""
 WHOLE = 0.5
 """Fraction of the time limit for the whole fleet (a guess). A larger value leaves less time for the subsets."""
 
@@ -40,6 +45,7 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
     Raises OptionError where a device lacks a price or watts, Infeasible where no plan fits."""
     check(request, objective)
     plans = explore(request, context, (objective,))
+    plans += tuple(_on_its_machines(request, context, min(plans, key=lambda plan: value(plan, objective))))
     found, fastest = (
         min(plans, key=lambda plan: (value(plan, of), value(plan, "step-time"))) for of in (objective, "step-time")
     )
@@ -71,6 +77,12 @@ def within_cost(request: Request, context: PlanningContext) -> Plan:
     free = replace(request, limits=replace(request.limits, cost=None))
     plans = explore(free, context, ("step-time", "cost"))
     able = [plan for plan in plans if value(plan, "cost") <= most * (1 + 1e-12)]
+    near = sorted(
+        (plan for plan in plans if value(plan, "cost") <= most * (1 + NEAR)), key=lambda plan: value(plan, "step-time")
+    )
+    for plan in list({frozenset(occupied(plan)): plan for plan in reversed(near)}.values())[: -SEARCHED - 1 : -1]:
+        if value(plan, "step-time") <= min((value(one, "step-time") for one in able), default=math.inf):
+            able += [one for one in _on_its_machines(free, context, plan) if value(one, "cost") <= most * (1 + 1e-12)]
     if not able:
         cheapest, (bound,) = min(value(plan, "cost") for plan in plans), least(PlanningContext(free), ("cost",))
         raise Infeasible(
@@ -90,6 +102,19 @@ def within_cost(request: Request, context: PlanningContext) -> Plan:
         space=axes(request),
     )
     return replace(found, certificate=certificate)
+
+
+def _on_its_machines(request: Request, context: PlanningContext, plan: Plan) -> list[Plan]:
+    """Plans of a whole search on the nodes that a plan uses, which begins with it; empty where it uses the whole fleet."""
+    used = tuple((cluster.name, devices // cluster.node.count) for cluster, devices in occupied(plan))
+    if set(used) == {(cluster.name, cluster.nodes) for cluster in request.clusters()} or context.interrupted:
+        return []
+    part = replace(request, machines=used, time_limit=context.limit.seconds_left)
+    inside = PlanningContext(part, functools.partial(_report, context, part), start=plan)
+    inside.every_step = True
+    found = certified.plan(part, inside)
+    context.interrupted = inside.interrupted
+    return [found, *inside.simulated]
 
 
 def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...], tuple[Plan, ...], tuple[Plan, ...]]:
@@ -123,7 +148,7 @@ def explore(request: Request, context: PlanningContext, objectives: tuple[str, .
                 inside = PlanningContext(
                     replace(part, time_limit=context.limit.seconds_left), functools.partial(_report, context, part)
                 )
-                inside.every_step = True
+                inside.every_step, inside.proves = True, False
                 with suppress(Infeasible):
                     certified.plan(inside.request, inside)
                 context.interrupted = inside.interrupted

@@ -44,6 +44,7 @@ class PlanningContext:
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, to the end of the step
+        self.proves = True  # whether the certified search goes on after its first plan, for a bound and faster plans
         self.every_step = False  # whether slower plans are simulated to the end, too, for objectives other than the step time
         self.timelines = FastestTimeline()
         self.effort = Effort()

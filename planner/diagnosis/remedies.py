@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.limits import NO_LIMITS
 from planner.request import Request, Wishes
 from planner.search.fitting import fitting, nearest
 from planner.space.sequences_and_experts import LEAST_TOKENS
@@ -57,6 +58,8 @@ def why_none(request: Request) -> str:
     if longest < (wishes.pp or 1):
         return f"pp {wishes.pp or 1} does not fit {request.topology.name}: its devices hold at most {longest} stages"
     short = nearest(request)
+    if request.limits != NO_LIMITS and (short is None or short.nbytes <= 0):
+        return f"no layout that fits has {'; '.join(request.limits.words())}"
     if short is None or short.nbytes <= 0:
         return (
             f"no layout fits {str(wishes) or 'the workload'}: a pipeline needs a layer for each of its pp x vpp stages, and "

@@ -146,7 +146,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False, une
                 for recompute in (request.wishes.recompute,) if request.wishes.recompute else recomputations(request):
                     schedule = request.wishes.schedule or _usual_schedule(request)
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
-                    zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
+                    zero = _first_zero_stage(request)
                     shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, **facts)
                     free = request.target is None and request.limits == NO_LIMITS
                     if free or next(variants(request, shape), None) is not None:
@@ -156,6 +156,13 @@ def shapes(request: Request, across: bool = False, every_size: bool = False, une
                         refused = shape
     if not found:
         raise Infeasible(_why_none(request) if refused is None else _why_refused(request, refused))
+
+
+def _first_zero_stage(request: Request) -> int:
+    """The ZeRO stage of a base shape: the pinned one, else the first that is allowed."""
+    if request.wishes.zero_stage is not None:
+        return request.wishes.zero_stage
+    return next((stage for stage in (1, 2, 3, 0) if request.limits.allows("zero_stage", stage)), 1)
 
 
 def _usual_schedule(request: Request) -> str:

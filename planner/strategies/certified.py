@@ -54,7 +54,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 incumbent.begin(context.start)
             with spent("estimates"):
                 find_first_plan(incumbent, bases, unequal)
-            if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
+            if context.proves:
                 with spent("other strategies"):
                     beside.plan()
                 reserved = mixed_seconds(incumbent)

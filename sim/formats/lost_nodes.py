@@ -105,10 +105,14 @@ def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
 
 
 def _without_cluster(topology: Topology, name: str) -> Topology:
+    required = topology.facts().get("require") or {}
+    for key in ("first_stage", "last_stage"):
+        if required.get(key) == name:
+            raise Infeasible(f"no node of cluster {name} is left, on which require.{key} wants a stage")
     links = topology.facts().get("links", [])
     if links:
         topology = edited(topology, {"links": [link for link in links if name not in link["between"]]})
-    if name in (topology.facts().get("require") or {}).get("clusters", {}):
+    if name in required.get("clusters", {}):
         topology = edited(topology, {f"require.clusters.{name}": None})
     return edited(topology, {f"clusters.{name}": None})
 

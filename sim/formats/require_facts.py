@@ -18,15 +18,17 @@ from sim.plan.parallel_config import RECOMPUTE
 FORMAT = "holmes-sim/require/1"
 
 
-def _number(value: object, least: int) -> int:
+def _number(value: object, least: int, most: int | None) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{value!r} is not a whole number; write a number, a list of numbers, or min and max")
     if value < least:
         raise ValueError(f"{value} must be at least {least}")
+    if most is not None and value > most:
+        raise ValueError(f"{value} must be at most {most}")
     return value
 
 
-def _numbers(least: int) -> Any:
+def _numbers(least: int, most: int | None = None) -> Any:
     """Annotated type of allowed numbers: 8, [4, 8] or {min: 2, max: 8}."""
 
     def check(value: object) -> Allowed:
@@ -36,16 +38,16 @@ def _numbers(least: int) -> Any:
             other = [str(key) for key in value if key not in ("min", "max")]
             if other or not value:
                 raise ValueError(f"a range has min, max or both{f', not {other[0]}' if other else ''}")
-            low, high = (_number(value[key], least) if key in value else None for key in ("min", "max"))
+            low, high = (_number(value[key], least, most) if key in value else None for key in ("min", "max"))
             if low is not None and high is not None and low > high:
                 raise ValueError(f"min {low} is above max {high}")
             return Allowed(least=low, most=high)
         values = value if isinstance(value, list) else [value]
         if not values:
             raise ValueError("a list of allowed numbers needs at least one")
-        return Allowed(tuple(dict.fromkeys(_number(one, least) for one in values)))
+        return Allowed(tuple(dict.fromkeys(_number(one, least, most) for one in values)))
 
-    number = {"type": "integer", "minimum": least}
+    number: dict[str, Any] = {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
     bounds = {"type": "object", "properties": {"min": number, "max": number}, "additionalProperties": False, "minProperties": 1}
     forms = [number, {"type": "array", "items": number, "minItems": 1}, bounds]
     return Annotated[Any, BeforeValidator(check), WithJsonSchema({"anyOf": forms})]
@@ -66,11 +68,13 @@ def _words(kind: str, known: tuple[str, ...]) -> Any:
         return Allowed(tuple(dict.fromkeys(values)))
 
     word = {"enum": list(known)}
-    return Annotated[Any, BeforeValidator(check), WithJsonSchema({"anyOf": [word, {"type": "array", "items": word}]})]
+    return Annotated[
+        Any, BeforeValidator(check), WithJsonSchema({"anyOf": [word, {"type": "array", "items": word, "minItems": 1}]})
+    ]
 
 
-def _places(value: object) -> object:
-    """Clusters, nodes and host names of a list, host names expanded from Slurm's notation."""
+def places(value: object) -> list[str]:
+    """Clusters, nodes and host names of a text or a list, host names expanded from Slurm's notation. Raises ValueError."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not items or not all(isinstance(item, str) for item in items):
         raise ValueError(f"clusters, nodes such as ib/node3, or hosts such as gpu[001-004] are expected here, not {value!r}")
@@ -80,9 +84,9 @@ def _places(value: object) -> object:
         raise ValueError(str(error)) from None
 
 
-Places = Annotated[list[str], BeforeValidator(_places)]
+Places = Annotated[list[str], BeforeValidator(places)]
 Numbers: Any = _numbers(1)
-Stages: Any = _numbers(0)
+Stages: Any = _numbers(0, 3)
 Schedules: Any = _words("schedule", schedules.names())
 Recomputation: Any = _words("recompute", RECOMPUTE)
 

@@ -26,5 +26,5 @@ class Allowed:
         if self.values:
             return " or ".join(map(str, self.values))
         if self.least is not None and self.most is not None:
-            return f"{self.least} to {self.most}"
+            return f"{self.least} to {self.most}" if self.least < self.most else str(self.least)
         return f"at least {self.least}" if self.least is not None else f"at most {self.most}"

@@ -41,6 +41,19 @@ def test_faults_of_a_file_have_its_lines(tmp_path):
         require(HYBRID, {"tp": 0})
 
 
+def test_names_that_do_not_exist_are_faults_of_the_file(tmp_path):
+    path = tmp_path / "need.yaml"
+    path.write_text("format: holmes-sim/require/1\ntargets: [megatron, megatro]\nnodes:\n  exclude: [ib/node9, roce, gpu1]\n")
+    with pytest.raises(TopologyError) as caught:
+        require(HYBRID, path)
+    assert [line.removeprefix(str(tmp_path)) for line in str(caught.value).splitlines()] == [
+        "/need.yaml:2: targets[1]: target 'megatro' is unknown; did you mean 'megatron'?",
+        "/need.yaml:4: nodes.exclude: ib/node9: cluster ib has nodes 0 to 1 (hosts ib-node0 to ib-node1)",
+        "/need.yaml:4: nodes.exclude: 'gpu1' is neither a node such as ib/node0 nor a host of holmes-hybrid-4; "
+        "known: ib-node0, ib-node1, roce-node0, roce-node1",
+    ]
+
+
 def test_limits_of_a_request():
     where = edited(HYBRID, {"clusters.ib.node.devices.price": "2 USD/h", "clusters.roce.node.devices.price": "1 USD/h"})
     given = {
@@ -75,6 +88,17 @@ def test_nodes_that_may_be_used(nodes, left):
     assert names(found) == left
     assert written(found) == {"tp": 2}
     assert applied(found) == found
+
+
+def test_what_the_topology_keeps_to_is_among_the_words_of_the_limits():
+    given = {"nodes": {"exclude": ["ib/node0"]}, "memory_headroom": 0.2, "devices": {"max": 8}}
+    assert list(request(require(HYBRID, given), WORKLOAD).limits.words()) == [
+        "nodes without ib/node0", "memory_headroom 0.2", "devices at most 8",
+    ]  # fmt: skip
+
+
+def test_a_setting_may_begin_the_requirements():
+    assert written(edited(HYBRID, {"require.devices.max": 8})) == {"devices": {"max": 8}}
 
 
 def test_hosts_keep_their_names():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from planner.limits import Limits
 from planner.request import Request, Wishes
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, searched, shapes, slot, slots, variants
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
+from sim.plan.allowed import Allowed
 from tests import builders as make
-from tests.planner.builders import request
+from tests.planner.builders import on_one_cluster, request
 from tests.planner.real_nodes import EIGHT_H100, on_real_nodes
 
 
@@ -160,3 +164,10 @@ def test_zero_vpp_and_microbatch_sizes_of_the_space():
     assert found == {("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1)} | cut
     many = next(shape for shape in bases if shape.dp > 1)
     assert {shape.zero_stage for shape in variants(question, many) if shape.schedule == "zb-h2"} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(("allowed", "first"), [((2, 3), 2), ((0,), 0), ((3,), 3), ((0, 1), 1)])
+def test_a_base_has_the_first_zero_stage_that_is_allowed(allowed, first):
+    limits = Limits((("zero_stage", Allowed(allowed)),))
+    question = replace(on_one_cluster(layers=4, batch=4, nodes=2), limits=limits)
+    assert {shape.zero_stage for shape in shapes(question)} == {first}

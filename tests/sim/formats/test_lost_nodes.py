@@ -9,6 +9,7 @@ import pytest
 
 from sim.errors import Infeasible, OptionError
 from sim.formats.documents import parse
+from sim.formats.edits import edited
 from sim.formats.lost_nodes import parse_node, without
 from sim.formats.topology import from_document
 from sim.hardware.topology import Topology
@@ -100,3 +101,11 @@ def test_whole_domains_are_lost_and_the_others_keep_their_hosts() -> None:
 def test_a_node_by_its_number_or_its_host() -> None:
     where = fleet(ib={"nodes": 3, "hosts": "gpu[1-3]"}).fleet
     assert parse_node(where, "ib/node2") == parse_node(where, "gpu3") == ("ib", 2)
+
+
+def test_a_cluster_on_which_a_stage_is_wanted_cannot_be_lost_whole() -> None:
+    two = fleet(ib={"nodes": 1}, roce={"nodes": 1})
+    topology = edited(two, {"require": {"first_stage": "ib", "clusters": {"roce": {"tp": 2}}}})
+    assert without(topology, [("roce", 0)]).topology.facts()["require"] == {"first_stage": "ib", "clusters": {}}
+    with pytest.raises(Infeasible, match=r"no node of cluster ib is left, on which require.first_stage wants a stage"):
+        without(topology, [("ib", 0)])

@@ -57,6 +57,7 @@ clusters:
     [
         ("tp: eight", "2: tp: 'eight' is not a whole number; write a number, a list of numbers, or min and max"),
         ("tp: 0", "2: tp: 0 must be at least 1"),
+        ("zero_stage: [1, 4]", "2: zero_stage: 4 must be at most 3"),
         ("tp: []", "2: tp: a list of allowed numbers needs at least one"),
         ("pp: {most: 4}", "2: pp: a range has min, max or both, not most"),
         ("pp: {}", "2: pp: a range has min, max or both"),
@@ -101,6 +102,8 @@ def test_what_was_read_can_be_read_again():
         ({"tp": {}}, False),
         ({"tp": "8"}, False),
         ({"recompute": "some"}, False),
+        ({"recompute": []}, False),
+        ({"zero_stage": 4}, False),
         ({"schedule": ["1f1b"]}, True),
     ],
 )

@@ -15,7 +15,7 @@ from sim.plan.allowed import Allowed
         (Allowed(least=2), (2, 3, 64), (0, 1), "at least 2"),
         (Allowed(most=4), (1, 4), (5, 8), "at most 4"),
         (Allowed(least=2, most=4), (2, 3, 4), (1, 5), "2 to 4"),
-        (Allowed(least=0, most=0), (0,), (1,), "0 to 0"),
+        (Allowed(least=0, most=0), (0,), (1,), "0"),
     ],
 )
 def test_values(allowed, inside, outside, text):
