@@ -77,10 +77,11 @@ def within_cost(request: Request, context: PlanningContext) -> Plan:
     free = replace(request, limits=replace(request.limits, cost=None))
     plans = explore(free, context, ("step-time", "cost"))
     able = [plan for plan in plans if value(plan, "cost") <= most * (1 + 1e-12)]
-    near = sorted(
-        (plan for plan in plans if value(plan, "cost") <= most * (1 + NEAR)), key=lambda plan: value(plan, "step-time")
-    )
-    for plan in list({frozenset(occupied(plan)): plan for plan in reversed(near)}.values())[: -SEARCHED - 1 : -1]:
+    by_nodes: dict[object, Plan] = {}
+    for plan in sorted(plans, key=lambda plan: value(plan, "step-time")):
+        if value(plan, "cost") <= most * (1 + NEAR):
+            by_nodes.setdefault(frozenset((cluster.name, count) for cluster, count in occupied(plan)), plan)
+    for plan in list(by_nodes.values())[:SEARCHED]:
         if value(plan, "step-time") <= min((value(one, "step-time") for one in able), default=math.inf):
             able += [one for one in _on_its_machines(free, context, plan) if value(one, "cost") <= most * (1 + 1e-12)]
     if not able:
