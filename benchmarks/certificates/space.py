@@ -139,8 +139,9 @@ def _schedules(request: Request) -> Iterator[tuple[str, int]]:
 
 def _sharing(request: Request, dp: int) -> Iterator[tuple[int, bool]]:
     """(ZeRO stage, whether weights are gathered before the next forwards)."""
-    wished = request.wishes.zero_stage
-    for zero_stage in [wished] if wished is not None else ZERO_STAGES if dp > 1 else (1,):
+    wished, allows = request.wishes.zero_stage, request.limits.allows
+    alone = [stage for stage in (1, 2, 3) if allows("zero_stage", stage)][:1]  # a single replica shards nothing
+    for zero_stage in [wished] if wished is not None else ZERO_STAGES if dp > 1 else alone:
         yield zero_stage, True
         if dp > 1 and zero_stage in GATHERS_BEHIND:
             yield zero_stage, False
