@@ -57,7 +57,9 @@ def load(name: str | Path, measured: str | Path | None = None) -> Topology:
     Raises TopologyError.
     """
     shipped = topologies_folder() / f"{name}.yaml"
-    found = topology.load(shipped if str(name) in shipped_topologies() and not Path(name).exists() else name)
+    path = shipped if str(name) in shipped_topologies() and not Path(name).exists() else name
+    found = topology.load(path)
+    requirements.check_file(found, path)
     return topology.profiled(found, profile.load(measured)) if measured is not None else found
 
 

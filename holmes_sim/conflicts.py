@@ -18,7 +18,6 @@ from holmes_sim import requirements
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
-from planner.search.budgets import Budgets
 from planner.search.fitting import fitting
 from planner.strategies import certified
 from sim.errors import HolmesError, Infeasible
@@ -28,8 +27,6 @@ from sim.plan.plan import Plan
 from sim.units import Seconds
 from sim.workload.workload import Workload
 
-FIRST = Budgets(unproved_variants=0)
-"""The search ends with its first plan."""
 SMALLEST_SHARE = 0.3
 """Fraction of the time limit for the search of a smallest set (a guess)."""
 LEAST_S: Seconds = 5.0
@@ -113,7 +110,9 @@ def _is_possible(required: Required, kept: Sequence[str]) -> bool:
         request = required.request(kept, LEAST_S)
         if request.limits.cost is not None:
             return bool(api.plan(request, api.DEFAULT))
-        return fitting(request) is not None or bool(certified.plan(request, PlanningContext(request), FIRST))
+        context = PlanningContext(request)
+        context.proves = False
+        return fitting(request) is not None or bool(certified.plan(request, context))
     except Infeasible:
         return False
 

@@ -123,12 +123,13 @@ def replan(
     places = tuple(dict.fromkeys(lost_nodes.parse_node(plan.fleet, text) for text in texts))
     left = lost_nodes.without(plan.topology, places)
     launched = _target(plan, target)
+    request = replace(requirements.request(left.topology, plan.workload, wishes, time_limit), target=launched)
     kept = staying.stayed(plan, left.topology, left.previous)
-    fault = launched.fault(kept) if launched is not None and kept is not None else ""
-    if launched is not None and fault:
+    refused = request.refuses(kept) if kept is not None else ""
+    if refused and stay:
+        raise Infeasible(f"--stay: {refused}; remedy: leaving out --stay")
+    if refused:
         kept = None
-        if stay:
-            raise Infeasible(f"--stay: {launched.name} cannot express {fault}; remedy: leaving out --stay")
     if stay:
         if kept is None:
             raise Infeasible(
@@ -136,7 +137,6 @@ def replan(
                 "remedy: leaving out --stay"
             )
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.previous), None, kept)
-    request = replace(requirements.request(left.topology, plan.workload, wishes, time_limit), target=launched)
     context = PlanningContext(request, progress, beside=certified.QUICK)
     strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
@@ -146,13 +146,16 @@ def replan(
         searched = found
     if searched is not found:
         searched = simulation.simulate_plan(searched)
-    may_stay = (wishes or Wishes()) == Wishes() and (kept is None or not request.refuses(kept)) and objective == "step-time"
+    may_stay = (wishes or Wishes()) == Wishes() and objective == "step-time"
     takes_kept = kept is not None and may_stay and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_kept else searched
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)
 
 
 def _target(plan: Plan, name: str | None) -> Target | None:
-    """The target of a name; without a name that for which the plan was made, if there is one."""
+    """The target of a name; without a name that for which the plan was made, if there is one. Those that its topology requires
+    are always among them."""
     name = name or (plan.certificate.target if plan.certificate is not None else "")
-    return exporters.joined(tuple(name.split(exporters.AND))) if name else None
+    required = requirements.written(plan.topology).get("targets", [])
+    names = dict.fromkeys([*required, *(name.split(exporters.AND) if name else [])])
+    return exporters.joined(tuple(names)) if names else None

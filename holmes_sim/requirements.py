@@ -59,6 +59,13 @@ def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
                     yield ("nodes", key), str(error).strip()
 
 
+def check_file(where: Topology, path: str | Path) -> None:
+    """Raise TopologyError for nodes and targets that the requirements in a topology's own file name and that do not exist."""
+    if written(where):
+        document = parse(str(path), read_text(path)).inside("require")
+        check(document, RequireFacts, _faults(where, document.value))
+
+
 def only(where: Topology, given: Mapping[str, Any]) -> Topology:
     """The topology with these requirements in place of its own."""
     if not given:
@@ -177,7 +184,7 @@ def _places(where: Topology, names: Iterable[str], key: str) -> list[Place]:
         if name in clusters:
             found += [(name, node) for node in range(clusters[name].nodes)]
         else:
-            found.append(lost_nodes.parse_node(where.fleet, name, key))
+            found.append(lost_nodes.parse_node(where.fleet, name, key, tuple(clusters)))
     return found
 
 

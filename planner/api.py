@@ -49,21 +49,20 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
                 return chosen.plan(request, shared)
             if strategy == DEFAULT:
                 return pareto_front.within_cost(request, shared)
-            return _cheap_enough(request, chosen.plan(request, shared))
+            return _within_limits(request, chosen.plan(request, shared))
         except Infeasible as error:
             if request.limits != NO_LIMITS:  # what conflicts helps more than what a larger fleet would cure
-                other = "" if strategy == DEFAULT else f", or none of its plans has {'; '.join(request.limits.words())}"
-                raise Infeasible(f"{error}{other}") from None
+                raise (error if strategy == DEFAULT else certified.with_reasons(error, request)) from None
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
     return shared.answer(strategy, compute)
 
 
-def _cheap_enough(request: Request, plan: Plan) -> Plan:
-    """A simulated plan. Raises Infeasible where it costs more than the limits allow."""
-    fault = next(request.limits.faults(plan), "")
-    if fault:
-        raise Infeasible(f"the plan has {fault}")
+def _within_limits(request: Request, plan: Plan) -> Plan:
+    """A simulated plan. Raises Infeasible where a limit forbids it, such as that of its cost."""
+    refused = request.refuses(plan)
+    if refused:
+        raise Infeasible(refused)
     return plan
 
 
@@ -85,7 +84,7 @@ def plan_for(objective: str, request: Request, strategy: str, context: PlanningC
     if strategy != DEFAULT:
         raise OptionError(f"strategy {strategy} plans for the step time only; leave it out, or the objective {objective}")
     found, fastest = pareto_front.best(request, context, objective)
-    return _cheap_enough(request, found), (Row("the fastest", fastest),)
+    return _within_limits(request, found), (Row("the fastest", fastest),)
 
 
 def row(request: Request, strategy: str, context: PlanningContext) -> Row:

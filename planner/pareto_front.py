@@ -3,8 +3,9 @@
 Machines cost the same whether they compute or wait, so the fastest plan on given machines is about the cheapest plan on them,
 and a cheaper plan uses fewer machines. The search therefore finds the fastest plan of the whole fleet and its certificate. Then
 it plans on subsets: sets of clusters, and half, a quarter, ... of the nodes of each cluster. The subset with the lowest bound
-(`planner.bounds.objectives.least`) is searched first. A subset is pruned if a simulated plan is at least as good as its bounds
-in every objective (Pareto dominance). The result is chosen from all simulated plans."""
+(`planner.bounds.objectives.least`) is searched first, without a proof. A subset is pruned if a simulated plan is at least as
+good as its bounds in every objective (Pareto dominance). For one objective, or a limit of the cost, the nodes of the best plan
+are then searched with a proof. The result is chosen from all simulated plans."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def within_cost(request: Request, context: PlanningContext) -> Plan:
     found, proof = min(able, key=lambda plan: (value(plan, "step-time"), value(plan, "cost"))), plans[0].certificate
     assert proof is not None
     step = value(found, "step-time")
-    bound = min(proof.lower_bound_s, proof.lower_bound_s if proof.mixed_lower_bound_s is None else proof.mixed_lower_bound_s)
+    bound = min(one for one in (proof.lower_bound_s, proof.mixed_lower_bound_s) if one is not None)
     certificate = replace(
         proof,
         objective_s=step,

@@ -58,9 +58,12 @@ class Request:
     limits: Limits = NO_LIMITS
 
     def refuses(self, plan: Plan) -> str:
-        """What a limit forbids or the target cannot express of a plan, the first of it; empty where nothing refuses it."""
-        forbidden = next(self.limits.faults(plan), "")
-        return forbidden or (self.target.fault(plan) if self.target is not None else "")
+        """Why a limit forbids a plan or the target cannot run it, as a sentence; empty where nothing refuses it."""
+        forbidden = next(self.limits.faults(plan), None)
+        if forbidden is not None:
+            return f"the plan has {forbidden}"
+        fault = self.target.fault(plan) if self.target is not None else ""
+        return f"{self.target.name} cannot express {fault}" if self.target is not None and fault else ""
 
     def joinable(self) -> list[list[Cluster]]:
         """The clusters that may be used, in sets that a plan may have devices of: all of them, or those of each vendor where

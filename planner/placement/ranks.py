@@ -65,16 +65,11 @@ def _launched(request: Request, rings: Plan) -> Plan:
     """A plan with ring collectives, with the fastest ones where the target of the request can express them.
 
     Raises NotDefined where the target cannot run the plan, or a limit of the request forbids it."""
-    plan, target = _with_collectives(rings), request.target
-    refused = next(request.limits.faults(rings), None)
-    if refused is not None:
-        raise NotDefined(f"the plan has {refused}")
-    if target is None or not target.fault(plan):
-        return plan
-    fault = target.fault(rings)
-    if fault:
-        raise NotDefined(f"{target.name} cannot express {fault}")
-    return rings
+    if not any(request.limits.faults(rings)):
+        for plan in (_with_collectives(rings), rings):
+            if not request.refuses(plan):
+                return plan
+    raise NotDefined(request.refuses(rings))
 
 
 def _with_rings(

@@ -76,7 +76,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 raise
             context.interrupted = True
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
-    best = _runnable(incumbent.plan) if incumbent.plan is not None else _any_plan(request)
+    best = _with_whole_sums(incumbent.plan) if incumbent.plan is not None else _any_plan(request)
     if is_mixed(best) and mixed is None:
         mixed = incumbent.work_bound
     bounds = [*proof.settled, *open_bounds]
@@ -128,14 +128,19 @@ def asked(name: str, context: PlanningContext) -> Plan:
     try:
         return get(name).plan(context.request, context)
     except Infeasible as error:
-        target = context.request.target
-        raise Infeasible(
-            f"{error}, or {target.name} cannot run any such layout" if target is not None else str(error)
-        ) from None
+        raise with_reasons(error, context.request) from None
 
 
-def _runnable(best: Plan) -> Plan:
-    """The plan without `tied_shards`, which frameworks cannot run, where that is as fast (`Budgets.optimal_gap`)."""
+def with_reasons(error: Infeasible, request: Request) -> Infeasible:
+    """Why a published strategy has no plan, which may also be the target or the limits of the request."""
+    target, required = request.target, "; ".join(request.limits.words())
+    others = [f"{target.name} cannot run any such layout"] if target is not None else []
+    others += [f"none of them has {required}"] if required else []
+    return Infeasible(", or ".join([str(error), *others]))
+
+
+def _with_whole_sums(best: Plan) -> Plan:
+    """The plan without `tied_shards`, which no framework can run, where that is as fast (`Budgets.optimal_gap`)."""
     if not best.config.tied_shards:
         return best
     whole = simulate_plan(replace(best, config=replace(best.config, tied_shards=False), prediction=None))

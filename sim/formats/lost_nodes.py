@@ -53,9 +53,9 @@ def place_text(node: Place) -> str:
     return f"{node[0]}/node{node[1]}"
 
 
-def parse_node(fleet: Fleet, text: str, key: str = "--lost") -> Place:
+def parse_node(fleet: Fleet, text: str, key: str = "--lost", others: tuple[str, ...] = ()) -> Place:
     """The node of a text `ib/node3` or of a host name; `key` gave it. Raises OptionError, also for one host of an NVLink
-    domain."""
+    domain; it suggests a host, or one of `others`, which the caller takes, too."""
     for cluster in fleet.clusters:
         for node in range(cluster.nodes):
             place, own = place_text((cluster.name, node)), cluster.hosts_of(node)
@@ -71,7 +71,7 @@ def parse_node(fleet: Fleet, text: str, key: str = "--lost") -> Place:
     if match is not None and match[1] in names:
         raise OptionError(f"{key} {text}: cluster {match[1]} has nodes {_node_numbers(fleet.cluster(match[1]))}")
     hosts = [cluster.host(number) for cluster in fleet.clusters for number in range(cluster.num_hosts)]
-    near = suggestion(match[1], names) if match is not None else suggestion(text, hosts)
+    near = suggestion(match[1], names) if match is not None else suggestion(text, [*hosts, *others])
     raise OptionError(f"{key} {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
 
 

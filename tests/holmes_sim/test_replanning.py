@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import holmes_sim as hs
 from holmes_sim import commands, exporters, files, replanning
 from holmes_sim.launching import hosts
 from holmes_sim.replanning import replan
+from holmes_sim.requirements import require
 from planner.request import Wishes
 from sim.engine.engine import simulate
 from sim.errors import Infeasible
@@ -134,3 +136,16 @@ def test_a_plan_for_a_target_is_replanned_for_it(hybrid: Plan) -> None:
 def test_a_layout_that_the_target_cannot_play_does_not_stay(hybrid: Plan) -> None:
     with pytest.raises(Infeasible, match=r"--stay: deepspeed cannot express .*; remedy: leaving out --stay"):
         replan(hybrid, "ib/node1", stay=True, target="deepspeed")
+
+
+def test_targets_that_the_topology_requires_stay_required(hybrid: Plan) -> None:
+    """Another target asked for comes in addition."""
+    needing = replace(hybrid, topology=require(hybrid.topology, {"targets": ["megatron"]}))
+    with pytest.raises(Infeasible, match=r"--stay: megatron and deepspeed cannot express .*; remedy: leaving out --stay"):
+        replan(needing, "ib/node1", stay=True, target="deepspeed")
+
+
+def test_ranks_that_a_limit_forbids_do_not_stay(hybrid: Plan) -> None:
+    needing = replace(hybrid, topology=require(hybrid.topology, {"dp": {"min": hybrid.config.dp}}))
+    with pytest.raises(Infeasible, match=r"--stay: the plan has dp .*, which should be at least .*; remedy: "):
+        replan(needing, "ib/node1", stay=True)

@@ -50,8 +50,24 @@ def test_names_that_do_not_exist_are_faults_of_the_file(tmp_path):
         "/need.yaml:2: targets[1]: target 'megatro' is unknown; did you mean 'megatron'?",
         "/need.yaml:4: nodes.exclude: ib/node9: cluster ib has nodes 0 to 1 (hosts ib-node0 to ib-node1)",
         "/need.yaml:4: nodes.exclude: 'gpu1' is neither a node such as ib/node0 nor a host of holmes-hybrid-4; "
-        "known: ib-node0, ib-node1, roce-node0, roce-node1",
+        "known: ib, ib-node0, ib-node1, roce, roce-node0, roce-node1",
     ]
+
+
+def test_names_in_a_topology_have_its_lines(tmp_path):
+    path = tmp_path / "topo.yaml"
+    text = (commands.topologies_folder() / "holmes-hybrid-4.yaml").read_text()
+    path.write_text(text.rstrip() + "\nrequire:\n  targets: [megatro]\n  nodes: {exclude: [roces]}\n")
+    line = len(path.read_text().splitlines())
+    with pytest.raises(TopologyError) as caught:
+        commands.load(path)
+    assert [one.removeprefix(f"{path}:") for one in str(caught.value).splitlines()] == [
+        f"{line - 1}: require.targets[0]: target 'megatro' is unknown; did you mean 'megatron'?",
+        f"{line}: require.nodes.exclude: 'roces' is neither a node such as ib/node0 nor a host of holmes-hybrid-4; "
+        "did you mean 'roce'?",
+    ]
+    path.write_text(text.rstrip() + "\nrequire: {targets: [megatron], nodes: {exclude: [roce/node1]}}\n")
+    assert written(commands.load(path))["targets"] == ["megatron"]
 
 
 def test_limits_of_a_request():
