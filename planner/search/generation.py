@@ -50,11 +50,11 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
     for order in permutations(range(len(classes))):
         for counts in product(*stage_counts):
             pp = sum(counts)
-            if pp * shape.vpp > layers or not allows(evaluation, [order[0], order[-1]], counts):
+            stages = [i for i in order for _ in range(counts[i])]
+            if not _allows(evaluation, stages):
                 continue
             if len(pipelines) + math.comb(layers - 1, pp - 1) > EVERY:
                 return None
-            stages = [i for i in order for _ in range(counts[i])]
             capacity = evaluation.layer_capacity(stages)
             for cuts in combinations(range(1, layers), pp - 1):
                 split = [b - a for a, b in pairwise((0, *cuts, layers))]
@@ -63,17 +63,10 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
     return pipelines
 
 
-def allows(evaluation: PipelineEvaluation, ends: Sequence[int], counts: Sequence[int]) -> bool:
-    """Whether the schedule is defined for a pipeline, and pins, limits and the target of the request allow it.
-
-    ends: the classes of its first and of its last stage; counts: stages of each class."""
-    request, shape, classes = evaluation.context.request, evaluation.shape, evaluation.classes
-    named = {option.cluster.name: count for option, count in zip(classes, counts, strict=True)}
-    return (
-        _allows_length(evaluation, sum(counts))
-        and request.limits.allows_ends(*(classes[i].cluster.name for i in (ends[0], ends[-1])))
-        and request.limits.affords(request.topology.fleet, shape, named)
-    )
+def _allows(evaluation: PipelineEvaluation, stages: Sequence[int]) -> bool:
+    """Whether a pipeline with stages of these classes is allowed."""
+    names = [evaluation.classes[i].cluster.name for i in stages]
+    return lengths.allows_stages(evaluation.context.request, evaluation.shape, names)
 
 
 def _allows_length(evaluation: PipelineEvaluation, pp: int) -> bool:
@@ -94,7 +87,7 @@ def promising(evaluation: PipelineEvaluation, by_speed: bool = False) -> Iterato
     for order in dict.fromkeys(chosen):
         for counts in stage_counts:
             stages = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
-            layers = assigned_layers(evaluation, stages) if allows(evaluation, stages, counts) else None
+            layers = assigned_layers(evaluation, stages) if _allows(evaluation, stages) else None
             if layers is not None:
                 yield tuple(zip(stages, layers, strict=True))
 

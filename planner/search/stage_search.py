@@ -9,7 +9,6 @@ layers. Each step of a descent evaluates all neighbours in one batch (`planner.s
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, permutations
 from typing import TypeAlias
@@ -21,7 +20,6 @@ from planner.search.candidates import Candidate
 from planner.search.evaluation import PipelineEvaluation, evaluated_together, roles
 from planner.search.generation import assigned_layers
 from planner.space import lengths
-from planner.space.runnable import runs
 from planner.space.shape import Shape
 from sim.errors import NoRoute, NotModelled
 
@@ -123,13 +121,8 @@ class StageSearch:
 
     def _is_allowed(self, stages: Sequence[int]) -> bool:
         """Whether a pipeline of two stages or more may have these, given by their classes."""
-        request, pp = self.context.request, len(stages)
-        workload, names = request.workload, [self.classes[i].cluster.name for i in stages]
-        allowed = 2 <= pp <= workload.model.layers // self.shape.vpp and lengths.allows(request, self.shape, pp)
-        if not allowed or not self.shape.is_defined(self.shape.microbatches(workload), pp) or not runs(request, self.shape, pp):
-            return False
-        affords = request.limits.affords(request.topology.fleet, self.shape, Counter(names))
-        return affords and request.limits.allows_ends(names[0], names[-1])
+        names = [self.classes[i].cluster.name for i in stages]
+        return len(names) > 1 and lengths.allows_stages(self.context.request, self.shape, names)
 
     def _layer_moves(self, pipeline: Pipeline) -> Iterator[Pipeline]:
         """Pipelines with one layer moved from one stage to another with memory for it."""

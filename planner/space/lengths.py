@@ -1,8 +1,12 @@
-"""Lengths of pipelines (pp) that the pins and limits of a request allow."""
+"""Lengths of pipelines (pp), and pipelines, that the pins and limits of a request allow."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from planner.request import Request
+from planner.space.runnable import runs
 from planner.space.shape import Shape
 
 
@@ -20,3 +24,17 @@ def shortest(request: Request) -> int:
 def allows(request: Request, shape: Shape, pp: int) -> bool:
     """Whether pipelines of a shape may have pp stages."""
     return request.wishes.pp in (None, pp) and request.limits.allows_length(shape, pp)
+
+
+def allows_stages(request: Request, shape: Shape, clusters: Sequence[str]) -> bool:
+    """Whether the schedule is defined for a pipeline with a stage on each of these clusters, and pins, limits and the target of
+    the request allow it."""
+    pp, workload, limits = len(clusters), request.workload, request.limits
+    return (
+        pp * shape.vpp <= workload.model.layers
+        and shape.is_defined(shape.microbatches(workload), pp)
+        and allows(request, shape, pp)
+        and runs(request, shape, pp)
+        and limits.allows_ends(clusters[0], clusters[-1])
+        and limits.affords(request.topology.fleet, shape, Counter(clusters))
+    )

@@ -8,9 +8,9 @@ import pytest
 
 from planner.limits import NO_LIMITS, Limits
 from planner.request import Wishes
-from planner.space.lengths import allows, longest, shortest
+from planner.space.lengths import allows, allows_stages, longest, shortest
 from sim.plan.allowed import Allowed
-from tests.planner.builders import on_one_cluster, shape
+from tests.planner.builders import on_one_cluster, on_two_clusters, shape
 
 
 def pp(**allowed: int) -> Limits:
@@ -33,3 +33,25 @@ def test_lengths(pinned, limits, least, most, allowed):
     question = replace(on_one_cluster(wishes=Wishes(pp=pinned), nodes=5), limits=limits)
     assert (shortest(question), longest(question, shape())) == (least, most)
     assert [pp for pp in range(1, 6) if allows(question, shape(), pp)] == allowed
+
+
+@pytest.mark.parametrize(
+    ("limits", "clusters", "allowed"),
+    [
+        (NO_LIMITS, "ab", True),
+        (NO_LIMITS, "aabbb", False),  # five stages of four layers
+        (pp(most=2), "aab", False),
+        (Limits(first="a"), "ab", True),
+        (Limits(first="a"), "ba", False),
+        (Limits(last="a"), "a", True),
+    ],
+)
+def test_pipelines(limits, clusters, allowed):
+    question = replace(on_two_clusters(layers=4, nodes=3), limits=limits)
+    assert allows_stages(question, shape(), clusters) is allowed
+
+
+def test_a_schedule_of_whole_rounds_allows_divisors_of_the_microbatches():
+    question = on_two_clusters(layers=8, batch=4, nodes=3)
+    one = shape(schedule="interleaved", vpp=2)
+    assert [length for length in range(1, 5) if allows_stages(question, one, "a" * length)] == [1, 2, 4]
