@@ -217,7 +217,9 @@ def _placement(fleet: Fleet, config: ParallelConfig, replicas: tuple[list[str], 
         return tuple(everything[: config.world_size])
     free = {cluster.name: iter(_devices(cluster)) for cluster in fleet.clusters}
     try:
-        return tuple(next(free[name]) for stage in replicas for name in stage for _ in range(config.tp * config.cp))
+        widths = [config.tp_of(pp_rank) * config.cp for pp_rank in range(config.pp)]
+        stages = zip(widths, replicas, strict=True)
+        return tuple(next(free[name]) for width, stage in stages for name in stage for _ in range(width))
     except StopIteration:
         raise PlanError("replicas need more devices than a cluster has") from None
 

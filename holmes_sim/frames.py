@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from sim.engine.timeline import Span, Timeline
+from sim.hardware.cluster import Device
 from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.results.report import PipelineRankReport
@@ -30,12 +31,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def pipeline_ranks(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFrame:
     """Data frame with one row per pipeline rank: clusters, layers, seconds of its rank that computes longest, and memory."""
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
-    width = plan.config.tp * plan.config.dp_cp
     return table(
         [
             {
                 "pp_rank": row.pp_rank,
-                "clusters": " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in _ranks(row.pp_rank, width))),
+                "clusters": " + ".join(dict.fromkeys(device.cluster for device in _devices(plan, row.pp_rank))),
                 "layers": sum(plan.stages[stage].layers for stage in plan.stages_of(row.pp_rank)),
                 "compute_s": row.compute,
                 "exposed_communication_s": row.exposed,
@@ -48,8 +48,8 @@ def pipeline_ranks(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFra
     )
 
 
-def _ranks(pp_rank: int, width: int) -> range:
-    return range(pp_rank * width, (pp_rank + 1) * width)
+def _devices(plan: Plan, pp_rank: int) -> tuple[Device, ...]:
+    return plan.placement[plan.config.first_rank(pp_rank) : plan.config.first_rank(pp_rank + 1)]
 
 
 def spans(timeline: Timeline) -> pd.DataFrame:

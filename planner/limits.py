@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,8 +25,15 @@ class Layout(Protocol):
         """Tensor-parallel degree."""
 
     @property
+    def least_tp(self) -> int:
+        """The least tensor-parallel degree of any cluster."""
+
+    @property
     def slots(self) -> int:
         """Number of slots (tensor-parallel groups) of one stage."""
+
+    def tp_on(self, cluster: str) -> int:
+        """Tensor-parallel degree of the stages on a cluster."""
 
 
 Dimensions = tuple[tuple[str, Allowed], ...]
@@ -61,7 +69,7 @@ class Limits:
 
     def allows_shape(self, shape: Layout) -> bool:
         """Whether all values of a shape are allowed, and one stage of it has no more devices than allowed."""
-        if self.devices is not None and shape.tp * shape.slots > self.devices:
+        if self.devices is not None and shape.least_tp * shape.slots > self.devices:
             return False
         return all(_holds(shape, name, allowed) for name, allowed in self.dimensions if name != "pp")
 
@@ -74,7 +82,7 @@ class Limits:
         """The longest pipeline of a shape that pp and the devices allow; None where they do not limit it."""
         most = [max(map(int, allowed.values), default=allowed.most) for name, allowed in self.dimensions if name == "pp"]
         if self.devices is not None:
-            most.append(self.devices // (shape.tp * shape.slots))
+            most.append(self.devices // (shape.least_tp * shape.slots))
         return min((one for one in most if one is not None), default=None)
 
     @property
@@ -85,13 +93,15 @@ class Limits:
 
     def allows_length(self, shape: Layout, pp: int) -> bool:
         """Whether a pipeline of a shape may have pp stages."""
-        return self.allows("pp", pp) and (self.devices is None or pp * shape.tp * shape.slots <= self.devices)
+        return self.allows("pp", pp) and (self.devices is None or pp * shape.least_tp * shape.slots <= self.devices)
 
     def stages_on(self, cluster: Cluster, shape: Layout) -> int | None:
         """Most stages of a shape on a cluster that the rent allows; None where it does not limit them."""
         if self.rent is None:
             return None
-        return int(self.rent * (1 + 1e-12) / node_rent(cluster)) * (cluster.node.count // shape.tp) // shape.slots
+        return (
+            int(self.rent * (1 + 1e-12) / node_rent(cluster)) * (cluster.node.count // shape.tp_on(cluster.name)) // shape.slots
+        )
 
     def affords(self, fleet: Fleet, shape: Layout, stages: Mapping[str, int]) -> bool:
         """Whether the nodes of a pipeline are within the rent; `stages`: number of its stages on each cluster."""
@@ -100,7 +110,7 @@ class Limits:
         rent = 0.0
         for name, count in stages.items():
             cluster = fleet.cluster(name)
-            rent += -(-count * shape.slots // (cluster.node.count // shape.tp)) * node_rent(cluster)
+            rent += -(-count * shape.slots // (cluster.node.count // shape.tp_on(name))) * node_rent(cluster)
         return rent <= self.rent * (1 + 1e-12)
 
     def allows_ends(self, first: str, last: str) -> bool:
@@ -127,13 +137,15 @@ class Limits:
         """What a plan does not keep to, each as text."""
         config = plan.config
         for name, allowed in self.dimensions:
-            if not allowed.holds(_of(config, name)):
-                yield f"{name} {_of(config, name)}, which should be {allowed}"
+            for value in sorted(set(config.degrees)) if name == "tp" else (_of(config, name),):
+                if not allowed.holds(value):
+                    yield f"{name} {value}, which should be {allowed}"
         used = {cluster.name for cluster, _ in occupied(plan)}
         for cluster, dimensions in self.on_clusters:
             for name, allowed in dimensions if cluster in used else ():
-                if not allowed.holds(_of(config, name)):
-                    yield f"{name} {_of(config, name)} on cluster {cluster}, where it should be {allowed}"
+                for value in _degrees_on(plan, cluster) if name == "tp" else (_of(config, name),):
+                    if not allowed.holds(value):
+                        yield f"{name} {value} on cluster {cluster}, where it should be {allowed}"
         if self.devices is not None and len(plan.placement) > self.devices:
             yield f"{len(plan.placement)} devices, more than {self.devices}"
         if self.rent is not None:
@@ -143,9 +155,8 @@ class Limits:
         cost = plan.prediction.usd_per_token if plan.prediction is not None else None
         if self.cost is not None and cost is not None and cost > self.cost * (1 + 1e-12):
             yield f"a cost of {cost * MEGA:.4g} USD/Mtoken, more than {self.cost * MEGA:.4g}"
-        width = config.tp * config.dp_cp
         for name, wished, stage in (("first", self.first, 0), ("last", self.last, config.pp - 1)):
-            on = {device.cluster for device in plan.placement[stage * width : (stage + 1) * width]}
+            on = {device.cluster for device in plan.placement[config.first_rank(stage) : config.first_rank(stage + 1)]}
             if wished and on != {wished}:
                 yield f"the {name} stage on {' and '.join(sorted(on))}, not on {wished}"
 
@@ -157,6 +168,13 @@ def node_rent(cluster: Cluster) -> UsdPerSecond:
     """Rent of the devices of one node, whose price must be known."""
     assert cluster.node.device.price is not None
     return cluster.node.count * cluster.node.device.price
+
+
+def _degrees_on(plan: Plan, cluster: str) -> list[int]:
+    """The tensor-parallel degrees of the stages with a rank on a cluster."""
+    ends = [plan.config.first_rank(pp_rank) for pp_rank in range(plan.config.pp + 1)]
+    stages = zip(plan.config.degrees, itertools.pairwise(ends), strict=True)
+    return sorted({tp for tp, (first, past) in stages if any(d.cluster == cluster for d in plan.placement[first:past])})
 
 
 def _holds(shape: Layout, name: str, allowed: Allowed) -> bool:

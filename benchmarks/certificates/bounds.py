@@ -54,11 +54,10 @@ class Bounds:
     def fits(self, shape: Shape, stages: Stages) -> bool:
         """Whether every stage fits the memory of its devices."""
         pp = len(stages)
-        key = _alike_in_memory(shape)
         for pp_rank, (name, layers) in enumerate(stages):
-            known = key, pp, pp_rank, layers
+            known = _alike_in_memory(shape.on(name)), pp, pp_rank, layers
             if known not in self._peaks:
-                self._peaks[known] = self._peak(shape, pp, pp_rank, layers)
+                self._peaks[known] = self._peak(shape.on(name), pp, pp_rank, layers)
             if self._peaks[known] > self.request.topology.room(self.clusters[name].node.device):
                 return False
         return True
@@ -76,7 +75,7 @@ class Bounds:
         Layers are those of the only stage of a pipeline where these are faster (`launch_per_rank`)."""
         rate = 0.0
         for name, cluster in self.clusters.items():
-            if room := min(slots(cluster, shape.tp) // shape.dp, self.workload.model.layers):
+            if room := min(slots(cluster, shape.tp_on(name)) // shape.dp, self.workload.model.layers):
                 costs = self._at(shape, (name, 0), 1)
                 one, two = (sum(costs.work(layers, False, False)) for layers in (1, 2))
                 rate += room / (two - one)
@@ -99,12 +98,15 @@ class Bounds:
         """The distinct message times of all replicas."""
         seats = self._seats(shape, stages)
         hops = list(itertools.pairwise(seats))
-        nbytes = message_bytes(self.workload, self._config(shape))
-        ends = tied_bytes(self.workload, self._config(shape, len(stages)))
+        degrees = [shape.tp_on(name) for name, _ in stages]
+        sizes = [message_bytes(self.workload, self._config(shape), max(pair)) for pair in itertools.pairwise(degrees)]
+        wider = replace(shape, tp=max(degrees[0], degrees[-1]), cluster_tp=())
+        ends = tied_bytes(self.workload, self._config(wider, len(stages)))
         found = []
         for replica in range(shape.dp):
-            ahead = tuple(self._hop(shape, replica, a, b, nbytes, "send_recv") for a, b in hops)
-            back = tuple(self._hop(shape, replica, b, a, nbytes, "send_recv") for a, b in hops)
+            both = list(zip(hops, sizes, strict=True))
+            ahead = tuple(self._hop(shape, replica, a, b, nbytes, "send_recv") for (a, b), nbytes in both)
+            back = tuple(self._hop(shape, replica, b, a, nbytes, "send_recv") for (a, b), nbytes in both)
             tied = self._hop(shape, replica, seats[0], seats[-1], ends, "all_reduce") if ends else 0.0
             found.append((ahead, back, tied))
         return frozenset(found)
@@ -147,13 +149,14 @@ class Bounds:
         return seats
 
     def _stage(self, shape: Shape, seat: Seat, layers: int, first: bool, last: bool) -> StageCost:
-        key = _alike_in_time(shape), self._standing(shape, seat), layers, first, last
+        key = _alike_in_time(shape.on(seat[0])), self._standing(shape, seat), layers, first, last
         if key not in self._stages:
             self._stages[key] = self._at(shape, seat, 2).of(layers, first, last)
         return self._stages[key]
 
     def _at(self, shape: Shape, seat: Seat, pp: int) -> StageCosts:
         """Costs of a stage of a pipeline of one stage (pp 1) or of several (pp 2)."""
+        shape = shape.on(seat[0])
         key = _alike_in_time(shape), self._standing(shape, seat), pp
         if key not in self._costs:
             config, where = self._config(key[0], pp), (key[1], shape.tp, shape.dp)
@@ -165,12 +168,13 @@ class Bounds:
 
     def _standing(self, shape: Shape, seat: Seat) -> Seat:
         """The first stage of the cluster with the same position on its nodes as this one."""
-        per_node = self.clusters[seat[0]].node.count // shape.tp
+        per_node = self.clusters[seat[0]].node.count // shape.tp_on(seat[0])
         alike = per_node // math.gcd(per_node, shape.dp)
         return seat[0], seat[1] % alike
 
     def _devices(self, shape: Shape, seat: Seat) -> tuple[tuple[Device, ...], ...]:
         """Devices of a stage by replica; slots fill one node after the other."""
+        shape = shape.on(seat[0])
         per_node = self.clusters[seat[0]].node.count // shape.tp
         found = []
         for index in range(seat[1] * shape.dp, (seat[1] + 1) * shape.dp):
@@ -180,7 +184,7 @@ class Bounds:
 
     def _hop(self, shape: Shape, replica: int, source: Seat, target: Seat, nbytes: Bytes, operation: str) -> Seconds:
         """Seconds of a message or all_reduce between two stages of a replica on an idle network."""
-        key = source, target, replica, shape.tp, shape.dp, nbytes, operation
+        key = source, target, replica, shape.tp, shape.cluster_tp, shape.dp, nbytes, operation
         if key not in self._hops:
             a, b = (self._devices(shape, seat)[replica][0] for seat in (source, target))
             self._hops[key] = self._pair(a, b, nbytes, operation)

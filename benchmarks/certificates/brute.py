@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.certificates.bounds import Bounds, evenly_options
-from benchmarks.certificates.space import Stages, pipelines, shapes
+from benchmarks.certificates.space import Stages, every_shape, pipelines
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request
@@ -51,7 +51,7 @@ class Found:
 def best(request: Request) -> Found:
     """The fastest plan of the space of a request."""
     bounds, numbers = Bounds(request), itertools.count()
-    queue: list[tuple[Seconds, int, Item]] = [(bounds.of_shape(s), next(numbers), (s,)) for s in shapes(request)]
+    queue: list[tuple[Seconds, int, Item]] = [(bounds.of_shape(s), next(numbers), (s,)) for s in every_shape(request)]
     heapq.heapify(queue)
     built = simulated = 0
     broken: list[Plan] = []
@@ -78,7 +78,7 @@ def best(request: Request) -> Found:
 
 def naive(request: Request) -> Seconds:
     """The step of the fastest plan by simulation of every plan of the space; infinite if none fits."""
-    every = ((shape, stages) for shape in shapes(request) for stages in pipelines(request, shape))
+    every = ((shape, stages) for shape in every_shape(request) for stages in pipelines(request, shape))
     return min((step(simulate_plan(plan)) for one in every for plan in plans(request, *one)), default=math.inf)
 
 

@@ -115,15 +115,15 @@ def layout(plan: Plan | None) -> str:
     """A plan in one line: its degrees, and clusters and layers of each pipeline rank."""
     if plan is None:
         return "none"
-    config, width = plan.config, plan.config.tp * plan.config.dp_cp
+    config = plan.config
     stages = []
     for pp_rank in range(config.pp):
-        devices = plan.placement[pp_rank * width : (pp_rank + 1) * width]
+        devices = plan.placement[config.first_rank(pp_rank) : config.first_rank(pp_rank + 1)]
         layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
         stages.append(f"{'+'.join(dict.fromkeys(device.cluster for device in devices))}:{layers}")
     behind = "" if config.overlap_param_gather else " gathers-behind"
     schedule = config.schedule + (f"-{config.vpp}" if config.vpp > 1 else "")
-    degrees = f"tp{config.tp} dp{config.dp} mb{config.microbatch_size} x {config.num_microbatches[0]}"
+    degrees = f"tp{config.tp_text} dp{config.dp} mb{config.microbatch_size} x {config.num_microbatches[0]}"
     return f"{degrees} {config.recompute} {schedule} zero{config.zero_stage}{behind} {' '.join(stages)}"
 
 
@@ -170,6 +170,7 @@ def _of_plan(plan: Plan | None) -> tuple[str, ...]:
     crosses = len({device.cluster for device in plan.placement}) > 1
     several, switches = plan.config.pp > 1, any(group.collective == "sharp" for group in plan.groups)
     found = {"best plan has several stages": several, "best plan crosses clusters": crosses, "best plan has sharp": switches}
+    found["best plan has unlike tp"] = bool(plan.config.stage_tp)
     return tuple(name for name, true in found.items() if true)
 
 

@@ -52,6 +52,30 @@ def shapes(request: Request) -> Iterator[Shape]:
                     yield shape if overlap else replace(shape, overlap_param_gather=False)
 
 
+def every_shape(request: Request) -> Iterator[Shape]:
+    """All shapes, those whose tp differs between device types too."""
+    return itertools.chain(shapes(request), unlike_shapes(request))
+
+
+def unlike_shapes(request: Request) -> Iterator[Shape]:
+    """Shapes with one tp on the device types with most memory, and a larger one on all others; of equal memory, the faster
+    device comes first. None with a pinned tp, or where dp does not divide the batch."""
+    if request.wishes.tp:
+        return
+    ordered: dict[object, list[Cluster]] = {}
+    for cluster in request.clusters():
+        device = replace(cluster.node.device, name="", price=None, watts=None, idle_watts=None)
+        ordered.setdefault(device, []).append(cluster)
+    precision, layers = request.workload.precision, list(ordered.values())
+    layers.sort(key=lambda alike: alike[0].node.device.peak_of(precision), reverse=True)
+    layers.sort(key=lambda alike: alike[0].node.device.memory, reverse=True)
+    every = [shape for shape in shapes(request) if shape.divides(request.workload)]
+    for shape, low, many in itertools.product(every, sorted({shape.tp for shape in every}), range(1, len(layers))):
+        if low < shape.tp:
+            first = tuple((cluster.name, low) for alike in layers[:many] for cluster in alike)
+            yield replace(shape, cluster_tp=first, tied_shards=False)
+
+
 def degrees(request: Request) -> Iterator[tuple[int, int, int]]:
     """(tp, dp, microbatch size) that divide model and batch, and of which a stage fits on some cluster."""
     wishes, model, batch = request.wishes, request.workload.model, request.workload.global_batch_size
@@ -95,10 +119,13 @@ def unequal_degrees(request: Request) -> Iterator[tuple[int, int, int]]:
 def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
     """Every pipeline of whole stages with consecutive stages of each cluster: all orders, sizes and lengths."""
     clusters = list(request.clusters())
-    room = tuple((c.name, slots(c, shape.tp) // shape.dp) for c in clusters if slots(c, shape.tp) >= shape.dp)
+    held = ((c.name, slots(c, shape.tp_on(c.name)) // shape.dp) for c in clusters)
+    room = tuple((name, stages) for name, stages in held if stages)
     microbatches, layers = shape.microbatches(request.workload), request.workload.model.layers
     for clusters_of_ranks in _clusters_of_ranks(room, layers // shape.vpp):
         pp = len(clusters_of_ranks)
+        if shape.cluster_tp and len(set(map(shape.tp_on, clusters_of_ranks))) == 1:
+            continue  # a pipeline of a shape with one tp
         if request.wishes.pp not in (None, pp) or (schedules.get(shape.schedule).CHUNKED and microbatches % pp):
             continue
         for counts in _splits(layers, pp, shape.vpp):

@@ -70,7 +70,8 @@ def _layout(plan: Plan) -> str:
     """Parallel degrees, microbatch size, schedule and recomputation as text."""
     config = plan.config
     more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1)
-    words = f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more} · microbatch {config.microbatch_size} · {config.schedule}"
+    degrees = f"tp {config.tp_text} · pp {config.pp} · dp {config.dp}{more}"
+    words = f"{degrees} · microbatch {config.microbatch_size} · {config.schedule}"
     return words if config.recompute == "none" else f"{words}\n{config.recompute} recompute"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from holmes_sim.chakra import network
 from holmes_sim.chakra.groups import Groups
 from holmes_sim.chakra.nodes import Traces
+from holmes_sim.launching import unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
@@ -52,8 +53,8 @@ NPU numbers are ranks. A cycle is a nanosecond; the step is the largest `finishe
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Nothing: a trace has any layout."""
-    return iter(())
+    """Messages between stages of unlike tensor-parallel degrees."""
+    return unlike_stages.unlike_tp(config, "its messages go to one rank each; the same tp for each stage (--tp)")
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:

@@ -78,6 +78,13 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:
         yield f"cp {config.cp}: its meshes of device types have no context parallelism; cp 1"
+    if config.stage_tp and not config.sequence_parallel:
+        yield "sequence_parallel false: between meshes of unlike tp it sends slices of the sequence; sequence_parallel true"
+    if config.stage_tp and workload.model.tied_embeddings and config.stage_tp[0] != config.stage_tp[-1]:
+        yield (
+            f"stage_tp {', '.join(map(str, config.stage_tp))}: it ties the embedding of end stages of equal tp; the same for "
+            "the first and the last stage"
+        )
     if config.shards < config.dp_cp:
         yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
 
@@ -87,6 +94,12 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
     config = plan.config
     yield from megatron_flags.unsupported_placement(plan)
     yield from megatron_flags.without_layers(plan)
+    for first, past in meshes(plan):
+        if len(set(config.degrees[first:past])) > 1:
+            yield (
+                f"pipeline ranks {first} to {past - 1} on shared hosts: a mesh has one tp; hosts whose pipeline ranks "
+                "have one tp"
+            )
     for first, past in meshes(plan)[:-1]:
         if past - first > 1 and config.dp > 1:
             yield (
@@ -107,7 +120,16 @@ def launch(plan: Plan) -> Launch:
         "hostfile": File(hostfile, "hosts in order, with their processes and device types"),
         "entry.py": File(ENTRY, "starts FlagScale's own script as the rank that the plan says"),
     }
-    return Launch(found | shared, HOW, (*megatron_flags.assumed(plan), *ASSUMED))
+    return Launch(found | shared, HOW, (*megatron_flags.assumed(plan), *_assumed(plan)))
+
+
+def _assumed(plan: Plan) -> tuple[str, ...]:
+    """What a run must have, beside the assumptions of Megatron-LM. Vocabularies are padded mesh by mesh."""
+    config, vocab = plan.config, plan.workload.model.vocab
+    if not config.stage_tp:
+        return ASSUMED
+    fewest = vocab - vocab // config.tp * min(config.stage_tp)
+    return (*ASSUMED, f"The tokenizer has more than {fewest} tokens, or meshes of unlike tp would pad them unlike.")
 
 
 def experiment(plan: Plan) -> dict[str, object]:
@@ -146,7 +168,7 @@ def train(plan: Plan) -> dict[str, object]:
         "hetero_device_types": [_label(mesh) for mesh in found],
         "hetero_current_device_type": _label(found[0]),
         "hetero_process_meshes": [
-            number for first, past in found for number in (config.tp, config.cp, config.ep, config.dp, past - first)
+            number for first, past in found for number in (config.tp_of(first), config.cp, config.ep, config.dp, past - first)
         ],
         "hetero_pipeline_layer_split": [stage.layers for stage in plan.stages],
     }
@@ -159,8 +181,8 @@ def train(plan: Plan) -> dict[str, object]:
 
 def meshes(plan: Plan) -> list[tuple[int, int]]:
     """Pipeline ranks [first, past) of every mesh. Pipeline ranks that share a host are in one mesh."""
-    width = plan.config.tp * plan.config.dp_cp
-    spans = [(min(host.ranks) // width, max(host.ranks) // width) for host in hosts.of_plan(plan)]
+    at = plan.config.coordinates
+    spans = [(at(min(host.ranks))[2], at(max(host.ranks))[2]) for host in hosts.of_plan(plan)]
     joined = {pp_rank for low, high in spans for pp_rank in range(low + 1, high + 1)}
     firsts = [pp_rank for pp_rank in range(plan.config.pp) if pp_rank not in joined]
     return list(itertools.pairwise([*firsts, plan.config.pp]))
@@ -168,9 +190,8 @@ def meshes(plan: Plan) -> list[tuple[int, int]]:
 
 def types(plan: Plan) -> dict[str, str]:
     """Host -> its device type."""
-    width = plan.config.tp * plan.config.dp_cp
     label_of = {pp_rank: _label((first, past)) for first, past in meshes(plan) for pp_rank in range(first, past)}
-    return {host.name: label_of[host.ranks[0] // width] for host in hosts.of_plan(plan)}
+    return {host.name: label_of[plan.config.coordinates(host.ranks[0])[2]] for host in hosts.of_plan(plan)}
 
 
 def _label(mesh: tuple[int, int]) -> str:

@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch
+from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from planner.target import Vendors
@@ -61,7 +61,7 @@ ASSUMED = (
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
-    yield from megatron_flags.unsupported_layout(config, workload)
+    yield from (*megatron_flags.unsupported_layout(config, workload), *unlike_stages.unlike_tp(config))
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: the fork has the attention core only; recompute none, full, or core_attn alone"

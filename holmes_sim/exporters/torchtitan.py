@@ -26,7 +26,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, head, replicas, torch_launch
+from holmes_sim.launching import environment, head, replicas, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from planner.target import Vendors
 from sim.formats import planfile
@@ -108,7 +108,7 @@ def parts() -> list[list[str]]:
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that torchtitan's llama3 cannot express, or executes differently."""
-    yield from (*_unsupported_model(config, workload), *replicas.unequal(config))
+    yield from (*_unsupported_model(config, workload), *replicas.unequal(config), *unlike_stages.unlike_tp(config))
     if config.recompute_layers:
         yield "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
     if config.modules:

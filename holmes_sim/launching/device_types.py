@@ -6,6 +6,7 @@ ranks equal those of the plan if the types are in pipeline order and each type h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from holmes_sim.launching import torch_launch
@@ -24,8 +25,8 @@ def of_clusters(plan: Plan) -> dict[str, str]:
 def of_pipeline_ranks(plan: Plan) -> list[tuple[str, ...]]:
     """Device types of every pipeline rank."""
     labels = of_clusters(plan)
-    width = plan.config.tp * plan.config.dp_cp
-    of_rank = (plan.placement[first : first + width] for first in range(0, plan.config.world_size, width))
+    ends = itertools.pairwise(plan.config.first_rank(pp_rank) for pp_rank in range(plan.config.pp + 1))
+    of_rank = (plan.placement[first:past] for first, past in ends)
     return [tuple(dict.fromkeys(labels[device.cluster] for device in devices)) for devices in of_rank]
 
 

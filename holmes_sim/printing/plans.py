@@ -109,7 +109,7 @@ def layout(plan: Plan) -> str:
     counts = sorted(set(config.num_microbatches))
     many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     noun = "microbatch" if many == "1" else "microbatches"
-    parts = [f"tp {config.tp}", f"pp {config.pp}", f"dp {config.dp}"]
+    parts = [f"tp {config.tp_text}", f"pp {config.pp}", f"dp {config.dp}"]
     parts += [f"{key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1]
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
     parts += [f"{many} {noun} of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
@@ -128,19 +128,23 @@ def _recomputation(config: ParallelConfig) -> str:
 
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
-    table = grid("Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "limit", "compute", "exposed", "bubble")
+    unlike = ("tp",) if plan.config.stage_tp else ()
+    seconds = "compute", "exposed", "bubble"
+    table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, "layers", "memory", "limit", *seconds)
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
         share = f"{peaks[row.pp_rank] / limits[row.pp_rank]:.0%}"
         times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
         size = f"{peaks[row.pp_rank] / GIBI:.3g} GiB"
-        table.add_row(str(row.pp_rank), *location(plan, row.pp_rank), size, share, *times)
+        *where, layers = location(plan, row.pp_rank)
+        own = [str(plan.config.tp_of(row.pp_rank)) for _ in unlike]
+        table.add_row(str(row.pp_rank), *where, *own, layers, size, share, *times)
     return table
 
 
 def location(plan: Plan, pp_rank: int) -> tuple[str, str, str, str]:
     """(clusters, nodes, device types, layers of each stage) of a pipeline rank, as text."""
-    devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.coordinates(rank)[2] == pp_rank]
+    devices = plan.placement[plan.config.first_rank(pp_rank) : plan.config.first_rank(pp_rank + 1)]
     clusters = dict.fromkeys(device.cluster for device in devices)
     specs = dict.fromkeys(plan.fleet.spec(device).name for device in devices)
     nodes = sorted({device.node for device in devices})
@@ -246,7 +250,7 @@ def degrees(plan: Plan) -> str:
     config = plan.config
     full = "" if config.recompute == "none" else f", recompute {config.recompute}"
     more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
-    return f"tp {config.tp}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}"
+    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}"
 
 
 def layers_by_cluster(plan: Plan) -> str:
@@ -254,7 +258,7 @@ def layers_by_cluster(plan: Plan) -> str:
     config = plan.config
     runs: list[tuple[str, list[int]]] = []
     for pp_rank in range(config.pp):
-        members = range(config.rank(0, 0, pp_rank), config.rank(0, 0, pp_rank) + config.tp * config.dp_cp)
+        members = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
         clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
         layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
         if runs and runs[-1][0] == clusters:

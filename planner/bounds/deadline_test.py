@@ -143,6 +143,8 @@ def _ordered(
     for size in range(1, len(able) + 1):
         for some in combinations(able, size):
             if sum(option.max_stages * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
+                if len({option.own.tp for option in some}) == 1 and some[0].shape.cluster_tp:
+                    continue  # a pipeline of one degree is that of a shape of one degree
                 allowed = (order for order in permutations(some) if limits.allows_ends(_name(order[0]), _name(order[-1])))
                 yield from (order for order in allowed if among is None or _names(order) in among)
 

@@ -18,6 +18,7 @@ from planner.space import lengths
 from planner.space.device_slots import Run
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, slots
+from planner.space.unlike_tp import unlike_shapes
 
 
 class Work:
@@ -40,11 +41,12 @@ class Work:
             self._bounds[one] = total / rate if rate else math.inf
         return self._bounds[one]
 
-    def _rate(self, shape: Shape) -> float:
+    def _rate(self, whole: Shape) -> float:
         """Most layers of a microbatch per second that the slots of all clusters compute; with a limit of devices the fastest
         slots count, with a limit of rent those with most layers for the rent, in fractions of slots."""
         limits, rates = self._request.limits, list[tuple[float, float, float, float]]()
         for cluster in self._request.clusters():
+            shape = whole.on(cluster.name)
             many = slots(cluster, shape.tp) if cluster.node.count >= shape.tp else 0
             if many >= shape.cp and limits.allows_on(cluster.name, shape):
                 seconds = self._costs.least_seconds(shape, Run(cluster, 0, many), (False, False), self._pp)[1]
@@ -74,5 +76,5 @@ def fewest_stages(request: Request) -> int:
 
 def work_bound(context: PlanningContext) -> float:
     """A lower bound in seconds on the step of every plan of a request. Raises Infeasible where the request has no shape."""
-    work = Work(context)
-    return min((work.bound(shape) for shape in searched(context.request, across=True)), default=math.inf)
+    work, shapes = Work(context), list(searched(context.request, across=True))
+    return min((work.bound(shape) for shape in (*shapes, *unlike_shapes(context.request, shapes))), default=math.inf)

@@ -35,6 +35,7 @@ class ClusterCosts:
 
     def collectives(self, cluster: Cluster, shape: Shape) -> tuple[CollectiveCosts, ...]:
         """Collective costs of the stages of a cluster, one for each position on its nodes."""
+        shape = shape.on(cluster.name)
         key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
         if key not in self._collectives:
             config = shape.config(self._workload, 1)
@@ -50,6 +51,7 @@ class ClusterCosts:
         """Costs of the stages of a cluster, one for each position on its nodes; the backward is split.
 
         alone: of the only stage of a pipeline, to whose layers no `launch_per_rank` is added (`sim.kernels.compute`)."""
+        shape = shape.on(cluster.name)
         key = cluster.name, split_backward(shape), alone
         if key not in self._stages:
             config = key[1].config(self._workload, 1 if alone else 2)
@@ -60,6 +62,7 @@ class ClusterCosts:
     def spread(self, cluster: Cluster, shape: Shape) -> StageCosts | None:
         """Costs of a pipeline of one stage that is spread evenly over its nodes; None where this equals filling node after
         node."""
+        shape = shape.on(cluster.name)
         if not uneven(cluster, shape, 1):
             return None
         config = split_backward(shape).config(self._workload, 1)
@@ -73,6 +76,7 @@ class ClusterCosts:
         """(forward, backward) seconds of one microbatch on one layer, without cp and ep, where replicas do not matter.
 
         alone: in a pipeline of one stage (`stages`)."""
+        shape = shape.on(cluster.name)
         one = single_replica(shape)
         key = cluster.name, one, alone
         if key not in self._layers:
@@ -83,4 +87,4 @@ class ClusterCosts:
 
     def least(self, cluster: Cluster, shape: Shape) -> dict[tuple[str, int], StageCost]:
         """The cache of the least costs of a cluster's stages by (role, layers), shared by all schedules."""
-        return self._least.setdefault((cluster.name, split_backward(shape)), {})
+        return self._least.setdefault((cluster.name, split_backward(shape.on(cluster.name))), {})

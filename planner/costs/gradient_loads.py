@@ -75,6 +75,7 @@ class GradientLoads:
 
     def shared(self, cluster: Cluster, shape: Shape) -> Shared:
         """The links of a cluster's nodes that several stages of the pattern load; none with virtual stages."""
+        shape = shape.on(cluster.name)
         number = min(period(cluster, shape), slots(cluster, shape.tp) // shape.slots)
         if number < 2 or shape.slots == 1 or cluster.fabric or shape.vpp > 1:
             return Shared()
@@ -135,7 +136,7 @@ class GradientLoads:
         """Bytes that one rank of a stage reduces and gathers over its data-parallel group, and the number of buckets of each;
         shape (3, pipelines)."""
         ends = stage == 0, stage == len(clusters) - 1
-        key = shape.config(self._workload, 2), *ends
+        key = shape.on(clusters[stage].name).config(self._workload, 2), *ends
         if key not in self._held:
             every = ((self._workload, key[0], k, *ends) for k in range(self._workload.model.layers + 1))
             self._held[key] = np.array([_bytes_and_buckets(one) for one in every]).T

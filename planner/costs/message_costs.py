@@ -11,7 +11,7 @@ from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import Hop, first_apart, hops, nic_kinds, period, same_position
 from planner.request import Request
 from planner.space.shape import Shape
-from planner.space.shapes import slots
+from planner.space.shapes import stage_slots
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.transport import joint_nics
@@ -39,12 +39,12 @@ class MessageCosts:
         most of a step, so this holds for an estimate, but not `surely`."""
         if surely and not shape.divides(self._request.workload):
             return False
-        widths = {cluster.node.count // shape.tp for cluster in clusters}
+        widths = {cluster.node.count // shape.tp_on(cluster.name) for cluster in clusters}
         return not any(shape.slots % width and width % shape.slots for width in widths if width)
 
     def _able(self, shape: Shape) -> list[Cluster]:
         """Clusters with enough slots for a stage."""
-        return [cluster for cluster in self._request.clusters() if slots(cluster, shape.tp) >= shape.slots]
+        return [cluster for cluster in self._request.clusters() if stage_slots(cluster, shape) >= shape.slots]
 
     def least(
         self, source: Cluster, target: Cluster, shape: Shape, nic: str = "", clusters: tuple[Cluster, ...] = (),
@@ -56,12 +56,13 @@ class MessageCosts:
         two clusters; infinite where none does. clusters: those of the pipeline; if empty, any clusters. in_step: assume that
         replicas keep step. The result is a lower bound, but with `in_step` it is an estimate."""
         in_step = in_step or self.in_step(clusters or self._able(shape), shape)
-        link = source.name, target.name, shape.tp, shape.dp, shape.cp, nic, in_step
+        degrees = shape.tp_on(source.name), shape.tp_on(target.name)
+        link = source.name, target.name, *degrees, shape.dp, shape.cp, nic, in_step
         key = *link, shape.microbatch_size
         if key not in self._seconds:
             if link not in self._links:
                 self._links[link] = tuple(self._every(source, target, shape, nic, in_step))
-            nbytes = message_bytes(self._request.workload, shape.config(self._request.workload, 2))
+            nbytes = message_bytes(self._request.workload, shape.config(self._request.workload, 2), max(degrees))
             self._seconds[key] = min((found.seconds(nbytes) for found in self._links[link]), default=math.inf)
         return self._seconds[key]
 
@@ -69,13 +70,15 @@ class MessageCosts:
         """Message costs between neighbouring stages in every position, over every NIC type that can join them.
 
         A pipeline uses one NIC type. Its other clusters may exclude the fastest type of these two."""
-        fleet, stages = self._fleets.open, slots(source, shape.tp) // shape.slots
+        fleet, stages = self._fleets.open, stage_slots(source, shape) // shape.slots
         a, b = fleet.cluster(source.name), fleet.cluster(target.name)
         last = stages - 1 if source == target else stages
         ends = [(i, i + 1 if source == target else 0) for i in range(min(period(source, shape), last))]
         for (i, j), kind in product(ends, [nic] if nic else nic_kinds(fleet, source, target)):
             with suppress(NoRoute):
-                yield _first(fleet, hops(a, i, b, j, shape, kind), self._fleets.open_capacities, in_step)
+                yield _first(
+                    fleet, hops(a, i, b, j, shape, kind), self._fleets.open_capacities, _together(a, b, shape, in_step)
+                )
 
     def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str, in_step: bool = True) -> float:
         """Seconds of the message of the first rank from stage i of a cluster to stage j of a cluster.
@@ -83,11 +86,14 @@ class MessageCosts:
         nic: the NIC type of messages between nodes. in_step: replicas keep step and share links. A step takes at least as long
         as its first replica, so this is a lower bound for the message; where all replicas have equal positions, it is exact."""
         i, j = self._nearest(source, i, target, j, shape)
-        key = source.name, i, target.name, j, shape.tp, shape.dp, shape.cp, nic, in_step
+        degrees = shape.tp_on(source.name), shape.tp_on(target.name)
+        key = source.name, i, target.name, j, *degrees, shape.dp, shape.cp, nic, in_step
         if key not in self._hops:
             between = hops(source, i, target, j, shape, nic)
-            self._hops[key] = _first(self._fleets.fleet, between, self._fleets.capacities, in_step)
-        return self._hops[key].seconds(message_bytes(self._request.workload, shape.config(self._request.workload, 2)))
+            together = _together(source, target, shape, in_step)
+            self._hops[key] = _first(self._fleets.fleet, between, self._fleets.capacities, together)
+        config = shape.config(self._request.workload, 2)
+        return self._hops[key].seconds(message_bytes(self._request.workload, config, max(degrees)))
 
     def _nearest(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape) -> tuple[int, int]:
         """The first stages of two clusters with the positions of stages i and j, on nodes and relative to each other."""
@@ -109,14 +115,20 @@ class MessageCosts:
         for other in others:
             for nic in joint_nics(self._fleets.fleet, (source.name, other.name)) if other != source else ():
                 best = min(best, self.least(source, other, shape, nic.kind, in_step=True))
-                if slots(source, shape.tp) >= 2 * shape.slots:
+                if stage_slots(source, shape) >= 2 * shape.slots:
                     best = min(best, self.least(source, source, shape, nic.kind, in_step=True))
         return best
 
 
-def _first(fleet: Fleet, between: list[Hop], capacities: Capacities, in_step: bool) -> AlphaBeta:
-    """AlphaBeta of the first message: on links that it shares with the others where replicas keep step, else alone."""
-    some = between if in_step else between[:1]
+def _together(source: Cluster, target: Cluster, shape: Shape, in_step: bool) -> int:
+    """How many of the messages of a hop are sent at the same time: all, or of one rank (0: all)."""
+    here, there = shape.tp_on(source.name), shape.tp_on(target.name)
+    return 0 if in_step else max(here, there) // min(here, there)
+
+
+def _first(fleet: Fleet, between: list[Hop], capacities: Capacities, together: int) -> AlphaBeta:
+    """AlphaBeta of the first message: on links that it shares with the others, or with the first `together` ones."""
+    some, in_step = between[: together or None], not together
     routes = [
         message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic, _ in some
     ]

@@ -10,7 +10,7 @@ from planner.costs.cluster_costs import ClusterCosts
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import Hop, Stages, hops
 from planner.space.shape import Shape
-from planner.space.shapes import slots
+from planner.space.shapes import stage_slots
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Fleet
@@ -37,7 +37,15 @@ class MessageLoads:
         Of a long run, only the stages at both ends are computed, because the others repeat their positions. whole: the runs are
         the whole pipeline, which with virtual stages also sends from its last stage to its first."""
         vpp, times = (shape.vpp, 1) if whole else (1, shape.vpp)  # without the way back to the first stage, all vpp are equal
-        key = *((cluster.name, first, count) for cluster, first, count in runs), shape.tp, shape.dp, shape.cp, vpp, nic
+        key = (
+            *((cluster.name, first, count) for cluster, first, count in runs),
+            shape.tp,
+            shape.cluster_tp,
+            shape.dp,
+            shape.cp,
+            vpp,
+            nic,
+        )
         key = *key, whole, fleet is self._fleets.open
         if key not in self._loads:
             found: list[Hop] = []
@@ -45,13 +53,13 @@ class MessageLoads:
                 near = 2 * len(self._costs.stages(cluster, shape))
                 for i in range(first, first + count - 1):
                     if i < first + near or i >= first + count - 1 - near:
-                        found += hops(cluster, i, cluster, i + 1, shape, nic)
+                        found += _hops(cluster, i, cluster, i + 1, shape, nic)
                 if index + 1 < len(runs):
-                    found += hops(cluster, first + count - 1, runs[index + 1][0], runs[index + 1][1], shape, nic)
+                    found += _hops(cluster, first + count - 1, runs[index + 1][0], runs[index + 1][1], shape, nic)
             found *= vpp
             if whole:
                 (head, first, _), (cluster, last, count) = runs[0], runs[-1]
-                found += hops(cluster, last + count - 1, head, first, shape, nic) * (shape.vpp - 1)
+                found += _hops(cluster, last + count - 1, head, first, shape, nic) * (shape.vpp - 1)
             self._loads[key] = self._both_ways(fleet, found)
         return times * self._seconds(self._loads[key], shape)
 
@@ -65,7 +73,7 @@ class MessageLoads:
         Returns (least load in a pipeline inside the cluster, least load in one that leaves it); 0 where there is no such
         node."""
         positions = len(self._costs.stages(cluster, shape))
-        stages = slots(cluster, shape.tp) // shape.slots
+        stages = stage_slots(cluster, shape) // shape.slots
         if stages <= positions:
             return 0.0, 0.0
         inside = 0.0
@@ -83,12 +91,12 @@ class MessageLoads:
         """Least load of a node between a node of its cluster and another cluster, over all positions of its end stages."""
         positions, there = len(self._costs.stages(cluster, shape)), len(self._costs.stages(other, shape))
         least = math.inf
-        for last in range(positions, min(2 * positions, slots(cluster, shape.tp) // shape.slots)):
+        for last in range(positions, min(2 * positions, stage_slots(cluster, shape) // shape.slots)):
             for peer in range(there):
-                key = cluster.name, last, other.name, peer, "beside", shape.tp, shape.dp, shape.cp, nic
+                key = cluster.name, last, other.name, peer, "beside", shape.tp, shape.cluster_tp, shape.dp, shape.cp, nic
                 if key not in self._loads:
-                    inner = [hop for i in range(positions - 1, last) for hop in hops(cluster, i, cluster, i + 1, shape, nic)]
-                    found = inner + hops(cluster, last, other, peer, shape, nic)
+                    inner = [hop for i in range(positions - 1, last) for hop in _hops(cluster, i, cluster, i + 1, shape, nic)]
+                    found = inner + _hops(cluster, last, other, peer, shape, nic)
                     self._loads[key] = self._both_ways(self._fleets.open, found)
                 least = min(least, self._seconds(self._loads[key], shape))
         return least
@@ -105,3 +113,8 @@ class MessageLoads:
     def _seconds(self, load: AlphaBeta | None, shape: Shape) -> float:
         nbytes = message_bytes(self._workload, shape.config(self._workload, 2))
         return load.seconds(nbytes) if load is not None else 0.0
+
+
+def _hops(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:
+    """The messages of a hop, as many of `shape.tp` slices each as they have: narrower stages send fewer and larger ones."""
+    return hops(source, i, target, j, shape, nic) * (shape.tp // max(shape.tp_on(source.name), shape.tp_on(target.name)))

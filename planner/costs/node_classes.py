@@ -17,7 +17,7 @@ from planner.costs.stage_memory import StageMemory
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shape import Shape, split_backward
-from planner.space.shapes import slots
+from planner.space.shapes import stage_slots
 from sim.analytic.stage_costs import StageCost, StageCosts, weight_seconds
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
@@ -30,16 +30,16 @@ KEPT = 256
 class NodeClass:
     """Costs and memory of the stages of one class under one shape, by role (first, middle, last, only) and layers.
 
-    max_stages: most stages of the class in a pipeline; costs: of a stage among others, one entry for each position on its
-    nodes; alone: of the only stage; memory: how many layers and microbatches fit; waits: ranks wait for their messages to
-    leave; splits: the schedule splits the backward."""
+    own: the shape of its stages by themselves (`Shape.on`); max_stages: most stages of the class in a pipeline; costs: of a
+    stage among others, one entry for each position on its nodes; alone: of the only stage; memory: how many layers and
+    microbatches fit; waits: ranks wait for their messages to leave; splits: the schedule splits the backward."""
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, others: list[Cluster]):
         request = context.request
-        self.cluster, self.shape, self.workload = cluster, shape, request.workload
+        self.cluster, self.shape, self.own, self.workload = cluster, shape, shape.on(cluster.name), request.workload
         self.max_stages = most_stages(request, cluster, shape)
         self.microbatches = shape.microbatches(self.workload)
-        self.config = shape.config(self.workload, 2)
+        self.config = self.own.config(self.workload, 2)
         self.costs, self.alone = (context.cluster_costs.stages(cluster, shape, alone) for alone in (False, True))
         self._least = context.cluster_costs.least(cluster, shape)
         self._context, self._others = context, others
@@ -49,7 +49,7 @@ class NodeClass:
         self._with_messages: dict[tuple[str, int, float, float], StageCost] = {}
         self.shared: dict[tuple[object, ...], Any] = {}
         """Cache that deadline tests of several orders share (`planner.bounds.ordered_stages`)."""
-        self.memory = StageMemory(context, cluster, shape, self.config)
+        self.memory = StageMemory(context, cluster, self.own, self.config)
 
     @functools.cached_property
     def without_virtual_stages(self) -> ParallelConfig:
@@ -140,7 +140,7 @@ class NodeClass:
         """(forward, backward) seconds of a microbatch, linear in the layers; None with cp or ep, where other ranks matter."""
         if max(self.shape.cp, self.shape.ep) > 1:
             return None
-        key = self.cluster.name, single_replica(self.shape), role
+        key = self.cluster.name, single_replica(self.own), role
         if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
             costs = self._costs_of(role)[0]
@@ -186,7 +186,7 @@ class NodeClass:
 
     @functools.cached_property
     def _splitting(self) -> ParallelConfig:
-        return split_backward(self.shape).config(self.workload, 2)
+        return split_backward(self.own).config(self.workload, 2)
 
     @functools.cached_property
     def layer_seconds(self) -> float:
@@ -244,7 +244,7 @@ def under(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) 
 
 def most_stages(request: Request, cluster: Cluster, shape: Shape) -> int:
     """Most stages of a shape on a cluster, by its slots and by the rent that the request allows."""
-    by_slots, by_rent = slots(cluster, shape.tp) // shape.slots, request.limits.stages_on(cluster, shape)
+    by_slots, by_rent = stage_slots(cluster, shape) // shape.slots, request.limits.stages_on(cluster, shape)
     return by_slots if by_rent is None else min(by_slots, by_rent)
 
 
@@ -254,10 +254,10 @@ def holds(request: Request, cluster: Cluster, shape: Shape) -> bool:
 
     Positions are equal if whole groups fill a node, or each group fills whole nodes without an oversubscribed spine. A pinned
     cp or ep is accepted at any positions."""
-    if cluster.node.count < shape.tp or not most_stages(request, cluster, shape):
+    if cluster.node.count < shape.tp_on(cluster.name) or not most_stages(request, cluster, shape):
         return False
-    if not request.limits.allows_on(cluster.name, shape):
+    if not request.limits.allows_on(cluster.name, shape.on(cluster.name)):
         return False
-    per_node, wishes = cluster.node.count // shape.tp, request.wishes
+    per_node, wishes = cluster.node.count // shape.tp_on(cluster.name), request.wishes
     free = [degree for degree, wished in ((shape.cp, wishes.cp), (shape.ep, wishes.ep)) if wished is None]
     return not any(per_node % one and (one % per_node or oversubscribed(cluster)) for one in free)

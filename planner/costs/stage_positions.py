@@ -21,13 +21,13 @@ Hop: TypeAlias = tuple[Device, Device, str, int]
 
 def period(cluster: Cluster, shape: Shape) -> int:
     """Number of stages after which positions on the nodes repeat."""
-    per_node = cluster.node.count // shape.tp
+    per_node = cluster.node.count // shape.tp_on(cluster.name)
     return per_node // math.gcd(per_node, shape.slots)
 
 
 def first_apart(cluster: Cluster, shape: Shape) -> int:
     """Index of the first stage of a cluster that shares no node with stage 0."""
-    per_node = cluster.node.count // shape.tp
+    per_node = cluster.node.count // shape.tp_on(cluster.name)
     return math.ceil(math.ceil(shape.slots / per_node) * per_node / shape.slots)
 
 
@@ -43,21 +43,26 @@ def nic_kinds(fleet: Fleet, source: Cluster, target: Cluster) -> list[str]:
 
 
 def hops(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:
-    """The messages from stage i of a cluster to stage j of a cluster: each device sends to its peer.
+    """The messages from stage i of a cluster to stage j of a cluster: each device sends to its peers
+    (`ParallelConfig.peers`), slot by slot.
 
     Without leaf switches the first nodes represent all nodes: the messages of other nodes are equal, and share only trunks with
     those of the first nodes."""
     whole = source.fabric or target.fabric  # nodes of a leaf share its uplinks
-    widths = {cluster.node.count // shape.tp for cluster in (source, target)}
+    degrees = shape.tp_on(source.name), shape.tp_on(target.name)
+    widths = {cluster.node.count // tp for cluster, tp in zip((source, target), degrees, strict=True)}
     even = len(widths) == 1 and shape.slots % max(widths) == 0  # every stage begins with a node, so one node represents all
-    some = max(widths) if even else 3 * max(source.node.count, target.node.count) // shape.tp
+    some = max(widths) if even else 3 * max(source.node.count, target.node.count) // min(degrees)
     many = shape.slots if whole else min(shape.slots, some)
     ends = (source, i * shape.slots), (target, j * shape.slots)
-    stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(many)) for cluster, first in ends)
+    stages = (
+        tuple(slot(cluster, tp, first + d) for d in range(many)) for (cluster, first), tp in zip(ends, degrees, strict=True)
+    )
     each, more = divmod(shape.slots, many)
-    return [
-        (x, y, nic, each + (d < more))
+    slices = max(degrees)
+    found = (
+        (p[k * len(p) // slices], q[k * len(q) // slices], each + (d < more))
         for d, (p, q) in enumerate(zip(*stages, strict=True))
-        for x, y in zip(p, q, strict=True)
-        if x != y
-    ]
+        for k in range(slices)
+    )
+    return [(x, y, nic, pairs) for x, y, pairs in found if x != y]

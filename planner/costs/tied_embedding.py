@@ -29,14 +29,14 @@ class TiedEmbeddingCosts:
         """Seconds between stage 0 of cluster `first` and stage `index` of cluster `last`, the last stage.
 
         nic: the NIC type where the two stages are on different nodes. Raises NoRoute."""
-        nbytes = self._bytes(shape)
+        nbytes = self._bytes(first, last, shape)
         return min(one.seconds(nbytes) for one in self._protocols(first, last, index, shape, nic)) if nbytes else 0.0
 
     def least(self, first: Cluster, last: Cluster, shape: Shape, most: int, nic: str = "") -> float:
         """The least `seconds` over all positions of the last stage, with up to `most` stages on its cluster.
 
         nic: the NIC type; if empty, the fastest one. Infinite where no NIC type joins the two clusters."""
-        least, nbytes = math.inf, self._bytes(shape)
+        least, nbytes = math.inf, self._bytes(first, last, shape)
         if not nbytes:
             return 0.0
         fewest = 1 if first == last else 0  # a pipeline of one stage needs no all-reduce
@@ -46,13 +46,14 @@ class TiedEmbeddingCosts:
                 least = min(least, self.seconds(first, last, index, shape, kind))
         return least
 
-    def _bytes(self, shape: Shape) -> float:
-        return tied_bytes(self._workload, shape.config(self._workload, 2))
+    def _bytes(self, first: Cluster, last: Cluster, shape: Shape) -> float:
+        wider = max(first.name, last.name, key=shape.tp_on)
+        return tied_bytes(self._workload, shape.on(wider).config(self._workload, 2))
 
     def _protocols(self, first: Cluster, last: Cluster, index: int, shape: Shape, nic: str) -> tuple[AlphaBeta, ...]:
         """AlphaBeta of the all-reduce under each protocol that its links offer."""
         index = same_position(index, last, shape, first_apart(first, shape) if first == last else 0)
-        key = first.name, last.name, index, shape.tp, shape.dp, shape.cp, nic
+        key = first.name, last.name, index, shape.tp_on(first.name), shape.tp_on(last.name), shape.dp, shape.cp, nic
         if key not in self._costs:
             fleet = self._fleets.open
             a, b = (fleet.cluster(cluster.name) for cluster in (first, last))

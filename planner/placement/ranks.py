@@ -37,12 +37,13 @@ def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], s
     Raises NoRoute; NotDefined, also where the target or the limits of the request refuse it."""
     fleet, free_slots = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
     for name, number in Counter(name for name, _ in stages).items():
-        cluster, taken = fleet.cluster(name), number * shape.slots
-        found = spread(cluster, shape.tp, taken) if evenly else [slot(cluster, shape.tp, index) for index in range(taken)]
+        cluster, taken, tp = fleet.cluster(name), number * shape.slots, shape.tp_on(name)
+        found = spread(cluster, tp, taken) if evenly else [slot(cluster, tp, index) for index in range(taken)]
         free_slots[name] = iter(found)
     slots = (devices for name, _ in stages for devices in itertools.islice(free_slots[name], shape.slots))
     devices = list(itertools.chain.from_iterable(slots))
-    plan = _with_rings(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
+    degrees = tuple(shape.tp_on(name) for name, _ in stages)
+    plan = _with_rings(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy, degrees=degrees)
     placement = leaves.arranged(plan)
     return _launched(request, plan if placement == plan.placement else replace(plan, placement=placement))
 
@@ -79,9 +80,10 @@ def _with_rings(
     devices: tuple[Device, ...],
     strategy: str,
     microbatches: tuple[int, ...] = (),
+    degrees: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan with ring collectives everywhere."""
-    config = shape.config(request.workload, len(layers))
+    """The plan with ring collectives everywhere; `degrees`: tp of every stage, empty for that of the shape."""
+    config = _config(request, shape, degrees or (shape.tp,) * len(layers))
     if microbatches or not shape.divides(request.workload):
         config = replace(config, num_microbatches=microbatches or shape.microbatches_of_replicas(request.workload))
     return Plan(
@@ -93,6 +95,12 @@ def _with_rings(
         groups=groups_of(request.topology.fleet, config, devices),
         made_by=MadeBy(strategy, __version__),
     )
+
+
+def _config(request: Request, shape: Shape, degrees: tuple[int, ...]) -> ParallelConfig:
+    """The configuration of a pipeline of a shape with these tensor-parallel degrees."""
+    config = replace(shape, tp=max(degrees), cluster_tp=()).config(request.workload, len(degrees))
+    return config if min(degrees) == config.tp else replace(config, stage_tp=degrees)
 
 
 def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...]:
@@ -129,10 +137,11 @@ def _with_collectives(plan: Plan) -> Plan:
         rows = ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, stage))
         pattern = rows.pattern(plan.fleet)
         if pattern not in collectives:
-            collectives[pattern] = CollectiveCosts(plan.fleet, config, rows, capacities)
+            collectives[pattern] = CollectiveCosts(plan.fleet, plan.config_of(stages), rows, capacities)
         layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
-        stage_costs_here = stage_costs.StageCosts(plan.workload, config, collectives[pattern])
-        for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
+        own = plan.config_of(stages)
+        stage_costs_here = stage_costs.StageCosts(plan.workload, own, collectives[pattern])
+        for kind, degree in (("tp", own.tp), ("dp", own.dp_cp)):
             if degree > 1:
                 key = kind, pattern, layers, ends
                 if key not in fastest:

@@ -58,8 +58,9 @@ def holdings(plan: Plan) -> dict[Device, Holding]:
     for rank, device in enumerate(plan.placement):
         tp, dp_cp, stage = config.coordinates(rank)
         stages = plan.stages_of(stage)
-        layers = frozenset(n for stage in stages for n in range(plan.stages[stage].first, plan.stages[stage].past_last))
-        found[device] = Holding((config.tp, tp, config.ep, dp_cp % config.ep), layers, 0 in stages, plan.head_stage in stages)
+        layers = frozenset(n for one in stages for n in range(plan.stages[one].first, plan.stages[one].past_last))
+        part = config.tp_of(stage), tp, config.ep, dp_cp % config.ep
+        found[device] = Holding(part, layers, *plan.ends(stages))
     return found
 
 
@@ -75,7 +76,8 @@ def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
         if not (lacks or first or last):
             staying += 1
             continue
-        parameters = memory.by_sharing(after.workload, after.config, lacks, first, last)
+        config = after.config.with_tp(needs.part[0])
+        parameters = memory.by_sharing(after.workload, config, lacks, first, last)
         nbytes += after.workload.bytes_per_value * sum(number for _, number, _ in parameters)
     return Moves(after.config.world_size, staying, nbytes)
 

@@ -40,7 +40,7 @@ def _surviving(before: Plan, stage: int, goes: Mapping[Place, Place]) -> Iterato
     config = before.config
     for replica in range(config.dp):
         first = config.rank(0, replica * config.cp, stage)
-        devices = before.placement[first : first + config.cp * config.tp]
+        devices = before.placement[first : first + config.cp * config.tp_of(stage)]
         if all((device.cluster, device.node) in goes for device in devices):
             yield tuple(Device(*goes[device.cluster, device.node], device.index) for device in devices)
 

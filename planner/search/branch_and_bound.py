@@ -62,8 +62,9 @@ class Proof:
     def run(self, bases: list[Shape]) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open.
 
-        Variants whose dp does not divide the batch are bounded with the others, but evaluated after them: their bounds are
-        weaker, because their replicas need not keep step."""
+        Variants whose dp does not divide the batch, or whose tp differs between device types, are bounded with the others, but
+        evaluated after them: the bounds of the former are weaker, because their replicas need not keep step, and there are many
+        of the latter."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         for base in bases:
             self._push(quick_bound(self.context, base, node_classes(self.context, base), True), base, Family("base"))
@@ -89,13 +90,17 @@ class Proof:
                 break
             self._raise_bound()
             bound, number, shape, node = heapq.heappop(self._heap)
-            if postpones and isinstance(node, OpenVariant) and not shape.divides(incumbent.request.workload):
+            if postpones and isinstance(node, OpenVariant) and self._comes_last(shape):
                 self._postponed.append((bound, number, shape, node))
             elif isinstance(node, OpenVariant):
                 self._evaluate(bound, shape, node)
             else:
                 self._branch(bound, shape, node)
             incumbent.report(f"{len(self.settled)} layouts settled")
+
+    def _comes_last(self, shape: Shape) -> bool:
+        """Whether a variant is evaluated after all that are not of this kind (`run`)."""
+        return bool(shape.cluster_tp) or not shape.divides(self.incumbent.request.workload)
 
     def _count_left(self, bound: float, node: Family | OpenVariant) -> None:
         """Count what the bound of an open node says about it when the search ends."""
@@ -180,6 +185,7 @@ def in_words(shape: Shape, level: Level) -> str:
     """A layout as printed with a certificate, with the dimensions that are known at its level of the search."""
     degrees = [("tp", shape.tp), ("dp", shape.dp), ("cp", shape.cp), ("ep", shape.ep)]
     parts = [f"{name} {value}" for name, value in degrees if value > 1 or name in ("tp", "dp")]
+    parts[0] += "".join(f" ({tp} on {name})" for name, tp in shape.cluster_tp)
     parts += [f"microbatch size {shape.microbatch_size}", f"recompute {shape.recompute}"]
     if level != "base":
         parts.append(shape.schedule + (f" (vpp {shape.vpp})" if shape.vpp > 1 else ""))

@@ -99,9 +99,10 @@ class PipelineEvaluation:
         `messages` gives the messages."""
         if alone not in self._tables:
             if alone:
-                costs = [replace(option.alone[0], config=replace(self.config, pp=1)) for option in self.classes]
+                costs = [replace(option.alone[0], config=replace(option.config, pp=1)) for option in self.classes]
             else:
-                costs = [replace(self.classes[i].costs[position], config=self.config) for i, position in self._positions]
+                own = ((self.classes[i], position) for i, position in self._positions)
+                costs = [replace(option.costs[position], config=option.config) for option, position in own]
             self._tables[alone] = Table(costs, np.zeros((len(costs), len(costs))), shared=self.context.stage_rows)
         return self._tables[alone]
 

@@ -26,10 +26,13 @@ from planner.space.shapes import USUAL_SIZES, variants
 from sim.plan import schedules
 
 
-def find_first_plan(incumbent: Incumbent, bases: list[Shape], unequal: Sequence[Shape] = ()) -> None:
+def find_first_plan(
+    incumbent: Incumbent, bases: list[Shape], unequal: Sequence[Shape] = (), unlike: Sequence[Shape] = ()
+) -> None:
     """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits.
 
-    unequal: shapes whose dp does not divide the batch; the best few of them are tried as well."""
+    unequal: shapes whose dp does not divide the batch; unlike: shapes whose tp differs between device types
+    (`planner.space.unlike_tp`). The best few of both are tried as well."""
     budgets, request = incumbent.budgets, incumbent.request
     usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
     base_of = {split_backward(base): base for base in usual or bases}
@@ -47,13 +50,14 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape], unequal: Sequence[
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
     if incumbent.draft is not None:
         incumbent.keep(incumbent.draft)
-    if unequal and not incumbent.limit.is_up():
-        _simulate_best(incumbent, _unequal_variants(incumbent, unequal))
+    for others in (unequal, unlike):
+        if others and not incumbent.limit.is_up():
+            _simulate_best(incumbent, _best_variants(incumbent, others))
     with incumbent.context.effort.spent("mixed stages"):
         _simulate_mixed(incumbent)
 
 
-def _unequal_variants(incumbent: Incumbent, bases: Sequence[Shape]) -> list[Shape]:
+def _best_variants(incumbent: Incumbent, bases: Sequence[Shape]) -> list[Shape]:
     """The best shapes of usual microbatch sizes by the quick estimate, under every schedule."""
     base_of = {split_backward(base): base for base in bases if base.microbatch_size in USUAL_SIZES}
     promising = _ranked(incumbent, base_of, incumbent.budgets.unequal_shapes, tails=False)

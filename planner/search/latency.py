@@ -32,7 +32,10 @@ def latency_candidates(context: PlanningContext, found: Sequence[Candidate], bud
     Activations are recomputed only where the stages do not fit otherwise."""
     if context.request.wishes.schedule is not None or not context.request.limits.allows("schedule", zb_latency.NAME):
         return []
-    unlike = {(one.shape.tp, one.shape.dp, one.shape.microbatch_size, one.stages): one for one in reversed(found)}
+    unlike = {
+        (one.shape.tp, one.shape.cluster_tp, one.shape.dp, one.shape.microbatch_size, one.stages): one
+        for one in reversed(found)
+    }
     best = sorted(unlike.values(), key=lambda candidate: candidate.seconds)[: budgets.latency_pipelines]
     pinned, starts = context.request.wishes.recompute, list[Candidate]()
     for one in best:

@@ -113,11 +113,9 @@ def _evaluated(
 
 def is_mixed(plan: Plan) -> bool:
     """Whether the replicas of some stage are on several clusters."""
-    width = plan.config.tp * plan.config.dp_cp
-    return any(
-        len({device.cluster for device in plan.placement[first : first + width]}) > 1
-        for first in range(0, len(plan.placement), width)
-    )
+    config = plan.config
+    of_stage = (plan.placement[config.first_rank(pp) : config.first_rank(pp + 1)] for pp in range(config.pp))
+    return any(len({device.cluster for device in stage}) > 1 for stage in of_stage)
 
 
 def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:

@@ -35,8 +35,8 @@ def may_beat_cutoff(incumbent: Incumbent, shape: Shape) -> bool:
 def _able(incumbent: Incumbent, shape: Shape) -> list[NodeClass]:
     """The classes on which a pipeline of one stage is allowed."""
     request = incumbent.request
-    if not lengths.allows(request, shape, 1):
-        return []
+    if shape.cluster_tp or not lengths.allows(request, shape, 1):
+        return []  # a stage of one degree is that of a shape of one degree
     every = node_classes(incumbent.context, shape)
     return [option for option in every if request.limits.allows_ends(option.cluster.name, option.cluster.name)]
 

@@ -44,6 +44,8 @@ def _probe(workload: Workload, shape: Shape) -> tuple[Shape, tuple[int, ...]]:
 def _fault(target: Target, workload: Workload, probe: Shape, microbatches: tuple[int, ...], pp: int) -> str:
     try:
         config = replace(probe.config(workload, pp), num_microbatches=microbatches)
+        if probe.cluster_tp and pp > 1:
+            config = replace(config, stage_tp=(probe.tp, probe.least_tp))
     except PlanError as error:  # such as virtual stages of a single stage
         return str(error)
     return next(iter(target.unsupported_layout(config, workload)), "")

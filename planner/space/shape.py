@@ -15,7 +15,8 @@ from sim.workload.workload import Workload
 class Shape:
     """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage.
 
-    The last five fields are facts of the software (`sim.hardware.stack.software_facts`)."""
+    `cluster_tp`: tensor-parallel degree of the stages on some clusters, which divides `tp`, the one of all others
+    (`planner.space.unlike_tp`). The last five fields are facts of the software (`sim.hardware.stack.software_facts`)."""
 
     tp: int
     dp: int
@@ -29,6 +30,7 @@ class Shape:
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
     tied_shards: bool = False
+    cluster_tp: tuple[tuple[str, int], ...] = ()
     all_reduces: bool = False
     tp_overlap: bool = False
     early_stop: bool = False
@@ -39,6 +41,19 @@ class Shape:
     def slots(self) -> int:
         """Number of slots (tensor-parallel groups) of one stage."""
         return self.dp * self.cp
+
+    def tp_on(self, cluster: str) -> int:
+        """Tensor-parallel degree of the stages on a cluster."""
+        return next((tp for name, tp in self.cluster_tp if name == cluster), self.tp)
+
+    def on(self, cluster: str) -> Shape:
+        """The shape of the stages on a cluster, by themselves."""
+        return _on(self, self.tp_on(cluster)) if self.cluster_tp else self
+
+    @property
+    def least_tp(self) -> int:
+        """The least tensor-parallel degree of any cluster."""
+        return min([self.tp, *(tp for _, tp in self.cluster_tp)])
 
     def microbatches(self, workload: Workload) -> int:
         """Number of microbatches of every replica; where dp does not divide the batch, of those that have one more."""
@@ -70,13 +85,20 @@ class Shape:
         return schedules.representative_microbatches(self.schedule, pp, microbatches)
 
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
-        """The configuration with pp pipeline stages, for costs: every replica has the most microbatches of any replica."""
+        """The configuration with pp pipeline stages, for costs: every replica has the most microbatches of any replica.
+
+        All stages have `tp`; `on` a cluster they have that of the cluster."""
         return _config(self, workload, pp)
+
+
+@functools.lru_cache(maxsize=4096)
+def _on(shape: Shape, tp: int) -> Shape:
+    return replace(shape, tp=tp, cluster_tp=())
 
 
 @functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
 def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
-    facts = {one.name: getattr(shape, one.name) for one in fields(shape)}
+    facts = {one.name: getattr(shape, one.name) for one in fields(shape) if one.name != "cluster_tp"}
     facts["tied_shards"] = shape.tied_shards and pp > 1 and shape.zero_stage >= 1
     return ParallelConfig(
         pp=pp,

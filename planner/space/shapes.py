@@ -96,11 +96,16 @@ def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
     return tuple(Device(cluster.name, node, i * tp + j) for j in range(tp))
 
 
+def stage_slots(cluster: Cluster, shape: Shape) -> int:
+    """Number of slots of a cluster with the tensor-parallel degree that a shape has there."""
+    return slots(cluster, shape.tp_on(cluster.name))
+
+
 def uneven(cluster: Cluster, shape: Shape, stages: int) -> bool:
     """Whether this number of stages, on nodes filled one after the other, leaves two or more slots of the last node idle.
 
     Then `spread` is an alternative. False with cp or ep, whose groups need equal positions on their nodes."""
-    per_node, taken = cluster.node.count // shape.tp, stages * shape.slots
+    per_node, taken = cluster.node.count // shape.tp_on(cluster.name), stages * shape.slots
     return shape.cp == shape.ep == 1 and taken > per_node and -taken % per_node > 1
 
 

@@ -29,6 +29,7 @@ from planner.search.mixed import is_mixed, mixed_placements
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.tied_shards import with_tied_shards
+from planner.space.unlike_tp import unlike_shapes
 from planner.strategies import get
 from sim.errors import Infeasible
 from sim.plan.plan import MadeBy, Plan
@@ -45,6 +46,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     improvement = Improvement(incumbent)
     proof = Proof(incumbent, improvement)
     bases, unequal = _by_division(request)
+    unlike = list(unlike_shapes(request, bases))
     spent = context.effort.spent
     open_bounds, mixed = [0.0], None
     with Beside(context, asked) as beside:
@@ -53,14 +55,14 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             if context.start is not None:
                 incumbent.begin(context.start)
             with spent("estimates"):
-                find_first_plan(incumbent, bases, unequal)
+                find_first_plan(incumbent, bases, unequal, unlike)
             if context.proves:
                 with spent("other strategies"):
                     beside.plan()
                 reserved = mixed_seconds(incumbent)
                 context.limit.reserve(reserved)
                 with spent("bounds"):
-                    open_bounds = proof.run([*bases, *unequal])
+                    open_bounds = proof.run([*bases, *unequal, *unlike])
                 context.limit.reserve(-reserved)
                 with spent("other strategies"):
                     beside.collect()

@@ -66,7 +66,7 @@ def of_plan(plan: Plan) -> tuple[Candidates, ...]:
     """One candidate for each class of equivalent replicas of a plan. Raises NotModelled (`check`)."""
     check(plan.config)
     found = PlanCosts(plan)
-    tied = plan_costs.tied_seconds(plan) if payloads.tied_bytes(plan.workload, plan.config) else UNTIED
+    tied = plan_costs.tied_seconds(plan) if payloads.tied_bytes(plan.workload, plan.config, plan.head_stage) else UNTIED
     return tuple(_of_replicas(found, replicas, tied) for replicas in plan_costs.replica_classes(plan))
 
 

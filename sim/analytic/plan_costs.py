@@ -35,7 +35,8 @@ def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...],
     """Devices of a pipeline rank: a row for each rank of a dense weight's gradient group, a column for each tp rank."""
     config = plan.config
     return tuple(
-        tuple(plan.placement[config.rank(tp, dp_cp, pp_rank)] for tp in range(config.tp)) for dp_cp in range(config.dp_cp)
+        plan.placement[(first := config.rank(0, dp_cp, pp_rank)) : first + config.tp_of(pp_rank)]
+        for dp_cp in range(config.dp_cp)
     )
 
 
@@ -49,8 +50,9 @@ def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
     for dp_cp in range(config.dp_cp):
         key: list[object] = [config.microbatches_of(dp_cp)]
         hosts = dict[tuple[str, int], int]()
-        for first in range(config.tp * dp_cp, config.world_size, config.tp * config.dp_cp):
-            ring = plan.placement[first : first + config.tp]
+        for pp_rank, tp in enumerate(config.degrees):
+            first = config.rank(0, dp_cp, pp_rank)
+            ring = plan.placement[first : first + tp]
             key += [(d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
         classes.setdefault(tuple(key), []).append(dp_cp)
     return tuple(tuple(replicas) for replicas in classes.values())
@@ -69,7 +71,8 @@ class PlanCosts:
             ranked = tuple(sorted(group.ranks))
             if group.ranks != ranked:
                 self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
-        self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
+        chains = sorted((tuple(sorted(group.ranks)), group.nic) for group in plan.groups if group.kind == "pp")
+        self._nics = [nic for _, nic in chains]
         self._collectives: dict[int, CollectiveCosts] = {}
         self._alike: dict[object, CollectiveCosts] = {}
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
@@ -95,7 +98,8 @@ class PlanCosts:
         every = self._collectives_of(pp_rank)
         if (every, replicas) not in self._in_class:
             self._in_class[every, replicas] = every.among(replicas)
-        return StageCosts(self.plan.workload, config or self.plan.config, self._in_class[every, replicas])
+        own = config or self.plan.config_of((pp_rank,))
+        return StageCosts(self.plan.workload, own, self._in_class[every, replicas])
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:
@@ -103,7 +107,7 @@ class PlanCosts:
             chosen = self._chosen[pp_rank]
             key = pp_rank if self._rings else (rows.pattern(self.plan.fleet), *sorted(chosen.items()))
             if key not in self._alike:
-                facts = self.plan.fleet, self.plan.config, rows, self.capacities, chosen, self._rings
+                facts = self.plan.fleet, self.plan.config_of((pp_rank,)), rows, self.capacities, chosen, self._rings
                 self._alike[key] = CollectiveCosts(*facts)
             self._collectives[pp_rank] = self._alike[key]
         return self._collectives[pp_rank]
@@ -111,7 +115,7 @@ class PlanCosts:
     def specs(self, pp_rank: int, replicas: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
         """Device types of a pipeline rank."""
         plan, config = self.plan, self.plan.config
-        ranks = (config.rank(tp, replicas[0], pp_rank) for tp in range(config.tp))
+        ranks = (config.rank(tp, replicas[0], pp_rank) for tp in range(config.tp_of(pp_rank)))
         return tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
 
     def message(self, source: int, target: int, replicas: tuple[int, ...]) -> Seconds:
@@ -121,12 +125,16 @@ class PlanCosts:
             return 0.0  # after the head there are no messages
         key: tuple[object, ...] = source, target, replicas
         if key not in self._messages:
-            width = config.tp * config.dp_cp
-            chains = (config.tp * np.array(replicas)[:, None] + np.arange(config.tp)).ravel()
-            nics = [self._nics[chain] for chain in chains.tolist()]
-            pairs = P2PLoad(plan, self._sites, chains + source * width, chains + target * width, nics)
-            self._messages[key] = pairs.alpha_beta_cost("send_recv", self.capacities)
-        return self._messages[key].seconds(payloads.message_bytes(plan.workload, config))
+            most = max(config.tp_of(source), config.tp_of(target))
+            index, slices = np.repeat(replicas, most), np.tile(np.arange(most), len(replicas))
+            here, there = (
+                config.first_rank(pp_rank) + config.tp_of(pp_rank) * index + slices * config.tp_of(pp_rank) // most
+                for pp_rank in (source, target)
+            )
+            nics = [self._nics[chain] for chain in (config.tp * index + slices * (config.tp // most)).tolist()]
+            self._messages[key] = P2PLoad(plan, self._sites, here, there, nics).alpha_beta_cost("send_recv", self.capacities)
+        most = max(config.tp_of(source), config.tp_of(target))
+        return self._messages[key].seconds(payloads.message_bytes(plan.workload, config, most))
 
     def step(self, replicas: tuple[int, ...], tied: Seconds) -> Seconds:
         """Seconds of a step of a class of replicas (`sim.analytic.pipeline_step`); `tied` is what `tied_seconds` returns."""
@@ -162,7 +170,7 @@ def messages_alpha_beta(
 
 def tied_seconds(plan: Plan) -> Seconds:
     """Seconds of the all-reduce of a tied embedding's gradient between first and last stage, all replicas at once."""
-    nbytes = payloads.tied_bytes(plan.workload, plan.config)
+    nbytes = payloads.tied_bytes(plan.workload, plan.config, plan.head_stage)
     if not nbytes:
         return 0.0
     groups, capacities = embedding_groups(plan, plan.groups), Capacities(plan.fleet)
@@ -196,10 +204,11 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
     """
     config, workload = plan.config, plan.workload
     rate = 0.0
+    degrees = {plan.placement[config.first_rank(pp_rank)].cluster: tp for pp_rank, tp in enumerate(config.degrees)}
     for cluster in plan.fleet.clusters:
         if not cluster.node.device.runs(workload.precision):
             continue
-        width = min(config.tp, cluster.node.count)
+        width = min(degrees.get(cluster.name, config.tp), cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
         alone = _single_stage(plan.config_of(range(config.num_stages)), width)
         collectives = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))

@@ -25,7 +25,8 @@ from sim.plan.groups import Group
 from sim.plan.plan import Plan
 
 Key: TypeAlias = tuple[str | int, ...]
-"""Name of a carrier: (kind of group or "embedding", first rank, operation) or ("message", source rank, target rank)."""
+"""Name of a carrier: (kind of group, first rank, operation), ("embedding", first rank, rank of the head, operation) or
+("message", source rank, target rank)."""
 
 OPERATIONS = {"cp": "send_recv", "ep": "all_to_all"}
 """Kind of group -> the only operation that it runs."""
@@ -134,11 +135,14 @@ def _collectives(
     ways = group_costs(plan, groups, operation, capacities, many)
     paces = tuple(way.cost for way in ways)
     return {
-        (group.kind, min(group.ranks), operation): Carrier(
-            tuple(way.routes[index] for way in ways), paces, group.ranks, many[index]
-        )
+        _name(group, operation): Carrier(tuple(way.routes[index] for way in ways), paces, group.ranks, many[index])
         for index, group in enumerate(groups)
     }
+
+
+def _name(group: Group, operation: str) -> Key:
+    """The key of a collective's carrier."""
+    return ("embedding", *group.ranks, operation) if group.kind == "embedding" else (group.kind, min(group.ranks), operation)
 
 
 def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> dict[Key, Carrier]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import simpy
 
+from sim.engine.addresses import Addresses
 from sim.engine.carriers import Key
 from sim.engine.spans import Label, SpanLog
 from sim.engine.state import Rank, Steps, Transfer, elapse
 from sim.engine.symmetry import Folding
 from sim.network.sharing import Network, Use
 from sim.plan.groups import GRADIENT_KINDS
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 from sim.plan.program import Action
 from sim.units import Bytes, Seconds
 
@@ -32,14 +33,14 @@ def gradient_lanes(folding: Folding) -> dict[int, int]:
 class Communication:
     """The network, its transfers under way, and what ranks do to send, receive and run collectives."""
 
-    def __init__(self, env: simpy.Environment, config: ParallelConfig, folding: Folding, ranks: list[Rank], log: SpanLog):
-        self.env, self.config, self.folding, self.log = env, config, folding, log
+    def __init__(self, env: simpy.Environment, plan: Plan, folding: Folding, ranks: list[Rank], log: SpanLog):
+        self.env, self.folding, self.log = env, folding, log
+        self.addresses = Addresses(plan, folding)
         self.network = Network(env, folding.capacities)
         self.members = [[ranks[member] for member in carrier.members] for carrier in folding.carriers]
         self.transfers: dict[tuple[Any, ...], Transfer] = {}
         self._lane_ends: dict[int, Transfer] = {}
         self._gradient_lanes = gradient_lanes(folding)
-        self._carriers: dict[tuple[int, str, str | int], int] = {}
         self._legs: dict[tuple[int, Bytes, float], tuple[tuple[Seconds, Use, Bytes], ...]] = {}
 
     def close(self, link: int, begin: Seconds, until: Seconds) -> Steps:
@@ -101,18 +102,20 @@ class Communication:
 
     # messages
 
-    def message(self, rank: Rank, action: Action) -> tuple[Any, ...]:
-        """The key of the message of a send or recv (`Transfer.key`)."""
-        key = rank.index, action.kind, action.peer
-        if key not in self._carriers:
-            tp, dp_cp, _ = self.config.coordinates(rank.rank)
-            ends = rank.rank, self.config.rank(tp, dp_cp, action.peer)
-            self._carriers[key] = self.folding.of["message", *(ends if action.kind == "send" else ends[::-1])]
-        return self._carriers[key], action.operation, action.stage, action.microbatch
-
     def send(self, rank: Rank, action: Action) -> Generator[simpy.Event, Any, int]:
-        """Send a message; returns the span that ends with its arrival."""
-        transfer = self._transfer(self.message(rank, action))
+        """Send to all peers at the same time; returns the span that ends with the last arrival."""
+        first, *others = (self._transfer(key) for key in self.addresses.messages(rank, action))
+        for transfer in others:
+            self.env.process(self._send(rank, action, transfer))
+        last = yield from self._send(rank, action, first)
+        for transfer in others:
+            if not transfer.has_ended:
+                yield transfer.ended(self.env)
+            last = max(last, transfer.last, key=lambda span: self.log.spans[span].end)
+        return last
+
+    def _send(self, rank: Rank, action: Action, transfer: Transfer) -> Generator[simpy.Event, Any, int]:
+        """Send one message; returns the span that ends with its arrival."""
         yield from self._queue(transfer, transfer.key[0], rank.last)
         yield from self._carry(transfer, action)
         lane = "send" if action.operation == "F" else "return"
@@ -121,12 +124,14 @@ class Communication:
         return last
 
     def receive(self, rank: Rank, action: Action) -> Steps:
-        """Wait for a message: for its sender (a bubble), then for the network (exposed)."""
-        transfer = self._transfer(self.message(rank, action))
-        if not transfer.has_ended:
-            rank.last = yield transfer.ended(self.env)
-        del self.transfers[transfer.key]
-        issued = min(max(rank.since, transfer.ready), self.env.now)
+        """Wait for the messages of all peers: for the last sender (a bubble), then for the network (exposed)."""
+        every = [self._transfer(key) for key in self.addresses.messages(rank, action)]
+        for transfer in every:
+            if not transfer.has_ended:
+                rank.last = yield transfer.ended(self.env)
+        for transfer in every:
+            del self.transfers[transfer.key]
+        issued = min(max(rank.since, *(transfer.ready for transfer in every)), self.env.now)
         if issued > rank.since:
             awaited = Label(Action(action.operation, action.stage, action.microbatch), "pp", "wait ")
             self.log.add(rank, "wait", "bubble", rank.since, issued, awaited)
@@ -134,26 +139,8 @@ class Communication:
 
     # collectives
 
-    def carrier(self, rank: Rank, action: Action) -> int:
-        """The carrier of a collective or ring."""
-        operation = "send_recv" if action.kind == "ring" else action.operation
-        key = rank.index, action.group, operation
-        if key not in self._carriers:
-            config, (tp, dp_cp, pp_rank) = self.config, self.config.coordinates(rank.rank)
-            first = {
-                "tp": config.rank(0, dp_cp, pp_rank),
-                "cp": config.rank(tp, dp_cp - dp_cp % config.cp, pp_rank),
-                "ep": config.rank(tp, dp_cp - dp_cp % config.ep, pp_rank),
-                "dp": config.rank(tp, 0, pp_rank),
-                "edp": config.rank(tp, dp_cp % config.ep, pp_rank),
-                "embedding": config.rank(tp, dp_cp, 0),
-            }[action.group]
-            self._carriers[key] = self.folding.of[action.group, first, operation]
-        return self._carriers[key]
-
-    def _arrive(self, rank: Rank, action: Action) -> tuple[Transfer, bool]:
+    def _arrive(self, rank: Rank, carrier: int) -> tuple[Transfer, bool]:
         """Arrive at the next collective of a carrier; whether this rank is the last one that it needs."""
-        carrier = self.carrier(rank, action)
         number = rank.arrived.get(carrier, 0)
         rank.arrived[carrier] = number + 1
         transfer = self._transfer((carrier, number))
@@ -161,16 +148,25 @@ class Communication:
         return transfer, transfer.arrivals == len(self.members[carrier])
 
     def run(self, rank: Rank, action: Action) -> Steps:
-        """Run a blocking collective: the process of the last rank to arrive runs its transfer; all ranks wait for its end."""
-        transfer, is_last = self._arrive(rank, action)
+        """Run a blocking collective: the process of the last rank to arrive runs its transfer; all ranks wait for its end.
+
+        A rank that shares a tied embedding with several peers runs a collective with each of them at the same time."""
+        first, *others = (self._arrive(rank, carrier) for carrier in self.addresses.carriers(rank, action))
+        for transfer, is_last in others:
+            if is_last:
+                self.env.process(self._collective(transfer, action, rank, rank.last))
+        transfer, is_last = first
         if is_last:
             rank.last = yield from self._collective(transfer, action, rank, rank.last)
-        yield from self.wait(rank, action, transfer)
+        for transfer, _ in (first, *others):
+            yield from self.wait(rank, action, transfer)
+            rank.since = max(rank.since, self.env.now) if others else rank.since
 
     def start(self, rank: Rank, action: Action) -> Transfer:
         """Arrive at a collective that runs beside the compute of its ranks."""
         rank.overlapped += 1
-        transfer, is_last = self._arrive(rank, action)
+        (carrier,) = self.addresses.carriers(rank, action)
+        transfer, is_last = self._arrive(rank, carrier)
         if is_last:
             self.env.process(self._collective(transfer, action, rank, rank.last))
         return transfer

@@ -48,15 +48,16 @@ class Durations:
 
     def _group(self, rank: int) -> range:
         """Ranks of the tensor-parallel group of a rank."""
-        first = rank - rank % self.config.tp
-        return range(first, first + self.config.tp)
+        tp, _, pp_rank = self.config.coordinates(rank)
+        return range(rank - tp, rank - tp + self.config.tp_of(pp_rank))
 
     def _whole(self, rank: int, action: Action) -> Seconds:
         device, workload = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload
         if action.kind == "optimizer":
             stages = self.plan.stages_of(self.config.coordinates(rank)[2])
             layers = sum(self.plan.stages[stage].layers for stage in stages)
-            return stage_costs.optimizer_seconds(device, workload, self.config, layers, *self.plan.ends(stages))
+            config = self.plan.config_of(stages)
+            return stage_costs.optimizer_seconds(device, workload, config, layers, *self.plan.ends(stages))
         layers, config = self.plan.stages[action.stage].layers, self.plan.config_of((action.stage,))
         rings = stage_costs.ring_windows(device, workload, config, layers)
         if action.kind == "ring":
@@ -79,6 +80,6 @@ class Durations:
     def _includes_collectives(self, rank: int) -> bool:
         if rank not in self._measured:
             specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in self._group(rank)}
-            workload = self.plan.workload
-            self._measured[rank] = all(compute.includes_collectives(spec, workload, self.config) for spec in specs)
+            workload, config = self.plan.workload, self.plan.config_of((self.config.coordinates(rank)[2],))
+            self._measured[rank] = all(compute.includes_collectives(spec, workload, config) for spec in specs)
         return self._measured[rank]

@@ -76,7 +76,7 @@ class _Simulation:
         joined = [Component() for _ in parts]
         of_class = {index: component for component, part in zip(joined, parts, strict=True) for index in part}
         self.ranks = list(self._ranks(of_class))
-        self.communication = Communication(self.env, plan.config, folding, self.ranks, self.log)
+        self.communication = Communication(self.env, plan, folding, self.ranks, self.log)
         self.steady = SteadyState(self.env, self.communication, joined, plan.config.pp)
         for rank in self.ranks:
             rank.component.ranks.append(rank)

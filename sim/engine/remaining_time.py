@@ -64,20 +64,24 @@ class _Walks:
                 if kind in COMPUTE or kind == "optimizer":
                     left += self.durations.of(rank.rank, action)
                 elif kind == "recv":
-                    message = communication.message(rank, action)
-                    self.after_receive[message] = left
-                    yield True, message
+                    for message in communication.addresses.messages(rank, action):
+                        self.after_receive[message] = left
+                        yield True, message
                 elif kind == "send":
-                    message = communication.message(rank, action)
-                    if message not in self.after_receive:
-                        yield False, message
-                    received = self.after_receive.pop(message) + self._seconds(message[0], action)
-                    left = max(received, left if self.overlaps_sends else left + self._seconds(message[0], action))
+                    every = communication.addresses.messages(rank, action)
+                    for message in every:
+                        if message not in self.after_receive:
+                            yield False, message
+                    longest = 0.0 if self.overlaps_sends else max(self._seconds(message[0], action) for message in every)
+                    left += longest
+                    for message in every:
+                        left = max(left, self.after_receive.pop(message) + self._seconds(message[0], action))
                 elif kind == "wait":
                     after_wait[action.stage, action.group, action.operation, action.part] = left
                 elif kind != "collective" or not self.durations.include(rank.rank, action):
-                    carrier = communication.carrier(rank, action)
+                    carrier, *others = communication.addresses.carriers(rank, action)
                     lane, seconds = communication.lane(carrier), self._seconds(carrier, action)
+                    seconds = max([seconds, *(self._seconds(other, action) for other in others)])
                     if kind == "start":
                         started = action.stage, action.group, action.operation, action.part
                         begin = max(after_wait.pop(started, -seconds), lanes.get(lane, -seconds)) + seconds

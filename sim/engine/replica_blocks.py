@@ -47,8 +47,8 @@ def copies(plan: Plan, sites: Sites, drawn: DrawnFaults = NO_FAULTS) -> Copies:
     unit = math.lcm(config.cp, config.ep)
     features = _features(plan, sites)
     _mark_faults(features, plan, drawn)
-    numbered = np.arange(config.world_size).reshape(config.pp, config.dp_cp // unit, unit, config.tp).swapaxes(0, 1)
-    of_unit = numbered.reshape(len(numbered), -1)
+    ends = [(config.first_rank(pp_rank), config.first_rank(pp_rank + 1)) for pp_rank in range(config.pp)]
+    of_unit = np.concatenate([np.arange(*both).reshape(config.dp_cp // unit, -1) for both in ends], axis=1)
     times, representative = np.zeros(config.world_size, np.int64), np.empty(config.world_size, np.int64)
     first: dict[bytes, Integers] = {}
     for blocks in _blocks(sites.leaf[of_unit]):
@@ -64,7 +64,8 @@ def copies(plan: Plan, sites: Sites, drawn: DrawnFaults = NO_FAULTS) -> Copies:
 def _features(plan: Plan, sites: Sites) -> Hashes:
     """A hash for each rank of its site, its microbatches, its groups, and the gradient transfers from and to it."""
     config = plan.config
-    microbatches = np.array(config.num_microbatches)[np.arange(config.world_size) // config.tp % config.dp_cp // config.cp]
+    each = np.repeat(config.num_microbatches, config.cp)
+    microbatches = np.concatenate([np.repeat(each, tp) for tp in config.degrees])
     features = hash_arrays(sites.cluster, sites.index, microbatches)
     alike: dict[tuple[str, int], list[Group]] = {}
     for group in plan.groups:
@@ -74,7 +75,7 @@ def _features(plan: Plan, sites: Sites) -> Hashes:
             ranks = np.array([group.ranks for group in groups])
             words = np.array([hash_facts(kind, group.nic, group.collective) for group in groups])
             order = ranks.T - ranks[:, 0] if kind != "pp" else ()
-            features[ranks] += hash_arrays(words, *order)[:, None]
+            np.add.at(features, ranks, hash_arrays(words, *order)[:, None])
     gradient_kinds: dict[tuple[str, str, str, int], list[Group]] = {}
     for group in gradient_groups(plan):
         gradient_kinds.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)

@@ -10,7 +10,8 @@ from sim.plan.parallel_config import ParallelConfig
 
 class ConfigFacts(StrictModel):
     """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica, `recompute_layers`
-    one for all stages, or one for each."""
+    one for all stages, or one for each. `stage_tp` has the tensor-parallel degree of each pipeline rank, where they differ;
+    `tp` is the largest."""
 
     tp: Count
     pp: Count
@@ -32,6 +33,7 @@ class ConfigFacts(StrictModel):
     attention: str = "flash"
     gradient_precision: str = "fp32"
     tied_shards: Flag = False
+    stage_tp: tuple[Count, ...] = ()
 
 
 def config_facts(config: ParallelConfig) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
     found = {
         name: getattr(config, name)
         for name in ConfigFacts.model_fields
-        if name not in ("recompute_layers", "recompute_modules", "tied_shards")
+        if name not in ("recompute_layers", "recompute_modules", "tied_shards", "stage_tp")
     }
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
@@ -47,6 +49,8 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
         found["recompute_modules"] = list(config.recompute_modules)
     if config.tied_shards:
         found["tied_shards"] = True
+    if config.stage_tp:
+        found["stage_tp"] = list(config.stage_tp)
     return found | {"num_microbatches": list(config.num_microbatches)}
 
 

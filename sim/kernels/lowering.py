@@ -18,6 +18,7 @@ Ranks with the same pipeline rank whose replicas have the same number of microba
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -60,7 +61,7 @@ def _with_messages(
 ) -> Iterator[Action]:
     """The compute action `work[index]` after its recv (and after a send that was held until then), and before its send.
 
-    `hops`: bytes of the message from each stage to the next one, for the stages before the one with the head."""
+    `hops`: bytes of each message from each stage to the next one, for the stages before the one with the head."""
     action = work[index]
     stage, m, kind = action.stage, action.microbatch, action.kind
     source = stage - 1 if kind == "F" else stage + 1
@@ -109,8 +110,9 @@ class Lowered:
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
-        self.hops = (message_bytes(self.workload, self.config),) * self.head_stage
-        self.gathered = gathered_bytes(self.workload, self.config)
+        degrees = [self.config.tp_of(stage % self.config.pp) for stage in range(self.head_stage + 1)]
+        self.hops = tuple(message_bytes(self.workload, self.config, max(pair)) for pair in itertools.pairwise(degrees))
+        self.gathered = gathered_bytes(self.workload, self.configs[pp_rank])
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
         self._pieces: dict[int, tuple[Action, ...]] = {}
 
@@ -234,7 +236,7 @@ class Lowered:
                 yield from self._each_bucket("wait", stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
             else:
                 yield from self._whole(stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
-        tied = tied_bytes(self.workload, self.config)
+        tied = tied_bytes(self.workload, self.config, self.head_stage)
         if tied and (0 in self.stages or self.head_stage in self.stages):
             yield Action("collective", group="embedding", operation="all_reduce", nbytes=tied)
         yield Action("optimizer")

@@ -187,20 +187,19 @@ def rank_bytes(
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
     """Peak bytes of a device of every pipeline rank, torch's and those outside it; the replica that needs most counts."""
-    outside = outside_torch(plan.config)
-    return tuple(inside + outside for inside in torch_bytes(plan))
+    own = (plan.config_of((pp_rank,)) for pp_rank in range(plan.config.pp))
+    return tuple(inside + outside_torch(config) for inside, config in zip(torch_bytes(plan), own, strict=True))
 
 
 def reserved_bytes(plan: Plan) -> tuple[Bytes, ...]:
     """Bytes that torch reports as reserved on a device of every pipeline rank: what it needs, and freed memory that it cannot
     reuse yet (`kept_tensors.delayed_bytes`), as far as the device has room for it."""
-    config, outside = plan.config, outside_torch(plan.config)
     reserved = []
     for pp_rank, (needed, limit) in enumerate(zip(torch_bytes(plan), limits(plan), strict=True)):
         stages = plan.stages_of(pp_rank)
-        layers = sum(plan.stages[stage].layers for stage in stages)
+        layers, config = sum(plan.stages[stage].layers for stage in stages), plan.config_of(stages)
         more = kept_tensors.delayed_bytes(plan.workload, config, layers, 0 in stages)
-        reserved.append(max(needed, min(needed + more, limit - outside)))
+        reserved.append(max(needed, min(needed + more, limit - outside_torch(config))))
     return tuple(reserved)
 
 

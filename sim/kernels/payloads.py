@@ -17,12 +17,14 @@ BUCKET_PARAMETERS = 40e6
 buckets make fewer collectives, of which less overlaps with the backward."""
 
 
-def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Activations that one tensor-parallel rank sends to its peer of the next stage: 1/tp of the activations.
+def message_bytes(workload: Workload, config: ParallelConfig, tp: int = 0) -> Bytes:
+    """Activations that one tensor-parallel rank sends to one peer of the next stage: 1/tp of the activations.
 
-    With sequence parallelism that is all the rank has; without it, the receivers gather the slices (`gathered_bytes`).
+    tp: the larger degree of both stages, if not that of `config`. A rank of a narrower stage has several peers
+    (`ParallelConfig.peers`), each of which gets its own slice. With sequence parallelism that is all the rank has; without it,
+    the receivers gather the slices (`gathered_bytes`).
     """
-    return activation_bytes(workload, config) / config.tp
+    return activation_bytes(workload, config) / (tp or config.tp)
 
 
 def activation_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
@@ -145,10 +147,10 @@ def parameter_bytes(
     )
 
 
-def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Gradient of a tied embedding that the two end stages all_reduce, on one rank: all of it, or the rank's shard
-    (`ParallelConfig.tied_shards`); 0 with one stage or an untied embedding."""
+def tied_bytes(workload: Workload, config: ParallelConfig, head: int = -1) -> Bytes:
+    """Gradient of a tied embedding that a rank of the first stage and one of the head's stage all_reduce: all that both hold,
+    or the rank's shard (`ParallelConfig.tied_shards`); 0 with one stage or an untied embedding. `head`: the head's stage."""
     if config.pp == 1 or not workload.model.tied_embeddings:
         return 0.0
-    parameters = workload.model.vocab * workload.model.hidden / config.tp
+    parameters = workload.model.vocab * workload.model.hidden / max(config.tp_of(0), config.tp_of(head % config.pp))
     return parameters / (config.shards if config.tied_shards else 1) * GRADIENT_BYTES[config.gradient_precision]

@@ -9,11 +9,12 @@ from sim.plan.plan import Plan
 
 
 def embedding_groups(plan: Plan, groups: Iterable[Group]) -> tuple[Group, ...]:
-    """The ranks of every pipeline among `groups` that hold a tied embedding, those of the first stage and of the head: they
-    all_reduce its gradient in a ring of two."""
+    """The ranks of every pipeline among `groups` that hold the same part of a tied embedding, those of the first stage and of
+    the head: they all_reduce its gradient in a ring of two. Where one of both has a smaller tp, its ranks are in several."""
     head = plan.head_stage % plan.config.pp
     pipelines = ((group, sorted(group.ranks)) for group in groups if group.kind == "pp")
-    return tuple(Group("embedding", (ranks[0], ranks[head]), g.nic, g.transport, "ring") for g, ranks in pipelines)
+    ends = {(ranks[0], ranks[head]): group for group, ranks in pipelines}
+    return tuple(Group("embedding", pair, group.nic, group.transport, "ring") for pair, group in ends.items())
 
 
 def gradient_groups(plan: Plan) -> tuple[Group, ...]:
@@ -35,6 +36,6 @@ def gradient_groups(plan: Plan) -> tuple[Group, ...]:
         (kind, tuple(config.rank(tp, index, pp) for index in indices), chosen.get(pp, "ring"))
         for pp in range(config.pp)
         for kind, indices in sets
-        for tp in range(config.tp)
+        for tp in range(config.tp_of(pp))
     )
     return (listed if config.cp == 1 else ()) + tuple(with_transport(plan.fleet, plan.placement, derived))

@@ -28,15 +28,25 @@ class Group:
 
 def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(kind, ranks) of every tp, cp, ep, dp and pp group of two or more ranks."""
-    tp, width = config.tp, config.tp * config.dp_cp
-    for start in range(0, config.world_size, width):
-        for first in range(start, start + width, tp) if tp > 1 else ():
+    for pp_rank, tp in enumerate(config.degrees):
+        start, past = config.first_rank(pp_rank), config.first_rank(pp_rank + 1)
+        for first in range(start, past, tp) if tp > 1 else ():
             yield "tp", tuple(range(first, first + tp))
         for kind, indices in _data_groups(config):
             for first in range(start, start + tp):
                 yield kind, tuple(range(first + tp * indices.start, first + tp * indices.stop, tp * indices.step))
-    for first in range(width) if config.pp > 1 else ():
-        yield "pp", tuple(range(first, config.world_size, width))
+    yield from (("pp", chain) for chain in chains(config))
+
+
+def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
+    """The ranks of every pp group, stage by stage: `tp` for each replica. A rank of a stage with a smaller tp is in several."""
+    if config.pp == 1:
+        return
+    firsts = [config.first_rank(pp_rank) for pp_rank in range(config.pp)]
+    for index in range(config.dp_cp):
+        for one in range(config.tp):
+            own = ((tp * index) + one * tp // config.tp for tp in config.degrees)
+            yield tuple(first + rank for first, rank in zip(firsts, own, strict=True))
 
 
 def _data_groups(config: ParallelConfig) -> Iterator[tuple[str, range]]:

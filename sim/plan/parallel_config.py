@@ -1,18 +1,14 @@
-"""Parallel configuration: degrees, schedule, microbatches, ZeRO stage and switches, and the numbering of ranks.
-
-Ranks are numbered in Megatron-LM's default order tp-cp-ep-dp-pp (RankGenerator in megatron/core/parallel_state.py): tp varies
-fastest, pp slowest. For dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
-share one index, `dp_cp`, in which cp varies fastest. Expert parallelism takes its ranks from the same index, ep fastest: ep
-divides cp x dp, and cp x dp / ep ranks hold the same experts.
-"""
+"""Parallel configuration: degrees, schedule, microbatches, ZeRO stage and switches; `sim.plan.rank_numbering` numbers ranks."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 from sim.errors import NotDefined, NotModelled, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
+from sim.plan.rank_numbering import RankNumbering
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
@@ -30,7 +26,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelConfig:
+class ParallelConfig(RankNumbering):
     """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
@@ -47,10 +43,6 @@ class ParallelConfig:
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
-    tp: int = 1
-    pp: int = 1
-    dp: int = 1
-    cp: int = 1
     ep: int = 1
     vpp: int = 1
     schedule: str = "1f1b"
@@ -83,8 +75,9 @@ class ParallelConfig:
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
-        self._check_shards()
-        self._check_recomputation()
+        _check_stage_tp(self)
+        _check_shards(self)
+        _check_recomputation(self)
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
         for key, values in known.items():
             if getattr(self, key) not in values:
@@ -104,48 +97,6 @@ class ParallelConfig:
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: many results are cached by configuration."""
         return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
-
-    def _check_recomputation(self) -> None:
-        counts, modules = self.recompute_layers, _listed(self.recompute_modules)
-        if counts and self.recompute != "full":
-            raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {self.recompute}")
-        if len(counts) > 1 and len(counts) != self.num_stages:
-            raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {self.num_stages} stages")
-        if self.recompute_modules and self.recompute != "selective":
-            raise PlanError(f"recompute_modules {modules} needs recompute selective, not {self.recompute}")
-        if "mla_up_proj" in self.recompute_modules:
-            raise NotModelled("recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention")
-        for module in self.recompute_modules:
-            if module not in MODULES:
-                raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")
-        if counts and min(counts) < 0:
-            raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
-
-    def _check_shards(self) -> None:
-        if self.tied_shards and self.zero_stage == 0:
-            raise PlanError("tied_shards with zero_stage 0 has no effect: no rank owns a shard of the gradient; leave it out")
-        if (size := self.zero_shard_size) is None:
-            return
-        if self.zero_stage == 0 or size < 2:
-            raise PlanError(f"zero_shard_size {size} with zero_stage {self.zero_stage} has no effect; leave it out")
-        if self.dp_cp % size:
-            raise PlanError(
-                f"zero_shard_size {size} does not divide dp {self.dp} x cp {self.cp}, the ranks that share the state"
-            )
-        if self.ep > 1 and size < self.dp_cp:
-            raise NotModelled(
-                f"zero_shard_size {size} is not modelled with ep {self.ep}: all ranks with an expert share its state"
-            )
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self.tp * self.pp * self.dp_cp
-
-    @property
-    def dp_cp(self) -> int:
-        """dp x cp: ranks of a stage that hold the same dense weights and reduce their gradients together."""
-        return self.dp * self.cp
 
     def recomputing(self, recompute: str) -> ParallelConfig:
         """The configuration with another recomputation, of all layers."""
@@ -219,17 +170,66 @@ class ParallelConfig:
         """Number of stages, virtual ones included."""
         return self.pp * self.vpp
 
-    def coordinates(self, rank: int) -> tuple[int, int, int]:
-        """(tp, dp_cp, pp) indices of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
-        return rank % self.tp, rank // self.tp % self.dp_cp, rank // (self.tp * self.dp_cp)
-
-    def rank(self, tp: int, dp_cp: int, pp: int) -> int:
-        """The rank of (tp, dp_cp, pp) indices, the inverse of `coordinates`."""
-        return tp + self.tp * (dp_cp + self.dp_cp * pp)
+    def with_tp(self, tp: int) -> ParallelConfig:
+        """The configuration of a stage with this tensor-parallel degree, by itself."""
+        if not self.stage_tp:
+            return self
+        return replace(self, tp=tp, stage_tp=(), sequence_parallel=self.sequence_parallel and tp > 1)
 
     def microbatches_of(self, dp_cp: int) -> int:
         """Number of microbatches of the data-parallel replica to which a dp_cp index belongs."""
         return self.num_microbatches[dp_cp // self.cp]
+
+
+def _check_stage_tp(config: ParallelConfig) -> None:
+    degrees = config.stage_tp
+    if not degrees:
+        return
+    if len(degrees) != config.pp or max(degrees) != config.tp or min(degrees) == config.tp:
+        raise PlanError(
+            f"stage_tp {_listed(degrees)}: one degree for each of pp {config.pp} pipeline ranks, of which some are below tp "
+            f"{config.tp} and none above; leave it out where all are equal"
+        )
+    if any(large % small for small, large in itertools.pairwise(sorted(degrees))):
+        raise NotModelled(f"stage_tp {_listed(degrees)}: of two degrees, one must divide the other")
+    if config.tied_shards and degrees[0] != degrees[-1]:
+        raise NotModelled(f"tied_shards with tp {degrees[0]} on the first stage and {degrees[-1]} on the last: shards differ")
+    if config.cp > 1 or config.ep > 1:
+        raise NotModelled(f"stage_tp with cp {config.cp} and ep {config.ep}: unlike tp is modelled without cp and ep")
+
+
+def _check_recomputation(config: ParallelConfig) -> None:
+    counts, modules = config.recompute_layers, _listed(config.recompute_modules)
+    if counts and config.recompute != "full":
+        raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {config.recompute}")
+    if len(counts) > 1 and len(counts) != config.num_stages:
+        raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {config.num_stages} stages")
+    if config.recompute_modules and config.recompute != "selective":
+        raise PlanError(f"recompute_modules {modules} needs recompute selective, not {config.recompute}")
+    if "mla_up_proj" in config.recompute_modules:
+        raise NotModelled("recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention")
+    for module in config.recompute_modules:
+        if module not in MODULES:
+            raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")
+    if counts and min(counts) < 0:
+        raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
+
+
+def _check_shards(config: ParallelConfig) -> None:
+    if config.tied_shards and config.zero_stage == 0:
+        raise PlanError("tied_shards with zero_stage 0 has no effect: no rank owns a shard of the gradient; leave it out")
+    if (size := config.zero_shard_size) is None:
+        return
+    if config.zero_stage == 0 or size < 2:
+        raise PlanError(f"zero_shard_size {size} with zero_stage {config.zero_stage} has no effect; leave it out")
+    if config.dp_cp % size:
+        raise PlanError(
+            f"zero_shard_size {size} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state"
+        )
+    if config.ep > 1 and size < config.dp_cp:
+        raise NotModelled(
+            f"zero_shard_size {size} is not modelled with ep {config.ep}: all ranks with an expert share its state"
+        )
 
 
 def _listed(values: tuple[object, ...]) -> str:

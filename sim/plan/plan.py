@@ -74,16 +74,14 @@ class Plan:
 
     def __repr__(self) -> str:
         config = self.config
-        degrees = ", ".join(
-            f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp") if self._is_shown(key)
-        )
+        shown = [key for key in ("tp", "pp", "dp", "cp", "ep", "vpp") if self._is_shown(key)]
+        degrees = ", ".join(f"{key} {config.tp_text if key == 'tp' else getattr(config, key)}" for key in shown)
         step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
         name, model = self.topology.name, self.workload.model.name
         return f"{name}: {model}, {degrees}, mb {config.microbatch_size}, {config.schedule}{step}"
 
     def _repr_html_(self) -> str:
-        width = self.config.tp * self.config.dp_cp
-        ranks = [range(pp_rank * width, (pp_rank + 1) * width) for pp_rank in range(self.config.pp)]
+        ranks = [range(*map(self.config.first_rank, (pp_rank, pp_rank + 1))) for pp_rank in range(self.config.pp)]
         return markup.table(
             repr(self),
             [
@@ -138,12 +136,14 @@ class Plan:
         return 0 in held, self.head_stage in held
 
     def config_of(self, stages: Iterable[int]) -> ParallelConfig:
-        """The configuration of these stages together: with the number of their layers that are recomputed."""
-        counts = self.config.recompute_layers
+        """The configuration of these stages of one pipeline rank together: its tensor-parallel degree, and the number of their
+        layers that are recomputed."""
+        held = tuple(stages)
+        counts, config = self.config.recompute_layers, self.config.with_tp(self.config.tp_of(held[0] % self.config.pp))
         if not counts:
-            return self.config
-        held = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in stages)
-        return replace(self.config, recompute_layers=(sum(min(pair) for pair in held),))
+            return config
+        pairs = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in held)
+        return replace(config, recompute_layers=(sum(min(pair) for pair in pairs),))
 
     def hosts(self, ranks: tuple[int, ...]) -> collectives.Hosts:
         """The ranks grouped by host, in the order given."""
