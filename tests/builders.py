@@ -140,7 +140,7 @@ def plan(
     workload = Workload(model(sum(layers), **(shape or {})), sum(numbers) * microbatch_size, seq_len, precision)
     cuts = [sum(layers[:index]) for index in range(len(layers) + 1)]
     stages = tuple(Stage(*cut, index == head) for index, cut in enumerate(pairwise(cuts)))
-    placement = placement or every_device(machines)[: degrees.world_size]
+    placement = (placement or every_device(machines))[: degrees.world_size]
     groups = groups_of(machines, degrees, placement)
     groups = tuple(replace(group, collective=(collective or {}).get(group.kind, "ring")) for group in groups)
     topology = Topology(machines.name, "", machines, workload, json.dumps({"name": machines.name}))
@@ -217,6 +217,16 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
 
 
 @st.composite
+def unlike_degrees(draw: st.DrawFn, tp: int, pp: int, equal_ends: bool) -> tuple[int, ...]:
+    """Tensor-parallel degrees of the pipeline ranks, some of them below tp; empty where there are none."""
+    found = [draw(st.sampled_from([degree for degree in (1, 2, 4, 3, 8) if tp % degree == 0])) for _ in range(pp)]
+    found[draw(st.integers(0, pp - 1))] = tp
+    if equal_ends:
+        found[-1] = found[0]
+    return tuple(found) if max(found) == tp > min(found) else ()
+
+
+@st.composite
 def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True) -> Plan:
     """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off."""
     machines = machines or draw(any_fleet(ranks, interference))
@@ -246,7 +256,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
 
     def made(collective: dict[str, str]) -> Plan:
         return plan(
-            machines, tp, pp, dp, vpp, numbers, layers, devices[: tp * pp * dp * cp], collective,
+            machines, tp, pp, dp, vpp, numbers, layers, devices, collective,
             shape={"hidden": hidden, "tied_embeddings": tied} | experts, schedule=schedule,
             microbatch_size=microbatch_size, cp=cp, ep=ep, **switches,
         )  # fmt: skip
@@ -264,5 +274,8 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
     if ep == 1 and switches["zero_stage"]:
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
+    if cp == ep == 1 and draw(st.booleans()):
+        equal_ends = tied and dp > 1 and switches["zero_stage"] > 0
+        switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
     wanted = made(chosen)
     return wanted if _fits(wanted) else made({})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.certificates.bounds import Bounds
 from benchmarks.certificates.brute import STRICT, best
 from benchmarks.certificates.fleets import LARGEST, draw, size
-from benchmarks.certificates.limits import limited
 from benchmarks.certificates.space import pipelines, shapes
 from planner import strategies
 from planner.costs.context import PlanningContext
@@ -78,10 +78,11 @@ class Verdict:
         return self.step_s < self.best_s == float("inf") and not self.mixed
 
 
-def judge(seed: int, largest: int = LARGEST, limits: bool = False) -> Verdict:
-    """Plan the request of a seed, with drawn limits or without, with `certified` and with brute force, and compare the
-    results."""
-    request = limited(draw(seed, largest), seed) if limits else draw(seed, largest)
+def judge(seed: int, largest: int = LARGEST, changed: Callable[[Request, int], Request] | None = None) -> Verdict:
+    """Plan the request of a seed, which `changed` may change (`limits`, `scarce`), with `certified` and with brute force, and
+    compare the results."""
+    drawn = draw(seed, largest)
+    request = changed(drawn, seed) if changed is not None else drawn
     begun = time.perf_counter()
     plan = certified(request)
     planned = time.perf_counter()

@@ -73,7 +73,7 @@ def unlike_shapes(request: Request) -> Iterator[Shape]:
     for shape, low, many in itertools.product(every, sorted({shape.tp for shape in every}), range(1, len(layers))):
         if low < shape.tp:
             first = tuple((cluster.name, low) for alike in layers[:many] for cluster in alike)
-            yield replace(shape, cluster_tp=first, tied_shards=False)
+            yield replace(shape, cluster_tp=first)
 
 
 def degrees(request: Request) -> Iterator[tuple[int, int, int]]:
@@ -126,6 +126,9 @@ def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
         pp = len(clusters_of_ranks)
         if shape.cluster_tp and len(set(map(shape.tp_on, clusters_of_ranks))) == 1:
             continue  # a pipeline of a shape with one tp
+        ends = [shape.tp_on(clusters_of_ranks[end]) for end in (0, -1)]
+        if request.workload.model.tied_embeddings and shape.dp > 1 and shape.zero_stage and ends[0] != ends[1]:
+            continue  # both ends need equal shards of the embedding's gradient
         if request.wishes.pp not in (None, pp) or (schedules.get(shape.schedule).CHUNKED and microbatches % pp):
             continue
         for counts in _splits(layers, pp, shape.vpp):

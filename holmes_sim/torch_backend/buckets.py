@@ -37,7 +37,8 @@ class Segment:
         self.tied, self.replicated, self.shard = tied, replicated, shard
         self.shards = config.shards if config.zero_stage >= 1 else 1
         sizes = [weight.numel() for weight in weights]
-        self.padded = -(-sum(sizes) // self.shards) * self.shards
+        self.size = sum(sizes)
+        self.padded = -(-self.size // self.shards) * self.shards
         self.device = weights[0].device
         self.flat = torch.zeros(self.padded, dtype=PRECISIONS[precision], device=self.device)
         self.summed_as = PRECISIONS[config.gradient_precision]
@@ -102,17 +103,21 @@ class Segment:
         own = self.own.clone()
         return lambda: all_gather(self.flat, own, group)
 
-    def sum_tied(self, group: dist.ProcessGroup, by_shards: bool) -> None:
+    def sum_tied(self, groups: list[dist.ProcessGroup], by_shards: bool) -> None:
         """Sum the reduced gradients with those of the other stage that holds the same weights: this rank's shard, or with other
-        frameworks' traffic, a buffer of full size that has the shard and is zero elsewhere."""
+        frameworks' traffic, a buffer of full size that has the shard and is zero elsewhere.
+
+        With a larger tp on the other stage, each of several groups has the rank that holds one part of these weights."""
         assert self.reduced is not None
         if by_shards:  # the ranks of both stages with equal replicas own equal shards of the segment
+            (group,) = groups
             all_reduce(self.reduced, group)
             return
         whole = torch.zeros(self.padded, dtype=self.summed_as, device=self.device)
         own = whole.chunk(self.shards)[self.shard if self.shards > 1 else 0]
         own.copy_(self.reduced)
-        all_reduce(whole, group)
+        for part, group in zip(whole[: self.size].chunk(len(groups)), groups, strict=True):
+            all_reduce(part, group)
         self.reduced = own
 
 

@@ -45,16 +45,16 @@ class EmulatedWorker:
             self._buffers[name, size] = torch.zeros(size, dtype=torch.uint8)
         return self._buffers[name, size]
 
-    def send_value(self, action: Action) -> Tensor:
-        """The tensor to send."""
-        return self._buffer("send", action.nbytes)
+    def send_values(self, action: Action, peers: int) -> list[Tensor]:
+        """The tensor to send to each peer."""
+        return [self._buffer("send", action.nbytes)] * peers
 
     def receive_buffer(self, action: Action) -> Tensor:
         """The tensor to receive into."""
         return torch.empty(max(int(action.nbytes), 1), dtype=torch.uint8)
 
-    def receive(self, action: Action, value: Tensor) -> None:
-        """Accept a received message; its contents are not used."""
+    def receive(self, action: Action, values: list[Tensor]) -> None:
+        """Accept the received messages; their contents are not used."""
 
     def collective(self, action: Action) -> Callable[[], None]:
         """A function that executes a collective with the bytes of the action, as many times as the action says."""

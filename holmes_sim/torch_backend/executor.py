@@ -32,6 +32,7 @@ class _PostedReceive:
 
     job: Job
     buffers: list[Tensor]
+    key: Key
 
 
 class Executor:
@@ -53,11 +54,12 @@ class Executor:
         self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.threads: dict[tuple[str | int, ...], CommThread] = {}
         self.receive_threads: dict[tuple[int, str], ReceiveThread] = {}
+        self.pipelines = [group for name, group in groups.items() if name.startswith("pp")]
         self.counts: dict[tuple[str, str], int] = {}
-        self.posted: dict[tuple[str, int, int], _PostedReceive] = {}
+        self.posted: dict[tuple[str, int, int], list[_PostedReceive]] = {}
         self.started: dict[tuple[int, str, str, int], tuple[Job, Key]] = {}
-        self.sent: list[tuple[Action, Job]] = []
-        self.received: list[tuple[Action, Job]] = []
+        self.sent: list[tuple[Action, Job, Key]] = []
+        self.received: list[tuple[Action, Job, Key]] = []
         self.collectives: list[tuple[Action, float, Job, Key]] = []
 
     def step(self) -> list[Event]:
@@ -69,11 +71,11 @@ class Executor:
                 self._post_receive(action)
         for action, backward in zip(self.program, self.in_backward, strict=True):
             self._execute(action, backward)
-        for action, job in self.sent:
+        for action, job, key in self.sent:
             job.wait()
-            self.recorder.comm(_lane(action), "send", action, "pp", job.started, job.ended, self._message(action))
-        for action, job in self.received:
-            self.recorder.comm(_lane(action), "recv", action, "pp", job.started, job.ended, self._message(action))
+            self.recorder.comm(_lane(action), "send", action, "pp", job.started, job.ended, key)
+        for action, job, key in self.received:
+            self.recorder.comm(_lane(action), "recv", action, "pp", job.started, job.ended, key)
         for action, issued, job, key in self.collectives:
             job.wait()
             self.recorder.comm(_lane(action), "collective", action, action.group, max(issued, job.started), job.ended, key)
@@ -114,49 +116,62 @@ class Executor:
 
     # messages
 
-    def _message(self, action: Action) -> Key:
-        """Key of a message: ends, direction, stage and microbatch."""
-        peer = self.config.rank(self.tp, self.dp_cp, action.peer)
-        source, target = (self.rank, peer) if action.kind == "send" else (peer, self.rank)
-        return "pp", source, target, action.operation, action.stage, action.microbatch
+    def _messages(self, action: Action) -> list[tuple[dist.ProcessGroup, int, Key]]:
+        """The messages of a send or recv, one for each peer (`ParallelConfig.peers`): a group that has both ends, the peer's
+        position in it, and the key: ends, direction, stage and microbatch."""
+        found: list[tuple[dist.ProcessGroup, int, Key]] = []
+        for peer in self.config.peers(self.rank, action.peer):
+            source, target = (self.rank, peer) if action.kind == "send" else (peer, self.rank)
+            key = "pp", source, target, action.operation, action.stage, action.microbatch
+            every = ((group, dist.get_process_group_ranks(group)) for group in self.pipelines)
+            found.append(next((group, ranks.index(peer), key) for group, ranks in every if peer in ranks))
+        return found
 
     def _tag(self, action: Action) -> int:
         return 2 * (action.stage * max(self.config.num_microbatches) + action.microbatch) + int(action.operation == "B")
 
     def _post_receive(self, action: Action) -> None:
-        group, tag = self.groups["pp"], self._tag(action)
+        posted = [self._posted(action, *message) for message in self._messages(action)]
+        self.posted[action.operation, action.stage, action.microbatch] = posted
+        self.received += [(action, one.job, one.key) for one in posted]
+
+    def _posted(self, action: Action, group: dist.ProcessGroup, peer: int, key: Key) -> _PostedReceive:
+        """Post the receive of one message."""
         buffers: list[Tensor] = []
 
         def post() -> Callable[[], None]:
             buffers.append(self.worker.receive_buffer(action))
-            return communication.receive(buffers[0], group, action.peer, tag)
+            return communication.receive(buffers[0], group, peer, self._tag(action))
 
-        name = action.peer, action.operation
+        name = int(key[1]), action.operation
         if name not in self.receive_threads:
-            self.receive_threads[name] = ReceiveThread(f"recv {action.peer} {action.operation}", self.worker.device)
-        job = self.receive_threads[name].enqueue(post)
-        self.posted[action.operation, action.stage, action.microbatch] = _PostedReceive(job, buffers)
-        self.received.append((action, job))
+            self.receive_threads[name] = ReceiveThread(f"recv {key[1]} {action.operation}", self.worker.device)
+        return _PostedReceive(self.receive_threads[name].enqueue(post), buffers, key)
 
     def _receive(self, action: Action) -> None:
         posted = self.posted.pop((action.operation, action.stage, action.microbatch))
         since = time.perf_counter()
-        posted.job.wait()
-        self.worker.receive(action, posted.buffers[0])
-        self.recorder.wait(action, "pp", since, time.perf_counter(), self._message(action))
+        for one in posted:
+            one.job.wait()
+        self.worker.receive(action, [one.buffers[0] for one in posted])
+        last = max(posted, key=lambda one: one.job.ended)
+        self.recorder.wait(action, "pp", since, time.perf_counter(), last.key)
 
     def _send(self, action: Action) -> None:
-        group, value, tag = self.groups["pp"], self.worker.send_value(action), self._tag(action)
-
-        def send() -> None:
-            communication.send(value, group, action.peer, tag)
-
-        since = time.perf_counter()
-        job = self._thread("send", action.peer, action.operation).submit(send)
-        self.sent.append((action, job))
+        messages = self._messages(action)
+        values, since = self.worker.send_values(action, len(messages)), time.perf_counter()
+        jobs = [self._sending(action, value, *message) for value, message in zip(values, messages, strict=True)]
+        self.sent += [(action, job, key) for job, (_, _, key) in zip(jobs, messages, strict=True)]
         if not self.overlaps:
-            job.wait()
-            self.recorder.wait(action, "pp", since, time.perf_counter(), self._message(action))
+            for job in jobs:
+                job.wait()
+            _, key = max(((job.ended, key) for job, (_, _, key) in zip(jobs, messages, strict=True)), key=lambda one: one[0])
+            self.recorder.wait(action, "pp", since, time.perf_counter(), key)
+
+    def _sending(self, action: Action, value: Tensor, group: dist.ProcessGroup, peer: int, key: Key) -> Job:
+        """Send one message, on the thread of its peer and direction."""
+        tag = self._tag(action)
+        return self._thread("send", int(key[2]), action.operation).submit(lambda: communication.send(value, group, peer, tag))
 
     # collectives
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from holmes_sim.launching.nets import net_name
 from holmes_sim.torch_backend import communication
-from holmes_sim.torch_backend.backends import NCCL, backend
+from holmes_sim.torch_backend.backends import GLOO, NCCL, backend
 from holmes_sim.torch_backend.devices import synchronize
 from sim.errors import HolmesError
 from sim.plan.derived_groups import embedding_groups, gradient_groups
@@ -36,7 +36,12 @@ GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
 
 
 def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
-    """The groups of a rank: tp and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
+    """The groups of a rank (`_every_group`)."""
+    return (group for group in _every_group(plan) if rank in group.ranks)
+
+
+def _every_group(plan: Plan) -> Iterator[Group]:
+    """Tp and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
 
     The order is the same on all ranks. Otherwise two ranks could wait for each other in different groups.
     """
@@ -46,9 +51,21 @@ def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
     if config.shards < config.dp_cp:
         shared = list(_blocks_and_copies(plan, shared))
     tied = embedding_groups(plan, plan.groups) if config.pp > 1 and plan.workload.model.tied_embeddings else ()
-    for group in (*listed, *shared, *tied):
-        if rank in group.ranks and len(group.ranks) > 1:
-            yield group
+    yield from (group for group in (*listed, *shared, *tied) if len(group.ranks) > 1)
+
+
+def numbered(plan: Plan, rank: int) -> Iterator[tuple[Group, int]]:
+    """The groups of a rank, each with the number of groups that the rank must have made before it.
+
+    torch names a group after its ranks and the number of groups that a rank has made, so all its ranks must have made as many.
+    Ranks of stages with unlike tp have unlike numbers of groups."""
+    made = [0] * plan.config.world_size
+    for group in _every_group(plan):
+        number = max(made[member] for member in group.ranks)
+        for member in group.ranks:
+            made[member] = number + 1
+        if rank in group.ranks:
+            yield group, number
 
 
 def _blocks_and_copies(plan: Plan, groups: Sequence[Group]) -> Iterator[Group]:
@@ -82,14 +99,18 @@ def build(
     timeout: Seconds,
     on_timeout: Callable[[str], None],
 ) -> dict[str, dist.ProcessGroup]:
-    """Process groups of a rank by kind. `on[r]` is the kind of device of rank `r`; `timeout` limits each collective or message.
+    """Process groups of a rank by kind; further groups of a kind (of messages to stages with a larger tp) have a number behind
+    it: `pp 1`. `on[r]` is the kind of device of rank `r`; `timeout` limits each collective or message.
 
     Raises HolmesError for a group that cannot connect. If a group has not connected after `connect_timeout` seconds,
     `on_timeout` is called with a message and must end the rank: if no peer answers, gloo applies its own timeout to each
     attempt, not to their sum.
     """
-    known, found = interfaces(), dict[str, dist.ProcessGroup]()
-    for group in groups_of(plan, rank):
+    known, found, alone = interfaces(), dict[str, dist.ProcessGroup](), 0
+    for group, number in numbered(plan, rank):
+        for _ in range(number - len(found) - alone):
+            dist.new_group([rank], backend=GLOO, use_local_synchronization=True)
+            alone += 1
         what = f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic}"
         timer = threading.Timer(connect_timeout, on_timeout, (f"{what} has not connected within {connect_timeout:g} s",))
         timer.daemon = True
@@ -104,7 +125,8 @@ def build(
         finally:
             timer.cancel()
         made.set_timeout(timedelta(seconds=timeout))
-        found[group.kind] = made
+        alike = sum(name.partition(" ")[0] == group.kind for name in found)
+        found[f"{group.kind} {alike}" if alike else group.kind] = made
     return found
 
 

@@ -71,12 +71,11 @@ class TrainingWorker:
         seed: int = 0,
         device: torch.device = HOST,
     ):
-        self.plan, self.config, self.groups, self.seed, self.device = plan, plan.config, groups, seed, device
+        self.plan, self.groups, self.seed, self.device = plan, groups, seed, device
         tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
+        self.config = config = plan.config.with_tp(plan.config.tp_of(self.pp_rank))
         self.step = 0
-        self.parallel = TensorParallel(
-            groups.get("tp"), tp, plan.config.tp, plan.config.sequence_parallel, run_timed, device=device
-        )
+        self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, run_timed, device=device)
         self.splits = schedules.get(plan.config.schedule).SPLITS_BACKWARD
         self.stages = {
             stage: StageModule(_blocks(plan, stage, self.parallel, seed), plan.stages[stage].layers)
@@ -208,24 +207,25 @@ class TrainingWorker:
 
     # messages
 
-    def send_value(self, action: Action) -> Tensor:
-        """The tensor to send: this tensor-parallel rank's slice of the output."""
+    def send_values(self, action: Action, peers: int) -> list[Tensor]:
+        """The tensor to send to each peer: a part of this tensor-parallel rank's slice of the output."""
         value = self.outputs.pop((action.operation, action.stage, action.microbatch))
         if self.config.tp > 1 and not self.config.sequence_parallel:
             value = self.parallel.shard(value, 0)
-        return value.contiguous()
+        return [part.contiguous() for part in value.chunk(peers)]
 
     def receive_buffer(self, action: Action) -> Tensor:
         """The tensor to receive into, in host memory."""
         workload, config = self.plan.workload, self.config
-        shape = workload.seq_len // config.tp, config.microbatch_size, workload.model.hidden
+        slices = max(config.tp, self.plan.config.tp_of(action.peer))
+        shape = workload.seq_len // slices, config.microbatch_size, workload.model.hidden
         return torch.empty(shape, dtype=buckets.PRECISIONS[workload.precision])
 
-    def receive(self, action: Action, value: Tensor) -> None:
-        """Accept a received message as input of the next stage; `action.stage` is the stage that sent it."""
+    def receive(self, action: Action, values: list[Tensor]) -> None:
+        """Accept the received slices as input of the next stage; `action.stage` is the stage that sent them."""
         to = action.stage + 1 if action.operation == "F" else action.stage - 1
         self.last_received = action.operation, to, action.microbatch
-        self.inputs[self.last_received] = value.to(self.device)
+        self.inputs[self.last_received] = torch.cat(values).to(self.device) if len(values) > 1 else values[0].to(self.device)
 
     def gather_received(self) -> None:
         """All-gather the slices of the last received message."""
@@ -252,4 +252,5 @@ class TrainingWorker:
         """Sum the gradients of the tied embedding over the first and the last stage."""
         for segment in buckets.segments_of(self.every, tied=True):
             segment.accumulate()
-            segment.sum_tied(self.groups["embedding"], self.config.tied_shards)
+            tied = [group for name, group in self.groups.items() if name.startswith("embedding")]
+            segment.sum_tied(tied, self.config.tied_shards)

@@ -138,14 +138,14 @@ def _ordered(
 ) -> Iterator[tuple[NodeClass, ...]]:
     """Every order, if in `among`, of every subset of the classes whose stages can compute all layers within `seconds`, with
     ends that the request allows."""
-    limits = context.request.limits
     able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
     for size in range(1, len(able) + 1):
         for some in combinations(able, size):
             if sum(option.max_stages * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
                 if len({option.own.tp for option in some}) == 1 and some[0].shape.cluster_tp:
                     continue  # a pipeline of one degree is that of a shape of one degree
-                allowed = (order for order in permutations(some) if limits.allows_ends(_name(order[0]), _name(order[-1])))
+                ends = context.request, some[0].shape
+                allowed = (order for order in permutations(some) if lengths.allows_ends(*ends, *_names((order[0], order[-1]))))
                 yield from (order for order in allowed if among is None or _names(order) in among)
 
 

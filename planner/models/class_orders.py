@@ -7,6 +7,7 @@ from itertools import pairwise, permutations
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
+from planner.space import lengths
 
 EVERY_ORDER = 3
 """Number of classes up to which all orders are solved (a guess): n classes have n! orders, and each is a programme."""
@@ -23,7 +24,11 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
     else:
         best = _cheapest_order(context, classes)
         every = [_with_ends(one, limits.first, limits.last) for one in (best, best[::-1])]
-    return [order for order in every if order and limits.allows_ends(order[0].cluster.name, order[-1].cluster.name)]
+    ends = (
+        (order, lengths.allows_ends(context.request, order[0].shape, order[0].cluster.name, order[-1].cluster.name))
+        for order in filter(None, every)
+    )
+    return [order for order, allowed in ends if allowed]
 
 
 def _with_ends(order: tuple[NodeClass, ...], first: str, last: str) -> tuple[NodeClass, ...]:

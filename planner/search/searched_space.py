@@ -20,6 +20,7 @@ from planner.space.lengths import shortest
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
+from planner.space.unlike_tp import device_types, unlike_shapes
 from sim.errors import Infeasible
 from sim.plan import schedules
 from sim.plan.certificate import Axis
@@ -29,6 +30,8 @@ ACROSS = "stages across clusters"
 """Name of the axis of plans with mixed stages, which have a bound of their own."""
 UNEQUAL = "unequal replicas"
 """Name of the axis of dp that does not divide the batch."""
+UNLIKE = "stage_tp"
+"""Name of the axis of tp that differs between device types."""
 RUNS = 6
 """Runs of consecutive numbers that are listed; of more runs, only the least and the largest number and how many there are."""
 
@@ -42,6 +45,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         Axis("pp", (_lengths(request, shapes),)),
         *(Axis(name, _values(shapes, name)) for name in ("dp", "cp", "ep", "microbatch_size")),
         *_unequal(request, shapes),
+        *_unlike(request, shapes),
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
         *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
         Axis("recompute", _values(shapes, "recompute")),
@@ -79,6 +83,16 @@ def _unequal(request: Request, shapes: Iterable[Shape]) -> Iterator[Axis]:
         names = [", ".join(map(str, _values(found, name))) for name in ("schedule", "zero_stage")]
         degrees = listed(sorted({shape.dp for shape in unequal}))
         yield Axis(UNEQUAL, (f"dp {degrees}: some replicas have one microbatch more; under {names[0]} with ZeRO {names[1]}",))
+
+
+def _unlike(request: Request, shapes: Iterable[Shape]) -> Iterator[Axis]:
+    """The axis of tp that differs between device types, if one is searched."""
+    if next(unlike_shapes(request, shapes), None) is not None:
+        names = device_types(request)
+        where = (
+            f"on {names[0]} than on {names[1]}" if len(names) == 2 else f"on the first of {', '.join(names)} than on the others"
+        )
+        yield Axis(UNLIKE, (f"smaller {where}",))
 
 
 def listed(values: Sequence[int]) -> str:
@@ -216,6 +230,8 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
     width, pp = max(shape.slots for shape in shapes), request.wishes.pp or request.workload.model.layers
     if width >= 4 and not request.wishes.zero_shard_size:
         yield "ZeRO among part of the replicas (zero_shard_size)"
+    if pp > 1 and not request.wishes.tp and any(shape.tp > 1 for shape in shapes):
+        yield f"{UNLIKE} that differs in another way"
     if any(shape.dp > 1 for shape in shapes):
         yield "other dp that do not divide the batch, and replicas that differ by more than one microbatch"
     if any(one.vpp > 1 for one in sampled):

@@ -26,6 +26,13 @@ def allows(request: Request, shape: Shape, pp: int) -> bool:
     return request.wishes.pp in (None, pp) and request.limits.allows_length(shape, pp)
 
 
+def allows_ends(request: Request, shape: Shape, first: str, last: str) -> bool:
+    """Whether a pipeline of a shape may begin and end on these clusters. A tied embedding whose gradient is sharded needs end
+    stages of one tp, whose shards are equal."""
+    sharded = request.workload.model.tied_embeddings and shape.zero_stage >= 1 and shape.slots > 1
+    return request.limits.allows_ends(first, last) and (not sharded or shape.tp_on(first) == shape.tp_on(last))
+
+
 def allows_stages(request: Request, shape: Shape, clusters: Sequence[str]) -> bool:
     """Whether the schedule is defined for a pipeline with a stage on each of these clusters, and pins, limits and the target of
     the request allow it."""
@@ -35,6 +42,6 @@ def allows_stages(request: Request, shape: Shape, clusters: Sequence[str]) -> bo
         and shape.is_defined(shape.microbatches(workload), pp)
         and allows(request, shape, pp)
         and runs(request, shape, pp)
-        and limits.allows_ends(clusters[0], clusters[-1])
+        and allows_ends(request, shape, clusters[0], clusters[-1])
         and limits.affords(request.topology.fleet, shape, Counter(clusters))
     )

@@ -34,13 +34,18 @@ def unlike_shapes(request: Request, shapes: Iterable[Shape]) -> Iterator[Shape]:
         for low in degrees[: degrees.index(shape.tp)]:
             for many in range(1, len(ordered)):
                 first, others = (list(itertools.chain.from_iterable(part)) for part in (ordered[:many], ordered[many:]))
-                found = replace(shape, cluster_tp=tuple((one.name, low) for one in first), tied_shards=False)
+                found = replace(shape, cluster_tp=tuple((one.name, low) for one in first))
                 if shape.tp % low == 0 and all(any(_holds(request, one, found) for one in part) for part in (first, others)):
                     key = shape.schedule, shape.tp
                     if key not in known:
                         known[key] = not runnable.fault(request, found)
                     if known[key]:
                         yield found
+
+
+def device_types(request: Request) -> tuple[str, ...]:
+    """Names of the device types in their order: the smaller tensor-parallel degree is on the first ones."""
+    return tuple(clusters[0].node.device.name for clusters in _by_memory(request))
 
 
 def _by_memory(request: Request) -> list[list[Cluster]]:

@@ -192,8 +192,6 @@ def _check_stage_tp(config: ParallelConfig) -> None:
         )
     if any(large % small for small, large in itertools.pairwise(sorted(degrees))):
         raise NotModelled(f"stage_tp {_listed(degrees)}: of two degrees, one must divide the other")
-    if config.tied_shards and degrees[0] != degrees[-1]:
-        raise NotModelled(f"tied_shards with tp {degrees[0]} on the first stage and {degrees[-1]} on the last: shards differ")
     if config.cp > 1 or config.ep > 1:
         raise NotModelled(f"stage_tp with cp {config.cp} and ep {config.ep}: unlike tp is modelled without cp and ep")
 

@@ -180,6 +180,12 @@ def _check_stages(plan: Plan) -> None:
     for key in ("heads", "ffn_hidden", "vocab", "shared_ffn_hidden"):
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
+    ends = config.tp_of(0), config.tp_of(plan.head_stage % config.pp)
+    if workload.model.tied_embeddings and ends[0] != ends[1] and config.zero_stage >= 1 and config.dp_cp > 1:
+        raise NotModelled(
+            f"config.stage_tp: tp {ends[0]} on the first stage and {ends[1]} on that of the head, which share a tied "
+            "embedding: their shards of its gradient differ; zero_stage 0, or equal tp"
+        )
     for replica in set(config.num_microbatches):
         schedules.actions(config.schedule, 0, config.pp, replica, config.vpp)
     _check_sequence_and_experts(config, workload)

@@ -43,7 +43,7 @@ def two(price: float | None = 1.0):
 @pytest.mark.parametrize("seed", after(20, SEEDS))
 def test_no_bound_is_above_the_best_plan_that_the_limits_allow(seed):
     """Brute force builds every plan and drops those that the limits refuse."""
-    verdict = judge(seed, SMALL, limits=True)
+    verdict = judge(seed, SMALL, limited)
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
     if math.isfinite(verdict.best_s) and seed not in LATE:
         assert verdict.step_s <= verdict.best_s * (1 + NEAR), verdict

@@ -105,7 +105,8 @@ def part(plan: Plan, name: str, whole: torch.Tensor, shape: torch.Size, tp: int)
         sizes = [model.query_size, model.kv_size, model.kv_size]
     elif kind == "up" and model.mlp == "swiglu":
         sizes = [model.ffn_hidden, model.ffn_hidden]
-    return torch.cat([piece.chunk(plan.config.tp, dim)[tp] for piece in whole.split(sizes, dim)], dim)
+    degree = whole.shape[dim] // shape[dim]
+    return torch.cat([piece.chunk(degree, dim)[tp] for piece in whole.split(sizes, dim)], dim)
 
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
@@ -141,6 +142,20 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (2, 2, 2, 2),
         {"zero_stage": 2, "zero_shard_size": 2, "tied_shards": True},
     ),
+    "tp 1, 2 and 1, dp 2, tied by shards": (
+        (2, 1, 2),
+        (3, 2),
+        {"tp": 2, "stage_tp": (1, 2, 1), "sequence_parallel": True, "tied_shards": True},
+    ),
+    "tp 2 and 1, untied, dp 2": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "stage_tp": (2, 1), "sequence_parallel": True}),
+    "tp 1 and 4, whole sequences": ((3, 2), (3,), {"tp": 4, "stage_tp": (1, 4)}),
+    "tp 1, 4 and 2, zb-h1": ((1, 3, 1), (4,), {"tp": 4, "stage_tp": (1, 4, 2), "sequence_parallel": True, "schedule": "zb-h1"}),
+    "tp 1 and 2, untied, interleaved, dp 2": (
+        (1, 2, 1, 1),
+        (4, 2),
+        {"model": LLAMA, "tp": 2, "stage_tp": (1, 2), "sequence_parallel": True, "schedule": "interleaved", "vpp": 2},
+    ),
+    "tp 2 and 1, dp 2, zero 0, full": ((3, 2), (3, 2), {"tp": 2, "stage_tp": (2, 1), "zero_stage": 0, "recompute": "full"}),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
 
@@ -148,6 +163,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 FIRST = (
     "pp 4, uneven, 1f1b", "pp 3, zb-h1, dp 2", "pp 2, interleaved, dp 2", "dp 3, uneven microbatches", "dp 2, zero 2",
     "dp 2, zero 3, pp 2", "dp 2, nothing overlapped", "tp 2, sequence parallel", "llama",
+    "tp 2 and 1, untied, dp 2", "tp 1, 4 and 2, zb-h1",
     "tp 2, pp 2, dp 2, tied by shards", "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
 )  # fmt: skip
 """One case of each feature, which `make test` tries."""
@@ -159,7 +175,7 @@ def here() -> Iterator[local.Local]:
         yield machine
 
 
-@pytest.mark.parametrize("name", after(12, sorted(CASES, key=lambda name: name not in FIRST)))
+@pytest.mark.parametrize("name", after(14, sorted(CASES, key=lambda name: name not in FIRST)))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]

@@ -1,0 +1,132 @@
+"""Shapes whose tp differs between device types: which there are, and that a plan has one where devices lack memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.certificates.judge import NEAR, judge
+from benchmarks.certificates.scarce import scarce
+from planner.limits import Limits
+from planner.placement.simulation import step
+from planner.request import Request, Wishes
+from planner.search.searched_space import axes
+from planner.space.shapes import searched
+from planner.space.unlike_tp import device_types, unlike_shapes
+from sim.formats.topology import load
+from sim.hardware.cluster import Trunk
+from sim.plan.allowed import Allowed
+from tests import builders as make
+from tests.more import after
+from tests.planner.builders import NO_LIMIT, on_one_cluster, plan_of, request
+
+SEEDS = (57, 173, 339, 372, 488, 594, 635, 741, 776, *range(20))
+"""Questions whose best plan has unlike tp, and others."""
+
+
+GAMING_CARDS = """
+format: holmes-sim/topology/1
+name: one-of-each
+clusters:
+  h100:
+    nodes: 1
+    node:
+      devices: {type: h100-sxm5-80gb, count: 8}
+      intra_node: nvlink3
+      nics: [{type: ethernet, bandwidth: 100 Gbit/s, count: 1}]
+  cards:
+    nodes: 1
+    node:
+      devices: {type: rtx-3090, count: 8}
+      intra_node: pcie4
+      nics: [{type: ethernet, bandwidth: 100 Gbit/s, count: 1}]
+links:
+  - {between: [h100, cards], type: ethernet, bandwidth: 400 Gbit/s, latency: 20 us}
+workload: {model: llama-2-13b, global_batch_size: 64, seq_len: 4096, precision: fp16}
+"""
+
+
+def question(wishes: Wishes | None = None, tied: bool = False, memory: float = 80e9) -> Request:
+    """A node of four devices `large` and one of four devices `small`, which have 0.09 GB of memory."""
+    nics = (make.nic("ethernet", 1e10),)
+    clusters = [
+        make.cluster(name, devices=4, nics=nics, spec=make.device(name, 1e12, memory=room))
+        for name, room in (("small", memory), ("large", 80e9))
+    ]
+    machines = make.fleet(*clusters, trunks=(Trunk(("small", "large"), "ethernet", 1e10, 0.0),))
+    return request(machines, make.model(4, 384, tied_embeddings=tied), 4, wishes)
+
+
+def degrees(asked: Request) -> list[tuple[int, tuple[tuple[str, int], ...]]]:
+    """(largest tp, the smaller tp of clusters) of the shapes with dp 1 and microbatches of one sequence."""
+    found = unlike_shapes(asked, searched(asked))
+    return sorted({(one.tp, one.cluster_tp) for one in found if (one.dp, one.microbatch_size) == (1, 1)})
+
+
+def test_devices_with_more_memory_have_the_smaller_degree():
+    asked = question(memory=40e9)
+    assert device_types(asked) == ("large", "small")
+    assert degrees(asked) == [(2, (("large", 1),)), (4, (("large", 1),)), (4, (("large", 2),))]
+
+
+def test_of_equal_memory_the_faster_device_comes_first():
+    clusters = [
+        make.cluster(name, devices=2, spec=make.device(name, speed)) for name, speed in (("slow", 1e12), ("fast", 2e12))
+    ]
+    trunks = (Trunk(("slow", "fast"), "infiniband", 1e10, 0.0),)
+    asked = request(make.fleet(*clusters, trunks=trunks), make.model(4))
+    assert degrees(asked) == [(2, (("fast", 1),))]
+
+
+def test_three_types_are_cut_in_two_places():
+    rooms = {"a": 10e9, "b": 30e9, "c": 20e9}
+    clusters = [make.cluster(name, devices=2, spec=make.device(name, memory=room)) for name, room in rooms.items()]
+    trunks = tuple(Trunk(pair, "infiniband", 1e10, 0.0) for pair in (("a", "b"), ("a", "c"), ("b", "c")))
+    asked = request(make.fleet(*clusters, trunks=trunks), make.model(4))
+    assert degrees(asked) == [(2, (("b", 1),)), (2, (("b", 1), ("c", 1)))]
+
+
+@pytest.mark.parametrize("wishes", [Wishes(tp=2), Wishes(cp=2), Wishes(dp=2, zero_shard_size=2)])
+def test_pins_that_leave_one_degree(wishes):
+    assert not list(unlike_shapes(question(wishes), searched(question(wishes))))
+
+
+def test_one_type_has_one_degree():
+    asked = on_one_cluster(devices=4)
+    assert not list(unlike_shapes(asked, searched(asked)))
+
+
+def test_a_limit_of_a_cluster_refuses_its_degree():
+    asked = question(memory=40e9)
+    free = replace(asked, limits=Limits(on_clusters=(("large", (("tp", Allowed(least=2)),)),)))
+    assert degrees(free) == [(4, (("large", 2),))]
+
+
+def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
+    """Eight H100 take half of the layers each; eight RTX 3090 are wide enough with two cards a stage."""
+    (tmp_path / "topology.yaml").write_text(GAMING_CARDS, encoding="utf-8")
+    fleet = load(tmp_path / "topology.yaml")
+    asked = Request(fleet, fleet.workload, Wishes(schedule="zb-h1"), NO_LIMIT)
+    found, alike = plan_of(asked), [plan_of(replace(asked, wishes=replace(asked.wishes, tp=tp))) for tp in (1, 2)]
+    assert found.config.tp_text == "1x2+2x1"
+    assert [stage.layers for stage in found.stages] == [19, 19, 2]
+    assert step(found) == pytest.approx(6.133, abs=5e-4)
+    assert [round(step(one), 3) for one in alike] == [6.331, 6.758]
+
+
+@pytest.mark.parametrize("seed", after(8, SEEDS))
+def test_no_bound_is_above_the_best_plan_of_devices_with_unlike_memory(seed):
+    verdict = judge(seed, 1_500, scarce)
+    assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
+    assert verdict.step_s <= verdict.best_s * (1 + NEAR) or verdict.mixed, verdict
+
+
+def test_some_of_these_questions_have_unlike_tp_in_their_best_plan():
+    assert "best plan has unlike tp" in judge(372, 1_500, scarce).features
+
+
+def test_the_searched_space_names_the_types():
+    values = {axis.name: axis.values for axis in axes(question(memory=40e9))}
+    assert values["stage_tp"] == ("smaller on large than on small",)
+    assert "stage_tp" not in {axis.name for axis in axes(question(Wishes(tp=1)))}
