@@ -106,6 +106,7 @@ WITH_OPTIONS = {
     "planning": planning.show,
     "shortlist": shortlist.show,
     "pins": pins.show,
+    "unlike": unlike.show,
 }
 
 

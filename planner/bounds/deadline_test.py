@@ -121,7 +121,7 @@ def orders_within(
     """Orders of classes in which some pipeline of two or more stages of a family of shapes might finish within `seconds`.
 
     family: makes the stages of the family (`planner.bounds.shape_families`) for an order of `classes`. holders: the same
-    classes under the ZeRO stage that needs least memory. among: the orders that are not ruled out already."""
+    classes with the least memory under any of its ZeRO stages. among: the orders that are not ruled out already."""
     if not AnyOrder(holders).within(seconds):
         return frozenset()
     if len(classes) > 1 and not AnyOrder(holders, family(context, classes, holders, seconds).in_any_order()).within(seconds):

@@ -21,8 +21,8 @@ class AnyZeroStage(OrderedStages):
     `order` are the classes under the first ZeRO stage.
 
     ZeRO 2 and 3 add reductions and gathers of every microbatch to ZeRO 1; they are left out here. ZeRO 3, with one bucket for
-    each layer, has the shortest tail and needs the least memory; `holders` are the classes under it. Where software all-reduces
-    gradients under ZeRO 1 only, the faster of both reductions counts (`NodeClass.least_reduce`)."""
+    each layer, has the shortest tail; `holders` are the classes with the least memory of all (`node_classes.leanest`). Where
+    software all-reduces gradients under ZeRO 1 only, the faster of both reductions counts (`NodeClass.least_reduce`)."""
 
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], holders: Sequence[NodeClass], horizon: float):
         super().__init__(context, order, horizon, True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
-from planner.costs.stage_memory import StageMemory
+from planner.costs.stage_memory import LeastMemory, StageMemory
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shape import Shape, split_backward
@@ -49,7 +49,7 @@ class NodeClass:
         self._with_messages: dict[tuple[str, int, float, float], StageCost] = {}
         self.shared: dict[tuple[object, ...], Any] = {}
         """Cache that deadline tests of several orders share (`planner.bounds.ordered_stages`)."""
-        self.memory = StageMemory(context, cluster, self.own, self.config)
+        self.memory: StageMemory | LeastMemory = StageMemory(context, cluster, self.own, self.config)
 
     @functools.cached_property
     def without_virtual_stages(self) -> ParallelConfig:
@@ -234,6 +234,19 @@ def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:
             del context.options[next(iter(context.options))]
         context.options[shape] = [NodeClass(context, cluster, shape, fitting) for cluster in fitting]
     return context.options[shape]
+
+
+def leanest(context: PlanningContext, shape: Shape, zero_stages: Sequence[int]) -> list[NodeClass]:
+    """The classes of a shape with the least memory that a stage needs under any of these ZeRO stages."""
+    every = [node_classes(context, replace(shape, zero_stage=stage)) for stage in dict.fromkeys(zero_stages)]
+    if len(every) == 1:
+        return every[0]
+    found = []
+    for alike in zip(*every, strict=True):
+        holder = copy.copy(alike[0])
+        holder.memory, holder.shared = LeastMemory([option.memory for option in alike]), {}
+        found.append(holder)
+    return found
 
 
 def under(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) -> tuple[NodeClass, ...]:

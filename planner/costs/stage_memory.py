@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
@@ -96,3 +97,21 @@ class StageMemory:
         ends = role in ("first", "only"), role in ("last", "only")
         config = self._config_of(role)
         return memory.rank_bytes(self._workload, config, layers, held, *ends, deferred)
+
+
+class LeastMemory:
+    """The most layers that fit under some of several memories, such as those of the ZeRO stages of a family of shapes.
+
+    ZeRO 3 does not always need least: the whole weights of the layer at work and of those gathered ahead come on top of its
+    shards, which matters for few large layers."""
+
+    def __init__(self, every: Sequence[StageMemory]):
+        self._every = tuple(every)
+
+    def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:
+        """The most layers under any of them (`StageMemory.most_layers`)."""
+        return max(memory.most_layers(role, in_flight, pp) for memory in self._every)
+
+    def held(self, role: str, layers: int) -> float:
+        """The most microbatches whose activations fit under any of them (`StageMemory.held`)."""
+        return max(memory.held(role, layers) for memory in self._every)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from planner.bounds.deadline_test import Orders, orders_within
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
-from planner.costs.node_classes import node_classes
+from planner.costs.node_classes import leanest, node_classes
 from planner.effort import Level
 from planner.search.incumbent import Incumbent
 from planner.search.single_stage import may_beat_cutoff
@@ -81,11 +81,10 @@ class Branching:
     ) -> Iterator[tuple[Shape, Orders]]:
         """The members of a family, each with the orders of classes that `test` leaves; nothing where it prunes the family.
 
-        The test is made for `shape`, with the memory of the highest ZeRO stage in `every`, which needs the least."""
+        The test is made for `shape`, with the least memory under any ZeRO stage in `every`."""
         incumbent = self.incumbent
         classes = node_classes(incumbent.context, shape)
-        leanest = replace(shape, zero_stage=max(variant.zero_stage for variant in every))
-        holders = node_classes(incumbent.context, leanest)
+        holders = leanest(incumbent.context, shape, [variant.zero_stage for variant in every])
         orders = orders_within(test, incumbent.context, classes, holders, incumbent.target, among)
         if orders == frozenset() and not may_beat_cutoff(incumbent, shape):
             self.settled.append(incumbent.target)

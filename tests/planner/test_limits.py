@@ -112,6 +112,16 @@ def test_what_a_plan_does_not_keep_to():
     assert list(NO_LIMITS.faults(plan)) == []
 
 
+def test_every_degree_of_unlike_stages_keeps_to_the_limits():
+    plan = make.plan(two(), tp=2, pp=2, dp=2, microbatches=2, stage_tp=(2, 1))  # a, then b
+    limits = Limits((("tp", Allowed(least=2)),), (("a", (("tp", Allowed(most=1)),)), ("b", (("tp", Allowed(most=1)),))))
+    assert list(limits.faults(plan)) == [
+        "tp 1, which should be at least 2",
+        "tp 2 on cluster a, where it should be at most 1",
+    ]
+    assert list(Limits(first="a", last="b").faults(plan)) == []
+
+
 def test_a_stage_on_several_clusters_is_on_none():
     plan = make.plan(two(), dp=8, microbatches=1)
     assert list(Limits(first="a").faults(plan)) == ["the first stage on a and b, not on a"]

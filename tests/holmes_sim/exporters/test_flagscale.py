@@ -132,3 +132,36 @@ def test_the_entry_puts_flagscales_script_behind_the_shim(tmp_path):
 )  # fmt: skip
 def test_refusals(plan, line):
     assert list(exporters.unsupported("flagscale", plan)) == [line]
+
+
+def unlike(tied=False, **config):
+    feature = BY_NAME["pipeline across fabrics (TCP)"]
+    degrees = {"tp": 2, "stage_tp": (2, 1)} | config
+    return features.plan_of(replace(feature, config=degrees, model={"tied_embeddings": tied}))
+
+
+def test_a_mesh_has_the_tp_of_its_stage():
+    found = read(unlike(), "conf/train/plan.yaml")
+    assert found["model"]["hetero"]["hetero_process_meshes"] == [2, 1, 1, 2, 1, 1, 1, 1, 2, 1]
+    assert found["system"]["tensor_model_parallel_size"] == 2
+    assert found["data"]["make_vocab_size_divisible_by"] == 25600
+    assert list(exporters.unsupported("flagscale", unlike())) == []
+    launch = flagscale.launch(unlike())
+    assert launch.files["hostfile"].content == "a-node0 slots=4 type=stage0\nb-node0 slots=2 type=stage1\n"
+    assert "The tokenizer has more than 25600 tokens, or meshes of unlike tp would pad them unlike." in launch.assumed
+
+
+def test_what_it_cannot_do_with_unlike_tp():
+    (whole,) = exporters.unsupported("flagscale", unlike(sequence_parallel=False))
+    assert whole == (
+        "sequence_parallel false: between meshes of unlike tp it sends slices of the sequence; sequence_parallel true"
+    )
+    (tied,) = exporters.unsupported("flagscale", unlike(tied=True, zero_stage=0, overlap_param_gather=False))
+    assert tied == ("stage_tp 2, 1: it ties the embedding of end stages of equal tp; the same for the first and the last stage")
+
+
+def test_a_mesh_has_one_tp():
+    config = {"tp": 2, "stage_tp": (2, 1, 1), "dp": 1, "pp": 3, "num_microbatches": (16,)}
+    plan = plan_of(config=config, layers=(8,) * 3, nodes=("a/node0",), order=(0, 1, 2, 3))
+    (line,) = exporters.unsupported("flagscale", plan)
+    assert line == "pipeline ranks 0 to 2 on shared hosts: a mesh has one tp; hosts whose pipeline ranks have one tp"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import NodeClass, holds, node_classes
+from planner.costs.node_classes import NodeClass, holds, leanest, node_classes
 from planner.request import Request, Wishes
 from planner.space.shape import Shape
 from sim.hardware.cluster import Fabric
@@ -53,3 +53,13 @@ def test_groups_that_are_searched_stand_alike_on_nodes():
     narrow = replace(six, fabric=Fabric(nodes_per_leaf=2, oversubscription=4.0))
     assert not holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=12))
     assert holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=6))
+
+
+def test_the_leanest_classes_hold_what_fits_under_any_zero_stage():
+    context, one = PlanningContext(on_one_cluster(6, 8, nodes=4)), shape(dp=2)
+    (holder,), (first,) = leanest(context, one, (1, 2, 3)), node_classes(context, one)
+    alone = [node_classes(context, replace(one, zero_stage=stage))[0].memory for stage in (1, 2, 3)]
+    for layers in (1, 6):
+        assert holder.memory.held("middle", layers) == max(memory.held("middle", layers) for memory in alone)
+    assert holder.shared is not first.shared
+    assert leanest(context, one, (1, 1)) == node_classes(context, one)

@@ -153,3 +153,11 @@ def test_a_plan_file_says_which_modules_are_recomputed() -> None:
     written = planfile.facts(found)["config"]
     assert written["recompute_modules"] == ["mlp", "layernorm"]
     assert config_values(ConfigFacts.model_validate(written))["recompute_modules"] == ("mlp", "layernorm")
+
+
+def test_unlike_degrees_are_in_the_file_only_where_there_are_some() -> None:
+    found = builders.plan(fleet(cluster(devices=4)), 2, 2, stage_tp=(2, 1))
+    assert planfile.facts(found)["config"]["stage_tp"] == [2, 1]
+    text = json.dumps(planfile.facts(found)["config"])
+    assert config_values(ConfigFacts.model_validate_json(text))["stage_tp"] == (2, 1)
+    assert "stage_tp" not in planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]
