@@ -19,6 +19,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; four minutes. Options in
   `benchmarks.shortlist`.
 - `pins [FLEETS [PINS]]`: whether random pins give faster plans than the search without them; some minutes.
+- `unlike [FLEETS]`: what a tp of their own for devices with little memory is worth, on drawn fleets; three minutes.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -43,6 +44,7 @@ from benchmarks import (
     shortlist,
     strategies,
     sweep,
+    unlike,
 )
 from benchmarks.certificates import run
 from benchmarks.peers import tables

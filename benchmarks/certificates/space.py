@@ -58,22 +58,18 @@ def every_shape(request: Request) -> Iterator[Shape]:
 
 
 def unlike_shapes(request: Request) -> Iterator[Shape]:
-    """Shapes with one tp on the device types with most memory, and a larger one on all others; of equal memory, the faster
-    device comes first. None with a pinned tp, or where dp does not divide the batch."""
-    if request.wishes.tp:
+    """Shapes with one tp on the device types with more memory, and a larger one on those below the largest fall of memory.
+
+    None with a pinned tp, or where dp does not divide the batch."""
+    memories = sorted({cluster.node.device.memory for cluster in request.clusters()}, reverse=True)
+    falls = {larger / smaller: larger for larger, smaller in reversed(list(itertools.pairwise(memories)))}
+    if request.wishes.tp or not falls:
         return
-    ordered: dict[object, list[Cluster]] = {}
-    for cluster in request.clusters():
-        device = replace(cluster.node.device, name="", price=None, watts=None, idle_watts=None)
-        ordered.setdefault(device, []).append(cluster)
-    precision, layers = request.workload.precision, list(ordered.values())
-    layers.sort(key=lambda alike: alike[0].node.device.peak_of(precision), reverse=True)
-    layers.sort(key=lambda alike: alike[0].node.device.memory, reverse=True)
+    ample = [cluster.name for cluster in request.clusters() if cluster.node.device.memory >= falls[max(falls)]]
     every = [shape for shape in shapes(request) if shape.divides(request.workload)]
-    for shape, low, many in itertools.product(every, sorted({shape.tp for shape in every}), range(1, len(layers))):
+    for shape, low in itertools.product(every, sorted({shape.tp for shape in every})):
         if low < shape.tp:
-            first = tuple((cluster.name, low) for alike in layers[:many] for cluster in alike)
-            yield replace(shape, cluster_tp=first)
+            yield replace(shape, cluster_tp=tuple((name, low) for name in ample))
 
 
 def degrees(request: Request) -> Iterator[tuple[int, int, int]]:

@@ -62,19 +62,20 @@ class Proof:
     def run(self, bases: list[Shape]) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open.
 
-        Variants whose dp does not divide the batch, or whose tp differs between device types, are bounded with the others, but
-        evaluated after them: the bounds of the former are weaker, because their replicas need not keep step, and there are many
-        of the latter."""
+        Variants whose dp does not divide the batch, and then those whose tp differs between device types, are bounded with the
+        others, but evaluated after them: the bounds of the former are weaker, because their replicas need not keep step, and
+        there are many of the latter."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         for base in bases:
             self._push(quick_bound(self.context, base, node_classes(self.context, base), True), base, Family("base"))
-        self._search(postpones=True)
-        if self._postponed:
-            for entry in self._postponed:
-                heapq.heappush(self._heap, entry)
-            self._postponed = []
-            incumbent.unproved = max(budgets.unproved_variants - budgets.unequal_variants, 0)
-            self._search(postpones=False)
+        self._search(0)
+        for turn, variants in ((1, budgets.unequal_variants), (2, budgets.unlike_variants)):
+            if self._postponed:
+                for entry in self._postponed:
+                    heapq.heappush(self._heap, entry)
+                self._postponed = []
+                incumbent.unproved = max(budgets.unproved_variants - variants, 0)
+                self._search(turn)
         self._raise_bound()
         for bound, _, _, node in self._heap:
             self._count_left(bound, node)
@@ -82,15 +83,15 @@ class Proof:
         self._find_least_layout()
         return [bound for bound, *_ in self._heap]
 
-    def _search(self, postpones: bool) -> None:
-        """Open nodes until none is below the target or a budget is used up; see `run` for what is postponed."""
+    def _search(self, turn: int) -> None:
+        """Open nodes until none is below the target or a budget is used up; variants of later turns are postponed."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         while self._heap and self._heap[0][0] < incumbent.target:
             if incumbent.unproved >= budgets.unproved_variants or incumbent.limit.is_up():
                 break
             self._raise_bound()
             bound, number, shape, node = heapq.heappop(self._heap)
-            if postpones and isinstance(node, OpenVariant) and self._comes_last(shape):
+            if isinstance(node, OpenVariant) and self._turn(shape) > turn:
                 self._postponed.append((bound, number, shape, node))
             elif isinstance(node, OpenVariant):
                 self._evaluate(bound, shape, node)
@@ -98,9 +99,9 @@ class Proof:
                 self._branch(bound, shape, node)
             incumbent.report(f"{len(self.settled)} layouts settled")
 
-    def _comes_last(self, shape: Shape) -> bool:
-        """Whether a variant is evaluated after all that are not of this kind (`run`)."""
-        return bool(shape.cluster_tp) or not shape.divides(self.incumbent.request.workload)
+    def _turn(self, shape: Shape) -> int:
+        """When variants of this kind are evaluated (`run`)."""
+        return 2 if shape.cluster_tp else int(not shape.divides(self.incumbent.request.workload))
 
     def _count_left(self, bound: float, node: Family | OpenVariant) -> None:
         """Count what the bound of an open node says about it when the search ends."""

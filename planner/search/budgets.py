@@ -83,8 +83,9 @@ class Budgets:
     """Number of variants, since the last faster plan, whose bounds are too high to change the certificate, or that come after
     `all_pipelines`; then the search ends."""
     unequal_variants: int = 20
-    """The same for the shapes whose dp does not divide the batch, or whose tp differs between device types; they come after
-    all others."""
+    """The same for the shapes whose dp does not divide the batch, where they come after all others."""
+    unlike_variants: int = 8
+    """The same for the shapes whose tp differs between device types, which come last."""
     unequal_shapes: int = 8
     """Such shapes from which a first plan is taken as well, the best by a quick estimate."""
     round_variants: int = 20

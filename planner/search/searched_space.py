@@ -20,7 +20,7 @@ from planner.space.lengths import shortest
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
-from planner.space.unlike_tp import device_types, unlike_shapes
+from planner.space.unlike_tp import by_memory, unlike_shapes
 from sim.errors import Infeasible
 from sim.plan import schedules
 from sim.plan.certificate import Axis
@@ -88,11 +88,8 @@ def _unequal(request: Request, shapes: Iterable[Shape]) -> Iterator[Axis]:
 def _unlike(request: Request, shapes: Iterable[Shape]) -> Iterator[Axis]:
     """The axis of tp that differs between device types, if one is searched."""
     if next(unlike_shapes(request, shapes), None) is not None:
-        names = device_types(request)
-        where = (
-            f"on {names[0]} than on {names[1]}" if len(names) == 2 else f"on the first of {', '.join(names)} than on the others"
-        )
-        yield Axis(UNLIKE, (f"smaller {where}",))
+        ample, scarce = (", ".join(dict.fromkeys(c.node.device.name for c in part)) for part in by_memory(request))
+        yield Axis(UNLIKE, (f"smaller on {ample} than on {scarce}",))
 
 
 def listed(values: Sequence[int]) -> str:

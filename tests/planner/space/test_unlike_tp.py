@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.search.searched_space import axes
 from planner.space.shapes import searched
-from planner.space.unlike_tp import device_types, unlike_shapes
+from planner.space.unlike_tp import by_memory, unlike_shapes
 from sim.formats.topology import load
 from sim.hardware.cluster import Trunk
 from sim.plan.allowed import Allowed
@@ -64,27 +65,38 @@ def degrees(asked: Request) -> list[tuple[int, tuple[tuple[str, int], ...]]]:
     return sorted({(one.tp, one.cluster_tp) for one in found if (one.dp, one.microbatch_size) == (1, 1)})
 
 
+def names(asked: Request) -> tuple[list[str], list[str]]:
+    ample, scarce = by_memory(asked)
+    return [cluster.name for cluster in ample], [cluster.name for cluster in scarce]
+
+
+def joined(**memories: float) -> Request:
+    """Nodes of two devices with so much memory in GB, all joined."""
+    clusters = [make.cluster(name, devices=2, spec=make.device(name, memory=room * 1e9)) for name, room in memories.items()]
+    trunks = tuple(Trunk(pair, "infiniband", 1e10, 0.0) for pair in itertools.combinations(memories, 2))
+    return request(make.fleet(*clusters, trunks=trunks), make.model(4))
+
+
 def test_devices_with_more_memory_have_the_smaller_degree():
     asked = question(memory=40e9)
-    assert device_types(asked) == ("large", "small")
+    assert names(asked) == (["large"], ["small"])
     assert degrees(asked) == [(2, (("large", 1),)), (4, (("large", 1),)), (4, (("large", 2),))]
 
 
-def test_of_equal_memory_the_faster_device_comes_first():
-    clusters = [
-        make.cluster(name, devices=2, spec=make.device(name, speed)) for name, speed in (("slow", 1e12), ("fast", 2e12))
-    ]
-    trunks = (Trunk(("slow", "fast"), "infiniband", 1e10, 0.0),)
-    asked = request(make.fleet(*clusters, trunks=trunks), make.model(4))
-    assert degrees(asked) == [(2, (("fast", 1),))]
-
-
-def test_three_types_are_cut_in_two_places():
-    rooms = {"a": 10e9, "b": 30e9, "c": 20e9}
-    clusters = [make.cluster(name, devices=2, spec=make.device(name, memory=room)) for name, room in rooms.items()]
-    trunks = tuple(Trunk(pair, "infiniband", 1e10, 0.0) for pair in (("a", "b"), ("a", "c"), ("b", "c")))
-    asked = request(make.fleet(*clusters, trunks=trunks), make.model(4))
-    assert degrees(asked) == [(2, (("b", 1),)), (2, (("b", 1), ("c", 1)))]
+@pytest.mark.parametrize(
+    ("memories", "parts"),
+    [
+        ({"a": 10, "b": 80, "c": 40}, (["b", "c"], ["a"])),
+        ({"a": 30, "b": 80, "c": 40}, (["b"], ["c", "a"])),
+        ({"a": 20, "b": 80, "c": 40}, (["b"], ["c", "a"])),
+        ({"a": 40, "b": 80, "c": 80, "d": 40}, (["b", "c"], ["a", "d"])),
+        ({"a": 80, "b": 80}, (["a", "b"], [])),
+    ],
+)
+def test_types_are_cut_where_memory_falls_most(memories, parts):
+    asked = joined(**memories)
+    assert names(asked) == parts
+    assert degrees(asked) == ([(2, tuple((name, 1) for name in parts[0]))] if parts[1] else [])
 
 
 @pytest.mark.parametrize("wishes", [Wishes(tp=2), Wishes(cp=2), Wishes(dp=2, zero_shard_size=2)])
