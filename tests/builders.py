@@ -227,8 +227,11 @@ def unlike_degrees(draw: st.DrawFn, tp: int, pp: int, equal_ends: bool) -> tuple
 
 
 @st.composite
-def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True) -> Plan:
-    """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off."""
+def any_plan(
+    draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True, unlike: bool = True
+) -> Plan:
+    """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off. `unlike`: stages may have unlike
+    tp."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
@@ -274,7 +277,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
     if ep == 1 and switches["zero_stage"]:
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
-    if cp == ep == 1 and draw(st.booleans()):
+    if unlike and cp == ep == 1 and draw(st.booleans()):
         equal_ends = tied and dp > 1 and switches["zero_stage"] > 0
         switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
     wanted = made(chosen)

@@ -254,7 +254,7 @@ def test_blocks_that_share_state_reduce_inside_and_then_across() -> None:
     ]
 
 
-@given(plan=any_plan(ranks=16))
+@given(plan=any_plan(ranks=16, unlike=False))
 @settings(max_examples=40)
 def test_laws_of_traces(plan: Plan) -> None:
     groups, found = traces(plan)
@@ -274,7 +274,7 @@ def test_a_trace_takes_the_engines_time_where_the_network_takes_none() -> None:
     ]
     machines = fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e30, 0.0),))
 
-    @given(plan=any_plan(ranks=16, machines=machines, interference=False))
+    @given(plan=any_plan(ranks=16, machines=machines, interference=False, unlike=False))
     @settings(max_examples=40)
     def law(plan: Plan) -> None:
         groups, found = traces(plan)
