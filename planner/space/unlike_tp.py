@@ -2,7 +2,7 @@
 
 The device types of a fleet are ordered by memory and cut in two where memory falls most, as a ratio. The types with more memory
 have one degree, the others a larger one. So there are as many such shapes as pairs of degrees. More cuts, or a degree of its
-own for every type, would give far more shapes; where all types have as much memory there are none."""
+own for every type, would give far more shapes; where all types have as much memory, and on large fleets, there are none."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
 from sim.hardware.cluster import Cluster
 
+MOST_DEVICES = 256
+"""Devices of a fleet up to which such shapes are searched (a guess): 1,024 devices took half as long again with them, and had
+the same plan."""
+
 
 def unlike_shapes(request: Request, shapes: Iterable[Shape]) -> Iterator[Shape]:
     """The searched shapes of unlike degrees that are made from `shapes`, which have one degree each: the larger one stays.
 
-    None where tp is pinned, with cp or ep, where ZeRO shards among part of the replicas, or where dp does not divide the
-    batch. A shape needs a stage of either degree, on clusters whose limits allow it."""
+    None where tp is pinned, with cp or ep, where ZeRO shards among part of the replicas, where dp does not divide the batch,
+    or above `MOST_DEVICES`. A shape needs a stage of either degree, on clusters whose limits allow it."""
     every, known = list(shapes), dict[tuple[str, int], bool]()
     ample, scarce = by_memory(request)
-    if request.wishes.tp is not None or not scarce:
+    if request.wishes.tp is not None or not scarce or sum(one.devices for one in (*ample, *scarce)) > MOST_DEVICES:
         return
     degrees = sorted({shape.tp for shape in every})
     for shape in every:

@@ -99,6 +99,16 @@ def test_types_are_cut_where_memory_falls_most(memories, parts):
     assert degrees(asked) == ([(2, tuple((name, 1) for name in parts[0]))] if parts[1] else [])
 
 
+@pytest.mark.parametrize(("nodes", "searches"), [(63, True), (64, False)])
+def test_large_fleets_have_one_degree(nodes, searches):
+    clusters = [
+        make.cluster("a", nodes, 4, spec=make.device("a", memory=80e9)),
+        make.cluster("b", 1, 4, spec=make.device("b", memory=40e9)),
+    ]
+    asked = request(make.fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e10, 0.0),)), make.model(4))
+    assert any(unlike_shapes(asked, searched(asked))) is searches
+
+
 @pytest.mark.parametrize("wishes", [Wishes(tp=2), Wishes(cp=2), Wishes(dp=2, zero_shard_size=2)])
 def test_pins_that_leave_one_degree(wishes):
     assert not list(unlike_shapes(question(wishes), searched(question(wishes))))
