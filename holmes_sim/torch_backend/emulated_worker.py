@@ -15,6 +15,7 @@ from torch import Tensor
 
 from holmes_sim.torch_backend.communication import all_gather, all_reduce, reduce_scatter
 from holmes_sim.torch_backend.devices import HOST
+from holmes_sim.torch_backend.groups import of_kind
 from sim.engine.durations import Durations
 from sim.plan.plan import Plan
 from sim.plan.program import Action
@@ -57,14 +58,16 @@ class EmulatedWorker:
         """Accept the received messages; their contents are not used."""
 
     def collective(self, action: Action) -> Callable[[], None]:
-        """A function that executes a collective with the bytes of the action, as many times as the action says."""
-        group, times = self.groups[action.group], max(round(action.times), 1)
-        ranks = group.size()
+        """A function that executes a collective with the bytes of the action, as many times as the action says.
+
+        Sums of a tied embedding with several peers (`groups.of_kind`) follow one another."""
+        every, times = of_kind(self.groups, action.group), max(round(action.times), 1)
+        ranks = every[0].size()
         part = max(int(action.nbytes * action.times / times) // (4 * ranks), 1)
         whole = self._buffer(action.group, 4.0 * part * ranks).view(torch.float32)
         copies = self.groups.get("copies") if action.group == "dp" else None
 
-        def once() -> None:
+        def once(group: dist.ProcessGroup) -> None:
             if action.operation == "all_reduce":
                 all_reduce(whole, group)
             elif action.operation == "all_gather":
@@ -77,6 +80,7 @@ class EmulatedWorker:
 
         def work() -> None:
             for _ in range(times):
-                once()
+                for group in every:
+                    once(group)
 
         return work

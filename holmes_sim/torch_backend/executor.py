@@ -18,6 +18,7 @@ from holmes_sim.torch_backend import communication
 from holmes_sim.torch_backend.comm_threads import CommThread, Job, ReceiveThread
 from holmes_sim.torch_backend.devices import synchronize
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
+from holmes_sim.torch_backend.groups import of_kind
 from holmes_sim.torch_backend.recorder import Event, Key, Recorder
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from sim.kernels import lowering
@@ -54,7 +55,7 @@ class Executor:
         self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.threads: dict[tuple[str | int, ...], CommThread] = {}
         self.receive_threads: dict[tuple[int, str], ReceiveThread] = {}
-        self.pipelines = [group for name, group in groups.items() if name.startswith("pp")]
+        self.pipelines = of_kind(groups, "pp")
         self.counts: dict[tuple[str, str], int] = {}
         self.posted: dict[tuple[str, int, int], list[_PostedReceive]] = {}
         self.started: dict[tuple[int, str, str, int], tuple[Job, Key]] = {}

@@ -79,6 +79,11 @@ def _blocks_and_copies(plan: Plan, groups: Sequence[Group]) -> Iterator[Group]:
         yield from with_transport(plan.fleet, plan.placement, ((kind, some, group.collective) for kind, some in parts))
 
 
+def of_kind(groups: dict[str, dist.ProcessGroup], kind: str) -> list[dist.ProcessGroup]:
+    """The groups of a rank of one kind, among those of `build`: one, or one for each peer on a stage with a larger tp."""
+    return [group for name, group in groups.items() if name.partition(" ")[0] == kind]
+
+
 def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]]:
     """Names of network interfaces by NIC type, from the environment. Raises HolmesError where the variable is malformed."""
     text = (os.environ if environment is None else environment).get(INTERFACES, "{}")
@@ -125,7 +130,7 @@ def build(
         finally:
             timer.cancel()
         made.set_timeout(timedelta(seconds=timeout))
-        alike = sum(name.partition(" ")[0] == group.kind for name in found)
+        alike = len(of_kind(found, group.kind))
         found[f"{group.kind} {alike}" if alike else group.kind] = made
     return found
 

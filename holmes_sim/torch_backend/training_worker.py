@@ -11,6 +11,7 @@ from torch import Tensor
 from holmes_sim.torch_backend import buckets
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
 from holmes_sim.torch_backend.devices import HOST, synchronize
+from holmes_sim.torch_backend.groups import of_kind
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.kernels.lowering import Lowered
 from sim.plan import schedules
@@ -252,5 +253,4 @@ class TrainingWorker:
         """Sum the gradients of the tied embedding over the first and the last stage."""
         for segment in buckets.segments_of(self.every, tied=True):
             segment.accumulate()
-            tied = [group for name, group in self.groups.items() if name.startswith("embedding")]
-            segment.sum_tied(tied, self.config.tied_shards)
+            segment.sum_tied(of_kind(self.groups, "embedding"), self.config.tied_shards)

@@ -160,7 +160,7 @@ class Communication:
             rank.last = yield from self._collective(transfer, action, rank, rank.last)
         for transfer, _ in (first, *others):
             yield from self.wait(rank, action, transfer)
-            rank.since = max(rank.since, self.env.now) if others else rank.since
+            rank.since = self.env.now
 
     def start(self, rank: Rank, action: Action) -> Transfer:
         """Arrive at a collective that runs beside the compute of its ranks."""

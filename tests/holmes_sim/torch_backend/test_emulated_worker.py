@@ -45,3 +45,13 @@ def test_gradients_are_summed_in_blocks_and_then_over_copies(monkeypatch, operat
     worker = EmulatedWorker(SHARDED, 0, groups)
     worker.collective(Action("collective", 0, group="dp", operation=operation, nbytes=64.0))()
     assert seen == expected
+
+
+def test_a_tied_embedding_is_summed_with_every_peer(monkeypatch):
+    """A rank with tp 1 shares parts of the embedding with both ranks of a stage with tp 2."""
+    plan = make.plan(make.fleet(make.cluster(devices=4)), 2, 2, stage_tp=(1, 2), shape={"tied_embeddings": True})
+    seen = []
+    monkeypatch.setattr(emulated_worker, "all_reduce", lambda value, group: seen.append((group.name, value.numel())))
+    groups = {name: SimpleNamespace(name=name, size=lambda: 2) for name in ("pp", "pp 1", "embedding", "embedding 1")}
+    EmulatedWorker(plan, 0, groups).collective(Action("collective", group="embedding", operation="all_reduce", nbytes=64.0))()
+    assert seen == [("embedding", 16), ("embedding 1", 16)]
