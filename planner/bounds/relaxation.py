@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import NodeClass, node_classes
+from planner.costs.node_classes import NodeClass, leanest, node_classes
 from planner.request import Request
 from planner.space import lengths
 from planner.space.shape import Shape
-from planner.space.shapes import MOST_CHUNKS, searched
+from planner.space.shapes import MOST_CHUNKS, searched, zero_stages
 from sim.plan import schedules
 from sim.units import Seconds
 
@@ -67,7 +67,7 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
 
 def relaxed_bound(request: Request, context: PlanningContext, usual: bool = False) -> Seconds:
     """The least quick bound, under any schedule, of all shapes whose layers fit in memory beside the activations of one
-    microbatch. Infinite where no shape fits.
+    microbatch, under some ZeRO stage that is searched. Infinite where no shape fits.
 
     The amount by which this bound falls when devices, memory or work change is the value of that change: a shadow price, but of
     the whole change, not of a marginal one. Links between stages do not occur in the bound and have no price. usual: only the
@@ -76,11 +76,16 @@ def relaxed_bound(request: Request, context: PlanningContext, usual: bool = Fals
     every = searched(request, every_size=not usual)
     layers, found = request.workload.model.layers, [node_classes(context, shape) for shape in every]
     bounds = ((quick_bound(context, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
-    capacities = (
-        (bound, sum(option.max_stages * option.memory.most_layers("middle", ONE_MICROBATCH) for option in found[index]))
-        for bound, index in sorted(bounds)
+    return next((bound for bound, index in sorted(bounds) if _capacity(context, found[index][0].shape) >= layers), math.inf)
+
+
+def _capacity(context: PlanningContext, shape: Shape) -> int:
+    """Most layers that all stages of a shape hold beside the activations of one microbatch, under any searched ZeRO stage."""
+    stages = zero_stages(context.request, shape)
+    return sum(
+        option.max_stages * max(option.memory.most_layers(role, ONE_MICROBATCH) for role in ("middle", "only"))
+        for option in leanest(context, shape, stages)
     )
-    return next((bound for bound, capacity in capacities if capacity >= layers), math.inf)
 
 
 def filled_and_drained(layers: int, m: int, passed: float, speeds: Sequence[float]) -> float:
