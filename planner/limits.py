@@ -182,6 +182,8 @@ def _holds(shape: Layout, name: str, allowed: Allowed) -> bool:
 
 
 def _of(layout: object, name: str) -> int | str | None:
-    """The value of a dimension of a shape or of a configuration; a schedule without its list."""
+    """The value of a dimension of a shape or of a configuration; a schedule without its list, recomputation as of a shape."""
     value: int | str | None = getattr(layout, name)
+    if name == "recompute":
+        return getattr(layout, "recomputation", value)
     return value.partition("=")[0] if isinstance(value, str) else value

@@ -10,6 +10,7 @@ from planner.target import Target
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
+from sim.plan.parallel_config import BLOCK, RECOMPUTE
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
@@ -18,7 +19,8 @@ from sim.workload.workload import Workload
 class Wishes:
     """Pinned dimensions of the plan; None leaves a dimension to the planner.
 
-    Raises PlanError for a schedule with a list, which is made for one pipeline (`sim.plan.schedules`)."""
+    recompute: one of `sim.plan.parallel_config.RECOMPUTE`, or `BLOCK`: as few layers of each stage as memory requires. Raises
+    PlanError for another one, and for a schedule with a list, which is made for one pipeline (`sim.plan.schedules`)."""
 
     tp: int | None = None
     pp: int | None = None
@@ -33,6 +35,9 @@ class Wishes:
     zero_shard_size: int | None = None
 
     def __post_init__(self) -> None:
+        known = (*RECOMPUTE, BLOCK)
+        if self.recompute is not None and self.recompute not in known:
+            raise PlanError(f"recompute {self.recompute!r} is unknown; known: {', '.join(known)}")
         name, has_list, _ = (self.schedule or "").partition("=")
         if has_list:
             raise PlanError(f"--schedule {self.schedule}: a list belongs to one plan file; pin --schedule {name} without it")

@@ -26,7 +26,7 @@ from sim.network.paths import Capacities
 from sim.network.replica_rows import ReplicaRows
 from sim.network.routes import member
 from sim.plan import schedules
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import BLOCK, ParallelConfig
 from sim.units import Bytes, Seconds
 
 Seat = tuple[str, int]
@@ -63,6 +63,9 @@ class Bounds:
         return True
 
     def _peak(self, shape: Shape, pp: int, pp_rank: int, layers: int) -> Bytes:
+        if shape.recompute == BLOCK:
+            extremes = (replace(shape, recompute=recompute) for recompute in ("none", "full"))
+            return min(self._peak(one, pp, pp_rank, layers) for one in extremes)
         config, microbatches = shape.config(self.workload, pp), shape.microbatches(self.workload)
         held = schedules.in_flight(shape.schedule, pp_rank, pp, microbatches, shape.vpp)
         ends = pp_rank == 0, pp_rank == pp - 1

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.certificates.bounds import Bounds, evenly_options
 from benchmarks.certificates.space import Stages, every_shape, pipelines
@@ -23,6 +23,7 @@ from planner.space.shape import Shape
 from sim.analytic import plan_costs
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled
+from sim.plan.parallel_config import BLOCK
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -71,9 +72,15 @@ def best(request: Request) -> Found:
                 heapq.heappush(queue, (max(least, seconds), next(numbers), plan))
         else:
             for stages in pipelines(request, item[0]):
-                if bounds.fits(item[0], stages):
+                if bounds.fits(item[0], stages) and not _recomputes_none(bounds, item[0], stages):
                     heapq.heappush(queue, (max(least, bounds.of(item[0], stages)), next(numbers), (item[0], stages)))
     return Found(None, built, simulated, tuple(broken))
+
+
+def _recomputes_none(bounds: Bounds, shape: Shape, stages: Stages) -> bool:
+    """Whether a pipeline with a choice of layers to recompute is the one that recomputes none, which is in the space, too."""
+    kept = replace(shape, recompute="none")
+    return shape.recompute == BLOCK and bounds.request.wishes.recompute is None and bounds.fits(kept, stages)
 
 
 def naive(request: Request) -> Seconds:

@@ -21,6 +21,7 @@ from sim.formats import catalog
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
 from sim.hardware.stack import SHARES
+from sim.plan.parallel_config import BLOCK
 
 LARGEST = 20_000
 """Maximum number of pipelines of all shapes of a request: dimensions are pinned until there are at most that many."""
@@ -198,7 +199,7 @@ def size(request: Request, enough: int | None = None) -> int:
     """Number of pipelines of all shapes; counting stops above `enough`."""
     known: dict[object, int] = {}
     found = 0
-    for shape in shapes(request):
+    for shape in (one for one in shapes(request) if one.recompute != BLOCK):
         key = shape.tp, shape.dp, shape.vpp, shape.schedule == "interleaved" and shape.microbatch_size
         if key not in known:
             known[key] = sum(1 for _ in itertools.islice(pipelines(request, shape), (enough or 10**9) + 1))

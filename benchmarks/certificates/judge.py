@@ -125,7 +125,8 @@ def layout(plan: Plan | None) -> str:
     behind = "" if config.overlap_param_gather else " gathers-behind"
     schedule = config.schedule + (f"-{config.vpp}" if config.vpp > 1 else "")
     degrees = f"tp{config.tp_text} dp{config.dp} mb{config.microbatch_size} x {config.num_microbatches[0]}"
-    return f"{degrees} {config.recompute} {schedule} zero{config.zero_stage}{behind} {' '.join(stages)}"
+    recomputed = config.recompute + (f" {list(config.recompute_layers)}" if config.recompute_layers else "")
+    return f"{degrees} {recomputed} {schedule} zero{config.zero_stage}{behind} {' '.join(stages)}"
 
 
 def features(request: Request) -> tuple[str, ...]:
@@ -172,6 +173,7 @@ def _of_plan(plan: Plan | None) -> tuple[str, ...]:
     several, switches = plan.config.pp > 1, any(group.collective == "sharp" for group in plan.groups)
     found = {"best plan has several stages": several, "best plan crosses clusters": crosses, "best plan has sharp": switches}
     found["best plan has unlike tp"] = bool(plan.config.stage_tp)
+    found["best plan recomputes some layers"] = bool(plan.config.recompute_layers)
     return tuple(name for name, true in found.items() if true)
 
 

@@ -1,14 +1,22 @@
-"""Drawn requests in which some clusters have devices with less memory, so that their stages may need a larger tp."""
+"""Drawn requests with less memory: on some clusters, whose stages may need a larger tp, or on all, where stages recompute."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
+from planner import strategies
+from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
+from sim.errors import Infeasible
+from sim.kernels import memory
+from sim.plan.plan import Plan
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 """Memory of a device that has less, as a share of what it has in the catalogue."""
+
+TIGHT = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
+"""Memory of all devices, between what the plan without this limit needs with and without full recomputation."""
 
 
 def scarce(request: Request, seed: int) -> Request:
@@ -24,3 +32,29 @@ def scarce(request: Request, seed: int) -> Request:
     topology = replace(request.topology, fleet=replace(fleet, clusters=tuple(clusters)))
     wishes = replace(request.wishes, tp=None)
     return replace(request, topology=topology, wishes=Wishes() if wishes == request.wishes else wishes)
+
+
+def tight(request: Request, seed: int) -> Request:
+    """The request with less memory on all devices than its plan needs, so that stages may recompute some layers."""
+    rng = random.Random(f"tight {seed}")
+    wishes = replace(request.wishes, recompute=None)
+    request = replace(request, wishes=Wishes() if wishes == request.wishes else wishes)
+    try:
+        plan = strategies.get("certified").plan(request, PlanningContext(request))
+    except Infeasible:
+        return request
+    return squeezed(request, plan, rng.choice(TIGHT))
+
+
+def squeezed(request: Request, plan: Plan, share: float) -> Request:
+    """The request with devices that have for torch, at most, what a plan needs that recomputes all layers, and a share of what
+    it needs more without recomputation."""
+    every = (replace(plan, config=plan.config.recomputing(recompute)) for recompute in ("full", "none"))
+    full, none = (max(memory.torch_bytes(one)) for one in every)
+    most = memory.outside_torch(plan.config) + full + share * (none - full)
+    clusters = []
+    for one in request.topology.fleet.clusters:
+        device = replace(one.node.device, memory=min(one.node.device.memory, most))
+        clusters.append(replace(one, node=replace(one.node, device=device)))
+    fleet = replace(request.topology.fleet, clusters=tuple(clusters))
+    return replace(request, topology=replace(request.topology, fleet=fleet))

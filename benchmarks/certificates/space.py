@@ -15,11 +15,12 @@ from planner.space.shape import Shape
 from sim.hardware.cluster import Cluster
 from sim.hardware.stack import software_facts
 from sim.plan import schedules
+from sim.plan.parallel_config import BLOCK
 
 Stages = tuple[tuple[str, int], ...]
 """(cluster, layers) of every pipeline rank."""
 
-RECOMPUTE = ("none", "full")
+RECOMPUTE = ("none", "full", BLOCK)
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-h2")
 ZERO_STAGES = (1, 2, 3)
 """ZeRO stages; those above 1 only with several replicas."""

@@ -72,7 +72,7 @@ def _layout(plan: Plan) -> str:
     more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1)
     degrees = f"tp {config.tp_text} · pp {config.pp} · dp {config.dp}{more}"
     words = f"{degrees} · microbatch {config.microbatch_size} · {config.schedule}"
-    return words if config.recompute == "none" else f"{words}\n{config.recompute} recompute"
+    return words if config.recompute == "none" else f"{words}\n{config.recomputation} recompute"
 
 
 def _title(answer: Compared) -> str:

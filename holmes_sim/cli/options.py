@@ -108,10 +108,10 @@ ScheduleWord = Annotated[
 RecomputeWord = Annotated[
     str | None,
     typer.Option(
-        metavar="none|selective|full",
-        help="Which activations are recomputed.",
+        metavar="none|selective|full|block",
+        help="Which activations are recomputed; block: as few layers of each stage as memory requires.",
         rich_help_panel=PIN,
-        autocompletion=completion.words("none", "selective", "full"),
+        autocompletion=completion.words("none", "selective", "full", "block"),
     ),
 ]
 

@@ -20,7 +20,7 @@ from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shape import Shape
 from sim.kernels import memory
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import BLOCK, ParallelConfig
 from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results.report import PipelineRankReport
@@ -52,14 +52,13 @@ def planned(answer: Planned) -> Group:
 
 def verdicts(plan: Plan, found: Sequence[Verdict]) -> Group:
     """Table of other layouts: estimated step time, what limits it, and how many layouts lack memory."""
-    mine = _degrees(plan.config)
-    others = [verdict for verdict in found if _degrees(verdict.shape) != mine]
+    others = [verdict for verdict in found if not _has(verdict.shape, plan.config)]
     fitting = [verdict for verdict in others if not math.isinf(verdict.seconds)]
     short = [verdict for verdict in others if math.isinf(verdict.seconds)]
     table = grid("Why no other layout", "layout", "about", "why")
     for verdict in [*fitting, *short[: max(MAX_LISTED - len(fitting), MIN_SHORT_OF_MEMORY)]]:
         shape, about = verdict.shape, "-" if math.isinf(verdict.seconds) else time_text(float(f"{verdict.seconds:.4g}"))
-        full = "" if shape.recompute == "none" else f", recompute {shape.recompute}"
+        full = "" if shape.recompute in ("none", BLOCK) else f", recompute {shape.recompute}"
         more = "".join(f", {key} {getattr(shape, key)}" for key in ("cp", "ep") if getattr(shape, key) > 1)
         words = f"tp {shape.tp}, dp {shape.dp}{more}, mb {shape.microbatch_size}{full}"
         table.add_row(words if about == "-" else f"{words}, {shape.schedule}", about, verdict.why)
@@ -69,9 +68,10 @@ def verdicts(plan: Plan, found: Sequence[Verdict]) -> Group:
     )
 
 
-def _degrees(one: ParallelConfig | Shape) -> tuple[object, ...]:
-    """The degrees that identify a layout in the table of verdicts: all except pp and the schedule."""
-    return one.tp, one.dp, one.cp, one.ep, one.microbatch_size, one.recompute
+def _has(shape: Shape, config: ParallelConfig) -> bool:
+    """Whether a plan has the layout of a row in the table of verdicts: all except pp and the schedule."""
+    degrees = (tuple(getattr(one, name) for name in ("tp", "dp", "cp", "ep", "microbatch_size")) for one in (shape, config))
+    return len(set(degrees)) == 1 and shape.recompute in (BLOCK, config.recompute)
 
 
 def simulated(run: Simulated) -> Group:
@@ -248,7 +248,7 @@ def short_layout(plan: Plan) -> str:
 def degrees(plan: Plan) -> str:
     """Degrees and microbatch size, `tp 2, pp 2, dp 8, mb 4`; cp, ep and recomputation only if they are used."""
     config = plan.config
-    full = "" if config.recompute == "none" else f", recompute {config.recompute}"
+    full = "" if config.recompute == "none" else f", recompute {config.recomputation}"
     more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
     return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}"
 

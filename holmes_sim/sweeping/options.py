@@ -13,7 +13,7 @@ from planner.request import Wishes
 from sim.formats.documents import suggestion
 from sim.formats.fields import Count, StrictModel
 from sim.plan import schedules
-from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
+from sim.plan.parallel_config import BLOCK, RECOMPUTE, ZERO_STAGES
 from sim.plan.prediction import OBJECTIVES
 
 OTHERS = ("strategy", "objective", "time_limit", "target")
@@ -44,7 +44,7 @@ class OptionFacts(StrictModel):
     vpp: Count | None = None
     microbatch_size: Count | None = None
     schedule: Annotated[str | None, _one_of(None, *schedules.names())] = None
-    recompute: Annotated[str | None, _one_of(None, *RECOMPUTE)] = None
+    recompute: Annotated[str | None, _one_of(None, *RECOMPUTE, BLOCK)] = None
     zero_stage: Annotated[int | None, _one_of(None, *ZERO_STAGES)] = None
     zero_shard_size: Count | None = None
     strategy: Annotated[str, _one_of(*strategies.names())] = DEFAULT

@@ -31,8 +31,8 @@ PREDICTED = (
     "upper_bound_fraction", "usd_per_token", "joules_per_token",
 )  # fmt: skip
 """Columns taken from the prediction of the plan."""
-CHOSEN = ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size", "schedule", "recompute", "zero_stage")
-"""Columns taken from the parallel configuration of the plan."""
+CHOSEN = ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size", "schedule", "zero_stage")
+"""Columns taken from the parallel configuration of the plan, beside its recomputation."""
 PLANNED, INFEASIBLE, WRONG, FAILED, INTERRUPTED = "planned", "infeasible", "wrong", "failed", "interrupted"
 """Status of a scenario.
 
@@ -110,6 +110,7 @@ def _planned(found: Plan) -> Row:
         "gap": found.certificate.gap if found.certificate else None,
         "status": PLANNED,
         **{name: getattr(found.config, name) for name in CHOSEN},
+        "recompute": found.config.recomputation,
         "devices": found.config.world_size,
         "clusters": " + ".join(dict.fromkeys(device.cluster for device in found.placement)),
     }

@@ -95,7 +95,7 @@ class Filling:
             rows, added = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
             if len(rows) > most:
                 return None
-            trips = {k: self.stages.sizes(i, role).exact(k).trip for k in np.unique(added).tolist()}
+            trips = {k: self.stages.sizes(i, role, pp - 1 - stage, self.pp).exact(k).trip for k in np.unique(added).tolist()}
             layers, left = np.column_stack([added, layers[rows]]), left[rows] - added
             behind = behind[rows] + np.array([trips[k] for k in added.tolist()])
         return layers
@@ -156,7 +156,7 @@ class Filling:
 
         Minus infinity where the stage cannot meet the deadline. exactly: by its exact seconds, not by the envelope."""
         stages, before, seconds = self.stages, left - k, self.seconds
-        sizes = stages.sizes(i, role)
+        sizes = stages.sizes(i, role, after, self.pp)
         size = sizes.exact(k) if exactly else sizes.envelope(k)
         if size.both > seconds:
             return -math.inf

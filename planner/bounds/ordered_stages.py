@@ -17,6 +17,7 @@ from sim.analytic.stage_costs import StageCost
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
+from sim.plan.parallel_config import BLOCK
 from sim.plan.round_trips import RoundTrips, round_trips
 
 
@@ -67,7 +68,7 @@ class OrderedStages:
         most = min(order[-1].max_stages, self.longest or self.layers, self.layers)
         self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
-        self._sizes: dict[tuple[int, str], StageSizes] = {}
+        self._sizes: dict[tuple[int, str, int | None, int | None], StageSizes] = {}
         self._back = [self._least_back(i) for i in range(len(order))]
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
@@ -97,9 +98,9 @@ class OrderedStages:
         seconds = self._message(option.cluster, option.cluster) if option.max_stages > 1 else 0.0
         return seconds if math.isfinite(seconds) else 0.0
 
-    def cost(self, i: int, role: str, layers: int) -> StageCost:
+    def cost(self, i: int, role: str, layers: int, recomputed: int = 0) -> StageCost:
         """Least costs of a stage of class i in a role, with the least messages that it sends."""
-        return self.order[i].with_messages(role, layers, *self.sends(i, role))
+        return self.order[i].with_messages(role, layers, *self.sends(i, role), recomputed)
 
     def sends(self, i: int, role: str) -> tuple[float, float]:
         """Least seconds of the messages of a stage to the next stage and to the previous one."""
@@ -130,17 +131,27 @@ class OrderedStages:
         return self._most_by_memory(self.shape.schedule, i, role, after, pp)
 
     def _most_by_memory(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> int:
-        holder, stages = self.holders[i], pp or after + 1
+        holder = self.holders[i]
         key = "memory", self.shape.schedule, self.vpp, schedule, role, after, pp
         if key not in holder.shared:
-            if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
-                holder.shared[key] = holder.memory.most_layers(role, ((self.vpp, 0),))
-            else:
-                microbatches = self.shape.representative(self.m, stages)
-                held = schedules.in_flight(schedule, stages - 1 - after, stages, microbatches, self.vpp)
-                holder.shared[key] = holder.memory.most_layers(role, held, stages)
+            holder.shared[key] = holder.memory.most_layers(role, *self._held(schedule, after, pp))
         most: int = holder.shared[key]
         return most
+
+    def _held(self, schedule: str, after: int, pp: int | None) -> tuple[tuple[tuple[int, int], ...], int]:
+        """(least activations in flight on a stage with `after` stages behind it, pp where they depend on it, else 0)."""
+        if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
+            return ((self.vpp, 0),), 0
+        stages = pp or after + 1
+        microbatches = self.shape.representative(self.m, stages)
+        return schedules.in_flight(schedule, stages - 1 - after, stages, microbatches, self.vpp), stages
+
+    def fewest(self, i: int, role: str, after: int, pp: int | None) -> tuple[int, ...]:
+        """Fewest layers that a stage of 0, 1, ... layers recomputes with `after` stages behind it; empty: none."""
+        return self._fewest(self.shape.schedule, i, role, after, pp)
+
+    def _fewest(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> tuple[int, ...]:
+        return self.holders[i].memory.fewest(role, *self._held(schedule, after, pp))
 
     def most_by_compute(self, seconds: float) -> list[int]:
         """Most layers of a stage of each class by the work of its layers alone."""
@@ -159,20 +170,29 @@ class OrderedStages:
         """Sequences of steps that every pipeline of `stages` stages passes on a stage (`sim.plan.round_trips`)."""
         return round_trips(self.shape.schedule, stage, stages, self.m, self.shape.vpp)
 
-    def sizes(self, i: int, role: str) -> StageSizes:
-        """Seconds of the stages of class i in a role by layers; shared by all orders in which its messages are equal."""
-        if (i, role) not in self._sizes:
-            kind = type(self).__name__, self.either, self.horizon
-            key = *kind, role, *self.sends(i, role), self.tied if role != "middle" else 0.0
-            shared = self.order[i].shared
-            if key not in shared:
-                largest = max(most_by_compute(self.order[i], self.horizon), 1)
-                shared[key] = StageSizes(functools.partial(self._seconds, i, role), largest)
-            self._sizes[i, role] = shared[key]
-        return self._sizes[i, role]
+    def sizes(self, i: int, role: str, after: int | None = None, pp: int | None = None) -> StageSizes:
+        """Seconds of the stages of class i in a role by layers; shared by all orders in which its messages are equal.
 
-    def _seconds(self, i: int, role: str, layers: int) -> StageSeconds:
-        m, cost = self.m, self.cost(i, role, layers)
+        With `after` stages behind it, a stage recomputes the layers that its memory demands (`fewest`); else none."""
+        key = i, role, after, pp
+        if key not in self._sizes:
+            fewest = self.fewest(i, role, after, pp) if after is not None and self.shape.recompute == BLOCK else ()
+            self._sizes[key] = self._sizes_with(i, role, fewest)
+        return self._sizes[key]
+
+    def _sizes_with(self, i: int, role: str, recomputed: tuple[int, ...]) -> StageSizes:
+        """`sizes` with the number of recomputed layers of a stage of 0, 1, ... layers; empty: none."""
+        largest, shared = max(most_by_compute(self.order[i], self.horizon), 1), self.order[i].shared
+        counts = recomputed[: largest + 1] if any(recomputed[: largest + 1]) else ()
+        tied = self.tied if role != "middle" else 0.0
+        key = type(self).__name__, self.either, self.horizon, role, *self.sends(i, role), tied, counts
+        if key not in shared:
+            shared[key] = StageSizes(functools.partial(self._seconds, i, role, counts), largest)
+        found: StageSizes = shared[key]
+        return found
+
+    def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], layers: int) -> StageSeconds:
+        m, cost = self.m, self.cost(i, role, layers, recomputed[layers] if recomputed else 0)
         begin = cost.begin(-math.inf, self.config) if not self.either else -math.inf
         tail = self.tail(cost, role)
         own = m * cost.cycle + tail
@@ -182,8 +202,12 @@ class OrderedStages:
 
     @functools.cached_property
     def first_tail(self) -> float:
-        """Least tail of the first stage over all sizes: buckets of more layers may hide more of the reduction."""
-        return min(self.sizes(i, "first").least_tail() for i in self.may_be_first)
+        """Least tail of the first stage over all sizes: buckets of more layers may hide more of the reduction, and so may a
+        backward that recomputes all layers, unless the network with the gradients of every microbatch is busier."""
+        everything, every = tuple(range(self.layers + 1)), list[tuple[int, ...]]([()])
+        if self.shape.recompute == BLOCK:
+            every = [everything, ()] if self.config.reduces_each_microbatch else [everything]
+        return min(self._sizes_with(i, "first", counts).least_tail() for i in self.may_be_first for counts in every)
 
     @functools.cached_property
     def before(self) -> Before:

@@ -33,7 +33,10 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
     layers, m = context.request.workload.model.layers, shape.microbatches(context.request.workload)
     speed = sum(option.max_stages / option.layer_seconds for option in classes)
     stages = shape.longest(m, min(sum(option.max_stages for option in classes), max(layers // shape.vpp, 1)))
-    in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.representative(m, stages), shape.vpp)
+    in_flight, between = (
+        schedules.in_flight(shape.schedule, stage, stages, shape.representative(m, stages), shape.vpp)
+        for stage in (0, stages // 2)
+    )
     slowest = fill = tail = 0.0
     busiest = _busiest_link(context, shape, classes) if messages else 0.0
     crossed: list[float] = []
@@ -41,7 +44,10 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
         size = max(shape.vpp, round(layers / speed / option.layer_seconds))
         if option.memory.most_layers("middle", in_flight) < size:
             return math.inf
-        forward, backward = (min(size, layers) * seconds for seconds in option.layer)
+        size = min(size, layers)
+        forward, backward = (size * seconds for seconds in option.layer)
+        if fewest := option.memory.fewest("middle", between, stages):
+            backward += fewest[size] * context.cluster_costs.recomputation(option.cluster, shape)
         others = (other.cluster for other in classes if other is not option and messages)
         border = max((context.messages.least(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
         crossed.append(border)
@@ -51,7 +57,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
         slowest = max(slowest, cycle)
         fill += min(option.max_stages, stages) * (2 * forward if option.splits else both) / shape.vpp
         if tails:
-            tail = max(tail, option.cost("middle", min(size, layers)).tail(option.without_virtual_stages))
+            tail = max(tail, option.cost("middle", size).tail(option.without_virtual_stages))
     fill += 2 * sum(sorted(crossed)[1:])  # the first microbatch ahead and the gradients of the last one back
     if messages and len(classes) > 1:
         tail += min(context.tied.least(a.cluster, b.cluster, shape, b.max_stages) for a, b in permutations(classes, 2))

@@ -29,9 +29,9 @@ class AnyZeroStage(OrderedStages):
         named = {option.cluster.name: option for option in holders}
         self.holders = tuple(named[option.cluster.name] for option in order)
 
-    def cost(self, i: int, role: str, layers: int) -> StageCost:
+    def cost(self, i: int, role: str, layers: int, recomputed: int = 0) -> StageCost:
         """Least costs of a stage with one bucket for each layer."""
-        cost = super().cost(i, role, layers).bucketed(layers)
+        cost = super().cost(i, role, layers, recomputed).bucketed(layers)
         reduce = self.order[i].least_reduce(role, layers, cost.reduce)
         return cost if reduce >= cost.reduce else replace(cost, reduce=reduce)
 
@@ -47,6 +47,10 @@ class AnyChunks(AnyZeroStage):
     def most_by_memory(self, i: int, role: str, after: int, pp: int | None) -> int:
         """Most layers that fit beside the activations of one microbatch."""
         return self.holders[i].memory.most_layers(role, ((self.shape.vpp, 0),))
+
+    def fewest(self, i: int, role: str, after: int, pp: int | None) -> tuple[int, ...]:
+        """Fewest recomputed layers beside the activations of one microbatch."""
+        return self.holders[i].memory.fewest(role, ((self.shape.vpp, 0),))
 
     def round_trips(self, stage: int, stages: int) -> tuple[RoundTrips, ...]:
         """None: every vpp has its own."""
@@ -81,6 +85,10 @@ class AnySchedule(AnyZeroStage):
         if key not in self._most:
             self._most[key] = max(self._most_by_memory(name, i, role, after, pp) for name in self._names)
         return self._most[key]
+
+    def fewest(self, i: int, role: str, after: int, pp: int | None) -> tuple[int, ...]:
+        """Fewest recomputed layers under any of the schedules."""
+        return tuple(map(min, zip(*(self._fewest(name, i, role, after, pp) for name in self._names), strict=True)))
 
     def deferred(self, stage: int, stages: int) -> int:
         """Most deferred weight gradients under any of the schedules."""

@@ -47,8 +47,8 @@ def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: 
     """Seconds of a stage in each pipeline, one row for each kind. The last two rows: forward and gradients of inputs of the
     first virtual stage, which fill and drain pass."""
     i, role = classes[stage], "first" if not stage else "last" if stage == len(classes) - 1 else "middle"
-    (ahead, back), vpp = stages.sends(i, role), stages.vpp
-    begin, own, _, *rest, to_next, inputs, trip = stages.sizes(i, role).rows(layers).T
+    (ahead, back), vpp, pp = stages.sends(i, role), stages.vpp, len(classes)
+    begin, own, _, *rest, to_next, inputs, trip = stages.sizes(i, role, pp - 1 - stage, pp).rows(layers).T
     passes = to_next - ahead * stages.waits, inputs - back * stages.waits
     if vpp > 1:
         forward, _, backward = stages.rates[i]

@@ -31,6 +31,7 @@ class ClusterCosts:
         self._collectives: dict[tuple[str | int | None, ...], tuple[CollectiveCosts, ...]] = {}
         self._stages: dict[tuple[str, Shape, bool], tuple[StageCosts, ...]] = {}
         self._layers: dict[tuple[str, Shape, bool], tuple[float, float]] = {}
+        self._again: dict[tuple[str, Shape, bool], float] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
 
     def collectives(self, cluster: Cluster, shape: Shape) -> tuple[CollectiveCosts, ...]:
@@ -85,6 +86,20 @@ class ClusterCosts:
             self._layers[key] = forward, backward
         return self._layers[key]
 
+    def recomputation(self, cluster: Cluster, shape: Shape, alone: bool = False) -> float:
+        """Seconds of one microbatch by which a recomputed layer lengthens the backward of its stage; alone: as in `stages`."""
+        key = cluster.name, split_backward(shape.on(cluster.name)), alone
+        if key not in self._again:
+            self._again[key] = min(
+                _backward(costs, "full") - _backward(costs, "none") for costs in self.stages(cluster, shape, alone)
+            )
+        return self._again[key]
+
     def least(self, cluster: Cluster, shape: Shape) -> dict[tuple[str, int], StageCost]:
         """The cache of the least costs of a cluster's stages by (role, layers), shared by all schedules."""
         return self._least.setdefault((cluster.name, split_backward(shape.on(cluster.name))), {})
+
+
+def _backward(costs: StageCosts, recompute: str) -> float:
+    """Seconds of the backward of one layer between others."""
+    return replace(costs, config=costs.config.recomputing(recompute)).passes(1, False, False)[1]

@@ -9,11 +9,13 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from planner.costs.block_memory import BlockMemory
 from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
-from planner.costs.stage_memory import LeastMemory, StageMemory
+from planner.costs.least_memory import LeastMemory
+from planner.costs.stage_memory import StageMemory
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shape import Shape, split_backward
@@ -21,8 +23,10 @@ from planner.space.shapes import stage_slots
 from sim.analytic.stage_costs import StageCost, StageCosts, weight_seconds
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import BLOCK, ParallelConfig
 
+Memory: TypeAlias = StageMemory | BlockMemory | LeastMemory
+"""What says how many layers and microbatches fit on the devices of a class."""
 KEPT = 256
 """Number of shapes whose node classes are cached (a guess: a few megabytes). Older ones are computed again."""
 
@@ -45,11 +49,13 @@ class NodeClass:
         self._context, self._others = context, others
         schedule = schedules.get(shape.schedule)
         self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
-        self._costs: dict[tuple[str, int], StageCost] = {}
-        self._with_messages: dict[tuple[str, int, float, float], StageCost] = {}
+        self._costs: dict[tuple[str, int, int], StageCost] = {}
+        self._with_messages: dict[tuple[str, int, float, float, int], StageCost] = {}
         self.shared: dict[tuple[object, ...], Any] = {}
         """Cache that deadline tests of several orders share (`planner.bounds.ordered_stages`)."""
-        self.memory: StageMemory | LeastMemory = StageMemory(context, cluster, self.own, self.config)
+        self.memory: Memory = StageMemory(context, cluster, self.own, self.config)
+        if shape.recompute == BLOCK:
+            self.memory = BlockMemory(context, cluster, self.own)
 
     @functools.cached_property
     def without_virtual_stages(self) -> ParallelConfig:
@@ -101,22 +107,28 @@ class NodeClass:
         other.alone, other._least, other._costs, other._with_messages = (spread,), {}, {}, {}
         return self, other
 
-    def cost(self, role: str, layers: int) -> StageCost:
-        """Costs of a stage in a role, with the estimated least messages."""
-        if (role, layers) not in self._costs:
+    def cost(self, role: str, layers: int, recomputed: int = 0) -> StageCost:
+        """Costs of a stage in a role, with the estimated least messages; `recomputed` as in `with_messages`."""
+        key = role, layers, recomputed
+        if key not in self._costs:
             ahead = self.message if role in ("first", "middle") else 0.0
             back = self.message if role in ("last", "middle") else 0.0
-            self._costs[role, layers] = self.with_messages(role, layers, ahead, back)
-        return self._costs[role, layers]
+            self._costs[key] = self.with_messages(role, layers, ahead, back, recomputed)
+        return self._costs[key]
 
-    def with_messages(self, role: str, layers: int, ahead: float, back: float) -> StageCost:
-        """Costs of a stage whose messages to the next and to the previous stage take `ahead` and `back` seconds."""
-        key = role, layers, ahead, back
+    def with_messages(self, role: str, layers: int, ahead: float, back: float, recomputed: int = 0) -> StageCost:
+        """Costs of a stage whose messages to the next and to the previous stage take `ahead` and `back` seconds.
+
+        recomputed: number of layers that it recomputes, where the shape leaves this to the stages (`BLOCK`)."""
+        key = role, layers, ahead, back, recomputed
         if key not in self._with_messages:
             if (role, layers) not in self._least:
                 ends, times = (role in ("first", "only"), role in ("last", "only")), self._passes(role, layers)
                 self._least[role, layers] = _least([costs.of(layers, *ends, times=times) for costs in self._costs_of(role)])
             cost = self._least[role, layers]
+            if recomputed:
+                again = self._context.cluster_costs.recomputation(self.cluster, self.shape, role == "only")
+                cost = cost.lengthened(recomputed * again)
             sends = (ahead, back, 0.0) if self.waits else (0.0, 0.0, ahead * self.shape.vpp)
             self._with_messages[key] = cost.sending(*sends, cost.weight if self.splits else 0.0)
         return self._with_messages[key]

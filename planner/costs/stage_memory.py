@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
@@ -46,18 +46,35 @@ class StageMemory:
         """Most layers of a stage that fit beside its microbatches in flight (`schedules.in_flight`), at most the model's
         layers. `pp`: stages of the pipeline; if it is not known, the head has one microbatch under schedules with chunks."""
         if (role, in_flight, pp) not in self._most:
-            left = self._device_bytes - memory.outside_torch(self._config)
             most = self._workload.model.layers
-            (fixed, each), (fixed_two, each_two) = self._bytes(role)
-            for held, deferred in in_flight:
-                heads = self._more_heads(role, held, pp)
-                one, two = fixed + held * each + heads, fixed_two + held * each_two + heads
-                if deferred:
-                    later, later_two = self._deferred(role)
-                    one, two = one + deferred * later, two + deferred * later_two
-                most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
+            for pair in in_flight:
+                one, two = self.of_one_and_two(role, *pair, pp)
+                most = min(most, math.floor(((self.room - one) / (two - one) + 1) * (1 + 1e-12)))
             self._most[role, in_flight, pp] = max(most, 0)
         return self._most[role, in_flight, pp]
+
+    def most_kept(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:
+        """`most_layers` without a choice of layers to recompute."""
+        return self.most_layers(role, in_flight, pp)
+
+    def fewest(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> tuple[int, ...]:
+        """Empty: there is no choice of layers to recompute (`planner.costs.block_memory`)."""
+        return ()
+
+    @property
+    def room(self) -> float:
+        """Bytes of a device for torch."""
+        return self._device_bytes - memory.outside_torch(self._config)
+
+    def of_one_and_two(self, role: str, held: int, deferred: int, pp: int) -> tuple[float, float]:
+        """Bytes of a stage of one layer and of two layers; each further layer adds the difference."""
+        (fixed, each), (fixed_two, each_two) = self._bytes(role)
+        heads = self._more_heads(role, held, pp)
+        one, two = fixed + held * each + heads, fixed_two + held * each_two + heads
+        if deferred:
+            later, later_two = self._deferred(role)
+            one, two = one + deferred * later, two + deferred * later_two
+        return one, two
 
     def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
         """(bytes without activations, bytes for each microbatch in flight) of stages of one and of two layers.
@@ -76,8 +93,13 @@ class StageMemory:
         """Bytes of the head's microbatches beyond the one that `_bytes` has."""
         if role not in ("last", "only") or (self._shape.vpp > 1 and not pp):
             return 0.0
-        config = replace(self._config, pp=pp or self._config.pp)
-        return (memory.heads_in_flight(config, held) - 1) * memory.logits_bytes(self._workload, config)
+        config = replace(self._config, pp=pp) if self._shape.vpp > 1 else self._config  # without chunks, pp does not matter
+        return (memory.heads_in_flight(config, held) - 1) * self._logits
+
+    @functools.cached_property
+    def _logits(self) -> float:
+        """Bytes that the head keeps for one microbatch."""
+        return memory.logits_bytes(self._workload, self._config)
 
     def _config_of(self, role: str) -> ParallelConfig:
         return single_stage_config(self._config) if role == "only" else self._config
@@ -97,21 +119,3 @@ class StageMemory:
         ends = role in ("first", "only"), role in ("last", "only")
         config = self._config_of(role)
         return memory.rank_bytes(self._workload, config, layers, held, *ends, deferred)
-
-
-class LeastMemory:
-    """The most layers that fit under some of several memories, such as those of the ZeRO stages of a family of shapes.
-
-    ZeRO 3 does not always need least: the whole weights of the layer at work and of those gathered ahead come on top of its
-    shards, which matters for few large layers."""
-
-    def __init__(self, every: Sequence[StageMemory]):
-        self._every = tuple(every)
-
-    def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:
-        """The most layers under any of them (`StageMemory.most_layers`)."""
-        return max(memory.most_layers(role, in_flight, pp) for memory in self._every)
-
-    def held(self, role: str, layers: int) -> float:
-        """The most microbatches whose activations fit under any of them (`StageMemory.held`)."""
-        return max(memory.held(role, layers) for memory in self._every)

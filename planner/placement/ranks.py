@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.placement import leaves
+from planner.placement.recomputation import recomputing
 from planner.request import Request
 from planner.space.shape import Shape
 from planner.space.shapes import slot, spread
@@ -27,7 +28,7 @@ from sim.network.collective_costs import CollectiveCosts
 from sim.network.paths import Capacities
 from sim.network.replica_rows import ReplicaRows
 from sim.plan.groups import Group, groups_of
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import BLOCK, ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 
 
@@ -45,7 +46,8 @@ def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], s
     degrees = tuple(shape.tp_on(name) for name, _ in stages)
     plan = _with_rings(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy, degrees=degrees)
     placement = leaves.arranged(plan)
-    return _launched(request, plan if placement == plan.placement else replace(plan, placement=placement))
+    plan = plan if placement == plan.placement else replace(plan, placement=placement)
+    return _launched(request, recomputing(plan) if shape.recompute == BLOCK else (plan,))
 
 
 def assemble(
@@ -59,18 +61,22 @@ def assemble(
     """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
     `microbatches` are those of each replica; empty for those of the shape. Raises as `build`."""
-    return _launched(request, _with_rings(request, shape, layers, devices, strategy, microbatches))
+    return _launched(request, (_with_rings(request, shape, layers, devices, strategy, microbatches),))
 
 
-def _launched(request: Request, rings: Plan) -> Plan:
-    """A plan with ring collectives, with the fastest ones where the target of the request can express them.
+def _launched(request: Request, every: Iterable[Plan]) -> Plan:
+    """The first of some plans with ring collectives that the target of the request can run; with the fastest collectives where
+    the target can express them.
 
-    Raises NotDefined where the target cannot run the plan, or a limit of the request forbids it."""
-    if not any(request.limits.faults(rings)):
-        for plan in (_with_collectives(rings), rings):
-            if not request.refuses(plan):
-                return plan
-    raise NotDefined(request.refuses(rings))
+    Raises NotDefined where the target can run none, or a limit of the request forbids them."""
+    refused = ""
+    for rings in every:
+        if not any(request.limits.faults(rings)):
+            for plan in (_with_collectives(rings), rings):
+                if not request.refuses(plan):
+                    return plan
+        refused = request.refuses(rings)
+    raise NotDefined(refused)
 
 
 def _with_rings(

@@ -94,7 +94,7 @@ class Budgets:
     """Most candidates that a target or a limit refuses, in one round of simulations."""
     round_tries: int = 1
     """Simulations in a row without a faster plan, after which such a round ends."""
-    last_tries: int = 8
+    last_tries: int = 16
     """Simulations in a row without a faster plan, after which the search ends."""
 
     # faster plans of a variant, without a proof

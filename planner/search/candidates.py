@@ -139,14 +139,15 @@ def priced(
 def too_large(
     context: PlanningContext, shape: Shape, classes: tuple[NodeClass, ...], pipelines: Sequence[Pipeline]
 ) -> list[Pipeline]:
-    """The given pipelines of a shape over classes that do not fit memory. Raises NoRoute where nothing joins the classes."""
+    """The given pipelines of a shape over classes that do not fit memory, or only if layers are recomputed where the shape
+    leaves this to the stages. Raises NoRoute where nothing joins the classes."""
     evaluation = PipelineEvaluation(context, shape, classes)
     capacities: dict[tuple[int, ...], list[int]] = {}
     result = []
     for pipeline in pipelines:
         key = tuple(i for i, _ in pipeline)
         if key not in capacities:
-            capacities[key] = evaluation.layer_capacity(key)
+            capacities[key] = evaluation.layer_capacity(key, kept=True)
         if any(layers > capacity for (_, layers), capacity in zip(pipeline, capacities[key], strict=True)):
             result.append(pipeline)
     return result

@@ -1,7 +1,8 @@
 """Variants that another variant dominates: ZeRO 1 in place of ZeRO 2.
 
 A variant dominates another if every pipeline that fits memory under the first is at least as fast under it. ZeRO 2 reduces
-gradients after every microbatch and ZeRO 1 once, so the proof considers only pipelines of ZeRO 2 that do not fit under ZeRO 1.
+gradients after every microbatch and ZeRO 1 once, so the proof considers only pipelines of ZeRO 2 that do not fit under ZeRO 1,
+or would recompute layers to fit.
 No variant is dominated where software all-reduces gradients under ZeRO 1: a few reduce-scatters may be faster.
 """
 
@@ -47,8 +48,8 @@ def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:
         )
         memory, heads = option.memory, _heads(shape, longest, microbatches)
         by_role = {"first": needed, "middle": needed, "last": needed, "only": alone}
-        return all(memory.most_layers(role, held) >= most for role, most in by_role.items()) and all(
-            memory.most_layers("last", in_flight, pp) >= needed for pp, in_flight in heads
+        return all(memory.most_kept(role, held) >= most for role, most in by_role.items()) and all(
+            memory.most_kept("last", in_flight, pp) >= needed for pp, in_flight in heads
         )
 
     return all(map(has_room, classes))

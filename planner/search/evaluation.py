@@ -14,14 +14,16 @@ import numpy as np
 
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import NodeClass
+from planner.costs.node_classes import Memory, NodeClass
 from planner.placement.ranks import virtual_stages
+from planner.placement.recomputation import virtual_recomputed
 from planner.space.shape import Shape
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.evaluator import Ints, Table
 from sim.analytic.recurrence import steps_and_reductions
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
+from sim.plan.parallel_config import BLOCK
 
 
 class PipelineEvaluation:
@@ -83,7 +85,12 @@ class PipelineEvaluation:
         which, distinct = which.reshape(-1), [tuple(row) for row in unlike.tolist()]
         alone = len(pipelines[0]) == 1
         table_rows: Ints = np.array([one if alone else self._table_rows(one) for one in distinct])[which]
-        candidates = self._table(alone).candidates(table_rows, virtual_stages(every[:, :, 1], self.shape.vpp))
+        layers, recomputed = virtual_stages(every[:, :, 1], self.shape.vpp), None
+        if self.shape.recompute == BLOCK:
+            fewest = np.array([self.fewest(one) for one in distinct])[which]
+            of_stage = np.take_along_axis(fewest, every[:, :, 1:], axis=2)[:, :, 0]
+            recomputed = virtual_recomputed(every[:, :, 1], of_stage, self.shape.vpp)
+        candidates = self._table(alone).candidates(table_rows, layers, recomputed)
         messages = [self.messages(one) for one in distinct]
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
@@ -103,7 +110,8 @@ class PipelineEvaluation:
             else:
                 own = ((self.classes[i], position) for i, position in self._positions)
                 costs = [replace(option.costs[position], config=option.config) for option, position in own]
-            self._tables[alone] = Table(costs, np.zeros((len(costs), len(costs))), shared=self.context.stage_rows)
+            messages, shared = np.zeros((len(costs), len(costs))), self.context.stage_rows
+            self._tables[alone] = Table(costs, messages, shared=shared, recomputes=self.shape.recompute == BLOCK)
         return self._tables[alone]
 
     def _table_rows(self, classes: tuple[int, ...]) -> list[int]:
@@ -147,15 +155,26 @@ class PipelineEvaluation:
         least = self.shape.least_microbatches(self.context.request.workload)
         return least * self.context.loads.whole_pipeline(runs, self.shape, self._nic)
 
-    def layer_capacity(self, classes: Sequence[int]) -> list[int]:
-        """Maximum number of layers that the memory of each stage holds, beside its microbatches in flight."""
-        pp, stage_roles = len(classes), roles(len(classes))
-        microbatches, name, vpp = self.shape.representative(self.microbatches, pp), self.shape.schedule, self.shape.vpp
-        in_flight = (schedules.in_flight(name, stage, pp, microbatches, vpp) for stage in range(pp))
-        return [
-            self.classes[i].memory.most_layers(role, held, pp)
-            for i, role, held in zip(classes, stage_roles, in_flight, strict=True)
-        ]
+    def layer_capacity(self, classes: Sequence[int], kept: bool = False) -> list[int]:
+        """Maximum number of layers that the memory of each stage holds, beside its microbatches in flight; `kept`: without
+        recomputing any, where the shape leaves this to the stages."""
+        every, pp = self._in_flight(classes), len(classes)
+        if kept:
+            return [memory.most_kept(role, held, pp) for memory, role, held in every]
+        return [memory.most_layers(role, held, pp) for memory, role, held in every]
+
+    def fewest(self, classes: Sequence[int]) -> list[tuple[int, ...]]:
+        """Fewest layers that each stage recomputes if it has 0, 1, ... layers."""
+        if self.shape.recompute != BLOCK:
+            return [(0,) * (self.layers + 1)] * len(classes)
+        return [memory.fewest(role, held, len(classes)) for memory, role, held in self._in_flight(classes)]
+
+    def _in_flight(self, classes: Sequence[int]) -> Iterator[tuple[Memory, str, tuple[tuple[int, int], ...]]]:
+        """(memory, role, microbatches in flight) of each stage."""
+        pp, name, vpp = len(classes), self.shape.schedule, self.shape.vpp
+        microbatches = self.shape.representative(self.microbatches, pp)
+        for stage, (i, role) in enumerate(zip(classes, roles(pp), strict=True)):
+            yield self.classes[i].memory, role, schedules.in_flight(name, stage, pp, microbatches, vpp)
 
 
 def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]]) -> list[float]:

@@ -136,8 +136,9 @@ def _stage_counts(evaluation: PipelineEvaluation) -> list[tuple[int, ...]]:
 
 def _middle_stage_seconds(option: NodeClass) -> list[float]:
     """Seconds of a microbatch on a middle stage of 1, 2, ... layers, as far as memory holds them with one microbatch."""
-    most = option.memory.most_layers("middle", ((1, 0),))
-    return [option.cost("middle", layers).cycle for layers in range(1, most + 1)]
+    one = "middle", ((1, 0),)
+    most, fewest = option.memory.most_layers(*one), option.memory.fewest(*one)
+    return [option.cost("middle", layers, fewest[layers] if fewest else 0).cycle for layers in range(1, most + 1)]
 
 
 def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slowest_first: list[int]) -> list[int]:
@@ -166,6 +167,7 @@ def assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[i
     """Layers of each stage, given its class: one by one to the stage that finishes first; None where memory is short."""
     classes, pp, m = evaluation.classes, len(stages), evaluation.microbatches
     stage_roles, capacity, least = roles(pp), evaluation.layer_capacity(stages), evaluation.shape.vpp
+    fewest = evaluation.fewest(stages)
     fill, before = [], 0.0
     even = max(1, round(evaluation.layers / pp))
     for i in stages:
@@ -177,7 +179,8 @@ def assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[i
 
     def finish(stage: int) -> tuple[float, int]:
         """(when the stage ends its microbatches with one more layer, stage)."""
-        cost = classes[stages[stage]].cost(stage_roles[stage], layers[stage] + 1)
+        more = layers[stage] + 1
+        cost = classes[stages[stage]].cost(stage_roles[stage], more, fewest[stage][more])
         return fill[stage] + m * cost.cycle, stage
 
     heap = [finish(stage) for stage in range(pp) if capacity[stage] > least]

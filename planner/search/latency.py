@@ -37,9 +37,9 @@ def latency_candidates(context: PlanningContext, found: Sequence[Candidate], bud
         for one in reversed(found)
     }
     best = sorted(unlike.values(), key=lambda candidate: candidate.seconds)[: budgets.latency_pipelines]
-    pinned, starts = context.request.wishes.recompute, list[Candidate]()
+    starts = list[Candidate]()
     for one in best:
-        able = [pinned] if pinned else recomputations(context.request)
+        able = recomputations(context.request, by_stage=True)
         fitting = (list(_tuned(one, recompute, BORDERS)) for recompute in able)
         starts += sorted(next(filter(None, fitting), []), key=lambda candidate: candidate.seconds)[:1]
     starts.sort(key=lambda candidate: candidate.seconds)

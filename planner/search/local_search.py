@@ -60,8 +60,12 @@ def _descended(candidate: Candidate) -> Candidate:
 def _neighbours(candidate: Candidate, pipeline: Pipeline, capacity: list[int]) -> Iterator[Pipeline]:
     """Pipelines with one layer moved from one of the slowest stages, the first or the last to any stage with memory for it."""
     classes, vpp, pp = candidate.evaluation.classes, candidate.shape.vpp, len(pipeline)
-    stage_roles = roles(pp)
-    slowest_first = sorted(range(pp), key=lambda s: -classes[pipeline[s][0]].cost(stage_roles[s], pipeline[s][1]).cycle)
+    fewest = candidate.evaluation.fewest([i for i, _ in pipeline])
+    cycles = [
+        classes[i].cost(role, layers, counts[layers]).cycle
+        for (i, layers), role, counts in zip(pipeline, roles(pp), fewest, strict=True)
+    ]
+    slowest_first = sorted(range(pp), key=lambda stage: -cycles[stage])
     for a in dict.fromkeys((*slowest_first[:GIVERS], 0, pp - 1)):
         for b in range(pp):
             if a != b and pipeline[a][1] > vpp and pipeline[b][1] < capacity[b]:

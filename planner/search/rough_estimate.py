@@ -38,12 +38,12 @@ def _ends(evaluation: PipelineEvaluation, pipeline: Pipeline) -> tuple[list[Stag
     """(earliest end of the step that a stage implies, costs of the stage) of all stages."""
     m, pp, shape = evaluation.microbatches, len(pipeline), evaluation.shape
     ahead_of, back_of, tied = evaluation.messages(tuple(i for i, _ in pipeline))
-    stages = []
+    stages, fewest = [], evaluation.fewest([i for i, _ in pipeline])
     for stage, ((i, layers), role) in enumerate(zip(pipeline, roles(pp), strict=True)):
         option = evaluation.classes[i]
         arrives = ahead_of[stage - 1] if stage else 0.0
         returns, ahead = back_of[stage], ahead_of[stage] if stage + 1 < pp else 0.0
-        cost = option.with_messages(role, layers, ahead, returns)
+        cost = option.with_messages(role, layers, ahead, returns, fewest[stage][layers])
         stages.append(PipelineStage(cost, *option.entry(role, layers), arrives, returns))
     owed = weights_owed(evaluation.config, pp, shape.representative(m, pp))
     return list(stage_ends(stages, evaluation.config, m, max(tied, 0.0), owed)), stages

@@ -18,13 +18,13 @@ from planner.request import Request, Wishes
 from planner.search.mixed import ORDERS, SHORT
 from planner.space.lengths import shortest
 from planner.space.shape import Shape
-from planner.space.shapes import overlaps, searched, variants
+from planner.space.shapes import overlaps, recomputations, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
 from planner.space.unlike_tp import by_memory, unlike_shapes
 from sim.errors import Infeasible
 from sim.plan import schedules
 from sim.plan.certificate import Axis
-from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
+from sim.plan.parallel_config import BLOCK, RECOMPUTE, ZERO_STAGES
 
 ACROSS = "stages across clusters"
 """Name of the axis of plans with mixed stages, which have a bound of their own."""
@@ -32,6 +32,8 @@ UNEQUAL = "unequal replicas"
 """Name of the axis of dp that does not divide the batch."""
 UNLIKE = "stage_tp"
 """Name of the axis of tp that differs between device types."""
+WORDS = {BLOCK: "as few layers of each stage as memory requires"}
+"""Recomputation of shapes in words, where its name does not say what it is."""
 RUNS = 6
 """Runs of consecutive numbers that are listed; of more runs, only the least and the largest number and how many there are."""
 
@@ -48,7 +50,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         *_unlike(request, shapes),
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
         *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
-        Axis("recompute", _values(shapes, "recompute")),
+        Axis("recompute", tuple(WORDS.get(str(value), value) for value in _values(shapes, "recompute"))),
         Axis("overlap_param_gather", tuple(dict.fromkeys("on" if one.overlap_param_gather else "off" for one in sampled))),
         *((Axis(FLAG, ("on",)),) if any(one.tied_shards for one in sampled) else ()),
         Axis("layers", ("any split",)),
@@ -147,11 +149,13 @@ def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
         return ()
     names, zeros = ({str(value) for value in _values(unequal, name)} for name in ("schedule", "zero_stage"))
     order = "in any order" if math.factorial(many) <= ORDERS else f"in {ORDERS} orders"
+    again = " or ".join(recomputations(request, by_stage=False))
     long = "" if request.wishes.pp else f", pp up to {SHORT} or a divisor of the layers"
     values = (
         f"each stage on the next slots of all clusters in sequence, {order}",
         f"each replica on one cluster{long}",
-        f"both under {', '.join(sorted(names))} with ZeRO {', '.join(sorted(zeros))}, microbatches by the speed of a replica",
+        f"both under {', '.join(sorted(names))} with ZeRO {', '.join(sorted(zeros))}, recompute {again}, "
+        "microbatches by the speed of a replica",
     )
     return (Axis(ACROSS, values),)
 
@@ -164,7 +168,8 @@ def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[S
         yield f"schedule {', '.join(other)}"
     if wishes.zero_stage is None and any(shape.slots > 1 for shape in shapes):
         yield from _left_out("zero_stage", ZERO_STAGES, sampled)
-    other = [name for name in RECOMPUTE if name not in _values(shapes, "recompute")]
+    recomputed = _values(shapes, "recompute")
+    other = [name for name in RECOMPUTE if name not in recomputed and (BLOCK not in recomputed or name == "selective")]
     if other and not wishes.recompute:
         yield f"recompute {', '.join(other)}"
     if not wishes.tp:
@@ -240,7 +245,8 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
         yield "cp or ep groups at unequal positions on their nodes"
     yield "other choices of nodes and of devices"
     if not request.wishes.recompute:
-        yield "recomputation of chosen layers or modules (recompute_layers, recompute_modules)"
+        layers = "" if any(shape.recompute == BLOCK for shape in shapes) else "layers or "
+        yield f"recomputation of chosen {layers}modules ({'recompute_layers, ' if layers else ''}recompute_modules)"
     if pp > 1:
         yield "the head before the last stage, and stages without layers"
     yield "unfused attention"

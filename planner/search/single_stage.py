@@ -69,13 +69,16 @@ def _is_dominated(incumbent: Incumbent, shape: Shape, option: NodeClass) -> bool
     if other is None or not _fits(option, shape):
         return False
     others = (one for one in node_classes(incumbent.context, other) if one.cluster == option.cluster)
-    return any(_fits(one, other) for one in others)
+    return any(_fits(one, other, kept=True) for one in others)
 
 
-def _fits(option: NodeClass, shape: Shape) -> bool:
-    """Whether the class has memory for all layers in one stage, and there is a layer for each of its virtual stages."""
+def _fits(option: NodeClass, shape: Shape, kept: bool = False) -> bool:
+    """Whether the class has memory for all layers in one stage, and there is a layer for each of its virtual stages.
+
+    kept: without recomputing any, where the shape leaves this to the stages."""
     if option.workload.model.layers < shape.vpp:
         return False
     representative = shape.representative(option.microbatches, 1)
     held = schedules.in_flight(shape.schedule, 0, 1, representative, shape.vpp)
-    return option.memory.most_layers("only", held, 1) >= option.workload.model.layers
+    most = option.memory.most_kept if kept else option.memory.most_layers
+    return most("only", held, 1) >= option.workload.model.layers

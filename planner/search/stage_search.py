@@ -143,10 +143,12 @@ def kept_layers(evaluation: PipelineEvaluation, stages: Sequence[tuple[int, int]
     capacity = evaluation.layer_capacity([i for i, _ in stages])
     if min(capacity) < least or sum(capacity) < total:
         return None
+    fewest = evaluation.fewest([i for i, _ in stages])
     layers = [max(least, min(wanted, most)) for (_, wanted), most in zip(stages, capacity, strict=True)]
 
     def cycle(stage: int, more: int) -> float:
-        return evaluation.classes[stages[stage][0]].cost(stage_roles[stage], layers[stage] + more).cycle
+        size = layers[stage] + more
+        return evaluation.classes[stages[stage][0]].cost(stage_roles[stage], size, fewest[stage][size]).cycle
 
     every = range(len(stages))
     for _ in range(sum(layers) - total):

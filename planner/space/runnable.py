@@ -31,6 +31,14 @@ def fault(request: Request, shape: Shape) -> str:
     return _fault(*probe, 1) and _fault(*probe, 2)
 
 
+def recomputes_blocks(request: Request) -> bool:
+    """Whether the target of a request, if it has one, can recompute some layers of each stage and not the others."""
+    if request.target is None:
+        return True
+    config = ParallelConfig(recompute="full", recompute_layers=(1,), num_microbatches=(1,))
+    return not any(text.startswith("recompute") for text in request.target.unsupported_layout(config, request.workload))
+
+
 def _probe(workload: Workload, shape: Shape) -> tuple[Shape, tuple[int, ...]]:
     """A small shape of the same kind, and the microbatches of its replicas: targets ask whether there are several replicas and
     microbatches, and whether replicas are equal, not for their number."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
-from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
+from sim.plan.parallel_config import BLOCK, USUAL_GRADIENTS, ParallelConfig
 from sim.workload.workload import Workload
 
 
@@ -15,8 +15,10 @@ from sim.workload.workload import Workload
 class Shape:
     """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage.
 
-    `cluster_tp`: tensor-parallel degree of the stages on some clusters, which divides `tp`, the one of all others
-    (`planner.space.unlike_tp`). The last five fields are facts of the software (`sim.hardware.stack.software_facts`)."""
+    With `recompute` block, each stage recomputes whole layers, as few as its memory allows; a plan has their number by stage
+    (`ParallelConfig.recompute_layers`). `cluster_tp`: tensor-parallel degree of the stages on some clusters, which divides
+    `tp`, the one of all others (`planner.space.unlike_tp`). The last five fields are facts of the
+    software (`sim.hardware.stack.software_facts`)."""
 
     tp: int
     dp: int
@@ -87,7 +89,7 @@ class Shape:
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
         """The configuration with pp pipeline stages, for costs: every replica has the most microbatches of any replica.
 
-        All stages have `tp`; `on` a cluster they have that of the cluster."""
+        All stages have `tp`; `on` a cluster they have that of the cluster. With `BLOCK` no layer is recomputed."""
         return _config(self, workload, pp)
 
 
@@ -99,6 +101,8 @@ def _on(shape: Shape, tp: int) -> Shape:
 @functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
 def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
     facts = {one.name: getattr(shape, one.name) for one in fields(shape) if one.name != "cluster_tp"}
+    if shape.recompute == BLOCK:
+        facts["recompute"] = "none"
     facts["tied_shards"] = shape.tied_shards and pp > 1 and shape.zero_stage >= 1
     return ParallelConfig(
         pp=pp,

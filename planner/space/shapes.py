@@ -20,6 +20,7 @@ from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.stack import software_facts
 from sim.plan import schedules
+from sim.plan.parallel_config import BLOCK
 
 USUAL_SIZES = (1, 2, 4, 8, 16)
 """Microbatch sizes that the published strategies search; certified searches every divisor of a replica's batch."""
@@ -29,8 +30,8 @@ vpp would save less than a twelfth of it."""
 USUAL_CHUNKS = (2, 4, 8)
 """Values of vpp that are searched even if they do not divide the model's layers."""
 RECOMPUTE = ("none", "full")
-"""Recomputation that is searched. Plans have a fused attention core (`ParallelConfig.attention`), with which selective
-recomputation equals none, so it is used only when pinned."""
+"""Recomputation that is searched where stages do not choose it (`recomputations`). Plans have a fused attention core
+(`ParallelConfig.attention`), with which selective recomputation equals none, so it is used only when pinned."""
 
 
 def variants(request: Request, shape: Shape) -> Iterator[Shape]:
@@ -126,7 +127,8 @@ def searched(request: Request, across: bool = False, every_size: bool = True, un
     for cp in context_degrees(request):
         for ep in expert_degrees(request):
             try:
-                for shape in shapes(replace(request, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size, unequal):
+                pinned = replace(request, wishes=replace(wishes, cp=cp, ep=ep))
+                for shape in shapes(pinned, across, every_size, unequal, by_stage=not across):
                     found = True
                     yield shape
             except Infeasible as error:
@@ -135,12 +137,14 @@ def searched(request: Request, across: bool = False, every_size: bool = True, un
         raise Infeasible(reason if request.target is not None else _why_none(request))
 
 
-def shapes(request: Request, across: bool = False, every_size: bool = False, unequal: bool = False) -> Iterator[Shape]:
+def shapes(
+    request: Request, across: bool = False, every_size: bool = False, unequal: bool = False, by_stage: bool = False
+) -> Iterator[Shape]:
     """All shapes with the pinned cp and ep, else 1, each under one schedule, vpp and ZeRO stage (`variants` yields the others).
 
     across: the replicas of a stage may be on several clusters. Microbatch sizes are those of `USUAL_SIZES` that divide a
-    replica's batch, or all divisors with `every_size`. unequal: replicas may have one microbatch more than others. Raises
-    Infeasible where there is none."""
+    replica's batch, or all divisors with `every_size`. unequal: replicas may have one microbatch more than others. by_stage:
+    as in `recomputations`. Raises Infeasible where there is none."""
     found, refused = False, None
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     check_degrees(request.workload, cp, ep)
@@ -148,7 +152,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False, une
         facts = software_facts(request.topology.stack, request.topology.fleet, tp)
         for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
             for size in _sizes(request, dp, every_size):
-                for recompute in (request.wishes.recompute,) if request.wishes.recompute else recomputations(request):
+                for recompute in recomputations(request, by_stage):
                     schedule = request.wishes.schedule or _usual_schedule(request)
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = _first_zero_stage(request)
@@ -195,9 +199,17 @@ def _tensor_degrees(request: Request) -> list[int]:
     return [tp for tp in degrees if tp <= largest and not any(size % tp for size in sizes)]
 
 
-def recomputations(request: Request) -> tuple[str, ...]:
-    """Recomputation that is searched where none is pinned."""
-    return tuple(map(str, request.limits.listed("recompute"))) or RECOMPUTE
+def recomputations(request: Request, by_stage: bool) -> tuple[str, ...]:
+    """Recomputation that is searched: the pinned or the listed one; `BLOCK` for plans of stages on one cluster each
+    (`by_stage`) that the target can run, which covers none and full; else none and full, also where `BLOCK` is pinned."""
+    listed = tuple(map(str, request.limits.listed("recompute")))
+    pinned = request.wishes.recompute
+    if (pinned or listed) and (by_stage or pinned != BLOCK):
+        return (pinned,) if pinned else listed
+    if not by_stage or not runnable.recomputes_blocks(request):
+        return RECOMPUTE
+    limited = any(name == "recompute" for _, dimensions in request.limits.on_clusters for name, _ in dimensions)
+    return (*RECOMPUTE, BLOCK) if limited else (BLOCK,)
 
 
 def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:

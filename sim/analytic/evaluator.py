@@ -33,8 +33,9 @@ from sim.units import Seconds
 from sim.workload.workload import Workload
 
 Ints: TypeAlias = NDArray[np.int64]
-StageRows: TypeAlias = dict[tuple[StageCosts, int, int], tuple[float, ...]]
-"""(costs of a class of devices, layers, 2 if it is the first stage + 1 if it is the last) -> `COSTS` and optimizer seconds."""
+StageRows: TypeAlias = dict[tuple[StageCosts, int, int, int], tuple[float, ...]]
+"""(costs of a class of devices, layers, recomputed layers, 2 if it is the first stage + 1 if it is the last) -> `COSTS` and
+optimizer seconds."""
 
 
 def check(config: ParallelConfig) -> None:
@@ -175,13 +176,14 @@ class Table:
 
     `messages[a, b]`: seconds of a message from a stage on class a to the next stage on class b; `tied[a, b]`: seconds of the
     all-reduce of a tied embedding's gradient between end stages on a and b (`UNTIED` if none is tied). `shared`: a cache of
-    stage costs, which tables of the same classes in other orders may use together. Raises NotModelled (`check`, and if replicas
-    have different numbers of microbatches).
+    stage costs, which tables of the same classes in other orders may use together. recomputes: stages may recompute some of
+    their layers in full. Raises NotModelled (`check`, and if replicas have different numbers of microbatches).
     """
 
     def __init__(
-        self, classes: Sequence[StageCosts], messages: Floats, tied: Floats | None = None, shared: StageRows | None = None
-    ):
+        self, classes: Sequence[StageCosts], messages: Floats, tied: Floats | None = None, shared: StageRows | None = None,
+        recomputes: bool = False,
+    ):  # fmt: skip
         self._shared: StageRows = {} if shared is None else shared
         self.classes, self.config, self.messages = tuple(map(_without_vpp, classes)), classes[0].config, messages
         self.tied = np.full_like(messages, UNTIED) if tied is None else tied
@@ -189,38 +191,46 @@ class Table:
         if len(set(self.config.num_microbatches)) > 1:
             raise NotModelled("a table needs replicas with the same number of microbatches; use `evaluate`")
         self._sizes = classes[0].workload.model.layers + 1
-        self._known = np.full(len(classes) * self._sizes * 4, -1)
+        self._counts = self._sizes if recomputes else 1
+        self._known = np.zeros(len(classes) * self._sizes * self._counts * 4, np.int64)  # 1 + the column of `_rows`
         self._rows = np.zeros((len(COSTS) + 1, 0))
 
-    def candidates(self, classes: Ints, layers: Ints) -> Candidates:
-        """Candidates from `classes` by pipeline rank, shape (candidates, pp), and `layers` by stage, (candidates, stages)."""
+    def candidates(self, classes: Ints, layers: Ints, recomputed: Ints | None = None) -> Candidates:
+        """Candidates from `classes` by pipeline rank, shape (candidates, pp), and `layers` by stage, (candidates, stages).
+
+        recomputed: of these layers, those that are recomputed in full, in a table that `recomputes`."""
         classes, layers = np.ascontiguousarray(classes.T), np.ascontiguousarray(layers.T)
         pp, vpp = len(classes), self.config.vpp
         of_stage = np.tile(classes, (vpp, 1))
-        rows = self._of(of_stage, layers)
-        optimizer = rows[-1] if vpp == 1 else self._of(classes, layers.reshape(vpp, pp, -1).sum(axis=0))[-1]
+        rows = self._of(of_stage, layers, 0 if recomputed is None else np.ascontiguousarray(recomputed.T))
+        optimizer = rows[-1] if vpp == 1 else self._of(classes, layers.reshape(vpp, pp, -1).sum(axis=0), 0)[-1]
         ahead, back = np.zeros(layers.shape), np.zeros(layers.shape)
         if pp > 1:
             ahead[:-1], back[1:] = self.messages[of_stage[:-1], of_stage[1:]], self.messages[of_stage[1:], of_stage[:-1]]
         tied = self.tied[classes[0], classes[-1]]
         return _candidates(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
 
-    def _of(self, classes: Ints, layers: Ints) -> Floats:
+    def _of(self, classes: Ints, layers: Ints, recomputed: Ints | int) -> Floats:
         """`COSTS` and the optimizer of stages (or pipeline ranks) in pipeline order; computes and caches missing sizes."""
-        codes = (classes * self._sizes + layers) * 4
+        codes = ((classes * self._sizes + layers) * self._counts + recomputed) * 4
         codes[0] += 2
         codes[-1] += 1
-        new = np.unique(codes[self._known[codes] < 0])
-        self._known[new] = self._rows.shape[1] + np.arange(len(new))
+        new = np.unique(codes[self._known[codes] == 0])
+        self._known[new] = self._rows.shape[1] + 1 + np.arange(len(new))
         fresh = [self._row(*divmod(int(code), 4)) for code in new]
         self._rows = np.concatenate([self._rows, np.array(fresh).reshape(-1, len(self._rows)).T], axis=1)
-        found: Floats = self._rows.take(self._known[codes], axis=1)
+        found: Floats = self._rows.take(self._known[codes] - 1, axis=1)
         return found
 
     def _row(self, code: int, ends: int) -> tuple[float, ...]:
+        code, recomputed = divmod(code, self._counts)
         which, layers = divmod(code, self._sizes)
-        key = self.classes[which], layers, ends
+        costs = self.classes[which]
+        key = costs, layers, recomputed, ends
         if key not in self._shared:
-            stage = self.classes[which], layers, ends >= 2, ends % 2 == 1
+            if recomputed:
+                config = replace(costs.config, recompute="full", recompute_layers=(recomputed,))
+                costs = replace(costs, config=config)
+            stage = costs, layers, ends >= 2, ends % 2 == 1
             self._shared[key] = (*_costs(*stage), _optimizer(*stage))
         return self._shared[key]

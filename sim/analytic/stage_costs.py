@@ -81,6 +81,13 @@ class StageCost:
             self.traffic, weight, self.received, lane,
         )  # fmt: skip
 
+    def lengthened(self, seconds: Seconds) -> StageCost:
+        """A copy whose backward takes some seconds more, such as those of recomputed layers."""
+        return StageCost(
+            self.forward, self.backward + seconds, self.reduce, self.gather, self.optimizer, self.parts, self.send_forward,
+            self.send_backward, self.traffic, self.weight, self.received, self.lane,
+        )  # fmt: skip
+
     def bucketed(self, parts: int) -> StageCost:
         """A copy with `parts` buckets and without collectives of every microbatch (`traffic` 0)."""
         return StageCost(

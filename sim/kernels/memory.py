@@ -205,19 +205,25 @@ def reserved_bytes(plan: Plan) -> tuple[Bytes, ...]:
 
 def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
     """Peak bytes that torch needs on a device of every pipeline rank; the replica that needs most counts."""
+    return tuple(needed(plan, pp_rank, plan.config_of(plan.stages_of(pp_rank))) for pp_rank in range(plan.config.pp))
+
+
+def needed(plan: Plan, pp_rank: int, config: ParallelConfig) -> Bytes:
+    """Peak bytes that torch needs on a device of a pipeline rank, with the configuration of its stages."""
+    stages = plan.stages_of(pp_rank)
+    layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
+    pairs = in_flight(plan, pp_rank)
+    return max(rank_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs)
+
+
+def in_flight(plan: Plan, pp_rank: int) -> frozenset[tuple[int, int]]:
+    """What replicas keep at once on a pipeline rank, as (microbatches between F and B, those between B and W)."""
     config = plan.config
-    peaks = []
-    for pp_rank in range(config.pp):
-        stages = plan.stages_of(pp_rank)
-        layers = sum(plan.stages[stage].layers for stage in stages)
-        pairs = {
-            pair
-            for replica in set(config.num_microbatches)
-            for pair in schedules.in_flight(config.schedule, pp_rank, config.pp, replica, config.vpp)
-        }
-        ends, own = plan.ends(stages), plan.config_of(stages)
-        peaks.append(max(rank_bytes(plan.workload, own, layers, held, *ends, deferred) for held, deferred in pairs))
-    return tuple(peaks)
+    every = (
+        schedules.in_flight(config.schedule, pp_rank, config.pp, replica, config.vpp)
+        for replica in set(config.num_microbatches)
+    )
+    return frozenset(pair for pairs in every for pair in pairs)
 
 
 def limits(plan: Plan) -> tuple[Bytes, ...]:

@@ -12,6 +12,9 @@ from sim.plan.rank_numbering import RankNumbering
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
+BLOCK = "block"
+"""Recomputation of some whole layers of each stage, `recompute` full with `recompute_layers`; as the value of a plan's pins: of
+as few as memory allows. Megatron-LM has it as --recompute-method block."""
 MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe")
 """Modules of a layer that selective recomputation recomputes (`sim.kernels.recomputation`); names as in Megatron-Core."""
 ATTENTION = ("flash", "unfused")
@@ -101,6 +104,11 @@ class ParallelConfig(RankNumbering):
     def recomputing(self, recompute: str) -> ParallelConfig:
         """The configuration with another recomputation, of all layers."""
         return replace(self, recompute=recompute, recompute_layers=(), recompute_modules=())
+
+    @property
+    def recomputation(self) -> str:
+        """`recompute`, or `BLOCK` where it is of some layers of each stage only."""
+        return BLOCK if self.recompute_layers else self.recompute
 
     @property
     def modules(self) -> tuple[str, ...]:

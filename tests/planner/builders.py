@@ -15,6 +15,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from benchmarks.certificates.fleets import draw
+from benchmarks.certificates.scarce import squeezed
 from planner import strategies
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
@@ -199,7 +200,9 @@ class Drawn:
 
 @st.composite
 def drawn_plans(draw: st.DrawFn, least_stages: int = 1, seeds: int = 60) -> Drawn:
-    """A plan of the searched space of a random request (`random_request`): any variant of any shape, any pipeline."""
+    """A plan of the searched space of a random request (`random_request`): any variant of any shape, any pipeline.
+
+    Devices may have too little memory for it without recomputation."""
     question = random_request(draw(st.integers(0, seeds - 1)))
     base = draw(st.sampled_from(list(searched(question))))
     variant = draw(st.sampled_from(list(variants(question, base))))
@@ -216,6 +219,9 @@ def drawn_plans(draw: st.DrawFn, least_stages: int = 1, seeds: int = 60) -> Draw
         plan = build(question, chosen, stages, "by hand")
     assume(plan is not None)
     assert plan is not None
+    tight = squeezed(question, plan, draw(st.sampled_from((1.0, 0.6, 0.2))))
+    if fits(again := build(tight, chosen, stages, "by hand")):
+        question, plan = tight, again
     assume(fits(plan))
     return Drawn(question, base, chosen, stages, plan)
 

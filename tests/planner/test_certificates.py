@@ -13,6 +13,7 @@ from benchmarks.certificates.bounds import Bounds, evenly_options
 from benchmarks.certificates.brute import best, naive, plans
 from benchmarks.certificates.fleets import draw, size
 from benchmarks.certificates.judge import NEAR, certified, features, judge
+from benchmarks.certificates.scarce import tight
 from benchmarks.certificates.space import pipelines, shapes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
@@ -36,6 +37,13 @@ def test_no_bound_is_above_the_best_plan_and_certified_is_near_it(seed):
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
     if math.isfinite(verdict.best_s) and seed not in LATE:
         assert verdict.step_s <= verdict.best_s * (1 + NEAR), verdict
+
+
+@pytest.mark.parametrize("seed", after(5, [8, 16, 24, 52, 7, 10, 30, 55]))
+def test_plans_with_too_little_memory_recompute_some_layers(seed):
+    verdict = judge(seed, SMALL, tight)
+    assert "best plan recomputes some layers" in verdict.features
+    assert not verdict.faults, verdict
 
 
 def test_the_seeds_exercise_every_axis():

@@ -35,13 +35,12 @@ def test_work_that_fails_counts_too():
 
 
 def test_every_layout_of_a_small_fleet_is_counted_with_what_became_of_it():
-    """6 microbatch sizes x 2 recomputations; each opened one has 7 schedules with their vpp, and one ZeRO stage."""
+    """6 microbatch sizes; each has 7 schedules with their vpp, and one ZeRO stage."""
     question = on_two_clusters(layers=6, batch=12)
     context = PlanningContext(question)
     certified.plan(question, context)
     layouts = {
         ("base", "opened"): 6,
-        ("base", "quick bound"): 6,
         ("schedule", "opened"): 6,
         ("schedule", "deadline test"): 36,
         ("variant", "deadline test"): 2,
@@ -59,7 +58,7 @@ def test_a_search_that_may_do_nothing_leaves_all_layouts_open():
     question = on_two_clusters(layers=6, batch=12)
     context = PlanningContext(question)
     certified.plan(question, context, Budgets(unproved_variants=0))
-    assert context.effort.layouts == {("base", "left open"): 6, ("base", "quick bound"): 6}
+    assert context.effort.layouts == {("base", "left open"): 6}
 
 
 def test_each_pipeline_that_is_evaluated_is_priced():

@@ -74,3 +74,9 @@ def test_a_schedule_with_a_list_is_not_pinned():
     assert (
         str(caught.value) == "--schedule zb-latency=3,0: a list belongs to one plan file; pin --schedule zb-latency without it"
     )
+
+
+def test_a_pinned_recomputation_is_known():
+    assert Wishes(recompute="block").recompute == "block"
+    with pytest.raises(PlanError, match="recompute 'some' is unknown; known: none, selective, full, block"):
+        Wishes(recompute="some")

@@ -11,6 +11,7 @@ from planner.costs.node_classes import NodeClass, holds, leanest, node_classes
 from planner.request import Request, Wishes
 from planner.space.shape import Shape
 from sim.hardware.cluster import Fabric
+from sim.plan.parallel_config import BLOCK
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request, shape
 
@@ -63,3 +64,17 @@ def test_the_leanest_classes_hold_what_fits_under_any_zero_stage():
         assert holder.memory.held("middle", layers) == max(memory.held("middle", layers) for memory in alone)
     assert holder.shared is not first.shared
     assert leanest(context, one, (1, 1)) == node_classes(context, one)
+
+
+def test_a_stage_recomputes_the_forwards_of_some_of_its_layers():
+    """With its tensor-parallel collectives, in the backward."""
+    question = on_one_cluster(nodes=2, devices=2)
+    option = only(question, shape(tp=2, recompute=BLOCK))
+    for role in ("first", "middle", "last", "only"):
+        none, two = option.cost(role, 4), option.cost(role, 4, 2)
+        assert two.backward - none.backward == pytest.approx(2 * option.layer[0])
+        assert replace(two, backward=none.backward) == none
+        assert only(question, shape(tp=2)).cost(role, 4) == none
+        assert only(question, shape(tp=2, recompute="full")).cost(role, 4).backward == pytest.approx(
+            option.cost(role, 4, 4).backward
+        )

@@ -7,19 +7,14 @@ from hypothesis import given
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
-from planner.costs.stage_memory import LeastMemory, StageMemory, single_stage_config
+from planner.costs.stage_memory import single_stage_config
 from planner.search.evaluation import roles
 from sim.hardware.memory_facts import MEGATRON
 from sim.kernels import memory
 from sim.plan import schedules
 from tests import builders as make
 from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, shape
-
-
-def stage_memory(nbytes: float, layers: int = 6, **degrees: object) -> StageMemory:
-    question = on_one_cluster(layers, 8, nodes=4, spec=make.device(memory=nbytes))
-    context, (cluster,), one = PlanningContext(question), question.clusters(), shape(**degrees)
-    return StageMemory(context, cluster, one, one.config(question.workload, 2))
+from tests.planner.costs.memories import stage_memory
 
 
 def test_a_pipeline_of_one_stage_has_pp_1():
@@ -62,14 +57,3 @@ def test_the_memory_of_stages_is_that_of_the_plan(drawn: Drawn):
     for stage, (role, (name, layers)) in enumerate(zip(roles(pp), drawn.stages, strict=True)):
         in_flight = schedules.in_flight(one.schedule, stage, pp, m, one.vpp)
         assert named[name].memory.most_layers(role, in_flight, pp) >= layers
-
-
-def test_zero_3_needs_more_than_zero_1_for_one_layer_and_less_for_many():
-    """Zero 3 has whole weights of three layers and whole gradients of one beside its half of the state."""
-    bytes_of = {stage: [stage_memory(1e12, dp=2, zero_stage=stage).bytes_at("middle", k) for k in (1, 6)] for stage in (1, 3)}
-    assert bytes_of[1][0] < bytes_of[3][0] and bytes_of[1][1] > bytes_of[3][1]
-    for nbytes, most in ((bytes_of[1][0], {1: 1, 3: 0}), (bytes_of[3][1], {1: 5, 3: 6})):
-        every = {stage: stage_memory(nbytes, dp=2, zero_stage=stage) for stage in (1, 3)}
-        assert {stage: one.most_layers("middle", ((1, 0),)) for stage, one in every.items()} == most
-        assert LeastMemory(list(every.values())).most_layers("middle", ((1, 0),)) == max(most.values())
-        assert LeastMemory(list(every.values())).held("middle", max(most.values())) == 1

@@ -68,9 +68,17 @@ def test_a_plan_file_keeps_the_warm_ups():
 def test_memory_limits_the_warm_ups(memory: float, name: str):
     """Where memory holds only a few microbatches, warm-ups are shorter, or there are none; what is found fits."""
     question = four_clusters(0.05, memory=memory)
+    question = replace(question, wishes=replace(question.wishes, recompute="none"))
     _, found = found_for(question, shape(schedule="zb-h1"))
     assert [one.shape.schedule for one in found] == ([name] if name else [])
     assert all(fits(build(question, one.shape, one.stages, "by hand")) for one in found)
+
+
+def test_stages_recompute_what_long_warm_ups_demand():
+    question = four_clusters(0.05, memory=8e6)
+    _, (best,) = found_for(question, shape(schedule="zb-h1"))
+    plan = build(question, best.shape, best.stages, "by hand")
+    assert (best.shape.schedule, plan.config.recompute_layers) == ("zb-latency=9,6,3,0", (0, 0, 2, 0))
 
 
 def test_what_is_pinned_holds():

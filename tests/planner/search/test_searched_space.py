@@ -17,7 +17,7 @@ from tests import builders as make
 from tests.planner.builders import request
 
 PINNED = Wishes(tp=2, pp=1, dp=1, vpp=1, microbatch_size=2, schedule="1f1b", recompute="none", zero_stage=1, cp=1, ep=1)
-ENUMERATED = ("tp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "recompute")
+ENUMERATED = ("tp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage")
 
 
 def small_request(*clusters: Cluster, wishes: Wishes | None = None, **model: object) -> Request:
@@ -52,7 +52,7 @@ def test_the_axes_of_two_devices():
         "schedule": ("1f1b", "interleaved", "zb-h1", "zb-h2"),
         "vpp": tuple(sorted({shape.vpp for shape in every})),
         "zero_stage": tuple(sorted({shape.zero_stage for shape in every})),
-        "recompute": ("none", "full"),
+        "recompute": ("as few layers of each stage as memory requires",),
         "overlap_param_gather": ("on", "off"),
         "layers": ("any split",),
         "placement": (
@@ -106,6 +106,7 @@ def test_the_axes_are_the_values_of_the_search(name):
     topology = commands.load(name)
     question = Request(topology, topology.workload)
     every, known = every_shape(question), found(question)
+    assert known["recompute"] == ("as few layers of each stage as memory requires",)
     for axis in ENUMERATED:
         assert set(known[axis]) == {getattr(shape, axis) for shape in every}, axis
     switch = {True: "on", False: "off"}
@@ -125,7 +126,7 @@ def test_several_clusters_have_an_axis_of_their_own():
     assert found(small_request(*two))[ACROSS] == (
         "each stage on the next slots of all clusters in sequence, in any order",
         "each replica on one cluster, pp up to 8 or a divisor of the layers",
-        "both under 1f1b, zb-h1, zb-h2 with ZeRO 1, microbatches by the speed of a replica",
+        "both under 1f1b, zb-h1, zb-h2 with ZeRO 1, recompute none or full, microbatches by the speed of a replica",
     )
     assert "stages of a cluster side by side, clusters in any order" in found(small_request(*two))["placement"][0]
     assert ACROSS not in found(small_request())
@@ -166,7 +167,7 @@ def test_what_is_outside_is_searched_where_it_is_pinned():
 
 def test_what_plan_files_can_say_and_the_search_does_not_is_outside():
     told = outside(small_request(make.cluster("a", nodes=2, devices=2), layers=4))
-    assert "recomputation of chosen layers or modules (recompute_layers, recompute_modules)" in told
+    assert "recomputation of chosen modules (recompute_modules)" in told
     assert "the head before the last stage, and stages without layers" in told
 
 

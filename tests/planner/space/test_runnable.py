@@ -13,7 +13,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.search.budgets import Budgets
-from planner.space.runnable import fault, runs, schedules_for
+from planner.space.runnable import fault, recomputes_blocks, runs, schedules_for
 from planner.space.shapes import overlaps, searched, variants
 from planner.strategies import certified, get, names
 from sim.errors import Infeasible, NotDefined, PlanError
@@ -102,3 +102,12 @@ def test_every_strategy_plans_for_the_target_and_no_plan_for_it_is_faster_than_t
             assert plan.certificate is not None
             assert plan.certificate.lower_bound_s <= best * (1 + 1e-9)
             assert step(plan) <= best * 1.005
+
+
+def test_a_target_says_whether_it_recomputes_some_layers():
+    def no_layers(config, workload):
+        return iter(["recompute_layers 1: never"] if config.recompute_layers else [])
+
+    assert recomputes_blocks(replace(QUESTION, target=None))
+    assert recomputes_blocks(QUESTION)
+    assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=no_layers)))

@@ -9,10 +9,11 @@ import pytest
 from planner.limits import Limits
 from planner.request import Request, Wishes
 from planner.space.shape import Shape
-from planner.space.shapes import overlaps, searched, shapes, slot, slots, variants
+from planner.space.shapes import overlaps, recomputations, searched, shapes, slot, slots, variants
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
 from sim.plan.allowed import Allowed
+from sim.plan.parallel_config import BLOCK
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request
 from tests.planner.real_nodes import EIGHT_H100, on_real_nodes
@@ -171,3 +172,19 @@ def test_a_base_has_the_first_zero_stage_that_is_allowed(allowed, first):
     limits = Limits((("zero_stage", Allowed(allowed)),))
     question = replace(on_one_cluster(layers=4, batch=4, nodes=2), limits=limits)
     assert {shape.zero_stage for shape in shapes(question)} == {first}
+
+
+def test_stages_choose_what_they_recompute_where_nothing_says_otherwise():
+    free = on_one_cluster(layers=4, batch=4, nodes=2)
+    assert recomputations(free, by_stage=True) == (BLOCK,)
+    assert recomputations(free, by_stage=False) == ("none", "full")
+    assert recomputations(replace(free, wishes=Wishes(recompute="full")), by_stage=True) == ("full",)
+    pinned = replace(free, wishes=Wishes(recompute=BLOCK))
+    assert recomputations(pinned, by_stage=True) == (BLOCK,)
+    assert recomputations(pinned, by_stage=False) == ("none", "full")
+    listed = replace(free, limits=Limits((("recompute", Allowed(("none",))),)))
+    assert recomputations(listed, by_stage=True) == ("none",)
+    on_some = replace(free, limits=Limits(on_clusters=(("c", (("recompute", Allowed(("full",))),)),)))
+    assert recomputations(on_some, by_stage=True) == ("none", "full", BLOCK)
+    assert {shape.recompute for shape in searched(free)} == {BLOCK}
+    assert {shape.recompute for shape in searched(free, across=True)} == {"none", "full"}

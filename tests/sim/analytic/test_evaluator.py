@@ -183,6 +183,26 @@ def test_a_table_gives_the_steps_of_the_plans_of_its_splits(schedule: str, vpp: 
     assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
 
 
+def test_a_table_has_stages_with_every_number_of_recomputed_layers() -> None:
+    """Of stages of 3 layers each, and of 2 and 1 in their virtual stages."""
+    machines = fleet(cluster(nodes=2, devices=2))
+    for vpp, layers, schedule in ((1, (3, 3), "1f1b"), (2, (2, 1, 1, 2), "interleaved")):
+        counts = [tuple(row) for row in np.ndindex(*(size + 1 for size in layers))]
+        plans = [
+            builders.plan(
+                machines, 2, 2, 1, vpp, 4, layers, schedule=schedule,
+                recompute="full" if any(row) else "none", recompute_layers=row if any(row) else (),
+            )
+            for row in counts
+        ]  # fmt: skip
+        costs = PlanCosts(plans[0])
+        message = costs.message(0, 1, (0,))
+        table = Table([costs.at(0, (0,)), costs.at(1, (0,))], np.array([[0.0, message], [message, 0.0]]), recomputes=True)
+        candidates = table.candidates(np.tile([0, 1], (len(plans), 1)), np.tile(layers, (len(plans), 1)), np.array(counts))
+        assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
+        assert len(set(steps(candidates))) > 4
+
+
 def test_a_plan_that_is_not_modelled_is_refused() -> None:
     machines = fleet(cluster(nodes=4))
     experts = {"experts": 4, "experts_per_token": 2}
