@@ -173,9 +173,24 @@ def train(plan: Plan) -> dict[str, object]:
         "hetero_pipeline_layer_split": [stage.layers for stage in plan.stages],
     }
     return {
-        "system": _keys(system),
+        "system": _keys(system) | _recomputation(config),
         "model": {"use_mcore_models": True, "transformer_impl": "transformer_engine"} | _keys(shape) | {"hetero": hetero},
         "data": {"make_vocab_size_divisible_by": model.vocab // config.tp},
+    }
+
+
+def _recomputation(config: ParallelConfig) -> dict[str, object]:
+    """Recomputed layers of each stage, where they differ: one list for each stage, [1 stage, microbatches, value].
+
+    Values: 1 for granularity full, 1 for method block, and the number of layers. A stage of 0 layers has granularity 0, none
+    (flagscale/backends/Megatron-LM/megatron/core/transformer/transformer_block.py.patch)."""
+    counts, microbatches = config.recompute_layers, config.num_microbatches[0]
+    if len(set(counts)) < 2:
+        return {}
+    values = {"granularity": [int(count > 0) for count in counts], "method": [1] * len(counts), "num_layers": counts}
+    return {
+        f"recompute_{name}_per_stage_micro_batch": [[1, microbatches, value] for value in listed]
+        for name, listed in values.items()
     }
 
 

@@ -61,7 +61,8 @@ ASSUMED = (
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
-    yield from (*megatron_flags.unsupported_layout(config, workload), *unlike_stages.unlike_tp(config))
+    yield from megatron_flags.unsupported_layout(config, workload)
+    yield from (*unlike_stages.unlike_tp(config), *unlike_stages.unlike_recomputation(config))
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: the fork has the attention core only; recompute none, full, or core_attn alone"

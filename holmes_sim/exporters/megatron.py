@@ -49,7 +49,8 @@ bash FOLDER/bridge/HOST.sh --recipe RECIPE --mode pretrain --dataset DATASET
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, and an overlap of tensor parallelism in
     fp16 or fp32."""
-    yield from (*megatron_flags.unsupported_layout(config, workload), *unlike_stages.unlike_tp(config))
+    yield from megatron_flags.unsupported_layout(config, workload)
+    yield from (*unlike_stages.unlike_tp(config), *unlike_stages.unlike_recomputation(config))
     yield from megatron_flags.without_buffers(config, workload)
     if config.vpp > 1 and config.pp == 1:
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"

@@ -155,7 +155,7 @@ def recomputation(plan: Plan) -> Flags:
         return {
             "recompute-granularity": "full",
             "recompute-method": "block",
-            "recompute-num-layers": config.recompute_layers[0],
+            "recompute-num-layers": max(config.recompute_layers),
         }
     if config.recompute == "full":
         return {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
@@ -206,9 +206,6 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
             "both of them, or overlap_param_gather false too"
         )
     yield from _unsupported_numbers(config, workload)
-    if len(set(config.recompute_layers)) > 1:
-        counts = ", ".join(map(str, config.recompute_layers))
-        yield f"recompute_layers {counts}: --recompute-num-layers is one number for all stages; the same for each stage"
     if 0 < model.learned_positions < workload.seq_len:
         yield (
             f"learned_positions {model.learned_positions}: fewer than seq_len {workload.seq_len}; "

@@ -52,7 +52,7 @@ def test_commands_and_options_are_completed(tab):
     [
         ("plan x --strategy ", strategies.names()),
         ("plan x --schedule ", schedules.names()),
-        ("plan x --recompute ", ("none", "selective", "full")),
+        ("plan x --recompute ", ("none", "selective", "full", "block")),
         ("plan x --model ", catalog.names("models")),
         ("simulate plan.json --profile ", catalog.names("profiles")),
         ("export plan.json --to ", exporters.names()),

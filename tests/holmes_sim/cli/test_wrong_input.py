@@ -21,7 +21,7 @@ WRONG = {
     (*HYBRID, "--schedule", "foo"): (2, f"error: schedule 'foo' is unknown; known: {KNOWN_SCHEDULES}\n"),
     ("plan", "holmes-hybrid-4", "--recompute", "half"): (
         2,
-        "error: recompute 'half' is unknown; known: none, selective, full\n",
+        "error: recompute 'half' is unknown; known: none, selective, full, block\n",
     ),
     (*HYBRID, "--zero-stage", "4"): (2, "error: zero_stage 4 is unknown; known: 0, 1, 2, 3\n"),
     (*HYBRID, "--vpp", "2", "--schedule", "1f1b"): (

@@ -165,3 +165,20 @@ def test_a_mesh_has_one_tp():
     plan = plan_of(config=config, layers=(8,) * 3, nodes=("a/node0",), order=(0, 1, 2, 3))
     (line,) = exporters.unsupported("flagscale", plan)
     assert line == "pipeline ranks 0 to 2 on shared hosts: a mesh has one tp; hosts whose pipeline ranks have one tp"
+
+
+def test_stages_recompute_unlike_numbers_of_layers():
+    """The lists that its parser reads (flagscale/train/arguments.py, _parse_recompute_refined_config): stages, microbatches and
+    value, once for each stage."""
+    config = {"tp": 2, "recompute": "full", "recompute_layers": (5, 0)}
+    plan = plan_of("pipeline across fabrics (TCP)", config=config, layers=(13, 11))
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    found = read(plan, "conf/train/plan.yaml")["system"]
+    assert {key: value for key, value in found.items() if key.startswith("recompute")} == {
+        "recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 5,
+        "recompute_granularity_per_stage_micro_batch": [[1, 8, 1], [1, 8, 0]],
+        "recompute_method_per_stage_micro_batch": [[1, 8, 1], [1, 8, 1]],
+        "recompute_num_layers_per_stage_micro_batch": [[1, 8, 5], [1, 8, 0]],
+    }  # fmt: skip
+    alike = plan_of("pipeline across fabrics (TCP)", config=config | {"recompute_layers": (5,)}, layers=(13, 11))
+    assert "recompute_num_layers_per_stage_micro_batch" not in read(alike, "conf/train/plan.yaml")["system"]

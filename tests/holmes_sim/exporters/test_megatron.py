@@ -367,7 +367,7 @@ def test_a_number_of_recomputed_layers_is_megatrons_block():
 def test_stages_that_recompute_unlike_numbers_of_layers_are_refused():
     plan = features.plan_of(features.Feature("", {"recompute": "full", "recompute_layers": (5, 2)}))
     assert refusals(plan) == [
-        "recompute_layers 5, 2: --recompute-num-layers is one number for all stages; the same for each stage"
+        "recompute_layers 5, 2: --recompute-num-layers is one number for all stages; the same for each stage (plan with --for)"
     ]
 
 

@@ -1,12 +1,19 @@
-"""Frameworks with one tensor-parallel degree refuse stages of unlike ones; FlagScale's meshes and launchers take them."""
+"""What frameworks do with stages of unlike tensor-parallel degrees or numbers of recomputed layers; launchers take them all."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from benchmarks.certificates.scarce import squeezed
 from holmes_sim import exporters
-from sim.plan.parallel_config import ParallelConfig
+from planner.placement.ranks import build
+from planner.placement.simulation import fits
+from planner.space.runnable import recomputes_blocks
+from sim.plan.parallel_config import BLOCK, ParallelConfig
 from tests import builders as make
+from tests.planner.builders import on_one_cluster, shape
 
 UNLIKE = ParallelConfig(tp=2, pp=2, stage_tp=(2, 1), sequence_parallel=True, num_microbatches=(4,))
 REASON = "stage_tp 2, 1: all its stages have one tensor-parallel degree; the same for each (plan with --for)"
@@ -19,3 +26,18 @@ def test_who_refuses_unlike_stages(name):
     reasons = [text for text in exporters.target(name).unsupported_layout(UNLIKE, workload) if text.startswith("stage_tp")]
     frameworks = {one: [REASON] for one in ("megatron", "holmes", "deepspeed", "torchtitan")}
     assert reasons == (frameworks | {"chakra": [IN_TRACES]}).get(name, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("megatron", (4,)), ("flagscale", (4, 1, 0, 0)), ("deepspeed", ())],
+)
+def test_a_plan_for_a_framework_recomputes_as_it_can(name, counts):
+    """One number for all stages, one for each, or all layers; the four stages hold 4, 3, 2 and 1 microbatches."""
+    free, stages = on_one_cluster(layers=24, batch=16, nodes=4), (("c", 6),) * 4
+    one = shape(schedule="1f1b-deepspeed" if name == "deepspeed" else "1f1b")
+    tight = replace(squeezed(free, build(free, one, stages, "by hand"), 0.4), target=exporters.target(name))
+    assert recomputes_blocks(tight) == bool(counts)
+    plan = build(tight, replace(one, recompute=BLOCK), stages, "by hand")
+    assert (plan.config.recompute, plan.config.recompute_layers) == ("full", counts)
+    assert fits(plan)
