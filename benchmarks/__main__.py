@@ -20,6 +20,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
   `benchmarks.shortlist`.
 - `pins [FLEETS [PINS]]`: whether random pins give faster plans than the search without them; some minutes.
 - `unlike [FLEETS]`: what a tp of their own for devices with little memory is worth, on drawn fleets; three minutes.
+- `recompute [FLEETS]`: what it is worth that each stage recomputes as few layers as fit, on drawn fleets; six minutes.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -38,6 +39,7 @@ from benchmarks import (
     pins,
     planning,
     ranges,
+    recompute,
     residuals,
     scale,
     scenarios,
@@ -108,6 +110,7 @@ WITH_OPTIONS = {
     "planning": planning.show,
     "shortlist": shortlist.show,
     "pins": pins.show,
+    "recompute": recompute.show,
     "unlike": unlike.show,
 }
 

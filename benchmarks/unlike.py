@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from sim.plan.plan import Plan
 
 LARGE = ("a100-sxm4-80gb", "h100-sxm5-80gb", "a100-sxm4-40gb")
 SMALL = ("v100-sxm2-16gb", "rtx-4090", "rtx-3090", "v100-sxm2-32gb", "rtx-3080-ti")
+MODELS = ("llama-2-7b", "llama-2-13b", "llama-3-8b")
 DEGREES = (1, 2, 4, 8)
 FLEETS = 24
 
@@ -41,8 +42,8 @@ class Compared(NamedTuple):
         return 1 - step(self.free) / step(self.alike)
 
 
-def drawn(seed: int) -> Request:
-    """The request of a seed."""
+def drawn(seed: int, models: Sequence[str] = MODELS) -> Request:
+    """The request of a seed, for one of some models."""
     rng = random.Random(seed)
     ethernet = {"type": "ethernet", "bandwidth": f"{rng.choice([25, 100, 200])} Gbit/s", "count": 1}
     fast = {"type": "infiniband", "bandwidth": "200 Gbit/s", "count": 4}
@@ -52,7 +53,7 @@ def drawn(seed: int) -> Request:
     }
     trunk = {"between": ["large", "small"], "type": "ethernet", "bandwidth": "400 Gbit/s", "latency": "20 us"}
     workload = {
-        "model": rng.choice(["llama-2-7b", "llama-2-13b", "llama-3-8b"]), "global_batch_size": rng.choice([32, 64, 128]),
+        "model": rng.choice(models), "global_batch_size": rng.choice([32, 64, 128]),
         "seq_len": rng.choice([2048, 4096]), "precision": "fp16",
     }  # fmt: skip
     document = {"format": "holmes-sim/topology/1", "name": f"seed-{seed}", "clusters": clusters, "links": [trunk]}
