@@ -7,49 +7,21 @@ no layer and of all layers pinned, of which the faster plan counts. Twenty-four 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
-from typing import NamedTuple
 
 from benchmarks import unlike
-from planner import strategies
-from planner.costs.context import PlanningContext
+from benchmarks.unlike import Compared
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
-from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
 MODELS = (*unlike.MODELS, "llama-2-70b")
+PINS = Wishes(recompute="none"), Wishes(recompute="full")
 FLEETS = 24
 
 
-class Compared(NamedTuple):
-    """A fleet in words, its plan, and its fastest plan that recomputes all layers or none."""
-
-    fleet: str
-    free: Plan
-    alike: Plan
-
-    @property
-    def saved(self) -> float:
-        """The share of the step that a number of recomputed layers for each stage saves."""
-        return 1 - step(self.free) / step(self.alike)
-
-
 def compared(request: Request) -> Compared | None:
-    """The plans of a request; None where none fits that recomputes all layers or none."""
-    alike = []
-    for recompute in ("none", "full"):
-        with suppress(Infeasible):
-            alike.append(_plan(replace(request, wishes=Wishes(recompute=recompute))))
-    model, batch = request.workload.model.name, request.workload.global_batch_size
-    words = [f"{one.nodes} x {one.node.count} {one.node.device.name}" for one in request.clusters()]
-    fleet = f"{', '.join(words)}; {model}, {batch} x {request.workload.seq_len}"
-    return Compared(fleet, _plan(request), min(alike, key=step)) if alike else None
-
-
-def _plan(request: Request) -> Plan:
-    return strategies.get("certified").plan(request, PlanningContext(request))
+    """The plan of a request, and the faster plan that recomputes no layer or all; None where neither fits."""
+    return unlike.compared(request, PINS)
 
 
 def table(found: Iterator[Compared | None]) -> Iterator[str]:

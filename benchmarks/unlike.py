@@ -25,12 +25,12 @@ from sim.plan.plan import Plan
 LARGE = ("a100-sxm4-80gb", "h100-sxm5-80gb", "a100-sxm4-40gb")
 SMALL = ("v100-sxm2-16gb", "rtx-4090", "rtx-3090", "v100-sxm2-32gb", "rtx-3080-ti")
 MODELS = ("llama-2-7b", "llama-2-13b", "llama-3-8b")
-DEGREES = (1, 2, 4, 8)
+ONE_TP = tuple(Wishes(tp=tp) for tp in (1, 2, 4, 8))
 FLEETS = 24
 
 
 class Compared(NamedTuple):
-    """A fleet in words, its plan, and its fastest plan with one tp."""
+    """A fleet in words, its plan, and the fastest of its plans with some pins, such as one tp (`compared`)."""
 
     fleet: str
     free: Plan
@@ -38,7 +38,7 @@ class Compared(NamedTuple):
 
     @property
     def saved(self) -> float:
-        """The share of the step that unlike tp saves."""
+        """The share of the step that the plan without pins saves."""
         return 1 - step(self.free) / step(self.alike)
 
 
@@ -66,27 +66,28 @@ def _cluster(nodes: int, device: str, count: int, inside: str, *nics: dict[str, 
     return {"nodes": nodes, "node": {"devices": {"type": device, "count": count}, "intra_node": inside, "nics": list(nics)}}
 
 
-def compared(request: Request) -> Compared:
-    """The plan of a request, and the fastest plan with one tp."""
+def compared(request: Request, pins: Sequence[Wishes] = ONE_TP) -> Compared | None:
+    """The plan of a request, and the fastest plan with any of some pins; None where no plan has them."""
     alike = []
-    for tp in DEGREES:
+    for wishes in pins:
         with suppress(Infeasible):
-            alike.append(_plan(replace(request, wishes=Wishes(tp=tp))))
+            alike.append(_plan(replace(request, wishes=wishes)))
     model, batch = request.workload.model.name, request.workload.global_batch_size
     words = [f"{one.nodes} x {one.node.count} {one.node.device.name}" for one in request.clusters()]
-    return Compared(f"{', '.join(words)}; {model}, {batch} x {request.workload.seq_len}", _plan(request), min(alike, key=step))
+    fleet = f"{', '.join(words)}; {model}, {batch} x {request.workload.seq_len}"
+    return Compared(fleet, _plan(request), min(alike, key=step)) if alike else None
 
 
 def _plan(request: Request) -> Plan:
     return strategies.get("certified").plan(request, PlanningContext(request))
 
 
-def table(found: Iterator[Compared]) -> Iterator[str]:
+def table(found: Iterator[Compared | None]) -> Iterator[str]:
     """A Markdown table of the fleets whose plan has unlike tp, and how many fleets there are."""
     yield "| fleet | one tp | unlike tp | saved |"
     yield "| --- | --- | --- | --- |"
     every = []
-    for one in found:
+    for one in filter(None, found):
         every.append(one)
         if one.free.config.stage_tp:
             alike, unlike = (f"{step(plan):.4g} s (tp {plan.config.tp_text})" for plan in (one.alike, one.free))

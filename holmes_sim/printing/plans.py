@@ -119,18 +119,19 @@ def layout(plan: Plan) -> str:
 
 
 def _recomputation(config: ParallelConfig) -> str:
-    """`full`, `full of 4 layers a stage`, `full of 6, 3, 2, 3 layers`, `selective (layernorm, mlp)`."""
+    """`full`, `4 layers a stage`, `some layers` (the table of stages has their number), `selective (layernorm, mlp)`."""
     if counts := config.recompute_layers:
-        return f"full of {', '.join(map(str, counts))} layers" + (" a stage" if len(counts) == 1 else "")
+        alike = f"{counts[0]} layer{'s' if counts[0] > 1 else ''} a stage"
+        return alike if len(set(counts)) == 1 else "some layers"
     named = f" ({', '.join(config.recompute_modules)})" if config.recompute_modules else ""
     return config.recompute + named
 
 
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
-    unlike = ("tp",) if plan.config.stage_tp else ()
+    unlike, some = ("tp",) if plan.config.stage_tp else (), ("recomputed",) if plan.config.recompute_layers else ()
     seconds = "compute", "exposed", "bubble"
-    table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, "layers", "memory", "limit", *seconds)
+    table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, "layers", *some, "memory", "limit", *seconds)
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
         share = f"{peaks[row.pp_rank] / limits[row.pp_rank]:.0%}"
@@ -138,8 +139,15 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
         size = f"{peaks[row.pp_rank] / GIBI:.3g} GiB"
         *where, layers = location(plan, row.pp_rank)
         own = [str(plan.config.tp_of(row.pp_rank)) for _ in unlike]
-        table.add_row(str(row.pp_rank), *where, *own, layers, size, share, *times)
+        again = [recomputed(plan, row.pp_rank) for _ in some]
+        table.add_row(str(row.pp_rank), *where, *own, layers, *again, size, share, *times)
     return table
+
+
+def recomputed(plan: Plan, pp_rank: int) -> str:
+    """Recomputed layers of each stage of a pipeline rank, as text like that of its layers: `1+2`."""
+    held = ((plan.config_of((stage,)), plan.stages[stage].layers) for stage in plan.stages_of(pp_rank))
+    return "+".join(str(config.recomputed(layers)) for config, layers in held)
 
 
 def location(plan: Plan, pp_rank: int) -> tuple[str, str, str, str]:

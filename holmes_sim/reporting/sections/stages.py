@@ -36,6 +36,7 @@ def _stages(contents: Contents) -> str:
         layers = "+".join(
             number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(pp_rank)
         )
+        again = [plans.recomputed(plan, pp_rank)] if plan.config.recompute_layers else []
         share = peaks[pp_rank] / limits[pp_rank]
         full = f'<meter min="0" max="1" high="0.95" value="{share:.4f}" aria-label="share of memory"></meter> '
         seconds = [
@@ -43,11 +44,14 @@ def _stages(contents: Contents) -> str:
             for key, value in (("compute", row.compute), ("exposed", row.exposed), ("bubble", row.bubble))
         ]
         rows.append([
-            chip(pp_rank), escape(clusters), nodes, escape(devices), layers,
+            chip(pp_rank), escape(clusters), nodes, escape(devices), layers, *again,
             number(f"plan/prediction/peak_memory_bytes/{pp_rank}", peaks[pp_rank], f"{peaks[pp_rank] / GIBI:.3g} GiB"),
             full + number(f"memory/{pp_rank}/share", share, f"{share:.0%}"), *seconds,
         ])  # fmt: skip
-    headers = ("stage", "cluster", "nodes", "device", "layers", "memory", "of the limit", "compute", "exposed", "bubble")
+    some = ("recomputed",) if plan.config.recompute_layers else ()
+    headers = (
+        "stage", "cluster", "nodes", "device", "layers", *some, "memory", "of the limit", "compute", "exposed", "bubble"
+    )  # fmt: skip
     return table(headers, rows, "Stages", words=("stage", "cluster", "device"))
 
 

@@ -35,6 +35,27 @@ def test_show_a_plan(run, plan_file):
     assert json.loads(run("show", plan_file, "--json").out) == json.loads(plan_file.read_text())
 
 
+@pytest.mark.parametrize(
+    ("counts", "words", "columns"),
+    [(3, "recompute 3 layers a stage", ["3", "3"]), (1, "recompute 1 layer a stage", ["1", "1"]),
+     ([2, 0], "recompute some layers", ["2", "0"])],
+)  # fmt: skip
+def test_recomputed_layers_are_a_column_of_the_stages(run, plan_file, tmp_path, counts, words, columns):
+    document = json.loads(plan_file.read_text())
+    document["config"] |= {"recompute": "full", "recompute_layers": counts}
+    changed, page = tmp_path / "changed.json", tmp_path / "page.html"
+    changed.write_text(json.dumps(document))
+    seen = run("show", changed)
+    assert (seen.code, words in seen.out) == (0, True)
+    head, *rows = seen.out.partition("Stages\n")[2].splitlines()[: 1 + len(columns)]
+    end = head.index(" recomputed") + len(" recomputed")
+    assert [row[:end].split()[-1] for row in rows] == columns
+    assert run("report", changed, "-o", page).code == 0
+    assert "recomputed</th>" in page.read_text()
+    assert run("report", plan_file, "-o", page).code == 0
+    assert "recomputed</th>" not in page.read_text()
+
+
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_show_draws_topologies_and_plans(run, plan_file, tmp_path, ending):
     magic = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
