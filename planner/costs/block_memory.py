@@ -1,9 +1,6 @@
-"""Memory of stages that recompute as few layers as fit (`planner.space.shape.BLOCK`), of one node class under one shape."""
+"""Memory of stages that recompute as few layers as fit (`sim.plan.parallel_config.BLOCK`), of one node class under one shape."""
 
 from __future__ import annotations
-
-import functools
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +20,8 @@ class BlockMemory:
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape):
         self._layers = context.request.workload.model.layers
-        none, full = _extremes(shape)
         self._none, self._full = (
-            StageMemory(context, cluster, one, one.config(context.request.workload, 2)) for one in (none, full)
+            StageMemory(context, cluster, one, one.config(context.request.workload, 2)) for one in shape.extremes
         )
         self._fewest: dict[tuple[str, tuple[tuple[int, int], ...], int], tuple[int, ...]] = {}
 
@@ -59,9 +55,3 @@ class BlockMemory:
             return sizes.astype(float)
         beside: NDArray[np.float64] = np.floor((self._full.room - one - (sizes - 1) * (two - one)) / more + 1e-9)
         return beside
-
-
-@functools.lru_cache(maxsize=4096)
-def _extremes(shape: Shape) -> tuple[Shape, Shape]:
-    """The shape without recomputation, and the one that recomputes all layers."""
-    return replace(shape, recompute="none"), replace(shape, recompute="full")

@@ -1,6 +1,6 @@
 """Whole layers that the stages of a plan recompute: as few as memory allows, by stage or with one number for all stages.
 
-Here a plan of stages gets what `planner.space.shape.BLOCK` leaves to them. Bytes are those of `sim.kernels.memory`."""
+Here a plan of stages gets what `sim.plan.parallel_config.BLOCK` leaves to them. Bytes are those of `sim.kernels.memory`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.placement.simulation import fits
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -25,7 +26,7 @@ def recomputing(plan: Plan) -> Iterator[Plan]:
     alike, whole = (max(counts),) * len(every), tuple(every)
     for some in dict.fromkeys((counts, alike, whole)):
         found = replace(plan, config=_with_counts(plan.config, every, some))
-        if some != alike or _fits(found):
+        if some != alike or fits(found):
             yield found
 
 
@@ -65,15 +66,11 @@ def virtual_recomputed(layers: NDArray[np.int64], recomputed: NDArray[np.int64],
 def _fewest(plan: Plan, pp_rank: int, layers: int, room: Bytes) -> int:
     own = plan.config.with_tp(plan.config.tp_of(pp_rank))
 
-    def fits(recomputed: int) -> bool:
+    def has_room(recomputed: int) -> bool:
         config = replace(own, recompute="full", recompute_layers=(recomputed,), recompute_modules=())
         return memory.needed(plan, pp_rank, config) <= room
 
-    return 0 if fits(0) else bisect.bisect_left(range(1, max(layers, 1)), True, key=fits) + 1
-
-
-def _fits(plan: Plan) -> bool:
-    return all(nbytes <= room for nbytes, room in zip(memory.torch_bytes(plan), _room(plan), strict=True))
+    return 0 if has_room(0) else bisect.bisect_left(range(1, max(layers, 1)), True, key=has_room) + 1
 
 
 def _room(plan: Plan) -> list[Bytes]:

@@ -24,11 +24,10 @@ from planner.space import lengths
 from planner.space.device_slots import Run, minmax_layers
 from planner.space.runnable import runs
 from planner.space.shape import Shape
-from planner.space.shapes import RECOMPUTE, searched, variants
+from planner.space.shapes import searched, variants
 from sim.errors import Infeasible, NoRoute, NotDefined, PlanError
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
-from sim.plan.parallel_config import BLOCK
 from sim.plan.plan import Plan
 from sim.units import Bytes
 
@@ -94,7 +93,7 @@ def _leanest(request: Request) -> list[Shape]:
     """Shapes that need least memory: the smallest microbatches, wide tensor groups first; then the same under ZeRO 2 and 3."""
     shapes: dict[tuple[object, ...], Shape] = {}
     with suppress(Infeasible):
-        for shape in (one for base in searched(request) for one in _extremes(base)):
+        for shape in (one for base in searched(request) for one in base.extremes):
             any_number = schedules.whole_rounds(shape.schedule) is False  # else pp must divide the number of microbatches
             key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, not any_number and shape.microbatch_size
             shapes.setdefault(key, shape)
@@ -104,11 +103,6 @@ def _leanest(request: Request) -> list[Shape]:
     if not any(map(request.limits.allows_shape, every)):  # such as with a limit of vpp
         every = [variant for shape in first for variant in itertools.islice(variants(request, shape), 1)]
     return [shape for shape in every if request.limits.allows_shape(shape) and _is_consistent(request, shape)]
-
-
-def _extremes(shape: Shape) -> tuple[Shape, ...]:
-    """A shape whose stages choose how many layers they recompute, with none and with all of them; other shapes as they are."""
-    return tuple(replace(shape, recompute=one) for one in RECOMPUTE) if shape.recompute == BLOCK else (shape,)
 
 
 def _is_consistent(request: Request, shape: Shape) -> bool:

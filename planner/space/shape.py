@@ -57,6 +57,11 @@ class Shape:
         """The least tensor-parallel degree of any cluster."""
         return min([self.tp, *(tp for _, tp in self.cluster_tp)])
 
+    @property
+    def extremes(self) -> tuple[Shape, ...]:
+        """The shape with no and with all layers recomputed, where stages choose their number; else the shape itself."""
+        return _extremes(self) if self.recompute == BLOCK else (self,)
+
     def microbatches(self, workload: Workload) -> int:
         """Number of microbatches of every replica; where dp does not divide the batch, of those that have one more."""
         return -(-workload.global_batch_size // (self.dp * self.microbatch_size))
@@ -96,6 +101,11 @@ class Shape:
 @functools.lru_cache(maxsize=4096)
 def _on(shape: Shape, tp: int) -> Shape:
     return replace(shape, tp=tp, cluster_tp=())
+
+
+@functools.lru_cache(maxsize=4096)
+def _extremes(shape: Shape) -> tuple[Shape, ...]:
+    return replace(shape, recompute="none"), replace(shape, recompute="full")
 
 
 @functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
