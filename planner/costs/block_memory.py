@@ -1,4 +1,4 @@
-"""Memory of stages that recompute as few layers as fit (`sim.plan.parallel_config.BLOCK`), of one node class under one shape."""
+"""Memory of stages that recompute as few layers as fit (`sim.plan.parallel_config.BLOCK`), of a node class under a shape."""
 
 from __future__ import annotations
 
