@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import node_classes
@@ -102,25 +102,31 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
 def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape, Shape]) -> list[Candidate]:
     """Candidates after the local search over stages, if there are more classes than all orders are estimated of.
 
-    The search begins with the fastest candidate of each schedule that splits the backward, for the fastest of these."""
-    budgets, context = incumbent.budgets, incumbent.context
-    starts, found = list[Candidate](), list[Candidate]()
-    for shape in shapes:
-        base = base_of[shape]
+    The search begins with the fastest candidate of each schedule that splits the backward, for the fastest of these. Where
+    stages choose how many layers they recompute, it begins with none, if any candidate fits so: it finds better plans then."""
+    budgets, bases = incumbent.budgets, [base_of[shape] for shape in shapes]
+    every = ([base.extremes[0] for base in bases], bases)
+    starts = next(filter(None, (list(_starts(incumbent, some)) for some in every)), [])
+    starts.sort(key=lambda candidate: candidate.seconds)
+    searches, found = dict[Shape, StageSearch](), list[Candidate]()
+    for start in starts[: budgets.restaged_starts]:
+        if start.shape not in searches:
+            searches[start.shape] = StageSearch(incumbent.context, start.shape, budgets.restaged_pipelines)
+        found.append(searches[start.shape].improved(start))
+    found += latency_candidates(incumbent.context, found, budgets)
+    return improved(found, budgets.restaged_kept)
+
+
+def _starts(incumbent: Incumbent, bases: Iterable[Shape]) -> Iterator[Candidate]:
+    """The best estimates of bases under each schedule that splits the backward, evaluated."""
+    context, budgets = incumbent.context, incumbent.budgets
+    for base in bases:
         for variant in variants(incumbent.request, base):
             classes = node_classes(context, variant)
             splits = schedules.get(variant.schedule).SPLITS_BACKWARD and variant.zero_stage == base.zero_stage
             if splits and len(classes) > EVERY_ORDER and not incumbent.is_over:
                 best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True)
-                starts += [estimate.evaluated() for estimate in best if len(estimate.pipeline) > 1]
-    starts.sort(key=lambda candidate: candidate.seconds)
-    searches: dict[Shape, StageSearch] = {}
-    for start in starts[: budgets.restaged_starts]:
-        if start.shape not in searches:
-            searches[start.shape] = StageSearch(context, start.shape, budgets.restaged_pipelines)
-        found.append(searches[start.shape].improved(start))
-    found += latency_candidates(context, found, budgets)
-    return improved(found, budgets.restaged_kept)
+                yield from (estimate.evaluated() for estimate in best if len(estimate.pipeline) > 1)
 
 
 def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequence[Candidate] = ()) -> None:

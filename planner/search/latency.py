@@ -20,6 +20,7 @@ from planner.search.evaluation import PipelineEvaluation
 from planner.search.stage_search import StageSearch, kept_layers
 from planner.space.shapes import recomputations
 from sim.errors import NotModelled
+from sim.plan.parallel_config import BLOCK
 from sim.plan.schedules import zb_latency
 
 BORDERS = (2, 3, 4, 6)
@@ -40,6 +41,7 @@ def latency_candidates(context: PlanningContext, found: Sequence[Candidate], bud
     starts = list[Candidate]()
     for one in best:
         able = recomputations(context.request, by_stage=True)
+        able = ("none", BLOCK) if able == (BLOCK,) else able
         fitting = (list(_tuned(one, recompute, BORDERS)) for recompute in able)
         starts += sorted(next(filter(None, fitting), []), key=lambda candidate: candidate.seconds)[:1]
     starts.sort(key=lambda candidate: candidate.seconds)

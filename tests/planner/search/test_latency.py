@@ -74,11 +74,14 @@ def test_memory_limits_the_warm_ups(memory: float, name: str):
     assert all(fits(build(question, one.shape, one.stages, "by hand")) for one in found)
 
 
-def test_stages_recompute_what_long_warm_ups_demand():
+def test_layers_are_recomputed_only_where_the_stages_do_not_fit_otherwise():
     question = four_clusters(0.05, memory=8e6)
     _, (best,) = found_for(question, shape(schedule="zb-h1"))
+    assert (best.shape.schedule, best.shape.recompute) == ("zb-latency=6,4,2,0", "none")
+    question = four_clusters(0.05, memory=6.5e6)
+    _, (best,) = found_for(question, shape(schedule="zb-h1"))
     plan = build(question, best.shape, best.stages, "by hand")
-    assert (best.shape.schedule, plan.config.recompute_layers) == ("zb-latency=9,6,3,0", (0, 0, 2, 0))
+    assert (best.shape.schedule, plan.config.recompute_layers) == ("zb-latency=9,6,3,0", (2, 1, 0, 0))
 
 
 def test_what_is_pinned_holds():
