@@ -179,8 +179,11 @@ def _plan(case: CaseFacts, topology: Topology) -> Plan:
 
 
 def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
-    """Parallel configuration of a case. Raises PlanError for anything that is not modelled."""
+    """Parallel configuration of a case; recomputed modules imply selective recomputation. Raises PlanError for anything that is
+    not modelled."""
     values = config_values(written)
+    if written.recompute_modules and written.recompute == "none":
+        values["recompute"] = "selective"
     if written.zero_shard_size == 1:
         values |= {"zero_shard_size": None, "zero_stage": 0}
     share = workload.global_batch_size // (written.dp * written.microbatch_size)

@@ -159,6 +159,22 @@ def _fits(candidate: Plan) -> bool:
     return True
 
 
+@st.composite
+def expert_degrees(
+    draw: st.DrawFn, tp: int, rows: int, cp: int, numbers: tuple[int, ...], sequence_parallel: bool
+) -> tuple[int, int]:
+    """(ep, etp) of twelve experts on tp x rows ranks; etp is tp where tensor-parallel ranks hold whole sequences."""
+    found = [
+        (ep, etp)
+        for ep in (1, 2, 3, 4, 6, 12)
+        for etp in ((1, 2, 3, 4) if sequence_parallel or tp == 1 else (tp,))
+        if tp * rows % (ep * etp) == 0
+        and max(tp, ep * etp) % min(tp, ep * etp) == 0
+        and _alike(numbers, cp, max(1, ep * etp // tp))
+    ]
+    return draw(st.sampled_from(found))
+
+
 def _alike(numbers: tuple[int, ...], cp: int, ep: int) -> bool:
     """Whether the ranks of every expert-parallel group would play equally many microbatches."""
     of_rank = [number for number in numbers for _ in range(cp)]
@@ -273,11 +289,14 @@ def any_plan(
         "overlap_param_gather": draw(st.booleans()),
         "all_reduces": draw(st.booleans()),
     }
+    switches["zero_shard_size"] = None
     switches["tied_shards"] = switches["zero_stage"] > 0 and draw(st.booleans())
     if ep == 1 and switches["zero_stage"]:
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
-    if unlike and cp == ep == 1 and draw(st.booleans()):
+    if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
+        ep, switches["etp"] = draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"]))
+    elif unlike and cp == ep == 1 and draw(st.booleans()):
         equal_ends = tied and dp > 1 and switches["zero_stage"] > 0
         switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
     wanted = made(chosen)

@@ -53,8 +53,11 @@ NPU numbers are ranks. A cycle is a nanosecond; the step is the largest `finishe
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Messages between stages of unlike tensor-parallel degrees."""
-    return unlike_stages.unlike_tp(config, "its messages go to one rank each; the same tp for each stage (--tp)")
+    """Messages between stages of unlike tensor-parallel degrees, and gathers among experts."""
+    yield from unlike_stages.unlike_tp(config, "its messages go to one rank each; the same tp for each stage (--tp)")
+    if config.etp is not None or config.dispatcher == "allgather":
+        own = f"etp {config.etp}" if config.etp else "dispatcher allgather"
+        yield f"{own}: its traces have all_to_alls of experts only; etp as tp, and a dispatcher that is not allgather"
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:

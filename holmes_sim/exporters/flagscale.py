@@ -74,6 +74,10 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"
+    if config.etp is not None:
+        yield f"etp {config.etp}: its meshes of device types have one tensor-parallel degree; etp as tp {config.tp}"
+    if config.dispatcher != "alltoall":
+        yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:

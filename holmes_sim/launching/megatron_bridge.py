@@ -89,13 +89,13 @@ def _model(plan: Plan) -> dict[str, Value]:
     if model.experts:
         found |= {
             "model.expert_model_parallel_size": config.ep,
-            "model.expert_tensor_parallel_size": config.tp,
+            "model.expert_tensor_parallel_size": config.expert_tp,
             "model.num_moe_experts": model.experts,
             "model.moe_router_topk": model.experts_per_token,
             "model.moe_ffn_hidden_size": model.ffn_hidden,
             "model.moe_shared_expert_intermediate_size": model.shared_ffn_hidden or None,
-            "model.moe_token_dispatcher_type": "alltoall",
         }
+        found |= {f"model.{_field(flag)}": value for flag, value in megatron_flags.dispatcher(config).items()}
     return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from holmes_sim.launching import environment, head, nets, replicas, tied
+from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -40,7 +41,7 @@ def degrees(plan: Plan) -> Flags:
     if config.cp > 1:
         found["cp-comm-type"] = "p2p"
     if plan.workload.model.experts:
-        found |= {"expert-model-parallel-size": config.ep, "expert-tensor-parallel-size": config.tp}
+        found |= {"expert-model-parallel-size": config.ep, "expert-tensor-parallel-size": config.expert_tp}
     if config.sequence_parallel and config.tp > 1:
         found["sequence-parallel"] = True
     return found
@@ -110,9 +111,19 @@ def shape(plan: Plan) -> Flags:
         found["untie-embeddings-and-output-weights"] = True
     if model.experts:
         found |= {"num-experts": model.experts, "moe-router-topk": model.experts_per_token}
-        found |= {"moe-ffn-hidden-size": model.ffn_hidden, "moe-token-dispatcher-type": "alltoall"}
+        found |= {"moe-ffn-hidden-size": model.ffn_hidden} | dispatcher(plan.config)
     if model.shared_ffn_hidden:
         found["moe-shared-expert-intermediate-size"] = model.shared_ffn_hidden
+    return found
+
+
+def dispatcher(config: ParallelConfig) -> Flags:
+    """Flags of the exchange of tokens among experts (megatron/core/transformer/transformer_config.py)."""
+    found: Flags = {"moe-token-dispatcher-type": "flex" if config.dispatcher in DEDUPLICATED else config.dispatcher}
+    if config.dispatcher in DEDUPLICATED:
+        found["moe-flex-dispatcher-backend"] = config.dispatcher
+    if config.overlap_expert_communication:
+        found["overlap-moe-expert-parallel-comm"] = True
     return found
 
 
@@ -216,6 +227,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
             f"kv_heads {model.kv_heads}: neither a multiple nor a divisor of tp {config.tp}; a tp that divides them or is a "
             "multiple"
         )
+    if config.cuda_graphs:
+        yield f"cuda_graphs {', '.join(config.cuda_graphs)}: the export does not set them; leave it out"
     if model.experts and config.tp > 1 and not config.sequence_parallel:
         yield f"sequence_parallel false: experts with tp {config.tp} require it; sequence_parallel true, or tp 1"
     if model.experts and config.tp > 1 and model.mlp == "gelu":

@@ -24,14 +24,14 @@ FIXED = {
     "tp_cp": ("dp", "pp"),
     "tp_dp": ("cp", "pp"),
     "tp_dp_cp": ("pp",),
-    "ep": ("tp", "edp", "pp"),
+    "ep": ("etp", "edp", "pp"),
     "ep_tp": ("ep", "edp", "pp"),
     "tp_ep_mp": ("edp", "pp"),
     "tp_ep_pp": ("edp",),
-    "ep_dp": ("tp", "ep", "pp"),
+    "ep_dp": ("etp", "ep", "pp"),
     "intra_dp_cp": ("tp", "instance", "pp"),
-    "intra_ep_dp": ("tp", "instance", "ep", "pp"),
-    "inter_ep_dp": ("tp", "shard", "ep", "pp"),
+    "intra_ep_dp": ("etp", "instance", "ep", "pp"),
+    "inter_ep_dp": ("etp", "shard", "ep", "pp"),
     "intra_dist_opt_instance": ("instance",),
 }
 """Group name -> indices that all its ranks have in common; `instance` is a copy of the optimizer state."""
@@ -55,9 +55,11 @@ def of_config(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def _indices(config: ParallelConfig, rank: int) -> dict[str, int]:
     tp, dp_cp, pp = config.coordinates(rank)
+    own, width = rank - config.first_rank(pp), config.expert_tp
     return {
-        "tp": tp, "pp": pp, "cp": dp_cp % config.cp, "dp": dp_cp // config.cp, "ep": dp_cp % config.ep,
-        "edp": dp_cp // config.ep, "instance": dp_cp // config.shards if config.zero_stage else 0,
+        "tp": tp, "pp": pp, "cp": dp_cp % config.cp, "dp": dp_cp // config.cp, "etp": own % width,
+        "ep": own // width % config.ep, "edp": own // config.expert_mesh,
+        "instance": dp_cp // config.shards if config.zero_stage else 0,
         "shard": dp_cp % config.shards,
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ from holmes_sim.charts.style import BLACK, BLUE, DARK, GREEN, GREY, ORANGE, PALE
 
 SECONDS = {
     "forward": SKY, "backward": GREEN, "recompute": YELLOW, "optimizer": PURPLE, "tp": ORANGE, "cp": GREY, "ep": DARK,
-    "pp": BLACK, "dp": BLUE, "edp": "#8C510A", "embedding": RED, "bubble": PALE,
+    "etp": DARK, "pp": BLACK, "dp": BLUE, "edp": "#8C510A", "embedding": RED, "bubble": PALE,
 }  # fmt: skip
 """Kind of seconds of `sim.results.explain` -> colour."""
 OTHER = GREY

@@ -17,8 +17,8 @@ class Shape:
 
     With `recompute` block, each stage recomputes whole layers, as few as its memory allows; a plan has their number by stage
     (`ParallelConfig.recompute_layers`). `cluster_tp`: tensor-parallel degree of the stages on some clusters, which divides
-    `tp`, the one of all others (`planner.space.unlike_tp`). The last five fields are facts of the
-    software (`sim.hardware.stack.software_facts`)."""
+    `tp`, the one of all others (`planner.space.unlike_tp`). The last six fields are facts of the
+    software and the fleet (`sim.hardware.stack.software_facts`)."""
 
     tp: int
     dp: int
@@ -37,6 +37,7 @@ class Shape:
     tp_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
+    domain: int = 0
     memory: MemoryFacts = field(default=MEGATRON, hash=False)
 
     @property

@@ -40,7 +40,7 @@ optimizer seconds."""
 
 def check(config: ParallelConfig) -> None:
     """Raise NotModelled if the recurrence does not model the configuration."""
-    if config.reduces_each_microbatch and config.ep > 1 and config.edp > 1 and config.vpp > 1:
+    if config.reduces_each_microbatch and config.splits_experts and config.edp > 1 and config.vpp > 1:
         raise NotModelled(
             f"the evaluator does not model zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
             "the gradients of dense weights and of experts alternate on two streams of a rank; simulate the plan"

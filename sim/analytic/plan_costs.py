@@ -218,11 +218,13 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
 
 
 def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
+    rows = max(1, (config.etp or tp) * config.ep // tp)
     return ParallelConfig(
         tp=tp,
-        dp=config.ep,
+        dp=rows,
         ep=config.ep,
-        num_microbatches=(1,) * config.ep,
+        etp=config.etp,
+        num_microbatches=(1,) * rows,
         microbatch_size=config.microbatch_size,
         recompute=config.recompute,
         recompute_layers=config.recompute_layers,

@@ -205,13 +205,10 @@ class StageCosts:
         )
 
     def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
-        """(forward, backward) seconds of a stage for one microbatch: `alone` plus the all-to-all of expert parallelism."""
+        """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives around routed experts."""
         forward, backward = self.alone(layers, first, last, specs)
         experts = [
-            sum(
-                self.collectives.seconds("ep", *one)
-                for one in payloads.expert_collectives(self.workload, self.config, layers, way)
-            )
+            sum(self.collectives.seconds(*one) for one in payloads.expert_collectives(self.workload, self.config, layers, way))
             for way in (False, True)
         ]
         return forward + experts[0], backward + experts[1]

@@ -39,14 +39,17 @@ class Addresses:
     def _first(self, rank: int, group: str) -> int:
         """The first rank of a rank's group of a kind."""
         config, (tp, dp_cp, pp_rank) = self.config, self.config.coordinates(rank)
-        at = {
-            "tp": (0, dp_cp),
-            "cp": (tp, dp_cp - dp_cp % config.cp),
-            "ep": (tp, dp_cp - dp_cp % config.ep),
-            "dp": (tp, 0),
-            "edp": (tp, dp_cp % config.ep),
+        start, mesh, width = config.first_rank(pp_rank), config.expert_mesh, config.expert_tp
+        own = rank - start
+        firsts = {
+            "tp": own - tp,
+            "cp": own - config.tp_of(pp_rank) * (dp_cp % config.cp),
+            "dp": tp,
+            "etp": own - own % width,
+            "ep": own - own % mesh + own % width,
+            "edp": own % mesh,
         }
-        return config.rank(*at[group], pp_rank)
+        return start + firsts[group]
 
     def _tied_pairs(self, rank: int) -> list[tuple[int, int]]:
         """The pairs of ranks that share a part of a tied embedding, of which this rank is one."""

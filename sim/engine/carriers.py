@@ -62,7 +62,9 @@ def carriers_of(plan: Plan, sites: Sites | None = None, block_copies: Copies | N
 
     listed = tuple(group for group in plan.groups if times(group))
     tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
-    operations = {"tp": tensor} | {kind: (operation,) for kind, operation in OPERATIONS.items()}
+    operations = {"tp": tensor, "etp": ("all_gather", "reduce_scatter")} | {
+        kind: (operation,) for kind, operation in OPERATIONS.items()
+    }
     for groups in _concurrent(plan, tuple(group for group in listed if group.kind in operations)):
         for operation in operations[groups[0].kind]:
             carriers |= _collectives(plan, groups, operation, capacities, times)
@@ -112,10 +114,11 @@ def _gradients(plan: Plan, sites: Sites, block_copies: Copies, capacities: Capac
 def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]]:
     """Sets of groups whose collectives run at the same time and choose one protocol together.
 
-    A set has the gradient groups of one kind and pipeline rank, or the cp or ep groups of one pipeline rank over cp or ep
-    consecutive dp_cp indices; all have the same collective and number of rounds. Each tensor-parallel group is a set."""
+    A set has the gradient groups of one kind and pipeline rank, or the cp groups over cp consecutive dp_cp indices of one
+    pipeline rank, or the etp or ep groups of expert meshes that share dp_cp indices; all have the same collective and number of
+    rounds. Each tensor-parallel group is a set."""
     concurrent: dict[Key, list[Group]] = {}
-    width = {"cp": plan.config.cp, "ep": plan.config.ep}
+    width = {"cp": plan.config.cp, "ep": plan.config.expert_rows, "etp": plan.config.expert_rows}
     for group in listed:
         _, index, pp_rank = plan.config.coordinates(min(group.ranks))
         if group.kind == "tp":

@@ -193,8 +193,8 @@ class Communication:
         if is_overlapped:
             self._speed_up(carrier)
         last = transfer.after
-        lane = "dp" if action.group == "embedding" else action.group
-        label = Label(action, action.group, has_microbatch=action.group in ("tp", "cp", "ep"))
+        lane = {"embedding": "dp", "etp": "ep"}.get(action.group, action.group)
+        label = Label(action, action.group, has_microbatch=action.group in ("tp", "cp", "etp", "ep"))
         for rank in self.members[carrier]:
             span = self.log.add(rank, lane, "collective", transfer.begun, self.env.now, label, transfer.after)
             last = span if rank is latest else last

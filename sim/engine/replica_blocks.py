@@ -42,9 +42,9 @@ class Copies:
 def copies(plan: Plan, sites: Sites, drawn: DrawnFaults = NO_FAULTS) -> Copies:
     """The blocks of a plan, and which of them are copies of one another; blocks with different faults are not.
 
-    A unit, of which blocks consist, is lcm(cp, ep) consecutive dp_cp indices: no cp or ep group has ranks in two units."""
+    A unit, of which blocks consist, is consecutive dp_cp indices: those of whole cp groups and expert meshes."""
     config = plan.config
-    unit = math.lcm(config.cp, config.ep)
+    unit = math.lcm(config.cp, config.expert_rows)
     features = _features(plan, sites)
     _mark_faults(features, plan, drawn)
     ends = [(config.first_rank(pp_rank), config.first_rank(pp_rank + 1)) for pp_rank in range(config.pp)]

@@ -18,8 +18,9 @@ from sim.units import MICRO, Flops, Seconds, time_text
 
 FORMAT = "holmes-sim/timeline/1"
 LANES = ("compute", "tp", "cp", "ep", "dp", "edp", "send", "return", "wait")
-"""Lanes of a rank, in drawing order: compute; tensor-, context- and expert-parallel collectives; data-parallel collectives of
-dense weights and of experts; activations sent forward and gradients sent back; waiting. Spans of one lane do not overlap."""
+"""Lanes of a rank, in drawing order: compute; tensor-, context- and expert-parallel collectives (ep, etp); data-parallel
+collectives of dense weights and of experts; activations sent forward and gradients sent back; waiting. Spans of one lane do not
+overlap, but for slices of a message that go to several ranks of a stage with another tp at the same time."""
 
 
 class Span(NamedTuple):

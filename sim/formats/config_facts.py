@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes
+from sim.formats.fields import Count, Flag, Measured, StrictModel, Whole, Wholes
+from sim.plan.expert_parallelism import DISPATCHERS, REAL_IMBALANCE
 from sim.plan.parallel_config import ParallelConfig
+
+ROUTING = {"balanced": 1.0, "real": REAL_IMBALANCE}
+"""How a router divides tokens among experts -> tokens of the busiest rank over the mean."""
+
+
+class ImbalanceFacts(StrictModel):
+    """How uneven the tokens of the experts are: those of the busiest rank of an ep group over the mean, at least 1."""
+
+    imbalance: Measured
 
 
 class ConfigFacts(StrictModel):
     """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica, `recompute_layers`
     one for all stages, or one for each. `stage_tp` has the tensor-parallel degree of each pipeline rank, where they differ;
-    `tp` is the largest."""
+    `tp` is the largest. `etp` is that of routed experts, where it is not `tp`."""
 
     tp: Count
     pp: Count
     dp: Count
     cp: Count = 1
     ep: Count = 1
+    etp: Count | None = None
+    dispatcher: str = DISPATCHERS[0]
+    routing: Literal["balanced", "real"] | ImbalanceFacts = "balanced"
+    overlap_expert_communication: Flag = False
     vpp: Count = 1
     schedule: str
     microbatch_size: Count
@@ -33,28 +47,36 @@ class ConfigFacts(StrictModel):
     attention: str = "flash"
     gradient_precision: str = "fp32"
     tied_shards: Flag = False
+    cuda_graphs: tuple[str, ...] = ()
     stage_tp: tuple[Count, ...] = ()
+
+
+OPTIONAL = (
+    "etp", "dispatcher", "routing", "overlap_expert_communication", "recompute_layers", "recompute_modules", "tied_shards",
+    "cuda_graphs", "stage_tp",
+)  # fmt: skip
+"""Keys that a plan file has only where their value is not the default."""
 
 
 def config_facts(config: ParallelConfig) -> dict[str, Any]:
     """A parallel configuration as plain data; facts of the software stack are not part of it."""
-    found = {
-        name: getattr(config, name)
-        for name in ConfigFacts.model_fields
-        if name not in ("recompute_layers", "recompute_modules", "tied_shards", "stage_tp")
-    }
+    found = {name: getattr(config, name) for name in ConfigFacts.model_fields if name not in OPTIONAL}
+    for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards"):
+        if (value := getattr(config, name)) != ConfigFacts.model_fields[name].default:
+            found[name] = value
+    if config.imbalance > 1:
+        found["routing"] = {"imbalance": config.imbalance}
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
-    if config.recompute_modules:
-        found["recompute_modules"] = list(config.recompute_modules)
-    if config.tied_shards:
-        found["tied_shards"] = True
-    if config.stage_tp:
-        found["stage_tp"] = list(config.stage_tp)
+    for name in ("recompute_modules", "cuda_graphs", "stage_tp"):
+        if values := getattr(config, name):
+            found[name] = list(values)
     return found | {"num_microbatches": list(config.num_microbatches)}
 
 
 def config_values(written: ConfigFacts) -> dict[str, Any]:
     """The written configuration as arguments of a `ParallelConfig`, without the facts of the software stack."""
-    found = {name: getattr(written, name) for name in ConfigFacts.model_fields}
+    found = {name: getattr(written, name) for name in ConfigFacts.model_fields if name != "routing"}
+    routing = written.routing
+    found["imbalance"] = ROUTING[routing] if isinstance(routing, str) else routing.imbalance
     return found | {"num_microbatches": tuple(written.num_microbatches)}

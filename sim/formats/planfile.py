@@ -44,7 +44,7 @@ class StageFacts(StrictModel):
 class GroupFacts(StrictModel):
     """A group of ranks that communicate, in ring order, with its NIC type, transport and collective algorithm."""
 
-    kind: Literal["tp", "pp", "dp", "cp", "ep"]
+    kind: Literal["tp", "pp", "dp", "cp", "ep", "etp"]
     ranks: list[int]
     nic: str
     transport: Literal["intra_node", "rdma", "tcp"]

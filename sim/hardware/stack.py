@@ -136,10 +136,10 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 
 
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
-    """The facts of a stack that a parallel configuration of tensor-parallel degree `tp` has on a fleet, as its fields."""
+    """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
     facts = {name: getattr(stack, name) for name in ("all_reduces", "early_stop", "fp8_param_gather", "memory")}
-    return facts | {"tp_overlap": overlaps}
+    return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 
 def _several_nodes(fleet: Fleet) -> bool:

@@ -24,6 +24,7 @@ from sim.kernels.formulas import (
     weight_gradient_seconds,
 )
 from sim.kernels.recomputation import repeated, stops_early
+from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
@@ -32,6 +33,10 @@ from sim.workload.workload import Workload
 
 LAUNCH_BACKWARD = 1.3
 """Seconds that the host takes to launch a layer's backward for each second of its forward's launches (`DeviceSpec.launch`)."""
+EXPERT_LAUNCHES = 3.0
+"""Seconds that the host takes to launch a layer with experts (router, sorting, exchange, one product for each expert) for each
+second of a dense layer's launches. A guess between two runs of Megatron-Core whose layers are short enough to show it: 3.7
+makes Qwen3-235B-A22B with tp 4 right (Megatron-MoE-ModelZoo e8650517), 2.4 Mixtral 8x22B-G8T8 (arXiv 2504.14960, table 1)."""
 ADAM_BYTES = 34.0
 """Bytes moved per parameter by a mixed-precision Adam step: gradient read twice (norm, update), fp32 weight and two moments
 read and written, 2-byte weight written: 2 x 4 + 3 x 8 + 2."""
@@ -65,12 +70,17 @@ def accumulated(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     return own + 2.0 * GRADIENT_BYTES[config.gradient_precision]
 
 
-def _launched(device: DeviceSpec, config: ParallelConfig, forward: Seconds, backward: Seconds) -> tuple[Seconds, Seconds]:
+def _launched(
+    device: DeviceSpec, config: ParallelConfig, experts: int, forward: Seconds, backward: Seconds
+) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of a layer, with the launches of its kernels by the host.
 
-    Launches overlap the kernels, so the longer of both counts; where launches block, the two are added."""
+    Launches overlap the kernels, so the longer of both counts; where launches block, the two are added. A CUDA graph of the
+    whole iteration is launched once."""
+    if "full_iteration" in config.cuda_graphs:
+        return forward, backward
     ranks = config.tp if config.tp > 1 and config.pp > 1 else 0
-    launch = device.launch + device.launch_per_rank * ranks
+    launch = device.launch * (EXPERT_LAUNCHES if experts else 1.0) + device.launch_per_rank * ranks
     launches = launch, LAUNCH_BACKWARD * launch
     if device.blocking:
         return forward + launches[0], backward + launches[1]
@@ -84,8 +94,8 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
 
 
 def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> MeasuredRow | None:
-    """The row of the device's profile for this workload; None where formulas apply: no profile or row, cp or ep > 1."""
-    if device.profile is None or config.cp > 1 or config.ep > 1:
+    """The row of the device's profile for this workload; None where formulas apply: no profile or row, cp or ep > 1, or etp."""
+    if device.profile is None or config.cp > 1 or config.splits_experts:
         return None
     return lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
 
@@ -100,8 +110,8 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
     """The source of the seconds of compute, in words: measured, interpolated, or formula and why."""
     if device.profile is None:
         return "formula: the device is not profiled"
-    if config.cp > 1 or config.ep > 1:
-        return "formula: profiles do not tell of cp and ep"
+    if config.cp > 1 or config.splits_experts:
+        return "formula: profiles do not tell of cp, ep and etp"
     row = measured(device, workload, config)
     words = lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
     return words + (", head by formula" if row and not row.head else "")
@@ -109,7 +119,10 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
 
 def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
     """Forward kernels of one layer and one microbatch on one rank."""
-    sharding = LayerSharding(config.tp, config.sequence_parallel, config.cp, config.ep)
+    sharding = LayerSharding(
+        config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.imbalance,
+        config.dispatcher in DEDUPLICATED,
+    )  # fmt: skip
     return layer_kernels(workload.model, config.microbatch_size, workload.seq_len, sharding, workload.bytes_per_value)
 
 
@@ -126,7 +139,7 @@ def last_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
 
 def layer_parameters(workload: Workload, config: ParallelConfig) -> float:
     """Parameters of one layer on one rank."""
-    return workload.model.layer_parameters_on(config.ep) / config.tp
+    return workload.model.layer_parameters_on(config.tp, config.ep, config.expert_tp)
 
 
 def head_parameters(workload: Workload, config: ParallelConfig) -> float:
@@ -155,7 +168,7 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     """
     kernels, row = rank_kernels(workload, config), measured(device, workload, config)
     forward, inputs, weights = _parts(kernels, layer_parameters(workload, config), device, workload, config)
-    forward, backward = row.layer if row else _launched(device, config, forward, inputs + weights)
+    forward, backward = row.layer if row else _launched(device, config, workload.model.experts, forward, inputs + weights)
     weights *= backward / (inputs + weights)
     inputs = backward - weights
     if config.recompute == "full":

@@ -208,8 +208,8 @@ class Lowered:
         config, layers = self.configs[stage], self.stages[stage]
         for direction, nbytes, count in ring_exchanges(self.workload, config, layers, backward):
             yield "ring", "cp", direction, nbytes, count
-        for operation, nbytes, count in expert_collectives(self.workload, config, layers, backward):
-            yield "collective", "ep", operation, nbytes, count
+        for group, operation, nbytes, count in expert_collectives(self.workload, config, layers, backward):
+            yield "collective", group, operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
             yield "collective", "tp", operation, nbytes, count
 

@@ -94,23 +94,23 @@ def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
 def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
     """Parameters of one stage on one rank; a tied embedding is stored on both end stages of a pipeline."""
     model = workload.model
-    total = layers * model.layer_parameters_on(config.ep)
+    ends = 0
     if first:
-        total += model.embedding_parameters
+        ends += model.embedding_parameters
     if last:
         shared_here = first and model.tied_embeddings
-        total += model.head_parameters - (model.vocab * model.hidden if shared_here else 0)
-    return total / config.tp
+        ends += model.head_parameters - (model.vocab * model.hidden if shared_here else 0)
+    return layers * model.layer_parameters_on(config.tp, config.ep, config.expert_tp) + ends / config.tp
 
 
 def by_sharing(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[tuple[str, float, int], ...]:
-    """(kind of gradient group, parameters on one rank, ranks that shard their state) of one stage; two kinds under ep."""
+    """(kind of gradient group, parameters on one rank, ranks that shard their state) of one stage; two under ep or etp."""
     everything = stage_parameters(workload, config, layers, first, last)
-    if config.ep == 1:
+    if not config.splits_experts:
         return (("dp", everything, config.shards),)
-    experts = layers * workload.model.expert_parameters / config.ep / config.tp
+    experts = layers * workload.model.expert_parameters / config.expert_mesh
     return (("dp", everything - experts, config.shards), ("edp", experts, config.edp))
 
 
@@ -124,9 +124,10 @@ def fp8_parameters(workload: Workload, config: ParallelConfig, layers: int) -> d
     """
     if not config.fp8_param_gather or workload.precision != "fp8":
         return {}
-    experts = layers * workload.model.expert_linear_parameters / config.tp
-    dense = layers * workload.model.linear_parameters / config.tp - experts
-    return {"dp": dense + experts} if config.ep == 1 else {"dp": dense, "edp": experts / config.ep}
+    experts = layers * workload.model.expert_linear_parameters
+    dense = (layers * workload.model.linear_parameters - experts) / config.tp
+    shared = experts / config.expert_mesh
+    return {"dp": dense, "edp": shared} if config.splits_experts else {"dp": dense + shared}
 
 
 def outside_torch(config: ParallelConfig) -> Bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sim.kernels import memory
 from sim.kernels.recomputation import stops_early
+from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
 from sim.workload.workload import Workload
@@ -53,9 +54,8 @@ def tensor_collectives(
     MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
     With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest overlaps products: a product and its
     collective are cut into tp parts, of which one has nothing beside it (Transformer Engine, pytorch/module/base.py,
-    initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts gather and scatter the
-    tokens that were dispatched to them, in place of the MLP's collectives (the alltoall dispatcher of Megatron-Core, expert
-    tensor parallel as wide as tp), and these do not overlap."""
+    initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts have collectives of
+    their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
     if config.tp == 1:
         return ()
     payload = activation_bytes(workload, config)
@@ -69,8 +69,7 @@ def tensor_collectives(
     routed: tuple[tuple[str, Bytes, float], ...] = ()
     if workload.model.experts:
         rounds -= 0 if workload.model.shared_ffn_hidden else mlp
-        chosen = payload * workload.model.experts_per_token
-        routed = (("all_gather", chosen, float(mlp)), ("reduce_scatter", chosen, float(mlp)))
+        routed = () if config.etp else _gathered_tokens(workload, config, mlp)
     gathers = exposed * rounds + int(last and not backward) + int(first and backward)
     return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * (rounds - left_out) + ends), *routed)
 
@@ -102,18 +101,42 @@ def ring_exchanges(
 
 def expert_collectives(
     workload: Workload, config: ParallelConfig, layers: int, backward: bool
-) -> tuple[tuple[str, Bytes, float], ...]:
-    """(operation, payload, count) of the expert-parallel collectives of one microbatch on one stage.
+) -> tuple[tuple[str, str, Bytes, float], ...]:
+    """(kind of group, operation, payload, count) of the collectives of one microbatch on one stage around routed experts.
 
     A rank's tokens go to the experts they chose and come back: two all_to_all a layer and direction of tokens x experts per
-    token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core). With
-    sequence parallelism the tokens are this rank's slice of the sequence. Recomputation repeats the forward's.
+    token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core). Other
+    dispatchers send fewer copies (`ParallelConfig.copies`), or gather all tokens and scatter the sums. The rank with most
+    tokens decides how long an all_to_all takes (`imbalance`). With sequence parallelism the tokens are this rank's slice of the
+    sequence. The ranks that divide an expert gather the tokens that were dispatched to them, and scatter the sums; where etp is
+    tp, that is part of `tensor_collectives`. Recomputation repeats the forward's.
     """
-    if config.ep == 1:
+    if not workload.model.experts:
         return ()
-    slices = config.tp if config.sequence_parallel else 1
-    payload = activation_bytes(workload, config) / slices * workload.model.experts_per_token
-    return (("all_to_all", payload, 2.0 * (layers + _repeated(config, layers, backward)[1])),)
+    mlp = layers + _repeated(config, layers, backward)[1]
+    found: list[tuple[str, str, Bytes, float]] = []
+    exposed = EXPOSED if config.overlap_expert_communication else 1.0
+    if config.ep > 1 and config.dispatcher == "allgather":
+        gathered = _routed_bytes(workload, config)
+        found += [("ep", operation, gathered, exposed * mlp) for operation in ("all_gather", "reduce_scatter")]
+    elif config.ep > 1:
+        found.append(("ep", "all_to_all", _routed_bytes(workload, config) * config.imbalance, 2.0 * exposed * mlp))
+    if config.etp and config.etp > 1:
+        found += [("etp", *one) for one in _gathered_tokens(workload, config, mlp)]
+    return tuple(found)
+
+
+def _routed_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations of the tokens that one rank routes, as many copies as it sends; with one ep rank, one for each expert."""
+    slices, model = config.tp if config.sequence_parallel else 1, workload.model
+    copies = config.copies(model.experts, model.experts_per_token) if config.ep > 1 else model.experts_per_token
+    return activation_bytes(workload, config) / slices * copies
+
+
+def _gathered_tokens(workload: Workload, config: ParallelConfig, times: int) -> tuple[tuple[str, Bytes, float], ...]:
+    """(operation, payload, count) of the gathers and scatters of tokens among the ranks that divide an expert."""
+    payload = _routed_bytes(workload, config) * config.expert_tp * config.imbalance
+    return ("all_gather", payload, float(times)), ("reduce_scatter", payload, float(times))
 
 
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:

@@ -1,9 +1,9 @@
 """Alpha-beta costs of the collectives of a stage's groups on an idle network.
 
 Data-parallel groups of one stage run side by side and share the NICs of their nodes, and so do the context- and expert-parallel
-groups of one block of ranks: cp or ep consecutive rows. The cost of several blocks, or of the tensor-parallel groups (which use
-different devices), is that of the slowest. Where no collective is chosen yet, the cost is that of the fastest one which the
-collective library can choose by itself.
+groups of one block of ranks: cp consecutive rows, or those of an expert mesh. The cost of several blocks, or of the
+tensor-parallel groups (which use different devices), is that of the slowest. Where no collective is chosen yet, the cost is
+that of the fastest one which the collective library can choose by itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import copy
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sim import collectives
 from sim.errors import NotDefined
@@ -19,14 +20,17 @@ from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport, reduces_in_network
 from sim.network.alpha_beta import AlphaBeta, ProtocolCost, protocol_costs, route_loads
 from sim.network.paths import Capacities, LinkName
-from sim.network.replica_rows import ReplicaRows, Unlisted
+from sim.network.replica_rows import ReplicaRows, Row, Unlisted
 from sim.network.routes import Devices, Hosts, Member, member
 from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 
-INSIDE = ("tp", "cp", "ep")
+INSIDE = ("tp", "cp", "etp", "ep")
 """Kinds of groups within a block of ranks, in contrast to gradient groups, which span all replicas."""
+
+
+Rows: TypeAlias = tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class CollectiveCosts:
         self._slowing: dict[tuple[str, str, str], float] = {}
 
     def among(self, rows: tuple[int, ...]) -> CollectiveCosts:
-        """Costs for some dp_cp indices: the tp, cp and ep groups that contain them, and the gradient groups over all."""
+        """Costs for some dp_cp indices: the tp, cp, etp and ep groups that contain them, and the gradient groups over all."""
         if len(rows) == len(self._rows):
             return self
         some_costs = copy.copy(self)
@@ -92,9 +96,15 @@ class CollectiveCosts:
             return [[self._member(column, kind, self._rows.unlisted) for column in _columns(self._rows.kept)]]
         if kind in GRADIENT_KINDS:
             rows = self._rows.all()
-            parts = [rows] if kind == "dp" else [rows[i :: config.ep] for i in range(config.ep)]
-            return [[self._member(column, kind) for part in parts for column in _columns(part)]]
-        return self._distinct_blocks(config.cp if kind == "cp" else config.ep, kind)
+            return [[self._member(ring, kind) for ring in self._rings_of(kind, rows)]]
+        return self._distinct_blocks(config.cp if kind == "cp" else config.expert_rows, kind)
+
+    def _rings_of(self, kind: str, rows: Rows) -> list[Devices]:
+        """Devices of the groups of a kind that consist of ranks of these consecutive rows."""
+        if kind in ("dp", "cp"):
+            return _columns(rows)
+        ranks = tuple(itertools.chain.from_iterable(rows))
+        return [ranks[own] for own in self._config.expert_slices(kind, len(ranks))]
 
     def _member(self, devices: Devices, kind: str, unlisted: Unlisted = ()) -> Member:
         nic, _ = common_transport(self._fleet, devices)
@@ -107,10 +117,10 @@ class CollectiveCosts:
         rows, blocks = self._rows.all(), dict[object, list[Member]]()
         for first in dict.fromkeys(row - row % width for row in (self._some or range(len(rows)))):
             block = rows[first : first + width]
-            flat = tuple(itertools.chain.from_iterable(block)) if width > 1 else ()
+            flat = tuple(itertools.chain.from_iterable(block))
             key = _pattern(flat), self._leaves(flat)
             if key not in blocks:
-                blocks[key] = [self._member(column, kind) for column in _columns(block)]
+                blocks[key] = [self._member(ring, kind) for ring in self._rings_of(kind, block)]
         return list(blocks.values())
 
     def _leaves(self, devices: Devices) -> tuple[int, ...]:
@@ -199,7 +209,7 @@ def _link_loads(choices: list[list[tuple[ProtocolCost, ...]]], capacities: Capac
     return LinkLoads(least, most, max(under.cost.latency for under in every), in_one_leg)
 
 
-def _columns(rows: tuple[tuple[Device, ...], ...]) -> list[tuple[Device, ...]]:
+def _columns(rows: Rows) -> list[Devices]:
     return list(zip(*rows, strict=True))
 
 

@@ -27,15 +27,11 @@ def gradient_groups(plan: Plan) -> tuple[Group, ...]:
     config = plan.config
     listed = tuple(group for group in plan.groups if group.kind == "dp")
     chosen = {config.coordinates(group.ranks[0])[2]: group.collective for group in listed}
-    sets: list[tuple[str, range]] = []
-    if config.cp > 1:
-        sets.append(("dp", range(config.dp_cp)))
-    if config.ep > 1 and config.edp > 1:
-        sets += [("edp", range(first, config.dp_cp, config.ep)) for first in range(config.ep)]
-    derived = (
-        (kind, tuple(config.rank(tp, index, pp) for index in indices), chosen.get(pp, "ring"))
-        for pp in range(config.pp)
-        for kind, indices in sets
-        for tp in range(config.tp_of(pp))
-    )
+    sets: list[tuple[str, int, slice]] = []
+    for pp in range(config.pp):
+        tp = config.tp_of(pp)
+        sets += [("dp", pp, slice(first, None, tp)) for first in range(tp if config.cp > 1 else 0)]
+        sets += [("edp", pp, own) for own in config.expert_slices("edp")]
+    stages = [range(config.first_rank(pp), config.first_rank(pp + 1)) for pp in range(config.pp)]
+    derived = ((kind, tuple(stages[pp][own]), chosen.get(pp, "ring")) for kind, pp, own in sets)
     return (listed if config.cp == 1 else ()) + tuple(with_transport(plan.fleet, plan.placement, derived))

@@ -27,14 +27,16 @@ class Group:
 
 
 def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(kind, ranks) of every tp, cp, ep, dp and pp group of two or more ranks."""
+    """(kind, ranks) of every tp, cp, etp, ep, dp and pp group of two or more ranks."""
     for pp_rank, tp in enumerate(config.degrees):
-        start, past = config.first_rank(pp_rank), config.first_rank(pp_rank + 1)
-        for first in range(start, past, tp) if tp > 1 else ():
-            yield "tp", tuple(range(first, first + tp))
-        for kind, indices in _data_groups(config):
-            for first in range(start, start + tp):
-                yield kind, tuple(range(first + tp * indices.start, first + tp * indices.stop, tp * indices.step))
+        ranks = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
+        yield from (("tp", tuple(ranks[first : first + tp])) for first in range(0, len(ranks), tp) if tp > 1)
+        replica = tp * config.cp
+        for first in range(0, len(ranks), replica) if config.cp > 1 else ():
+            yield from (("cp", tuple(ranks[first + one : first + replica : tp])) for one in range(tp))
+        for kind in ("etp", "ep"):
+            yield from ((kind, tuple(ranks[own])) for own in config.expert_slices(kind))
+        yield from (("dp", tuple(ranks[one::replica])) for one in range(replica) if config.dp > 1)
     yield from (("pp", chain) for chain in chains(config))
 
 
@@ -47,19 +49,6 @@ def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
         for one in range(config.tp):
             own = ((tp * index) + one * tp // config.tp for tp in config.degrees)
             yield tuple(first + rank for first, rank in zip(firsts, own, strict=True))
-
-
-def _data_groups(config: ParallelConfig) -> Iterator[tuple[str, range]]:
-    """(kind, dp_cp indices) of the cp, ep and dp groups of one pipeline rank and one tensor-parallel rank."""
-    if config.cp > 1:
-        for first in range(0, config.dp_cp, config.cp):
-            yield "cp", range(first, first + config.cp)
-    if config.ep > 1:
-        for first in range(0, config.dp_cp, config.ep):
-            yield "ep", range(first, first + config.ep)
-    if config.dp > 1:
-        for first in range(config.cp):
-            yield "dp", range(first, config.dp_cp, config.cp)
 
 
 def groups_of(fleet: Fleet, config: ParallelConfig, placement: tuple[Device, ...]) -> tuple[Group, ...]:

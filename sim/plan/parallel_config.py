@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sim.errors import NotDefined, NotModelled, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
-from sim.plan.rank_numbering import RankNumbering
+from sim.plan.expert_parallelism import ExpertParallelism
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
@@ -17,6 +17,9 @@ BLOCK = "block"
 as few as memory allows. Megatron-LM has it as --recompute-method block."""
 MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe")
 """Modules of a layer that selective recomputation recomputes (`sim.kernels.recomputation`); names as in Megatron-Core."""
+CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
+"""Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
+launches of their own. Graphs of parts of a layer change nothing here."""
 ATTENTION = ("flash", "unfused")
 """Attention kernels: fused, or separate ones that keep the scores."""
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -29,7 +32,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelConfig(RankNumbering):
+class ParallelConfig(ExpertParallelism):
     """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
@@ -38,6 +41,7 @@ class ParallelConfig(RankNumbering):
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
+    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
@@ -46,7 +50,6 @@ class ParallelConfig(RankNumbering):
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
-    ep: int = 1
     vpp: int = 1
     schedule: str = "1f1b"
     microbatch_size: int = 1
@@ -63,6 +66,7 @@ class ParallelConfig(RankNumbering):
     gradient_precision: str = "fp32"
     all_reduces: bool = False
     tied_shards: bool = False
+    cuda_graphs: tuple[str, ...] = ()
     tp_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
@@ -72,8 +76,7 @@ class ParallelConfig(RankNumbering):
         for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):
             if getattr(self, key) < 1:
                 raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
-        if self.dp_cp % self.ep:
-            raise PlanError(f"ep {self.ep} does not divide dp {self.dp} x cp {self.cp}, the ranks of which it divides")
+        self.check_experts(self.sequence_parallel)
         if self.cp > 1 and self.attention != "flash":
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
@@ -81,6 +84,9 @@ class ParallelConfig(RankNumbering):
         _check_stage_tp(self)
         _check_shards(self)
         _check_recomputation(self)
+        for scope in self.cuda_graphs:
+            if scope not in CUDA_GRAPHS:
+                raise PlanError(f"cuda_graphs {scope!r} is unknown; known: {', '.join(CUDA_GRAPHS)}")
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
         for key, values in known.items():
             if getattr(self, key) not in values:
@@ -142,11 +148,6 @@ class ParallelConfig(RankNumbering):
         return self.zero_shard_size or self.dp_cp
 
     @property
-    def edp(self) -> int:
-        """Ranks of a stage that hold the same experts and reduce their gradients together (expert data parallel)."""
-        return self.dp_cp // self.ep
-
-    @property
     def shards_parameters(self) -> bool:
         """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
         return self.dp_cp > 1 and self.zero_stage == 3
@@ -200,8 +201,9 @@ def _check_stage_tp(config: ParallelConfig) -> None:
         )
     if any(large % small for small, large in itertools.pairwise(sorted(degrees))):
         raise NotModelled(f"stage_tp {_listed(degrees)}: of two degrees, one must divide the other")
-    if config.cp > 1 or config.ep > 1:
-        raise NotModelled(f"stage_tp with cp {config.cp} and ep {config.ep}: unlike tp is modelled without cp and ep")
+    if config.cp > 1 or config.splits_experts:
+        own = f" and etp {config.etp}" if config.etp else ""
+        raise NotModelled(f"stage_tp with cp {config.cp} and ep {config.ep}{own}: unlike tp is modelled without cp, ep and etp")
 
 
 def _check_recomputation(config: ParallelConfig) -> None:
@@ -232,9 +234,10 @@ def _check_shards(config: ParallelConfig) -> None:
         raise PlanError(
             f"zero_shard_size {size} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state"
         )
-    if config.ep > 1 and size < config.dp_cp:
+    if config.splits_experts and size < config.dp_cp:
+        own = f" and etp {config.etp}" if config.etp else ""
         raise NotModelled(
-            f"zero_shard_size {size} is not modelled with ep {config.ep}: all ranks with an expert share its state"
+            f"zero_shard_size {size} is not modelled with ep {config.ep}{own}: all ranks with an expert share its state"
         )
 
 

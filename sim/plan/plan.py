@@ -74,7 +74,7 @@ class Plan:
 
     def __repr__(self) -> str:
         config = self.config
-        shown = [key for key in ("tp", "pp", "dp", "cp", "ep", "vpp") if self._is_shown(key)]
+        shown = [key for key in ("tp", "pp", "dp", "cp", "ep", "etp", "vpp") if self._is_shown(key)]
         degrees = ", ".join(f"{key} {config.tp_text if key == 'tp' else getattr(config, key)}" for key in shown)
         step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
         name, model = self.topology.name, self.workload.model.name
@@ -96,7 +96,8 @@ class Plan:
         )
 
     def _is_shown(self, degree: str) -> bool:
-        return degree in ("tp", "pp", "dp") or getattr(self.config, degree) > 1
+        value = getattr(self.config, degree)
+        return degree in ("tp", "pp", "dp") or (value is not None if degree == "etp" else value > 1)
 
     def annotated(self, **fields: Prediction | Certificate | MadeBy) -> Plan:
         """The plan with another prediction, certificate or made_by, without repeating its checks, which do not depend on
@@ -177,7 +178,7 @@ def _check_stages(plan: Plan) -> None:
             f"config: {sum(config.num_microbatches)} microbatches of {config.microbatch_size} are {samples} samples, but "
             f"global_batch_size is {workload.global_batch_size}"
         )
-    for key in ("heads", "ffn_hidden", "vocab", "shared_ffn_hidden"):
+    for key in ("heads", "vocab", "shared_ffn_hidden", *(("ffn_hidden",) if config.etp is None else ())):
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
     ends = config.tp_of(0), config.tp_of(plan.head_stage % config.pp)
@@ -222,12 +223,17 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
             raise PlanError(
                 f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
             )
-    if config.ep == 1:
+    if not config.splits_experts:
         return
     if workload.model.experts % config.ep or not workload.model.experts:
-        raise PlanError(f"config.ep: {config.ep} does not divide experts {workload.model.experts} of {workload.model.name}")
-    for first in range(0, config.dp_cp, config.ep):
-        if len({config.microbatches_of(first + index) for index in range(config.ep)}) > 1:
+        key = "ep" if config.ep > 1 or config.etp is None else "etp"
+        raise PlanError(
+            f"config.{key}: {getattr(config, key)} does not divide experts {workload.model.experts} of {workload.model.name}"
+        )
+    if workload.model.ffn_hidden % config.expert_tp:
+        raise PlanError(f"config.etp: {config.etp} does not divide ffn_hidden {workload.model.ffn_hidden}")
+    for first in range(0, config.dp_cp, config.expert_rows):
+        if len({config.microbatches_of(first + index) for index in range(config.expert_rows)}) > 1:
             raise NotDefined("config.ep: ranks of one ep group must have the same number of microbatches")
 
 

@@ -19,7 +19,7 @@ from sim.units import Seconds
 
 KINDS = ("compute", "exposed", "bubble", "other")
 """Kinds of seconds of a rank; they add up to the step."""
-GROUPS = ("tp", "cp", "ep", "dp", "edp", "embedding", "pp activations", "pp gradients")
+GROUPS = ("tp", "cp", "etp", "ep", "dp", "edp", "embedding", "pp activations", "pp gradients")
 """Kinds of groups in display order; messages between stages are split by direction."""
 
 

@@ -13,7 +13,7 @@ from sim.units import Seconds
 
 WORDS = {"F": "forward", "B": "backward", "W": "backward"}
 """Kind of compute action -> kind of seconds."""
-INSIDE = ("tp", "cp", "ep")
+INSIDE = ("tp", "cp", "etp", "ep")
 """Groups whose collectives are part of a layer: the chain does not name them separately."""
 
 LONGEST_CYCLE = 64

@@ -22,7 +22,7 @@ from sim.plan.plan import Plan
 from sim.results.chain import WORDS, Passage, chain
 from sim.units import Seconds, time_text
 
-KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "ep", "pp", "dp", "edp", "embedding", "bubble")
+KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "etp", "ep", "pp", "dp", "edp", "embedding", "bubble")
 """Kinds of seconds in display order; groups of other kinds follow."""
 
 

@@ -81,19 +81,27 @@ Kernel: TypeAlias = Gemm | Attention | Pass
 
 @dataclass(frozen=True, slots=True)
 class LayerSharding:
-    """How tensor, sequence, context and expert parallelism divide one layer."""
+    """How tensor, sequence, context and expert parallelism divide one layer; `etp` ranks divide each routed expert.
+
+    imbalance: tokens of the busiest rank over the mean. fused_dispatch: the exchange of tokens itself sorts them by expert."""
 
     tp: int = 1
     sequence_parallel: bool = False
     cp: int = 1
     ep: int = 1
+    etp: int = 1
+    imbalance: float = 1.0
+    fused_dispatch: bool = False
 
 
 def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes: int) -> tuple[Kernel, ...]:
     """Forward kernels of one layer on one rank, for a microbatch of `b` sequences of `s` tokens at `nbytes` bytes a value.
 
     A rank holds s / cp tokens of each sequence, and multiplies their queries with all keys. It holds 1 / ep of the experts, and
-    processes the tokens that `ep` ranks send it.
+    processes the tokens that `ep` ranks send it, gathered from `etp` ranks. With sequence parallelism a rank routes its own
+    slice of the tokens. It copies each token once for each of its experts, and adds up their results: a pass reads or writes
+    tokens and copies. Where it holds several experts, it sorts what came for them, and sorts the results back: two passes that
+    read and write all copies (Megatron-Core, MoEAlltoAllTokenDispatcher of megatron/core/transformer/moe/token_dispatcher.py).
 
     Saved bytes add up to arXiv 2205.05198, equation 2, without the attention scores, which a fused attention kernel does not
     keep: s b h (10 + 24/t) at 2 bytes a value, or s b h 34/t with sequence parallelism. Dropout masks take one byte a value.
@@ -106,7 +114,11 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     outside = tokens * h // t if sequence_parallel else tokens * h  # values of the region between tensor-parallel blocks
     q, kv = model.query_size // t, max(model.kv_size // t, model.head_dim)
     routed = max(model.experts_per_token, 1)
-    mlp_tokens = tokens * routed  # balanced routing: every expert gets an equal share
+    own = tokens // t if sequence_parallel else tokens  # tokens that this rank routes
+    gathered = own * (sharding.etp if sequence_parallel or t == 1 else 1)  # tokens of the ranks that divide an expert
+    mlp_tokens = round(gathered * routed * sharding.imbalance)  # of the busiest rank, whose experts get equal shares
+    local = max(model.experts // ep, 1)
+    sorts = 4.0 if local > 1 and not sharding.fused_dispatch else 0.0
     entered = outside * nbytes
     mask = float(outside) if model.mlp == "gelu" else 0.0  # the Llama family trains without dropout
     kernels: list[Kernel] = [
@@ -128,11 +140,15 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
         Pass("norm", 2.0 * entered, saved=entered),
     ]
     if model.experts:
-        kernels.append(Gemm("router", tokens, model.experts, h))
-        kernels.append(Pass("dispatch", 4.0 * mlp_tokens * h * nbytes))
+        kernels.append(Gemm("router", own, model.experts, h))
+        kernels.append(Pass("dispatch", (2.0 * own * (1 + routed) + sorts * mlp_tokens) * h * nbytes))
     if model.shared_ffn_hidden:
         kernels += _mlp_kernels(model, tokens, 1, model.shared_ffn_hidden // t, nbytes, entered)
-    kernels += _mlp_kernels(model, mlp_tokens, max(model.experts // ep, 1), model.ffn_hidden // t, nbytes, entered * routed)
+    if model.experts:
+        kept = float(mlp_tokens * h * nbytes)
+        kernels += _mlp_kernels(model, mlp_tokens, local, model.ffn_hidden // sharding.etp, nbytes, kept)
+    else:
+        kernels += _mlp_kernels(model, tokens, 1, model.ffn_hidden // t, nbytes, entered)
     kernels.append(Pass("residual", 3.0 * entered + mask, saved=mask))
     return tuple(kernels)
 

@@ -106,9 +106,9 @@ class Model:
         """Parameters of all routed experts of one layer, which expert parallelism divides."""
         return self.experts * self._mlp_parameters(self.ffn_hidden)
 
-    def layer_parameters_on(self, ep: int) -> float:
-        """Parameters of one layer on one of `ep` expert-parallel ranks."""
-        return self.layer_parameters - self.expert_parameters * (1 - 1 / ep)
+    def layer_parameters_on(self, tp: int, ep: int = 1, etp: int = 0) -> float:
+        """Parameters of one layer on one rank: `ep` x `etp` ranks divide the routed experts (etp 0: as tp), `tp` the rest."""
+        return (self.layer_parameters - self.expert_parameters) / tp + self.expert_parameters / ep / (etp or tp)
 
     def _mlp_parameters(self, width: int) -> int:
         return self._mlp_matrices(width) + (width + self.hidden if self.mlp == "gelu" else 0)

@@ -247,7 +247,11 @@ def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "line"),
     [
-        ("tp: 1", "tq: 1", "cases[0].config.tq: unknown key; known: attention, cp, dp, ep, gradient_precision, "),
+        (
+            "tp: 1",
+            "tq: 1",
+            "cases[0].config.tq: unknown key; known: attention, cp, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, ",
+        ),
         ("microbatch_size: 4", "microbatch_size: four", "cases[0].config.microbatch_size: 'four' is not a whole number"),
         ("step_s: 7.74", "step_s: 0", "cases[0].measured.step_s: 0 must be at least 1e-09"),
         (

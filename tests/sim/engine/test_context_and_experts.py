@@ -35,7 +35,16 @@ def test_ring_exchanges_are_exposed_where_attention_is_shorter(bandwidth: float,
     assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
-@pytest.mark.parametrize("facts", [{"dp": 4, "ep": 4}, {"dp": 2, "cp": 2, "ep": 4, "tp": 2}, {"cp": 2, "tp": 2}, {"cp": 8}])
+FOLDED = {"sequence_parallel": True, "etp": 1}
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"dp": 4, "ep": 4}, {"dp": 2, "cp": 2, "ep": 4, "tp": 2}, {"cp": 2, "tp": 2}, {"cp": 8},
+        {"tp": 4, "ep": 4} | FOLDED, {"tp": 2, "dp": 2, "ep": 4} | FOLDED,
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_the_step_of_one_stage_equals_the_closed_form(facts: dict[str, int], zero_stage: int) -> None:
     """One kind of group reduces gradients: experts that only one rank holds are not reduced."""
@@ -62,6 +71,11 @@ def test_all_to_alls_across_nodes_take_their_bytes_over_the_nics() -> None:
         {"dp": 16, "ep": 4, "recompute": "full"},
         {"dp": 4, "cp": 2, "tp": 2, "ep": 4, "zero_stage": 3},
         {"dp": 4, "cp": 2, "pp": 2, "ep": 2, "zero_stage": 2, "schedule": "zb-h1"},
+        {"tp": 4, "dp": 4, "ep": 4} | FOLDED,
+        {"tp": 4, "dp": 2, "pp": 2, "ep": 2} | FOLDED,
+        {"tp": 2, "cp": 2, "dp": 4, "ep": 4, "zero_stage": 3, "recompute": "full"} | FOLDED,
+        {"tp": 4, "dp": 4, "ep": 4, "etp": 2, "sequence_parallel": True},
+        {"dp": 16, "ep": 4, "etp": 2},
     ],
 )
 def test_symmetry_reduction_of_sixteen_ranks_is_exact(facts: dict[str, object]) -> None:

@@ -52,7 +52,7 @@ def test_without_sequence_parallelism_experts_receive_all_tokens_of_a_context_pa
     workload, config = plan.workload, plan.config
     assert payloads.message_bytes(workload, config) == 64 / 2 * 96 * 2 / 2
     assert payloads.gathered_bytes(workload, config) == 64 / 2 * 96 * 2
-    assert payloads.expert_collectives(workload, config, 1, False) == (("all_to_all", 2 * 64 / 2 * 96 * 2, 2.0),)
+    assert payloads.expert_collectives(workload, config, 1, False) == (("ep", "all_to_all", 2 * 64 / 2 * 96 * 2, 2.0),)
 
 
 def test_payloads_of_ring_exchanges_and_all_to_alls() -> None:
@@ -63,10 +63,10 @@ def test_payloads_of_ring_exchanges_and_all_to_alls() -> None:
     keys_and_values, tokens = 2 * 64 * (96 / 2) * 2, 64 / 2 / 2 * 2 * 96 * 2
     assert payloads.ring_exchanges(workload, config, 3, False) == (("F", keys_and_values, 3.0),)
     assert payloads.ring_exchanges(workload, config, 3, True) == (("B", 2 * keys_and_values, 3.0),)
-    assert payloads.expert_collectives(workload, config, 3, False) == (("all_to_all", tokens, 6.0),)
+    assert payloads.expert_collectives(workload, config, 3, False) == (("ep", "all_to_all", tokens, 6.0),)
     full = replace(config, recompute="full")
     assert payloads.ring_exchanges(workload, full, 3, True) == (("R", keys_and_values, 3.0), ("B", 2 * keys_and_values, 3.0))
-    assert payloads.expert_collectives(workload, full, 3, True) == (("all_to_all", tokens, 12.0),)
+    assert payloads.expert_collectives(workload, full, 3, True) == (("ep", "all_to_all", tokens, 12.0),)
 
 
 def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them() -> None:

@@ -43,6 +43,35 @@ def test_expert_groups_may_span_cp_and_dp() -> None:
     assert of_kind(group_ranks(config), "dp") == [(0, 2, 4, 6), (1, 3, 5, 7)]
 
 
+def test_experts_on_a_mesh_of_their_own_have_the_groups_of_megatron() -> None:
+    """By hand after Megatron-Core's expert_decoder_rank_generator: rank = etp + etp x (ep + ep x edp) inside a stage.
+
+    tp 4, cp 1, dp 2 for dense weights; etp 1, ep 4, edp 2, or etp 2, ep 2, edp 2, for experts."""
+    common = {"tp": 4, "dp": 2, "pp": 2, "num_microbatches": (1, 1), "sequence_parallel": True}
+    folded = ParallelConfig(ep=4, etp=1, **common)
+    assert of_kind(group_ranks(folded), "ep") == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)]
+    assert of_kind(group_ranks(folded), "etp") == []
+    divided = ParallelConfig(ep=2, etp=2, **common)
+    assert of_kind(group_ranks(divided), "etp") == [(r, r + 1) for r in range(0, 16, 2)]
+    assert of_kind(group_ranks(divided), "ep") == [(r, r + 2) for r in (0, 1, 4, 5, 8, 9, 12, 13)]
+    assert (folded.edp, divided.edp, folded.expert_rows, divided.expert_rows) == (2, 2, 1, 1)
+    wide = ParallelConfig(ep=8, etp=1, **common)
+    assert of_kind(group_ranks(wide), "ep") == [tuple(range(8)), tuple(range(8, 16))]
+    assert (wide.edp, wide.expert_rows) == (1, 2)
+
+
+def test_an_etp_of_tp_is_left_out() -> None:
+    assert ParallelConfig(tp=2, etp=2) == ParallelConfig(tp=2)
+
+
+def test_gradients_of_experts_on_a_mesh_of_their_own_are_summed_across_it() -> None:
+    facts = {"dp": 2, "pp": 2, "shape": EXPERTS, "sequence_parallel": True}
+    found = gradient_groups(nodes(tp=4, ep=4, etp=1, **facts))
+    assert [group.ranks for group in found if group.kind == "edp"] == [(r, r + 4) for r in (0, 1, 2, 3, 8, 9, 10, 11)]
+    alone = gradient_groups(nodes(tp=4, etp=1, **facts))
+    assert [group.ranks for group in alone if group.kind == "edp"] == [tuple(range(8)), tuple(range(8, 16))]
+
+
 def test_gradients_of_experts_are_reduced_in_smaller_groups_than_dense_ones() -> None:
     plan = nodes(tp=2, cp=2, ep=2, dp=2, pp=2, shape=EXPERTS)
     found = [(group.kind, group.ranks) for group in gradient_groups(plan)]
@@ -73,6 +102,17 @@ def test_experts_of_a_single_rank_are_not_reduced() -> None:
         ({"dp": 2, "ep": 4}, "ep 4 does not divide dp 2 x cp 1, the ranks of which it divides"),
         ({"dp": 2, "ep": 2}, "config.ep: 2 does not divide experts 0 of tiny"),
         ({"dp": 5, "ep": 5, "shape": EXPERTS}, "config.ep: 5 does not divide experts 12 of tiny"),
+        ({"tp": 2, "dp": 2, "ep": 4, "etp": 4}, "etp 4 x ep 4 does not divide tp 2 x cp 1 x dp 2, the ranks of a stage"),
+        ({"dp": 2, "etp": 2}, "config.etp: 2 does not divide experts 0 of tiny"),
+        ({"dp": 5, "etp": 5, "shape": EXPERTS}, "config.etp: 5 does not divide ffn_hidden 384"),
+        (
+            {"tp": 6, "dp": 4, "ep": 4, "etp": 1, "shape": EXPERTS, "sequence_parallel": True},
+            "etp 1 x ep 4 with tp 6: one must divide the other",
+        ),
+        (
+            {"tp": 2, "dp": 2, "ep": 4, "etp": 1, "shape": EXPERTS},
+            "etp 1 unlike tp 2 is not modelled without sequence_parallel; Megatron-Core requires that for experts, too",
+        ),
         ({"cp": 3}, "config.cp: seq_len 64 is not a multiple of 2 x cp 3"),
         (
             {"cp": 2, "attention": "unfused"},

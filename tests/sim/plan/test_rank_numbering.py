@@ -80,7 +80,7 @@ def test_a_stage_by_itself_has_its_own_degree():
         ({"tp": 4, "pp": 3, "stage_tp": (4, 2)}, PlanError, "stage_tp 4, 2: one degree for each of pp 3 pipeline ranks"),
         ({"tp": 2, "pp": 2, "stage_tp": (4, 2)}, PlanError, "none above"),
         ({"tp": 6, "pp": 3, "stage_tp": (6, 2, 3)}, NotModelled, "stage_tp 6, 2, 3: of two degrees, one must divide the other"),
-        ({"tp": 2, "pp": 2, "stage_tp": (2, 1), "cp": 2}, NotModelled, "unlike tp is modelled without cp and ep"),
+        ({"tp": 2, "pp": 2, "stage_tp": (2, 1), "cp": 2}, NotModelled, "unlike tp is modelled without cp, ep and etp"),
     ],
 )
 def test_wrong_degrees(values, error, message):

@@ -1,0 +1,132 @@
+"""How routed experts are divided among the ranks of a stage, and how tokens reach them.
+
+Experts have a mesh of their own (Megatron-Core's expert_decoder_rank_generator, megatron/core/parallel_state.py; "parallel
+folding", arXiv 2504.14960): of consecutive ranks of a stage etp varies fastest, then ep, then edp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sim.errors import NotModelled, PlanError
+from sim.plan.rank_numbering import RankNumbering
+
+DISPATCHERS = ("alltoall", "allgather", "deepep", "hybridep")
+"""How tokens reach the ranks of an ep group; names as in Megatron-Core (--moe-token-dispatcher-type and
+--moe-flex-dispatcher-backend).
+
+alltoall          every token goes once to each of its experts
+allgather         every token goes once to every rank
+deepep, hybridep  every token goes once to each node, or NVLink domain, that has one of its experts, and is copied there; inside
+                  one node, once to each rank (DeepEP, github.com/deepseek-ai/DeepEP README)"""
+DEDUPLICATED = ("deepep", "hybridep")
+"""Dispatchers that send a token once to a node or rank, however many of its experts are there."""
+REAL_IMBALANCE = 1.85
+"""Tokens of the busiest rank of an ep group over the mean, where the router of a real run is not forced to balance (`routing:
+real`). Fitted to two pairs of runs, with and without forced balance: Qwen3-235B-A22B on 256 H100 at 32,768 and 131,072 tokens
+(github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md)."""
+EXPOSED = 0.1
+"""Share of the exchange of tokens that takes time of its own, where it overlaps the compute of another microbatch: a guess for
+the first and last microbatches, which have no other one beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertParallelism(RankNumbering):
+    """Degrees of expert parallelism: `ep` ranks divide the routed experts, `etp` ranks each of them.
+
+    etp: None where it is `tp`. dispatcher: one of `DISPATCHERS`. imbalance: tokens of the busiest rank of an ep group over the
+    mean; 1 is forced balance. `overlap_expert_communication`: tokens travel beside the compute of another microbatch
+    (Megatron-Core's --overlap-moe-expert-parallel-comm). domain: devices of a node or NVLink domain, a fact of the fleet; of
+    unlike nodes the fewest. 0: unknown, one domain."""
+
+    ep: int = 1
+    etp: int | None = None
+    dispatcher: str = DISPATCHERS[0]
+    imbalance: float = 1.0
+    overlap_expert_communication: bool = False
+    domain: int = 0
+
+    @property
+    def expert_tp(self) -> int:
+        """Tensor-parallel degree of routed experts."""
+        return self.etp or self.tp
+
+    @property
+    def splits_experts(self) -> bool:
+        """Whether routed experts are divided otherwise than dense weights: their gradients have groups of their own."""
+        return self.ep > 1 or self.etp is not None
+
+    @property
+    def expert_mesh(self) -> int:
+        """Consecutive ranks of a stage that hold each routed expert once: etp x ep."""
+        return self.expert_tp * self.ep
+
+    @property
+    def expert_rows(self) -> int:
+        """Consecutive dp_cp indices over which the ranks of an expert mesh are spread."""
+        return max(1, self.expert_mesh // self.tp)
+
+    @property
+    def edp(self) -> int:
+        """Ranks of a stage that hold the same experts and reduce their gradients together (expert data parallel)."""
+        return self.tp * self.dp_cp // self.expert_mesh
+
+    def copies(self, experts: int, chosen: int) -> float:
+        """Copies of a token that its rank sends into an ep group, its own node or rank included, where it chooses `chosen` of
+        `experts` experts.
+
+        Of n nodes (or ranks) with experts / n each, a random choice hits n (1 - C(experts - experts/n, chosen) / C(experts,
+        chosen))."""
+        if self.dispatcher == "allgather":
+            return float(self.ep)
+        if self.dispatcher not in DEDUPLICATED:
+            return float(chosen)
+        nodes = self.expert_mesh // self.domain if self.domain else 0
+        places = nodes if nodes > 1 else self.ep
+        missed = math.comb(experts - experts // places, chosen) / math.comb(experts, chosen)
+        return places * (1 - missed)
+
+    def expert_slices(self, kind: str, ranks: int = 0) -> Iterator[slice]:
+        """The etp, ep or edp groups of two or more ranks among the first `ranks` ranks of a stage (default: all).
+
+        etp groups exist where etp is not tp, edp groups where experts are divided otherwise than dense weights."""
+        ranks, mesh, width = ranks or self.tp * self.dp_cp, self.expert_mesh, self.expert_tp
+        if kind == "etp" and self.etp is not None and width > 1:
+            yield from (slice(first, first + width) for first in range(0, ranks, width))
+        elif kind == "ep" and self.ep > 1:
+            firsts = (block + one for block in range(0, ranks, mesh) for one in range(width))
+            yield from (slice(first, first + mesh - first % width, width) for first in firsts)
+        elif kind == "edp" and self.splits_experts and self.edp > 1:
+            yield from (slice(first, ranks, mesh) for first in range(mesh))
+
+    def check_experts(self, sequence_parallel: bool) -> None:
+        """Leave out an etp that equals tp, and a domain on which nothing depends.
+
+        Raises PlanError if the mesh of experts does not fit the ranks of a stage, and NotModelled if it does not match whole
+        tensor-parallel groups or `sequence_parallel` is not set where it is needed."""
+        if self.dispatcher not in DISPATCHERS:
+            raise PlanError(f"dispatcher {self.dispatcher!r} is unknown; known: {', '.join(DISPATCHERS)}")
+        if self.imbalance < 1:
+            raise PlanError(f"routing: an imbalance is at least 1, not {self.imbalance:g}: the busiest rank over the mean")
+        if self.etp == self.tp:
+            object.__setattr__(self, "etp", None)
+        if self.dispatcher not in DEDUPLICATED:
+            object.__setattr__(self, "domain", 0)
+        if self.etp is None:
+            if self.dp_cp % self.ep:
+                raise PlanError(f"ep {self.ep} does not divide dp {self.dp} x cp {self.cp}, the ranks of which it divides")
+            return
+        if self.etp < 1:
+            raise PlanError(f"etp must be at least 1, not {self.etp}")
+        if self.tp * self.dp_cp % self.expert_mesh:
+            ranks = f"tp {self.tp} x cp {self.cp} x dp {self.dp}, the ranks of a stage"
+            raise PlanError(f"etp {self.etp} x ep {self.ep} does not divide {ranks}")
+        if max(self.expert_mesh, self.tp) % min(self.expert_mesh, self.tp):
+            raise NotModelled(f"etp {self.etp} x ep {self.ep} with tp {self.tp}: one must divide the other")
+        if self.tp > 1 and not sequence_parallel:
+            raise NotModelled(
+                f"etp {self.etp} unlike tp {self.tp} is not modelled without sequence_parallel; Megatron-Core requires that "
+                "for experts, too"
+            )

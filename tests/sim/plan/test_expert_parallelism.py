@@ -1,0 +1,84 @@
+"""Copies of tokens by dispatcher, uneven routing, and the keys of plan files for both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from sim.errors import PlanError
+from sim.formats.config_facts import ConfigFacts, config_facts, config_values
+from sim.kernels import payloads
+from sim.kernels.compute import layer_seconds, rank_kernels
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.kernels import Gemm
+from tests.sim.context_and_experts import nodes
+
+LARGE = {"experts": 16, "experts_per_token": 4}
+
+
+def config(**facts: object) -> ParallelConfig:
+    """Sixteen data-parallel ranks, on nodes of four, that divide the experts."""
+    return ParallelConfig(**{"dp": 16, "ep": 16, "num_microbatches": (1,) * 16, "domain": 4} | facts)
+
+
+def counted(experts: int, chosen: int, places: int) -> float:
+    """The mean number of places with a chosen expert over all choices: what `copies` is, by enumeration."""
+    each = experts // places
+    hit = [len({one // each for one in choice}) for choice in combinations(range(experts), chosen)]
+    return sum(hit) / len(hit)
+
+
+def test_a_token_is_copied_for_each_expert_rank_or_node() -> None:
+    assert config().copies(16, 4) == 4.0
+    assert config(dispatcher="allgather").copies(16, 4) == 16.0
+    for dispatcher in ("deepep", "hybridep"):
+        assert config(dispatcher=dispatcher).copies(16, 4) == pytest.approx(counted(16, 4, 4)), "four nodes"
+        inside = config(dispatcher=dispatcher, dp=4, ep=4, num_microbatches=(1,) * 4)
+        assert inside.copies(16, 4) == pytest.approx(counted(16, 4, 4)), "four ranks of one node"
+
+
+@pytest.mark.parametrize(("dispatcher", "work"), [
+    ("alltoall", (("ep", "all_to_all", 4 * 64 * 96 * 2.0, 6.0),)),
+    ("allgather", (("ep", "all_gather", 16 * 64 * 96 * 2.0, 3.0), ("ep", "reduce_scatter", 16 * 64 * 96 * 2.0, 3.0))),
+])  # fmt: skip
+def test_collectives_of_each_dispatcher(dispatcher: str, work: object) -> None:
+    plan = nodes(dp=16, ep=16, shape=LARGE, dispatcher=dispatcher)
+    assert payloads.expert_collectives(plan.workload, plan.config, 3, False) == work
+    beside = replace(plan.config, overlap_expert_communication=True)
+    exposed = payloads.expert_collectives(plan.workload, beside, 3, False)
+    assert [one[3] for one in exposed] == pytest.approx([0.1 * one[3] for one in work])
+
+
+def test_the_busiest_rank_of_an_uneven_router_has_more_tokens_to_send_and_to_compute() -> None:
+    even, uneven = (nodes(dp=16, ep=16, shape=LARGE, imbalance=imbalance) for imbalance in (1.0, 1.5))
+    sent = [payloads.expert_collectives(plan.workload, plan.config, 1, False)[0][2] for plan in (even, uneven)]
+    assert sent[1] == 1.5 * sent[0]
+    rows = [
+        [k.m for k in rank_kernels(plan.workload, plan.config) if isinstance(k, Gemm) and k.name in ("up", "down")]
+        for plan in (even, uneven)
+    ]
+    assert rows == [[64 * 4] * 2, [64 * 6] * 2], "one expert a rank"
+    device = even.fleet.spec(even.placement[0])
+    assert layer_seconds(device, uneven.workload, uneven.config) > layer_seconds(device, even.workload, even.config)
+
+
+def test_keys_of_a_plan_file() -> None:
+    assert not set(config_facts(config())) & {"etp", "dispatcher", "routing", "overlap_expert_communication", "cuda_graphs"}
+    written = config_facts(config(dispatcher="deepep", imbalance=1.5, overlap_expert_communication=True))
+    assert (written["dispatcher"], written["routing"]) == ("deepep", {"imbalance": 1.5})
+    assert config_values(ConfigFacts(**written))["imbalance"] == 1.5
+    assert config_values(ConfigFacts(**written | {"routing": "real"}))["imbalance"] == 1.85
+
+
+@pytest.mark.parametrize(("facts", "message"), [
+    ({"dispatcher": "deep"}, "dispatcher 'deep' is unknown; known: alltoall, allgather, deepep, hybridep"),
+    ({"imbalance": 0.5}, "routing: an imbalance is at least 1, not 0.5: the busiest rank over the mean"),
+    ({"cuda_graphs": ("all",)},
+     "cuda_graphs 'all' is unknown; known: full_iteration, attn, mlp, moe, moe_router, moe_preprocess"),
+])  # fmt: skip
+def test_wrong_values_are_refused(facts: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        config(**facts)
+    assert str(caught.value) == message
