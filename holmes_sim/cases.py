@@ -8,6 +8,7 @@ a plan.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -147,11 +148,29 @@ def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator
             continue
         inside = {p[3:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "topology")}
         inside |= {p[2:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "workload")}
-        described = {**case["topology"], "workload": case.get("workload")}
+        described = {**_used_domains(case["topology"]), "workload": case.get("workload")}
         try:
             yield from_document(Document(document.name, described, inside.copy, [], ("cases", index)), folder)
         except TopologyError as error:
             faults.append(str(error))
+
+
+def _used_domains(topology: dict[str, Any]) -> dict[str, Any]:
+    """The topology of a case, with the part of each NVLink domain that the run used, where its hosts are not whole domains.
+
+    Runs on GB200 and GB300 use as many hosts of each domain of 18 as divide theirs: 64 hosts are four domains of 16."""
+    found = copy.deepcopy(topology)
+    clusters = found.get("clusters")
+    for cluster in clusters.values() if isinstance(clusters, dict) else ():
+        try:
+            nodes, count, domain = cluster["nodes"], cluster["node"]["devices"]["count"], cluster["nvlink_domain"]
+            hosts = domain // count
+            if nodes > hosts and nodes % hosts:
+                used = max(divisor for divisor in range(1, hosts + 1) if nodes % divisor == 0)
+                cluster["nvlink_domain"] = used * count
+        except (KeyError, TypeError, ZeroDivisionError):
+            continue  # a wrong topology, which the reader of topologies says
+    return found
 
 
 def _case(case: CaseFacts, topology: Topology, source: str, in_torch: bool) -> Case:

@@ -22,7 +22,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, head, nets, replicas, tied, torch_launch, unlike_stages
+from holmes_sim.launching import environment, head, model_keys, nets, replicas, tied, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from planner.target import Vendors
@@ -145,7 +145,7 @@ PIPELINE_USAGE = """\
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that DeepSpeed cannot express, or executes differently."""
     yield from replicas.unequal(config, "gradient_accumulation_steps is one number")
-    yield from (*tied.shards(config, workload), *unlike_stages.unlike_tp(config))
+    yield from (*tied.shards(config, workload), *unlike_stages.unlike_tp(config), *model_keys.special(workload))
     if config.cp > 1:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:

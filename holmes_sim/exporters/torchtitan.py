@@ -26,7 +26,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, head, replicas, torch_launch, unlike_stages
+from holmes_sim.launching import environment, head, model_keys, replicas, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from planner.target import Vendors
 from sim.formats import planfile
@@ -119,7 +119,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"ep {config.ep}: llama3 has no experts; ep 1"
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
-    yield from _unsupported_sequence(config, workload.seq_len)
+    yield from (*model_keys.special(workload), *_unsupported_sequence(config, workload.seq_len))
     yield from (*_unsupported_pipeline(config), *_unsupported_sharding(config))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holmes_sim.launching import environment, head, nets, replicas, tied
+from holmes_sim.launching import environment, head, model_keys, nets, replicas, tied
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -39,7 +39,7 @@ def degrees(plan: Plan) -> Flags:
         "context-parallel-size": config.cp,
     }
     if config.cp > 1:
-        found["cp-comm-type"] = "p2p"
+        found["cp-comm-type"] = "p2p" if config.cp_algo == "ring" else "a2a"
     if plan.workload.model.experts:
         found |= {"expert-model-parallel-size": config.ep, "expert-tensor-parallel-size": config.expert_tp}
     if config.sequence_parallel and config.tp > 1:
@@ -201,7 +201,7 @@ def assumed(plan: Plan) -> Iterator[str]:
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that neither Megatron-LM nor its forks can express."""
     model = workload.model
-    yield from (*replicas.unequal(config), *tied.shards(config, workload))
+    yield from (*replicas.unequal(config), *tied.shards(config, workload), *model_keys.special(workload))
     if config.schedule not in SCHEDULES:
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:

@@ -75,10 +75,12 @@ def gather(
 
 
 def _compared(plan: Plan, names: tuple[str, ...], time_limit: float, progress: Callable[[str], None]) -> Compared | None:
-    """The plan beside the plans of other strategies for the same request without pins; its own strategy does not plan again."""
+    """The plan beside the plans of other strategies for the same request without pins; its own strategy does not plan again.
+
+    None where nothing is to be compared with, or the planner does not search the model."""
     mine = plan.made_by.strategy
     others = tuple(name for name in dict.fromkeys(names) if name != mine)
-    if not others:
+    if not others or not plan.workload.model.is_uniform:
         return None
     request = Request(replace(plan.topology, workload=plan.workload), plan.workload, time_limit=time_limit)
     rows = api.compare(request, others, progress)

@@ -23,6 +23,8 @@ def _unsupported(plan: Plan) -> Iterator[str]:
         yield f"ep {config.ep} (expert parallelism; plan with --ep 1)"
     if model.experts:
         yield f"model {model.name} has experts (dense models only)"
+    if model.special:
+        yield f"model {model.name} has {', '.join(f'{key} {value}' for key, value in model.special.items())}"
     if plan.head_stage != config.num_stages - 1:
         yield f"stages[{plan.head_stage}].head (the last stage has the head)"
     if set(config.recompute_modules) - {"core_attn"}:

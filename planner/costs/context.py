@@ -18,8 +18,19 @@ from planner.request import Request
 from planner.space.shape import Shape
 from planner.time_limit import SOON, TimeLimit
 from sim.analytic.evaluator import StageRows
-from sim.errors import HolmesError, Infeasible
+from sim.errors import HolmesError, Infeasible, NotModelled
 from sim.plan.plan import Plan
+
+
+def _check(request: Request) -> None:
+    """Raise NotModelled for a model whose layers differ."""
+    model = request.workload.model
+    if not model.is_uniform:
+        has = ", ".join(f"{key} {value}" for key, value in model.special.items() if "head_dim" not in key and "rank" not in key)
+        raise NotModelled(
+            f"model {model.name}: its layers differ ({has}), and the planner searches models of equal layers only; simulate a "
+            "plan, or validate a case, of your own"
+        )
 
 
 class PlanningContext:
@@ -39,6 +50,7 @@ class PlanningContext:
         watch: Callable[[Progress], None] = lambda state: None,
         beside: tuple[str, ...] = (),
     ):
+        _check(request)
         self.request, self.progress, self.start, self.punctual = request, progress, start, punctual
         self.watch, self.beside = watch, beside
         self.limit = TimeLimit(request.time_limit)

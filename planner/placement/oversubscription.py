@@ -29,7 +29,6 @@ from sim.network.replica_rows import ReplicaRows
 from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups
-from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -140,13 +139,14 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         busy = sum(times * table.total(leaves) for table, times in often)
         return float(f"{self.step(self.every_replica, max(self._tied_idle, self.loads.tied)):.9g}"), float(f"{busy:.9g}")
 
-    def at(self, stage: int, replicas: tuple[int, ...], config: ParallelConfig | None = None) -> StageCosts:
-        """Costs of a stage on its devices, without a spine."""
-        key = self._geometry(stage)
+    def at(self, pp_rank: int, replicas: tuple[int, ...], stages: tuple[int, ...]) -> StageCosts:
+        """Costs of some stages of a pipeline rank on its devices, without a spine."""
+        key = self._geometry(pp_rank)
         if key not in self._collectives_without_spine:
-            rows = ReplicaRows.of(self.flat, plan_costs.pipeline_rank_devices(self.plan, stage))
+            rows = ReplicaRows.of(self.flat, plan_costs.pipeline_rank_devices(self.plan, pp_rank))
             self._collectives_without_spine[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
-        return StageCosts(self.plan.workload, config or self.plan.config, self._collectives_without_spine[key])
+        own = self._collectives_without_spine[key]
+        return StageCosts(self.plan.workload_of(stages), self.plan.config_of(stages), own)
 
     def stage(self, stage: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of a stage; its rings and messages take their time on the spine where that is longer."""

@@ -146,7 +146,7 @@ def _with_collectives(plan: Plan) -> Plan:
             collectives[pattern] = CollectiveCosts(plan.fleet, plan.config_of(stages), rows, capacities)
         layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
         own = plan.config_of(stages)
-        stage_costs_here = stage_costs.StageCosts(plan.workload, own, collectives[pattern])
+        stage_costs_here = stage_costs.StageCosts(plan.workload_of(stages), own, collectives[pattern])
         for kind, degree in (("tp", own.tp), ("dp", own.dp_cp)):
             if degree > 1:
                 key = kind, pattern, layers, ends

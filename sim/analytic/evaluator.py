@@ -79,10 +79,11 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
     for pp_rank in range(config.pp):
         specs, mine = found.specs(pp_rank, replicas), plan.stages_of(pp_rank)
         for stage in mine:
-            at = _without_vpp(found.at(pp_rank, replicas, plan.config_of((stage,))))
+            at = _without_vpp(found.at(pp_rank, replicas, (stage,)))
             rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, *plan.ends((stage,)), specs)
         layers = sum(plan.stages[stage].layers for stage in mine)
-        optimizer[pp_rank] = _optimizer(at, layers, *plan.ends(mine), specs)
+        whole = found.at(pp_rank, replicas, mine)
+        optimizer[pp_rank] = _optimizer(whole, layers, *plan.ends(mine), specs)
     for stage in range(last if config.pp > 1 else 0):
         here, there = stage % config.pp, (stage + 1) % config.pp
         ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
@@ -145,7 +146,7 @@ def _sharded(
 
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
     """Compute seconds of a stage and microbatch without the attention that hides the cp ring exchange."""
-    shape = at.workload, at.config, layers
+    shape = at.workload.of_stage(layers, first, last), at.config, layers
     seconds = stage_costs.compute_seconds(spec, *shape, first, last)[backward]
     for way, _, _ in payloads.ring_exchanges(*shape, backward):
         seconds -= stage_costs.ring_windows(spec, *shape)[way]

@@ -83,7 +83,7 @@ class PlanCosts:
         plan, config = self.plan, self.plan.config
         stages = plan.stages_of(pp_rank)[:1] if entry else plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = self.at(pp_rank, replicas, plan.config_of(stages)).of(layers, *plan.ends(stages), self.specs(pp_rank, replicas))
+        cost = self.at(pp_rank, replicas, stages).of(layers, *plan.ends(stages), self.specs(pp_rank, replicas))
         ahead = self.message(pp_rank, pp_rank + 1, replicas) if pp_rank + 1 < config.pp else 0.0
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return replace(cost, lane=ahead * (1 if entry else config.vpp))
@@ -93,13 +93,12 @@ class PlanCosts:
     def _sites(self) -> Sites:
         return Sites(self.plan)
 
-    def at(self, pp_rank: int, replicas: tuple[int, ...], config: ParallelConfig | None = None) -> StageCosts:
-        """Costs of stages on the devices of a pipeline rank, under another configuration of the stages if one is given."""
+    def at(self, pp_rank: int, replicas: tuple[int, ...], stages: tuple[int, ...]) -> StageCosts:
+        """Costs of some stages of a pipeline rank on its devices."""
         every = self._collectives_of(pp_rank)
         if (every, replicas) not in self._in_class:
             self._in_class[every, replicas] = every.among(replicas)
-        own = config or self.plan.config_of((pp_rank,))
-        return StageCosts(self.plan.workload, own, self._in_class[every, replicas])
+        return StageCosts(self.plan.workload_of(stages), self.plan.config_of(stages), self._in_class[every, replicas])
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:

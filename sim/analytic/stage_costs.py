@@ -130,9 +130,10 @@ def compute_seconds(
 ) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of a stage for one microbatch on one device, without communication."""
     forward = backward = 0.0
-    for number, alike in config.by_recomputation(layers):
-        fw, bw = compute.layer_seconds(device, workload, alike)
-        forward, backward = forward + number * fw, backward + number * bw
+    for many, kind in workload.of_stage(layers, first, last).alike(layers):
+        for number, alike in config.by_recomputation(many):
+            fw, bw = compute.layer_seconds(device, kind, alike)
+            forward, backward = forward + number * fw, backward + number * bw
     for here, part in ((first, compute.embedding_seconds), (last, compute.head_seconds)):
         if here:
             fw, bw = part(device, workload, config)
@@ -145,13 +146,15 @@ def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfi
     if not schedules.get(config.schedule).SPLITS_BACKWARD:
         return 0.0
     head = compute.head_parts(device, workload, config)[2] if last else 0.0
-    return layers * compute.layer_parts(device, workload, config)[2] + head
+    return sum(number * compute.layer_parts(device, one, config)[2] for number, one in workload.alike(layers)) + head
 
 
 def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Attention seconds of a stage that can hide the cp ring exchange, of F, B and R (recomputed forward)."""
-    forward, backward = (layers * compute.ring_seconds(device, workload, config, way) for way in (False, True))
-    again = config.recomputed(layers) * compute.ring_seconds(device, workload, config, False)
+    alike = workload.alike(layers)
+    ways = [[compute.ring_seconds(device, one, config, way) for _, one in alike] for way in (False, True)]
+    forward, backward = (sum(number * one for (number, _), one in zip(alike, way, strict=True)) for way in ways)
+    again = sum(config.recomputed(number) * one for (number, _), one in zip(alike, ways[0], strict=True))
     return {"F": forward, "B": backward, "R": again}
 
 
@@ -182,8 +185,8 @@ class StageCosts:
         """Cost of a stage without its messages. `first`, `last`: it holds the embedding, the head. `times`: `passes`, if known.
 
         The slowest device type of `specs` decides (default: all types of the stage)."""
-        config = self.config
-        shape = (self.workload, config, layers, first, last)
+        config, workload = self.config, self.workload.of_stage(layers, first, last)
+        shape = (workload, config, layers, first, last)
         specs = specs or self.collectives.specs
         times = times or self.passes(layers, first, last, specs)
         sync: dict[str, list[Seconds]] = {}
@@ -191,7 +194,7 @@ class StageCosts:
             seconds = sync.setdefault(group, [0.0, 0.0])
             seconds[operation == "all_gather"] += self.collectives.seconds(group, operation, nbytes, count)
         optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
-        weight = max(weight_seconds(spec, self.workload, config, layers, last) for spec in specs)
+        weight = max(weight_seconds(spec, workload, config, layers, last) for spec in specs)
         overlapped = config.reduces_behind, config.gathers_ahead  # otherwise a rank waits for one group after the other
         reduce, gather = (
             (max if overlapped[way] else sum)([both[way] for both in sync.values()] or [0.0]) for way in (False, True)
@@ -205,19 +208,20 @@ class StageCosts:
         )
 
     def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
-        """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives around routed experts."""
+        """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives that layers wait for."""
         forward, backward = self.alone(layers, first, last, specs)
+        workload = self.workload.of_stage(layers, first, last)
         experts = [
-            sum(self.collectives.seconds(*one) for one in payloads.expert_collectives(self.workload, self.config, layers, way))
+            sum(self.collectives.seconds(*one) for one in payloads.layer_collectives(workload, self.config, layers, way))
             for way in (False, True)
         ]
         return forward + experts[0], backward + experts[1]
 
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward): `work`, message gather and exposed cp ring; independent of the placement of other replicas."""
-        specs = specs or self.collectives.specs
+        specs, workload = specs or self.collectives.specs, self.workload.of_stage(layers, first, last)
         forward, backward = (
-            seconds + self.received(layers, first, last, way) + self._exposed_ring(specs, layers, way)
+            seconds + self.received(layers, first, last, way) + self._exposed_ring(workload, specs, layers, way)
             for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
         )
         return forward, backward
@@ -244,10 +248,10 @@ class StageCosts:
 
         return seconds(False), seconds(True)
 
-    def _exposed_ring(self, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
+    def _exposed_ring(self, workload: Workload, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
         """Exposed seconds of the cp ring exchange: what the attention of the slowest device does not hide."""
-        exchanges = payloads.ring_exchanges(self.workload, self.config, layers, backward)
-        windows = [ring_windows(spec, self.workload, self.config, layers) for spec in specs] if exchanges else []
+        exchanges = payloads.ring_exchanges(workload, self.config, layers, backward)
+        windows = [ring_windows(spec, workload, self.config, layers) for spec in specs] if exchanges else []
         exposed = 0.0
         for way, nbytes, count in exchanges:
             hidden = max(window[way] for window in windows)

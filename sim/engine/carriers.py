@@ -22,14 +22,12 @@ from sim.network.rings import Sites
 from sim.network.routes import Leg, Route, message_route
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.groups import Group
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 
 Key: TypeAlias = tuple[str | int, ...]
 """Name of a carrier: (kind of group, first rank, operation), ("embedding", first rank, rank of the head, operation) or
 ("message", source rank, target rank)."""
-
-OPERATIONS = {"cp": "send_recv", "ep": "all_to_all"}
-"""Kind of group -> the only operation that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,17 @@ class Carrier:
         return tuple(leg for route in self.routes for leg in route.legs)
 
 
+def inner_operations(config: ParallelConfig) -> dict[str, tuple[str, ...]]:
+    """Kind of group inside a stage and a replica -> the operations that it may run."""
+    gathers = ("all_gather", "reduce_scatter")
+    return {
+        "tp": gathers if config.sequence_parallel else ("all_gather", "all_reduce"),
+        "cp": ("send_recv",) if config.cp_algo == "ring" else ("all_to_all",),
+        "etp": gathers,
+        "ep": gathers if config.dispatcher == "allgather" else ("all_to_all",),
+    }
+
+
 def carriers_of(plan: Plan, sites: Sites | None = None, block_copies: Copies | None = None) -> dict[Key, Carrier]:
     """All carriers of a plan; with `sites` and `block_copies`, only those of shown ranks (`sim.engine.replica_blocks`).
 
@@ -61,10 +70,7 @@ def carriers_of(plan: Plan, sites: Sites | None = None, block_copies: Copies | N
         return int(block_copies.times[group.ranks[0]]) if block_copies else 1
 
     listed = tuple(group for group in plan.groups if times(group))
-    tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
-    operations = {"tp": tensor, "etp": ("all_gather", "reduce_scatter")} | {
-        kind: (operation,) for kind, operation in OPERATIONS.items()
-    }
+    operations = inner_operations(config)
     for groups in _concurrent(plan, tuple(group for group in listed if group.kind in operations)):
         for operation in operations[groups[0].kind]:
             carriers |= _collectives(plan, groups, operation, capacities, times)
@@ -118,13 +124,14 @@ def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]
     pipeline rank, or the etp or ep groups of expert meshes that share dp_cp indices; all have the same collective and number of
     rounds. Each tensor-parallel group is a set."""
     concurrent: dict[Key, list[Group]] = {}
+    operations = inner_operations(plan.config)
     width = {"cp": plan.config.cp, "ep": plan.config.expert_rows, "etp": plan.config.expert_rows}
     for group in listed:
         _, index, pp_rank = plan.config.coordinates(min(group.ranks))
         if group.kind == "tp":
             concurrent["tp", min(group.ranks)] = [group]
         else:
-            operation = OPERATIONS.get(group.kind, "all_gather")
+            operation = operations.get(group.kind, ("all_gather",))[0]
             rounds = len(collectives.rounds(group.collective, operation, plan.hosts(group.ranks)))
             block = index // width.get(group.kind, plan.config.dp_cp)
             concurrent.setdefault((group.kind, pp_rank, block, group.collective, rounds), []).append(group)

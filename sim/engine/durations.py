@@ -52,13 +52,15 @@ class Durations:
         return range(rank - tp, rank - tp + self.config.tp_of(pp_rank))
 
     def _whole(self, rank: int, action: Action) -> Seconds:
-        device, workload = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload
+        device = self.plan.fleet.spec(self.plan.placement[rank])
         if action.kind == "optimizer":
             stages = self.plan.stages_of(self.config.coordinates(rank)[2])
+            workload = self.plan.workload_of(stages)
             layers = sum(self.plan.stages[stage].layers for stage in stages)
             config = self.plan.config_of(stages)
             return stage_costs.optimizer_seconds(device, workload, config, layers, *self.plan.ends(stages))
         layers, config = self.plan.stages[action.stage].layers, self.plan.config_of((action.stage,))
+        workload = self.plan.workload_of((action.stage,))
         rings = stage_costs.ring_windows(device, workload, config, layers)
         if action.kind == "ring":
             return rings[action.operation]

@@ -28,7 +28,7 @@ from sim.formats.product_facts import JoinFacts, NextFacts, ProductFacts
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
-from sim.workload.model import MLP_KINDS, NARROW, Model
+from sim.workload.model import ATTENTION_KINDS, MLP_KINDS, NARROW, Model
 
 
 class GemmFacts(StrictModel):
@@ -236,7 +236,7 @@ class RoutingTable(RootModel[dict[str, RoutingFacts]]):
 
 
 class ModelFacts(StrictModel):
-    """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert."""
+    """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert (`sim.workload.model`)."""
 
     name: str = "model"
     layers: Count
@@ -252,6 +252,18 @@ class ModelFacts(StrictModel):
     experts: Whole = 0
     experts_per_token: Whole = 0
     shared_ffn_hidden: Whole = 0
+    dense_layers: Whole = 0
+    dense_ffn_hidden: Whole = 0
+    moe_layer_step: Count = 1
+    attention: str = Field("standard", json_schema_extra={"enum": list(ATTENTION_KINDS)})
+    q_lora_rank: Whole = 0
+    kv_lora_rank: Whole = 0
+    qk_nope_head_dim: Whole = 0
+    qk_rope_head_dim: Whole = 0
+    v_head_dim: Whole = 0
+    mtp_layers: Whole = 0
+    sliding_window: Whole = 0
+    sliding_window_every: Count = 1
     sources: dict[str, str] = Field({})
 
     @model_validator(mode="after")

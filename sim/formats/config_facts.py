@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sim.formats.fields import Count, Flag, Measured, StrictModel, Whole, Wholes
 from sim.plan.expert_parallelism import DISPATCHERS, REAL_IMBALANCE
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import CP_ALGORITHMS, ParallelConfig
 
 ROUTING = {"balanced": 1.0, "real": REAL_IMBALANCE}
 """How a router divides tokens among experts -> tokens of the busiest rank over the mean."""
@@ -48,12 +48,14 @@ class ConfigFacts(StrictModel):
     gradient_precision: str = "fp32"
     tied_shards: Flag = False
     cuda_graphs: tuple[str, ...] = ()
+    cp_algo: str = CP_ALGORITHMS[0]
+    offload: tuple[str, ...] = ()
     stage_tp: tuple[Count, ...] = ()
 
 
 OPTIONAL = (
     "etp", "dispatcher", "routing", "overlap_expert_communication", "recompute_layers", "recompute_modules", "tied_shards",
-    "cuda_graphs", "stage_tp",
+    "cuda_graphs", "cp_algo", "offload", "stage_tp",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
 
@@ -61,7 +63,7 @@ OPTIONAL = (
 def config_facts(config: ParallelConfig) -> dict[str, Any]:
     """A parallel configuration as plain data; facts of the software stack are not part of it."""
     found = {name: getattr(config, name) for name in ConfigFacts.model_fields if name not in OPTIONAL}
-    for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards"):
+    for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards", "cp_algo"):
         if (value := getattr(config, name)) != ConfigFacts.model_fields[name].default:
             found[name] = value
     if config.imbalance > 1:

@@ -4,8 +4,8 @@ Each family has other keys for the same numbers; `FAMILIES` is their table. The 
 are those of `configuration_<family>.py` in huggingface/transformers, src/transformers/models:
 
 - gpt2: `n_inner` null means 4 h. bloom has no such key, its MLP is always 4 h wide; `n_embed` takes precedence over
-`hidden_size`. - `num_key_value_heads` null means the number of heads. Absent it has this meaning for llama only: the other
-families default to
+  `hidden_size`.
+- `num_key_value_heads` null means the number of heads. Absent it has this meaning for llama only: the other families default to
   the number of one certain model (mistral 8, qwen2 32), so the key is required there. The same holds for qwen3's head_dim.
 - opt stores two more positions than `max_position_embeddings`; families with rotary embeddings or ALiBi store none.
 
@@ -17,90 +17,19 @@ is used as written, without padding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats.documents import Document, parse, read_text, suggestion
+from sim.formats.huggingface_families import FAMILIES, Family, Keys
 from sim.workload.model import Model
 
-Keys: TypeAlias = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A model family: for each number its possible keys, of which the first present one is used; () if it has no key."""
-
-    mlp: str
-    tied: bool
-    layers: Keys = ("num_hidden_layers",)
-    hidden: Keys = ("hidden_size",)
-    heads: Keys = ("num_attention_heads",)
-    kv_heads: Keys = ()
-    head_dim: Keys = ()
-    ffn_hidden: Keys = ("intermediate_size",)
-    vocab: Keys = ("vocab_size",)
-    positions: Keys = ()
-    more_positions: int = 0
-    experts: Keys = ()
-    experts_per_token: Keys = ()
-    shared_ffn_hidden: Keys = ()
-    may_be_absent: Keys = ("head_dim",)
-
-
-_KV = ("num_key_value_heads",)
-_DIM = ("head_dim",)
-_LAYERS = ("n_layer", "num_hidden_layers")
-_HEADS = ("n_head", "num_attention_heads")
-_ROUTED = ("num_experts_per_tok",)
-
-_QWEN_MOE = Family(
-    "swiglu",
-    tied=False,
-    kv_heads=_KV,
-    head_dim=_DIM,
-    ffn_hidden=("moe_intermediate_size",),
-    experts=("num_experts", "num_local_experts"),
-    experts_per_token=_ROUTED,
-)
-
-FAMILIES: dict[str, Family] = {
-    "llama": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM, may_be_absent=("head_dim", "kv_heads")),
-    "mistral": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM),
-    "mixtral": Family(
-        "swiglu",
-        tied=False,
-        kv_heads=_KV,
-        head_dim=_DIM,
-        experts=("num_local_experts", "num_experts"),
-        experts_per_token=_ROUTED,
-    ),
-    "qwen2": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM),
-    "qwen2_moe": replace(_QWEN_MOE, shared_ffn_hidden=("shared_expert_intermediate_size",)),
-    "qwen3": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM, may_be_absent=()),
-    "qwen3_moe": _QWEN_MOE,
-    "gpt2": Family(
-        "gelu",
-        tied=True,
-        layers=_LAYERS,
-        hidden=("n_embd", "hidden_size"),
-        heads=_HEADS,
-        ffn_hidden=("n_inner",),
-        positions=("n_positions", "max_position_embeddings"),
-        may_be_absent=("ffn_hidden",),
-    ),
-    "gpt_neox": Family("gelu", tied=False),
-    "opt": Family("gelu", tied=True, ffn_hidden=("ffn_dim",), positions=("max_position_embeddings",), more_positions=2),
-    "bloom": Family("gelu", tied=True, layers=_LAYERS, hidden=("n_embed", "hidden_size"), heads=_HEADS, ffn_hidden=()),
-}
-"""`model_type` of a config.json -> its keys."""
-
-UNMODELLED: dict[str, str] = {
-    "deepseek_v2": "multi-head latent attention is not modelled",
-    "deepseek_v3": "multi-head latent attention is not modelled",
-}
-"""`model_type` of known families that a Model cannot represent -> reason."""
+UNLIKE = (
+    "dense_layers", "dense_ffn_hidden", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+    "mtp_layers", "sliding_window",
+)  # fmt: skip
+"""Numbers of families whose layers differ or have latent attention; 0 for all others."""
 
 
 def read(path: str | Path) -> Model:
@@ -116,7 +45,7 @@ def read(path: str | Path) -> Model:
     config = _Config(document, _family(document))
     family, hidden, heads = config.family, config.number("hidden"), config.number("heads")
     positions = config.number("positions", default=0)
-    model = {
+    model: dict[str, Any] = {
         "layers": config.number("layers"),
         "hidden": hidden,
         "heads": heads,
@@ -129,13 +58,29 @@ def read(path: str | Path) -> Model:
         "experts_per_token": config.number("experts_per_token", default=0),
         "shared_ffn_hidden": config.number("shared_ffn_hidden", default=0),
     }
+    model |= _unlike(config, model)
     tied = config.flag("tie_word_embeddings", default=family.tied)
     name = config.text("_name_or_path") or _named(file) or str(config.values["model_type"])
     if not config.faults:
         _check_fit(config, model)
     if config.faults:
         raise TopologyError("\n".join(config.faults))
-    return Model(name=name, mlp=family.mlp, tied_embeddings=tied, **model)
+    try:
+        return Model(name=name, mlp=family.mlp, tied_embeddings=tied, attention=family.attention, **model)
+    except ValueError as error:
+        raise TopologyError(document.fault((), str(error))) from None
+
+
+def _unlike(config: _Config, model: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of latent attention, of layers that differ, and of those that predict further tokens."""
+    found = {key: config.number(key, default=0) for key in UNLIKE}
+    found["moe_layer_step"] = config.number("moe_layer_step", default=1)
+    found["sliding_window_every"] = config.family.sliding_window_every if found["sliding_window"] else 1
+    if shared := config.number("shared_experts", default=0):
+        found["shared_ffn_hidden"] = shared * model["ffn_hidden"]
+    if not found["dense_layers"] and found["moe_layer_step"] == 1:
+        found["dense_ffn_hidden"] = 0
+    return found
 
 
 def _family(document: Document) -> Family:
@@ -157,8 +102,6 @@ def _family(document: Document) -> Family:
         raise TopologyError(
             document.fault(("model_type",), f"the name of a family is expected here, not {_shown(name)}; {known}")
         )
-    if name in UNMODELLED:
-        raise TopologyError(document.fault(("model_type",), f"{name!r} cannot be read: {UNMODELLED[name]}"))
     if name not in FAMILIES:
         near = suggestion(name, FAMILIES)
         wish = f"{near} {known}" if "did you mean" in near else near
@@ -188,7 +131,8 @@ class _Config:
         may_be_null = field in self.family.may_be_absent or (field == "kv_heads" and key in self.values)
         if value is None and may_be_null and default is not None:
             return default
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        none = 0 if default == 0 and field in self.family.may_be_absent else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value >= none:
             return value
         if key in self.values:
             self.fault(key, f"a whole number of at least 1 is expected here, not {_shown(value)}")
@@ -216,7 +160,7 @@ class _Config:
         self.faults.append(self.document.fault((key,), message))
 
 
-def _check_fit(config: _Config, model: dict[str, int]) -> None:
+def _check_fit(config: _Config, model: dict[str, Any]) -> None:
     """Add faults of values that do not fit each other, and of shapes that Model cannot represent."""
     values, hidden, heads = config.values, model["hidden"], model["heads"]
     if not model["head_dim"] and hidden % heads:

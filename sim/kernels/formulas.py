@@ -76,11 +76,11 @@ def attention_work(core: Attention, nbytes: int, kind: str, backward: bool) -> t
     core moves its scores as often as `UNFUSED_PASSES` says.
     """
     if kind == "flash":
-        queries = core.scores / core.seq_len * core.head_dim
-        keys_and_values = 2.0 * core.batch * core.kv_heads * core.seq_len * core.head_dim
-        moved = 4.0 * queries + 2.0 * keys_and_values if backward else 2.0 * queries + keys_and_values
+        queries_and_values = float(core.batch * core.heads * core.seq_len * core.both_dims) / core.cp
+        keys_and_values = float(core.batch * core.kv_heads * core.seq_len * core.both_dims)
+        moved = 2.0 * (queries_and_values + keys_and_values) if backward else queries_and_values + keys_and_values
         return (FLASH_BACKWARD if backward else 1.0) * core.flops, moved * nbytes
-    products = (2.0 if backward else 1.0) * (4.0 * core.scores * core.head_dim)
+    products = (2.0 if backward else 1.0) * (2.0 * core.scores * core.both_dims)
     return products, (UNFUSED_PASSES[nbytes][backward] * nbytes + 1.0) * core.scores
 
 

@@ -19,11 +19,11 @@ def layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     / t for copied keys and values."""
     model, total = workload.model, 0.0
     tokens = config.microbatch_size * (workload.seq_len // config.cp)
-    if "silu" in config.memory.keeps and model.mlp == "swiglu" and not config.repeats_mlp:
+    if "silu" in config.memory.keeps and model.mlp == "swiglu" and not config.repeats_mlp(model.experts):
         routed = max(model.experts_per_token, 1) * model.ffn_hidden  # each token once, whatever etp
         total += tokens * (routed + model.shared_ffn_hidden) / config.tp
     if "kv_copy" in config.memory.keeps:
-        total += tokens * 2 * max(model.kv_size // config.tp, model.head_dim)
+        total += tokens * max(model.key_value_size // config.tp, model.head_dim + model.v_head_dim)
     return total * workload.bytes_per_value
 
 

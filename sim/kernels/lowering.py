@@ -25,9 +25,9 @@ from itertools import chain
 from sim.kernels import memory
 from sim.kernels.payloads import (
     buckets,
-    expert_collectives,
     gathered_bytes,
     gradient_bytes,
+    layer_collectives,
     message_bytes,
     parameter_bytes,
     ring_exchanges,
@@ -104,6 +104,7 @@ class Lowered:
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(pp_rank)}
         self.head_stage = plan.head_stage
         self.configs = {stage: plan.config_of((stage,)) for stage in self.stages}
+        self.workloads = {stage: plan.workload_of((stage,)) for stage in self.stages}
         self.ends = {stage: plan.ends((stage,)) for stage in self.stages}
         self.compute = schedules.actions(plan.config.schedule, pp_rank, plan.config.pp, microbatches, plan.config.vpp)
         self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
@@ -148,7 +149,7 @@ class Lowered:
         )
 
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
-        return self.workload, self.configs[stage], self.stages[stage], *self.ends[stage]
+        return self.workloads[stage], self.configs[stage], self.stages[stage], *self.ends[stage]
 
     def _piece(self, index: int) -> Iterator[Action]:
         config = self.config
@@ -206,9 +207,9 @@ class Lowered:
     def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
         """(kind of action, kind of group, operation, payload, count) of the exchanges that `_within` cuts into parts."""
         config, layers = self.configs[stage], self.stages[stage]
-        for direction, nbytes, count in ring_exchanges(self.workload, config, layers, backward):
+        for direction, nbytes, count in ring_exchanges(self.workloads[stage], config, layers, backward):
             yield "ring", "cp", direction, nbytes, count
-        for group, operation, nbytes, count in expert_collectives(self.workload, config, layers, backward):
+        for group, operation, nbytes, count in layer_collectives(self.workloads[stage], config, layers, backward):
             yield "collective", group, operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
             yield "collective", "tp", operation, nbytes, count

@@ -61,7 +61,11 @@ def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     gradients of one layer."""
     if not config.reduces_each_microbatch:
         return 0.0
-    layer = sum(parameters for _, parameters, sharing in by_sharing(workload, config, 1, False, False) if sharing > 1)
+    kinds = workload.alike(1)
+    layer = max(
+        sum(parameters for _, parameters, sharing in by_sharing(alike, config, 1, False, False) if sharing > 1)
+        for _, alike in kinds
+    )
     weights = (1 + GATHERED_AHEAD) * workload.bytes_per_value if config.shards_parameters else 0
     return layer * (weights + GRADIENT_BYTES[config.gradient_precision])
 
@@ -100,7 +104,9 @@ def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, fi
     if last:
         shared_here = first and model.tied_embeddings
         ends += model.head_parameters - (model.vocab * model.hidden if shared_here else 0)
-    return layers * model.layer_parameters_on(config.tp, config.ep, config.expert_tp) + ends / config.tp
+    alike = workload.of_stage(layers, first, last).alike(layers)
+    inner = sum(number * one.model.layer_parameters_on(config.tp, config.ep, config.expert_tp) for number, one in alike)
+    return inner + ends / config.tp
 
 
 def by_sharing(
@@ -110,7 +116,8 @@ def by_sharing(
     everything = stage_parameters(workload, config, layers, first, last)
     if not config.splits_experts:
         return (("dp", everything, config.shards),)
-    experts = layers * workload.model.expert_parameters / config.expert_mesh
+    alike = workload.of_stage(layers, first, last).alike(layers)
+    experts = sum(number * one.model.expert_parameters for number, one in alike) / config.expert_mesh
     return (("dp", everything - experts, config.shards), ("edp", experts, config.edp))
 
 
@@ -124,8 +131,9 @@ def fp8_parameters(workload: Workload, config: ParallelConfig, layers: int) -> d
     """
     if not config.fp8_param_gather or workload.precision != "fp8":
         return {}
-    experts = layers * workload.model.expert_linear_parameters
-    dense = (layers * workload.model.linear_parameters - experts) / config.tp
+    alike = workload.alike(layers)
+    experts = sum(number * one.model.expert_linear_parameters for number, one in alike)
+    dense = (sum(number * one.model.linear_parameters for number, one in alike) - experts) / config.tp
     shared = experts / config.expert_mesh
     return {"dp": dense, "edp": shared} if config.splits_experts else {"dp": dense + shared}
 
@@ -167,7 +175,12 @@ def rank_bytes(
     `deferred` the microbatches that wait for W.
     """
     b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
-    alike = [(n, *layer_activation_bytes(workload, one)) for n, one in config.by_recomputation(layers)]
+    workload = workload.of_stage(layers, first, last)
+    alike = [
+        (n, *layer_activation_bytes(kind, one))
+        for number, kind in workload.alike(layers)
+        for n, one in config.by_recomputation(number)
+    ]
     kept, working = sum(n * bytes_ for n, bytes_, _ in alike), max((again for n, _, again in alike if n), default=0.0)
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
@@ -181,7 +194,7 @@ def rank_bytes(
         total += logits_bytes(workload, config) * heads_in_flight(config, in_flight) + kept_tensors.loss_bytes(workload, config)
         total += deferred * deferred_bytes(last_kernels(workload, config), nbytes)
     if deferred:
-        total += deferred * layers * _deferred_layer_bytes(workload, config)
+        total += deferred * sum(number * _deferred_layer_bytes(one, config) for number, one in workload.alike(layers))
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
     return total + config.memory.workspace + (messages if config.pp > 1 and (layers or first or last) else 0.0)
 
@@ -214,7 +227,8 @@ def needed(plan: Plan, pp_rank: int, config: ParallelConfig) -> Bytes:
     stages = plan.stages_of(pp_rank)
     layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
     pairs = in_flight(plan, pp_rank)
-    return max(rank_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs)
+    workload = plan.workload_of(stages)
+    return max(rank_bytes(workload, config, layers, held, *ends, deferred) for held, deferred in pairs)
 
 
 def in_flight(plan: Plan, pp_rank: int) -> frozenset[tuple[int, int]]:

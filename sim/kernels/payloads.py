@@ -60,24 +60,27 @@ def tensor_collectives(
         return ()
     payload = activation_bytes(workload, config)
     exposed = 1 / config.tp if config.tp_overlap else 1.0
-    once, mlp = (layers + again for again in _repeated(config, layers, backward))
-    rounds = once + mlp
-    left_out = config.recomputed(layers) if backward and stops_early(workload, config) else 0
-    ends = int(first and not backward) + int(last and backward)
+    heads = 1 + workload.model.mtp_layers
+    ends = int(first and not backward) + heads * int(last and backward)
+    rounds = left_out = 0
+    routed: list[tuple[str, Bytes, float]] = []
+    for number, alike in workload.of_stage(layers, first, last).alike(layers):
+        once, mlp = (number + again for again in _repeated(alike, config, number, backward))
+        left_out += config.recomputed(number) if backward and stops_early(alike, config) else 0
+        own = alike.model.experts and not alike.model.shared_ffn_hidden and config.sequence_parallel
+        rounds += once if own else once + mlp
+        if alike.model.experts and not config.etp:
+            routed += _gathered_tokens(alike, config, mlp)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out)),)
-    routed: tuple[tuple[str, Bytes, float], ...] = ()
-    if workload.model.experts:
-        rounds -= 0 if workload.model.shared_ffn_hidden else mlp
-        routed = () if config.etp else _gathered_tokens(workload, config, mlp)
-    gathers = exposed * rounds + int(last and not backward) + int(first and backward)
+    gathers = exposed * rounds + heads * int(last and not backward) + int(first and backward)
     return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * (rounds - left_out) + ends), *routed)
 
 
-def _repeated(config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:
-    """(attentions, MLPs) of a stage whose forward, with its collectives, runs again in a backward."""
+def _repeated(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:
+    """(attentions, MLPs) of layers that are alike whose forward, with its collectives, runs again in a backward."""
     again = config.recomputed(layers) if backward else 0
-    return again, layers if backward and config.repeats_mlp else again
+    return again, layers if backward and config.repeats_mlp(workload.model.experts) else again
 
 
 def ring_exchanges(
@@ -88,15 +91,36 @@ def ring_exchanges(
     In a forward every rank's keys and values pass once around the ring (Liu et al., arXiv 2310.01889), in a backward their
     gradients as well. The payload is that of all cp ranks together. Full recomputation repeats the forward's exchange ("R").
     """
-    if config.cp == 1:
+    if config.cp == 1 or config.cp_algo != "ring":
         return ()
-    width = max(workload.model.kv_size / config.tp, workload.model.head_dim)
-    payload = 2.0 * config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
+    model = workload.model
+    width = max(model.key_value_size / config.tp, model.head_dim + model.v_head_dim)
+    payload = config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
+    layers = sum(number for number, _ in workload.alike(layers))
     if not backward:
         return (("F", payload, float(layers)),)
     again = config.recomputed(layers)
     recomputed = (("R", payload, float(again)),) if again else ()
     return (*recomputed, ("B", 2 * payload, float(layers)))
+
+
+def layer_collectives(
+    workload: Workload, config: ParallelConfig, layers: int, backward: bool
+) -> tuple[tuple[str, str, Bytes, float], ...]:
+    """(kind of group, operation, payload, count) of the collectives of one microbatch on one stage that its layers wait for,
+    other than those of tensor parallelism.
+
+    Under Ulysses four all_to_alls a layer and direction (queries, keys, values, results) give a rank all tokens of its share of
+    the heads (arXiv 2309.14509, section 3.2); key and value heads are copied where there are fewer of them than cp ranks. They
+    are counted as two of half the bytes of all four."""
+    experts = expert_collectives(workload, config, layers, backward)
+    if config.cp == 1 or config.cp_algo != "ulysses":
+        return experts
+    model, tokens = workload.model, config.microbatch_size * workload.seq_len / config.cp
+    copied = max(model.key_value_size / config.tp, config.cp * (model.head_dim + model.v_head_dim))
+    width = (model.query_size + model.value_size) / config.tp + copied
+    times = sum(number + _repeated(one, config, number, backward)[0] for number, one in workload.alike(layers))
+    return (("cp", "all_to_all", tokens * width * workload.bytes_per_value / 2, 2.0 * times), *experts)
 
 
 def expert_collectives(
@@ -111,18 +135,19 @@ def expert_collectives(
     sequence. The ranks that divide an expert gather the tokens that were dispatched to them, and scatter the sums; where etp is
     tp, that is part of `tensor_collectives`. Recomputation repeats the forward's.
     """
-    if not workload.model.experts:
-        return ()
-    mlp = layers + _repeated(config, layers, backward)[1]
-    found: list[tuple[str, str, Bytes, float]] = []
     exposed = EXPOSED if config.overlap_expert_communication else 1.0
-    if config.ep > 1 and config.dispatcher == "allgather":
-        gathered = _routed_bytes(workload, config)
-        found += [("ep", operation, gathered, exposed * mlp) for operation in ("all_gather", "reduce_scatter")]
-    elif config.ep > 1:
-        found.append(("ep", "all_to_all", _routed_bytes(workload, config) * config.imbalance, 2.0 * exposed * mlp))
-    if config.etp and config.etp > 1:
-        found += [("etp", *one) for one in _gathered_tokens(workload, config, mlp)]
+    found: list[tuple[str, str, Bytes, float]] = []
+    for number, alike in workload.alike(layers):
+        if not alike.model.experts:
+            continue
+        mlp = number + _repeated(alike, config, number, backward)[1]
+        sent = _routed_bytes(alike, config)
+        if config.ep > 1 and config.dispatcher == "allgather":
+            found += [("ep", operation, sent, exposed * mlp) for operation in ("all_gather", "reduce_scatter")]
+        elif config.ep > 1:
+            found.append(("ep", "all_to_all", sent * config.imbalance, 2.0 * exposed * mlp))
+        if config.etp and config.etp > 1:
+            found += [("etp", *one) for one in _gathered_tokens(alike, config, mlp)]
     return tuple(found)
 
 
@@ -161,7 +186,8 @@ def parameter_bytes(
 ) -> tuple[tuple[str, Bytes], ...]:
     """(kind of group, bytes) of the weights of a stage that one rank gathers over each group: 1 byte for each weight that is
     gathered in fp8 (`memory.fp8_parameters`), and the bytes of a value for each other one."""
-    held, narrow = memory.by_sharing(workload, config, layers, first, last), memory.fp8_parameters(workload, config, layers)
+    held = memory.by_sharing(workload, config, layers, first, last)
+    narrow = memory.fp8_parameters(workload.of_stage(layers, first, last), config, layers)
     width = workload.bytes_per_value
     return tuple(
         (group, parameters * width - narrow.get(group, 0.0) * (width - 1))

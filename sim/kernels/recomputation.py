@@ -7,6 +7,7 @@ layernorm   both norms: their outputs, the inputs of the products after them, ar
 moe_act     the activation function of the routed experts: its output, the input of the down projection, is discarded
 mlp         the MLP of a layer without experts, with its collectives: it keeps its input alone
 moe         router, experts and shared experts, with their collectives: they keep their input alone
+mla_up_proj  the products from latent vectors to queries, keys and values: their results are discarded
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Attention, Kernel
 from sim.workload.workload import Workload
+
+LATENT = ("queries", "keys and values")
+"""Names of the products from latent vectors to queries, keys and values (`sim.workload.kernels`)."""
 
 
 def stops_early(workload: Workload, config: ParallelConfig) -> bool:
@@ -32,10 +36,12 @@ def repeated(kernels: tuple[Kernel, ...], config: ParallelConfig) -> tuple[Kerne
         found += [kernel for kernel in kernels if isinstance(kernel, Attention)]
     if "layernorm" in modules:
         found += [kernel for kernel in kernels if kernel.name == "norm"]
-    if config.repeats_mlp:
+    if config.repeats_mlp(_is_routed(mlp)):
         found += mlp
-    elif "moe_act" in modules:
+    elif "moe_act" in modules and _is_routed(mlp):
         found.append(mlp[-2])
+    if "mla_up_proj" in modules:
+        found += [kernel for kernel in kernels if kernel.name in LATENT]
     return tuple(found)
 
 
@@ -46,18 +52,24 @@ def freed_bytes(kernels: tuple[Kernel, ...], config: ParallelConfig) -> Bytes:
     save the tokens that were dispatched to them instead. As input of a recomputed MLP it is kept, unless it is discarded."""
     modules, mlp = config.modules, _mlp(kernels)
     ups = [kernel.saved for kernel in mlp if kernel.name == "up"]
-    routed = any(kernel.name == "dispatch" for kernel in mlp)
+    routed = _is_routed(mlp)
     normed = next(kernel.saved for kernel in kernels if kernel.name == "qkv")
     saved = normed if not routed or len(ups) > 1 else 0.0
     freed = 0.0
-    if config.repeats_mlp:
+    if config.repeats_mlp(routed):
         freed += sum(kernel.saved for kernel in mlp) - normed
         saved = normed
-    elif "moe_act" in modules:
+    elif "moe_act" in modules and routed:
         freed += mlp[-1].saved
+    if "mla_up_proj" in modules:
+        freed += sum(kernel.saved for kernel in kernels if isinstance(kernel, Attention))
     if "layernorm" in modules:
         freed += normed + saved
     return freed
+
+
+def _is_routed(mlp: tuple[Kernel, ...]) -> bool:
+    return any(kernel.name == "dispatch" for kernel in mlp)
 
 
 def _mlp(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:

@@ -23,10 +23,11 @@ deepep, hybridep  every token goes once to each node, or NVLink domain, that has
                   one node, once to each rank (DeepEP, github.com/deepseek-ai/DeepEP README)"""
 DEDUPLICATED = ("deepep", "hybridep")
 """Dispatchers that send a token once to a node or rank, however many of its experts are there."""
-REAL_IMBALANCE = 1.85
+REAL_IMBALANCE = 1.3
 """Tokens of the busiest rank of an ep group over the mean, where the router of a real run is not forced to balance (`routing:
-real`). Fitted to two pairs of runs, with and without forced balance: Qwen3-235B-A22B on 256 H100 at 32,768 and 131,072 tokens
-(github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md)."""
+real`): a guess. Two pairs of runs with and without forced balance say 1.85 (Qwen3-235B-A22B on 256 H100 at 32,768 and 131,072
+tokens, github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md); routers that are balanced by a bias
+(DeepSeek-V3, arXiv 2412.19437, section 2.1.2) come close to 1."""
 EXPOSED = 0.1
 """Share of the exchange of tokens that takes time of its own, where it overlaps the compute of another microbatch: a guess for
 the first and last microbatches, which have no other one beside them."""

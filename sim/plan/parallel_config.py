@@ -15,8 +15,11 @@ RECOMPUTE = ("none", "selective", "full")
 BLOCK = "block"
 """Recomputation of some whole layers of each stage, `recompute` full with `recompute_layers`; as the value of a plan's pins: of
 as few as memory allows. Megatron-LM has it as --recompute-method block."""
-MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe")
+MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj")
 """Modules of a layer that selective recomputation recomputes (`sim.kernels.recomputation`); names as in Megatron-Core."""
+CP_ALGORITHMS = ("ring", "ulysses")
+"""How cp ranks share attention (Megatron-Core's --cp-comm-type p2p and a2a): keys and values travel around a ring, or
+all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, arXiv 2309.14509, section 3.1)."""
 CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
 """Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
 launches of their own. Graphs of parts of a layer change nothing here."""
@@ -41,7 +44,7 @@ class ParallelConfig(ExpertParallelism):
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
-    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`).
+    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: activations that go to the host; none are modelled.
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
@@ -67,6 +70,8 @@ class ParallelConfig(ExpertParallelism):
     all_reduces: bool = False
     tied_shards: bool = False
     cuda_graphs: tuple[str, ...] = ()
+    cp_algo: str = CP_ALGORITHMS[0]
+    offload: tuple[str, ...] = ()
     tp_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
@@ -84,10 +89,15 @@ class ParallelConfig(ExpertParallelism):
         _check_stage_tp(self)
         _check_shards(self)
         _check_recomputation(self)
+        if self.offload:
+            raise NotModelled(f"offload {_listed(self.offload)}: activations that go to the host are not modelled")
+        if self.cp_algo == "hybrid":
+            raise NotModelled("cp_algo hybrid is not modelled: all_to_alls inside nodes, and a ring between them")
         for scope in self.cuda_graphs:
             if scope not in CUDA_GRAPHS:
                 raise PlanError(f"cuda_graphs {scope!r} is unknown; known: {', '.join(CUDA_GRAPHS)}")
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
+        known["cp_algo"] = CP_ALGORITHMS
         for key, values in known.items():
             if getattr(self, key) not in values:
                 raise PlanError(f"{key} {getattr(self, key)!r} is unknown; known: {', '.join(values)}")
@@ -124,10 +134,9 @@ class ParallelConfig(ExpertParallelism):
         found = self.recompute_modules or ("core_attn",)
         return tuple(name for name in found if name != "core_attn" or self.attention == "unfused")
 
-    @property
-    def repeats_mlp(self) -> bool:
-        """Whether selective recomputation runs the forward of the whole MLP again, with its collectives."""
-        return "mlp" in self.modules or "moe" in self.modules
+    def repeats_mlp(self, experts: int) -> bool:
+        """Whether selective recomputation runs the forward of the whole MLP of a layer again, with its collectives."""
+        return ("moe" if experts else "mlp") in self.modules
 
     def recomputed(self, layers: int) -> int:
         """Number of layers that are recomputed in full, of a stage with so many (`Plan.config_of` has the stage's number)."""
@@ -214,8 +223,6 @@ def _check_recomputation(config: ParallelConfig) -> None:
         raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {config.num_stages} stages")
     if config.recompute_modules and config.recompute != "selective":
         raise PlanError(f"recompute_modules {modules} needs recompute selective, not {config.recompute}")
-    if "mla_up_proj" in config.recompute_modules:
-        raise NotModelled("recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention")
     for module in config.recompute_modules:
         if module not in MODULES:
             raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")

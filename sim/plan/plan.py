@@ -146,6 +146,14 @@ class Plan:
         pairs = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in held)
         return replace(config, recompute_layers=(sum(min(pair) for pair in pairs),))
 
+    def workload_of(self, stages: Iterable[int]) -> Workload:
+        """The workload of these stages of one pipeline rank together: with the kinds of their layers, where layers differ."""
+        if self.workload.model.is_uniform:
+            return self.workload
+        held = tuple(stages)
+        parts = [self.workload.of_layers(self.stages[i].first, self.stages[i].past_last, i == self.head_stage) for i in held]
+        return replace(self.workload, held=tuple(kind for part in parts for kind in part.held))
+
     def hosts(self, ranks: tuple[int, ...]) -> collectives.Hosts:
         """The ranks grouped by host, in the order given."""
         by_host: dict[tuple[str, int], list[int]] = {}
@@ -178,7 +186,7 @@ def _check_stages(plan: Plan) -> None:
             f"config: {sum(config.num_microbatches)} microbatches of {config.microbatch_size} are {samples} samples, but "
             f"global_batch_size is {workload.global_batch_size}"
         )
-    for key in ("heads", "vocab", "shared_ffn_hidden", *(("ffn_hidden",) if config.etp is None else ())):
+    for key in ("heads", "vocab", "shared_ffn_hidden", "dense_ffn_hidden", *(("ffn_hidden",) if config.etp is None else ())):
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
     ends = config.tp_of(0), config.tp_of(plan.head_stage % config.pp)
@@ -214,12 +222,16 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
 
     Each cp rank takes two chunks of the sequence, one early and one late, to balance causal attention: 2 x cp divides
     seq_len."""
+    if config.recompute_layers and not workload.model.is_uniform:
+        raise NotModelled("config.recompute_layers: some layers of a stage, where the layers of the model differ; full or none")
     if config.cp > 1 and workload.seq_len % (2 * config.cp):
         raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
     for module in config.recompute_modules:
         if module in ("moe", "moe_act") and not workload.model.experts:
             raise PlanError(f"config.recompute_modules: {module} needs experts, which {workload.model.name} has not")
-        if module == "mlp" and workload.model.experts:
+        if module == "mla_up_proj" and workload.model.attention != "mla":
+            raise PlanError(f"config.recompute_modules: mla_up_proj needs attention mla, which {workload.model.name} has not")
+        if module == "mlp" and workload.model.experts and not workload.model.dense_ffn_hidden:
             raise PlanError(
                 f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
             )

@@ -122,13 +122,13 @@ def explain(plan: Plan, timeline: Timeline) -> Explanation:
 
 
 def _layers(plan: Plan) -> tuple[Layer, ...]:
-    """One layer on every type of device that the plan uses."""
-    once = plan.config.recomputing("none")
+    """One layer, of the kind that the model has most of, on every type of device that the plan uses."""
+    once, workload = plan.config.recomputing("none"), plan.workload.usual
     found = []
     for device in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
-        kernels = compute.kernel_times(device, plan.workload, once)
-        measured = compute.measured(device, plan.workload, once) is not None
-        found.append(Layer(device.name, *compute.layer_seconds(device, plan.workload, once), kernels, measured))
+        kernels = compute.kernel_times(device, workload, once)
+        measured = compute.measured(device, workload, once) is not None
+        found.append(Layer(device.name, *compute.layer_seconds(device, workload, once), kernels, measured))
     return tuple(found)
 
 
@@ -150,11 +150,11 @@ def recomputed_share(plan: Plan, rank: int) -> float:
     if plan.config.recompute == "none":
         return 0.0
     device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(plan.config.coordinates(rank)[2])
-    config = plan.config_of(stages)
+    config, workload = plan.config_of(stages), plan.workload_of(stages)
     layers = sum(plan.stages[stage].layers for stage in stages)
     ends = plan.ends(stages)
-    _, without = stage_costs.compute_seconds(device, plan.workload, config.recomputing("none"), layers, *ends)
-    _, all_of_it = stage_costs.compute_seconds(device, plan.workload, config, layers, *ends)
+    _, without = stage_costs.compute_seconds(device, workload, config.recomputing("none"), layers, *ends)
+    _, all_of_it = stage_costs.compute_seconds(device, workload, config, layers, *ends)
     return 1.0 - without / all_of_it if all_of_it else 0.0
 
 

@@ -79,13 +79,13 @@ def rooflines(plan: Plan) -> tuple[Roofline, ...]:
 
 
 def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
-    workload, config = plan.workload, plan.config.recomputing("none")
+    workload, config = plan.workload.usual, plan.config.recomputing("none")
     stages = sorted(stage for pp_rank in pp_ranks for stage in plan.stages_of(pp_rank))
     kernels = compute.rank_kernels(workload, config)
     products = _points(device, workload, config, (kernel for kernel in kernels if isinstance(kernel, Gemm)))
     if plan.head_stage in stages:
-        last = (kernel for kernel in compute.last_kernels(workload, config) if isinstance(kernel, Gemm))
-        products += _points(*compute.of_head(device, workload), config, last)
+        last = (kernel for kernel in compute.last_kernels(plan.workload, config) if isinstance(kernel, Gemm))
+        products += _points(*compute.of_head(device, plan.workload), config, last)
     runs = device.runs(workload.precision)
     return Roofline(
         device.name,
@@ -136,10 +136,13 @@ def _named(group: list[int]) -> str:
 
 def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
     """The point of a group of equal stages, computed from the first one."""
-    workload, config, stage = plan.workload, plan.config.recomputing("none"), group[0]
-    layers, (first, last) = plan.stages[stage].layers, plan.ends((stage,))
+    config, stage = plan.config.recomputing("none"), group[0]
+    workload, layers, (first, last) = plan.workload_of((stage,)), plan.stages[stage].layers, plan.ends((stage,))
     parts = (
-        (layers, compute.rank_kernels(workload, config), compute.layer_parameters(workload, config)),
+        *(
+            (number, compute.rank_kernels(alike, config), compute.layer_parameters(alike, config))
+            for number, alike in workload.alike(layers)
+        ),
         (int(first), compute.first_kernels(workload, config), 0.0),
         (int(last), compute.last_kernels(workload, config), compute.head_parameters(workload, config)),
     )

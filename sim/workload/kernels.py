@@ -44,7 +44,8 @@ class Attention:
     """The attention core of one microbatch: `batch` sequences, the `heads` query heads and `kv_heads` of one rank.
 
     With context parallelism `cp` ranks share the queries of each sequence in zigzag order, so that each computes 1/cp of the
-    causal scores. `saved` bytes are kept for the backward pass.
+    causal scores. `saved` bytes are kept for the backward pass. `value_dim`: dimension of a value head, if not `head_dim`.
+    `window`: a token attends to so many tokens up to itself; 0: to all.
     """
 
     name: str
@@ -55,16 +56,24 @@ class Attention:
     seq_len: int
     saved: Bytes = 0.0
     cp: int = 1
+    value_dim: int = 0
+    window: int = 0
 
     @property
     def scores(self) -> float:
-        """Number of attention scores of this rank, the masked half included."""
-        return float(self.batch * self.heads) * self.seq_len**2 / self.cp
+        """Number of attention scores of this rank, the masked half included: twice those that count."""
+        seen, s = min(self.window or self.seq_len, self.seq_len), self.seq_len
+        return float(self.batch * self.heads) * (s**2 - (s - seen) ** 2) / self.cp
+
+    @property
+    def both_dims(self) -> int:
+        """Dimension of a query head and of a value head together."""
+        return self.head_dim + (self.value_dim or self.head_dim)
 
     @property
     def flops(self) -> Flops:
         """FLOPs of the scores and the weighted values, without the masked half (causal attention)."""
-        return 2.0 * self.scores * self.head_dim
+        return self.scores * self.both_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     tokens = b * s // cp
     h = model.hidden
     outside = tokens * h // t if sequence_parallel else tokens * h  # values of the region between tensor-parallel blocks
-    q, kv = model.query_size // t, max(model.kv_size // t, model.head_dim)
+    q, kv = model.query_size // t, max(model.key_value_size // t, model.head_dim + model.v_head_dim)
     routed = max(model.experts_per_token, 1)
     own = tokens // t if sequence_parallel else tokens  # tokens that this rank routes
     gathered = own * (sharding.etp if sequence_parallel or t == 1 else 1)  # tokens of the ranks that divide an expert
@@ -123,8 +132,12 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     mask = float(outside) if model.mlp == "gelu" else 0.0  # the Llama family trains without dropout
     kernels: list[Kernel] = [
         Pass("norm", 2.0 * entered, saved=entered),
-        Gemm("qkv", tokens, q + 2 * kv, h, saved=entered),
-        Pass("heads", 2.0 * tokens * (q + 2 * kv) * nbytes),
+        *(
+            _latent(model, tokens, t, own, entered, nbytes)
+            if model.attention == "mla"
+            else [Gemm("qkv", tokens, q + kv, h, saved=entered)]
+        ),
+        Pass("heads", 2.0 * tokens * (q + kv) * nbytes),
         Attention(
             "attention",
             b,
@@ -132,10 +145,12 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
             max(model.kv_heads // t, 1),
             model.head_dim,
             s,
-            saved=float(tokens * (q + 2 * kv) * nbytes),
+            saved=float(tokens * (q + kv) * nbytes),
             cp=cp,
+            value_dim=model.v_head_dim,
+            window=model.sliding_window,
         ),
-        Gemm("projection", tokens, h, q, saved=float(tokens * q * nbytes)),
+        Gemm("projection", tokens, h, model.value_size // t, saved=float(tokens * model.value_size // t * nbytes)),
         Pass("residual", 3.0 * entered + mask, saved=mask),
         Pass("norm", 2.0 * entered, saved=entered),
     ]
@@ -151,6 +166,26 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
         kernels += _mlp_kernels(model, tokens, 1, model.ffn_hidden // t, nbytes, entered)
     kernels.append(Pass("residual", 3.0 * entered + mask, saved=mask))
     return tuple(kernels)
+
+
+def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes: int) -> list[Kernel]:
+    """Products that make queries, keys and values from latent vectors (arXiv 2405.04434, section 2.1).
+
+    Those down to the ranks are not divided by tensor parallelism; a rank makes those of its `own` tokens (Megatron-Core,
+    megatron/core/transformer/multi_latent_attention.py). With q_lora_rank 0 queries come from the hidden state."""
+    h, compressed = model.hidden, model.q_lora_rank + model.kv_lora_rank
+    down = Gemm("qkv", own, compressed + model.qk_rope_head_dim, h, saved=entered)
+    kept = float(tokens * nbytes)
+    queries = model.q_lora_rank or h
+    return [
+        down,
+        Pass("latent norm", 2.0 * own * compressed * nbytes, saved=float(own * compressed * nbytes)),
+        Gemm("queries", tokens, model.query_size // t, queries, saved=kept * model.q_lora_rank),
+        Gemm(
+            "keys and values", tokens, model.heads * (model.qk_nope_head_dim + model.v_head_dim) // t, model.kv_lora_rank,
+            saved=kept * model.kv_lora_rank,
+        ),
+    ]  # fmt: skip
 
 
 def _mlp_kernels(model: Model, tokens: int, experts: int, f: int, nbytes: int, entered: Bytes) -> list[Kernel]:
@@ -173,13 +208,22 @@ def embedding_kernels(model: Model, b: int, s: int, nbytes: int) -> tuple[Kernel
 def head_kernels(model: Model, b: int, s: int, t: int, nbytes: int) -> tuple[Kernel, ...]:
     """Kernels of the final norm, the logits and the cross-entropy loss on one of `t` tensor-parallel ranks.
 
+    Each layer that predicts further tokens has these once more, and a product of its two normed inputs before it (arXiv
+    2412.19437, section 2.2, equation 21).
+
     The loss reads the logits, keeps them in fp32 and makes three more fp32 passes: maximum, exponentials, gradient
     (arXiv 2205.05198, section 4.3: 4 s b h for norm and projection and 4 s b v for the logits, per rank divided by t).
     """
     tokens, h, v = b * s, model.hidden, model.vocab // t
     values = float(tokens * h * nbytes)
-    return (
+    head: tuple[Kernel, ...] = (
         Pass("norm", 2.0 * values, saved=values),
         Gemm("logits", tokens, v, h, saved=values),
         Pass("loss", float(tokens * v) * (nbytes + 4 + 3 * 4), saved=4.0 * tokens * v),
     )
+    further: tuple[Kernel, ...] = (
+        Pass("norm", 4.0 * values, saved=2.0 * values),
+        Gemm("joined", tokens, h // t, 2 * h, saved=2.0 * values),
+        *head,
+    )
+    return head + model.mtp_layers * further

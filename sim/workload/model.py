@@ -1,12 +1,14 @@
 """The shape of a transformer language model and its parameter counts.
 
-A model is `layers` equal transformer layers between an embedding and a language-model head. `sim.workload.kernels` lists the
-kernels of a layer.
+A model is `layers` transformer layers between an embedding and a language-model head. Layers are alike, or of a few kinds: with
+experts or a dense MLP, with full or windowed attention (`Model.kinds`). `sim.workload.kernels` lists the kernels of a layer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections import Counter
+from dataclasses import dataclass, replace
 
 PRECISION_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
 """Precision -> stored bytes of one activation or weight. Training in fp8 or less keeps both in bf16 and casts them for the
@@ -16,6 +18,14 @@ NARROW = ("fp8", "mxfp8", "nvfp4")
 each tensor, mxfp8 for each 32 values, nvfp4 for each 16 (Transformer Engine: DelayedScaling, MXFP8BlockScaling,
 NVFP4BlockScaling)."""
 
+ATTENTION_KINDS = ("standard", "mla")
+"""Kinds of attention: heads of queries, keys and values from one product, or multi-head latent attention (DeepSeek-V2, arXiv
+2405.04434, section 2.1): queries, and keys with values, from two low-rank products each."""
+SPECIAL = (
+    "dense_layers", "dense_ffn_hidden", "moe_layer_step", "attention", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
+    "qk_rope_head_dim", "v_head_dim", "mtp_layers", "sliding_window", "sliding_window_every",
+)  # fmt: skip
+"""Keys that most models do not need."""
 MLP_KINDS = ("gelu", "swiglu", "relu2")
 """Kinds of MLP: two matrices with biases (GPT), three matrices (gated, Llama), two matrices without biases."""
 
@@ -25,8 +35,15 @@ class Model:
     """A transformer language model.
 
     `vocab` is the padded vocabulary size. `experts` is 0 for a dense MLP; else `ffn_hidden` is the width of one routed expert,
-    and `shared_ffn_hidden` the total width of the shared experts, which process every token. Raises ValueError for wrong
-    values.
+    and `shared_ffn_hidden` the total width of the shared experts, which process every token.
+
+    Layers that differ, in the words of Hugging Face's configurations: the first `dense_layers` have a dense MLP of width
+    `dense_ffn_hidden`, and of the others every `moe_layer_step`-th has experts; every `sliding_window_every`-th layer, from the
+    first one, attends to the last `sliding_window` tokens only. `mtp_layers` layers after the last one predict further tokens
+    (arXiv 2412.19437, section 2.2): each has a product of two hidden states, a layer like the last one and a head.
+
+    With `attention` mla, `head_dim` is `qk_nope_head_dim` + `qk_rope_head_dim`; `q_lora_rank` 0 makes queries from one product.
+    Raises ValueError for wrong values.
     """
 
     name: str
@@ -43,13 +60,29 @@ class Model:
     experts: int = 0
     experts_per_token: int = 0
     shared_ffn_hidden: int = 0
+    dense_layers: int = 0
+    dense_ffn_hidden: int = 0
+    moe_layer_step: int = 1
+    attention: str = ATTENTION_KINDS[0]
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    v_head_dim: int = 0
+    mtp_layers: int = 0
+    sliding_window: int = 0
+    sliding_window_every: int = 1
 
     def __post_init__(self) -> None:
+        _check_attention(self)
+        _check_kinds(self)
         if self.head_dim == 0:
             object.__setattr__(self, "head_dim", self.hidden // self.heads if self.heads > 0 else 0)
         for key in ("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "head_dim"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} must be at least 1, not {getattr(self, key)}")
+        if self.v_head_dim == 0:
+            object.__setattr__(self, "v_head_dim", self.head_dim)
         if self.mlp not in MLP_KINDS:
             raise ValueError(f"mlp {self.mlp!r} is unknown; known: {', '.join(MLP_KINDS)}")
         if self.heads % self.kv_heads:
@@ -68,8 +101,45 @@ class Model:
 
     @property
     def kv_size(self) -> int:
-        """Total width of all key heads, which is also that of all value heads."""
+        """Total width of all key heads."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def value_size(self) -> int:
+        """Total width of what the query heads give: `heads` values."""
+        return self.heads * self.v_head_dim
+
+    @property
+    def key_value_size(self) -> int:
+        """Total width of all key and value heads."""
+        return self.kv_heads * (self.head_dim + self.v_head_dim)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all layers are alike, and none follows the last one."""
+        mixed = self.dense_layers or self.moe_layer_step > 1 or (self.sliding_window and self.sliding_window_every > 1)
+        return not mixed and not self.mtp_layers
+
+    @property
+    def special(self) -> dict[str, int | str]:
+        """Key -> value of what the model has beyond equal layers with standard attention (`SPECIAL`)."""
+        found = {key: getattr(self, key) for key in SPECIAL}
+        usual = {"attention": ATTENTION_KINDS[0], "v_head_dim": self.head_dim, "moe_layer_step": 1, "sliding_window_every": 1}
+        return {key: value for key, value in found.items() if value != usual.get(key, 0)}
+
+    def kinds(self, first: int, past: int) -> tuple[tuple[int, Model], ...]:
+        """(number, model of such layers alone) of each kind of layer among those from `first` up to, not including, `past`."""
+        return _kinds(self, first, past)
+
+    @property
+    def attention_parameters(self) -> int:
+        """Parameters of the matrices of attention of one layer."""
+        output = self.value_size * self.hidden
+        if self.attention == "mla":
+            down = self.hidden * (self.q_lora_rank + self.kv_lora_rank + self.qk_rope_head_dim)
+            queries = self.query_size * (self.q_lora_rank or self.hidden)
+            return down + queries + self.kv_lora_rank * self.heads * (self.qk_nope_head_dim + self.v_head_dim) + output
+        return self.hidden * (self.query_size + self.key_value_size) + output
 
     @property
     def up_width(self) -> int:
@@ -79,10 +149,10 @@ class Model:
     @property
     def layer_parameters(self) -> int:
         """Parameters of one layer: attention and MLP matrices, biases of the GELU family, two norms, router."""
-        attention = self.hidden * (self.query_size + 2 * self.kv_size) + self.query_size * self.hidden
-        norms = 2 * self.hidden
+        attention = self.attention_parameters
+        norms = 2 * self.hidden + (self.q_lora_rank + self.kv_lora_rank if self.attention == "mla" else 0)
         if self.mlp == "gelu":  # GPT style: biases on every product, norms with a shift
-            attention += self.query_size + 2 * self.kv_size + self.hidden
+            attention += self.query_size + self.key_value_size + self.hidden
             norms *= 2
         if self.experts:
             shared = self._mlp_parameters(self.shared_ffn_hidden) if self.shared_ffn_hidden else 0
@@ -92,9 +162,8 @@ class Model:
     @property
     def linear_parameters(self) -> int:
         """Parameters of the linear layers of one layer: attention and MLP matrices, without biases, norms and router."""
-        attention = self.hidden * (self.query_size + 2 * self.kv_size) + self.query_size * self.hidden
         dense = self.shared_ffn_hidden if self.experts else self.ffn_hidden
-        return attention + self._mlp_matrices(dense) + self.expert_linear_parameters
+        return self.attention_parameters + self._mlp_matrices(dense) + self.expert_linear_parameters
 
     @property
     def expert_linear_parameters(self) -> int:
@@ -123,11 +192,71 @@ class Model:
 
     @property
     def head_parameters(self) -> int:
-        """Parameters of final norm and output projection; the last stage stores them even if tied to the embedding."""
-        return self.vocab * self.hidden + self.hidden * (2 if self.mlp == "gelu" else 1)
+        """Parameters of final norm and output projection; the last stage stores them even if tied to the embedding. Layers that
+        predict further tokens add the product of two hidden states and three norms each, and use the same output projection."""
+        further = self.mtp_layers * (2 * self.hidden + 3) * self.hidden
+        return self.vocab * self.hidden + self.hidden * (2 if self.mlp == "gelu" else 1) + further
 
     @property
     def parameters(self) -> int:
         """Parameters of the whole model; tied ones count once."""
         tied = self.vocab * self.hidden if self.tied_embeddings else 0
-        return self.layers * self.layer_parameters + self.embedding_parameters + self.head_parameters - tied
+        layers = sum(number * kind.layer_parameters for number, kind in self.kinds(0, self.layers))
+        return layers + self.embedding_parameters + self.head_parameters - tied
+
+
+def _check_attention(model: Model) -> None:
+    """Check the keys of latent attention, and set the dimension of its heads."""
+    ranks = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    if model.attention not in ATTENTION_KINDS:
+        raise ValueError(f"attention {model.attention!r} is unknown; known: {', '.join(ATTENTION_KINDS)}")
+    if model.attention == "standard":
+        for key in ("q_lora_rank", *ranks[:3]):
+            if getattr(model, key):
+                raise ValueError(f"{key} {getattr(model, key)} needs attention mla")
+        return
+    for key in ranks:
+        if getattr(model, key) < 1:
+            raise ValueError(f"{key} must be at least 1 with attention mla, not {getattr(model, key)}")
+    if model.kv_heads != model.heads:
+        raise ValueError(f"kv_heads {model.kv_heads} must be heads {model.heads} with attention mla; leave it out")
+    object.__setattr__(model, "head_dim", model.qk_nope_head_dim + model.qk_rope_head_dim)
+
+
+def _check_kinds(model: Model) -> None:
+    """Check the keys of layers that differ."""
+    for key in ("dense_layers", "dense_ffn_hidden", "mtp_layers", "sliding_window"):
+        if getattr(model, key) < 0:
+            raise ValueError(f"{key} must be at least 0, not {getattr(model, key)}")
+    if min(model.moe_layer_step, model.sliding_window_every) < 1:
+        raise ValueError("moe_layer_step and sliding_window_every must be at least 1")
+    dense = model.dense_layers or model.moe_layer_step > 1
+    if dense and (not model.experts or not model.dense_ffn_hidden):
+        raise ValueError("dense_layers and moe_layer_step need experts, and dense_ffn_hidden, the width of the dense MLPs")
+    if model.dense_layers >= model.layers > 0 and model.dense_layers:
+        raise ValueError(f"dense_layers {model.dense_layers} leaves none of {model.layers} layers with experts")
+
+
+@functools.lru_cache(maxsize=4096)
+def _kinds(model: Model, first: int, past: int) -> tuple[tuple[int, Model], ...]:
+    if model.is_uniform:
+        return ((past - first, model),)
+    found = Counter(
+        (
+            index < model.dense_layers or (index + 1) % model.moe_layer_step != 0,
+            model.sliding_window > 0 and index % model.sliding_window_every == 0,
+        )
+        for index in range(first, past)
+    )
+    return tuple((number, _of_kind(model, *kind)) for kind, number in found.items())
+
+
+def _of_kind(model: Model, dense: bool, windowed: bool) -> Model:
+    """The model whose layers are all of one kind."""
+    found = replace(
+        model, dense_layers=0, dense_ffn_hidden=0, moe_layer_step=1, mtp_layers=0, sliding_window_every=1,
+        sliding_window=model.sliding_window if windowed else 0,
+    )  # fmt: skip
+    if not dense:
+        return found
+    return replace(found, experts=0, experts_per_token=0, shared_ffn_hidden=0, ffn_hidden=model.dense_ffn_hidden)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from sim.units import Flops
 from sim.workload.kernels import Gemm, LayerSharding, layer_kernels
@@ -11,12 +13,15 @@ from sim.workload.model import PRECISION_BYTES, Model
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One optimizer step: `global_batch_size` sequences of `seq_len` tokens through the model."""
+    """One optimizer step: `global_batch_size` sequences of `seq_len` tokens through the model.
+
+    held: kinds of layers of one stage, where those of the model differ: (number, model of such layers alone)."""
 
     model: Model
     global_batch_size: int
     seq_len: int
     precision: str = "bf16"
+    held: tuple[tuple[int, Model], ...] = ()
 
     def __post_init__(self) -> None:
         for key in ("global_batch_size", "seq_len"):
@@ -39,6 +44,29 @@ class Workload:
         """Bytes of one activation or weight."""
         return PRECISION_BYTES[self.precision]
 
+    def of_layers(self, first: int, past: int, last: bool) -> Workload:
+        """The workload of a stage with the layers from `first` up to, not including, `past`, `last` with the head, where
+        layers differ. Layers that predict further tokens are on the last stage, and like the last layer."""
+        return self if self.model.is_uniform or self.held else _of_layers(self, first, past, last)
+
+    def of_stage(self, layers: int, first: bool, last: bool) -> Workload:
+        """The workload of a stage of so many layers, where it is not known which they are: all dense layers of a model are on
+        the stage with the embedding, and other kinds are those of the last layers."""
+        if self.model.is_uniform or self.held:
+            return self
+        end = layers if first else self.model.layers
+        return self.of_layers(end - layers, end, last)
+
+    def alike(self, layers: int) -> tuple[tuple[int, Workload], ...]:
+        """(number, workload) of the layers of a stage that are alike: of each kind in `held`, else of all `layers`."""
+        return _alike(self) if self.held else ((layers, self),)
+
+    @property
+    def usual(self) -> Workload:
+        """The workload of the kind of layer that the model has most of."""
+        every = self.of_layers(0, self.model.layers, False).alike(self.model.layers)
+        return max(every, key=lambda pair: pair[0])[1]
+
     @property
     def flops(self) -> Flops:
         """Model FLOPs of one optimizer step, forward and backward, without recomputation.
@@ -46,10 +74,35 @@ class Workload:
         Three times the forward FLOPs of every matrix product. The attention core counts the masked half too, as MFU is usually
         reported (Narayanan et al., arXiv 2104.04473, section 3: 72 B s L h^2 (1 + s/6h + V/12Lh)).
         """
-        model = self.model
-        layer = sum(
-            k.flops for k in layer_kernels(model, 1, self.seq_len, LayerSharding(), self.bytes_per_value) if isinstance(k, Gemm)
-        )
-        attention = 4.0 * self.seq_len**2 * model.query_size
-        logits = 2.0 * self.seq_len * model.hidden * model.vocab
-        return 3.0 * self.global_batch_size * (model.layers * (layer + attention) + logits)
+        model, layers = self.model, 0.0
+        for number, one in self.of_layers(0, model.layers, True).alike(model.layers):
+            kernels = layer_kernels(one.model, 1, self.seq_len, LayerSharding(), self.bytes_per_value)
+            products = sum(k.flops for k in kernels if isinstance(k, Gemm))
+            layers += number * (products + _attention_flops(one.model, self.seq_len))
+        logits = 2.0 * self.seq_len * model.hidden * model.vocab * (1 + model.mtp_layers)
+        further = 4.0 * self.seq_len * model.hidden**2 * model.mtp_layers
+        return 3.0 * self.global_batch_size * (layers + logits + further)
+
+
+def _attention_flops(model: Model, seq_len: int) -> Flops:
+    """FLOPs of scores and weighted values of one layer and sequence, the masked half included; of a window, what it sees."""
+    seen = min(seq_len, model.sliding_window or seq_len)
+    return 2.0 * seq_len * seen * (model.query_size + model.value_size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_layers(workload: Workload, first: int, past: int, last: bool) -> Workload:
+    return replace(workload, held=tuple(_held(workload.model, first, past, last)))
+
+
+def _held(model: Model, first: int, past: int, last: bool) -> Iterator[tuple[int, Model]]:
+    found = dict[Model, int]()
+    further = model.kinds(model.layers - 1, model.layers) * model.mtp_layers if last else ()
+    for number, kind in (*model.kinds(first, past), *further):
+        found[kind] = found.get(kind, 0) + number
+    yield from ((number, kind) for kind, number in found.items())
+
+
+@functools.lru_cache(maxsize=4096)
+def _alike(workload: Workload) -> tuple[tuple[int, Workload], ...]:
+    return tuple((number, replace(workload, model=kind, held=())) for number, kind in workload.held)

@@ -250,7 +250,7 @@ def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
         (
             "tp: 1",
             "tq: 1",
-            "cases[0].config.tq: unknown key; known: attention, cp, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, ",
+            "cases[0].config.tq: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, ",
         ),
         ("microbatch_size: 4", "microbatch_size: four", "cases[0].config.microbatch_size: 'four' is not a whole number"),
         ("step_s: 7.74", "step_s: 0", "cases[0].measured.step_s: 0 must be at least 1e-09"),

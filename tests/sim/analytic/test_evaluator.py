@@ -178,7 +178,9 @@ def test_a_table_gives_the_steps_of_the_plans_of_its_splits(schedule: str, vpp: 
     ]  # fmt: skip
     costs, both = PlanCosts(plans[0]), (0, 1)
     messages = np.array([[0.0, costs.message(0, 1, both)], [costs.message(1, 0, both), costs.message(1, 2, both)]])
-    table = Table([costs.at(0, both), costs.at(1, both)], messages, np.full((2, 2), plan_costs.tied_seconds(plans[0])))
+    table = Table(
+        [costs.at(0, both, (0,)), costs.at(1, both, (1,))], messages, np.full((2, 2), plan_costs.tied_seconds(plans[0]))
+    )
     candidates = table.candidates(np.tile([0, 1, 1], (8, 1)), layers)
     assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
 
@@ -197,7 +199,9 @@ def test_a_table_has_stages_with_every_number_of_recomputed_layers() -> None:
         ]  # fmt: skip
         costs = PlanCosts(plans[0])
         message = costs.message(0, 1, (0,))
-        table = Table([costs.at(0, (0,)), costs.at(1, (0,))], np.array([[0.0, message], [message, 0.0]]), recomputes=True)
+        table = Table(
+            [costs.at(0, (0,), (0,)), costs.at(1, (0,), (1,))], np.array([[0.0, message], [message, 0.0]]), recomputes=True
+        )
         candidates = table.candidates(np.tile([0, 1], (len(plans), 1)), np.tile(layers, (len(plans), 1)), np.array(counts))
         assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
         assert len(set(steps(candidates))) > 4
@@ -210,7 +214,7 @@ def test_a_plan_that_is_not_modelled_is_refused() -> None:
         evaluate([builders.plan(machines, dp=4, ep=2, vpp=2, schedule="interleaved", shape=experts, zero_stage=3)])
     uneven = builders.plan(machines, dp=2, microbatches=(1, 2))
     with pytest.raises(NotModelled, match="a table needs replicas with the same number of microbatches"):
-        Table([PlanCosts(uneven).at(0, (0,))], np.zeros((1, 1)))
+        Table([PlanCosts(uneven).at(0, (0,), (0,))], np.zeros((1, 1)))
 
 
 def test_the_slowest_replica_sets_the_step() -> None:

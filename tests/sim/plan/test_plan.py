@@ -110,12 +110,8 @@ def test_hosts_lists_ranks_node_by_node(plan: Plan) -> None:
             "recompute_modules layernorm, moe_act needs recompute selective, not none",
         ),
         (
-            {"recompute": "selective", "recompute_modules": ("mla_up_proj",)},
-            "recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention",
-        ),
-        (
             {"recompute": "selective", "recompute_modules": ("norm",)},
-            "recompute_modules 'norm' is unknown; known: core_attn, layernorm, mlp, moe_act, moe",
+            "recompute_modules 'norm' is unknown; known: core_attn, layernorm, mlp, moe_act, moe, mla_up_proj",
         ),
         ({"recompute_layers": (1,)}, "recompute_layers 1 needs recompute full, not none"),
         (
