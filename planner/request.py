@@ -32,6 +32,7 @@ class Wishes:
     zero_stage: int | None = None
     cp: int | None = None
     ep: int | None = None
+    etp: int | None = None
     zero_shard_size: int | None = None
 
     def __post_init__(self) -> None:

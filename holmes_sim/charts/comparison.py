@@ -69,7 +69,8 @@ def _numbers(prediction: Prediction, best: float, is_close: bool) -> str:
 def _layout(plan: Plan) -> str:
     """Parallel degrees, microbatch size, schedule and recomputation as text."""
     config = plan.config
-    more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1)
+    further = config.further_degrees | ({"vpp": config.vpp} if config.vpp > 1 else {})
+    more = "".join(f" · {key} {degree}" for key, degree in further.items())
     degrees = f"tp {config.tp_text} · pp {config.pp} · dp {config.dp}{more}"
     words = f"{degrees} · microbatch {config.microbatch_size} · {config.schedule}"
     return words if config.recompute == "none" else f"{words}\n{config.recomputation} recompute"

@@ -75,7 +75,7 @@ def placement(plan: Plan) -> Figure:
     handles = [Patch(facecolor=colour, label=_stage_words(plan, pp_rank)) for pp_rank, colour in enumerate(colours)]
     if fleet.devices > config.world_size:
         handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
-    more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
+    more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
     title = (
         f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices used · "
         f"tp {config.tp_text} · pp {config.pp} · dp {config.dp}{more}"

@@ -102,7 +102,7 @@ def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
     counts = sorted(set(config.num_microbatches))
     microbatches = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     virtual = f" with vpp {config.vpp}, later virtual stages paler" if config.vpp > 1 else ""
-    more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
+    more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
     left_out = f" · {rows} of {len(timeline.alike)} classes of ranks shown" if rows < len(timeline.alike) else ""
     return (
         f"{plan.topology.name} · {plan.workload.model.name}: {timeline.origin} step {time_text(timeline.step_s)}, "

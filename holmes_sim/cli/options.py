@@ -149,6 +149,7 @@ def _pins(
     dp: Annotated[int | None, _pin("Data-parallel degree.")] = None,
     cp: Annotated[int | None, _pin("Context-parallel degree.")] = None,
     ep: Annotated[int | None, _pin("Expert-parallel degree.")] = None,
+    etp: Annotated[int | None, _pin("Tensor-parallel degree of experts. Default: tp, or 1 where that is faster.")] = None,
     vpp: Annotated[int | None, _pin("Virtual stages per pipeline rank, for the interleaved schedule.")] = None,
     microbatch_size: Annotated[int | None, _pin("Sequences per microbatch.")] = None,
     schedule: ScheduleWord = None,
@@ -158,7 +159,7 @@ def _pins(
 ) -> Wishes:
     from planner.request import Wishes
 
-    return Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, zero_shard_size)
+    return Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, etp, zero_shard_size)
 
 
 def pinned(command: Callable[..., None]) -> Callable[..., None]:

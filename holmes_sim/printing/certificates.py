@@ -12,7 +12,7 @@ from sim.units import MEGA, time_text
 AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
 LISTED = (
-    "tp", "stage_tp", "pp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size",
+    "tp", "stage_tp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size",
     "recompute", "target",
 )  # fmt: skip
 """Axes that are printed; plan.json has all of them."""

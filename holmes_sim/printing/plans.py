@@ -59,7 +59,7 @@ def verdicts(plan: Plan, found: Sequence[Verdict]) -> Group:
     for verdict in [*fitting, *short[: max(MAX_LISTED - len(fitting), MIN_SHORT_OF_MEMORY)]]:
         shape, about = verdict.shape, "-" if math.isinf(verdict.seconds) else time_text(float(f"{verdict.seconds:.4g}"))
         full = "" if shape.recompute in ("none", BLOCK) else f", recompute {shape.recompute}"
-        more = "".join(f", {key} {getattr(shape, key)}" for key in ("cp", "ep") if getattr(shape, key) > 1)
+        more = "".join(f", {key} {degree}" for key, degree in shape.further_degrees.items())
         words = f"tp {shape.tp}, dp {shape.dp}{more}, mb {shape.microbatch_size}{full}"
         table.add_row(words if about == "-" else f"{words}, {shape.schedule}", about, verdict.why)
     lacking = f"{len(short)} layouts lack memory. " if short else ""
@@ -70,7 +70,9 @@ def verdicts(plan: Plan, found: Sequence[Verdict]) -> Group:
 
 def _has(shape: Shape, config: ParallelConfig) -> bool:
     """Whether a plan has the layout of a row in the table of verdicts: all except pp and the schedule."""
-    degrees = (tuple(getattr(one, name) for name in ("tp", "dp", "cp", "ep", "microbatch_size")) for one in (shape, config))
+    degrees = (
+        tuple(getattr(one, name) for name in ("tp", "dp", "cp", "ep", "etp", "microbatch_size")) for one in (shape, config)
+    )
     return len(set(degrees)) == 1 and shape.recompute in (BLOCK, config.recompute)
 
 
@@ -110,7 +112,8 @@ def layout(plan: Plan) -> str:
     many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     noun = "microbatch" if many == "1" else "microbatches"
     parts = [f"tp {config.tp_text}", f"pp {config.pp}", f"dp {config.dp}"]
-    parts += [f"{key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1]
+    parts += [f"{key} {degree}" for key, degree in config.further_degrees.items()]
+    parts += [f"vpp {config.vpp}"] if config.vpp > 1 else []
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
     parts += [f"{many} {noun} of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
     parts += [f"recompute {_recomputation(config)}"] + (["sequence parallel"] if config.sequence_parallel else [])
@@ -257,7 +260,7 @@ def degrees(plan: Plan) -> str:
     """Degrees and microbatch size, `tp 2, pp 2, dp 8, mb 4`; cp, ep and recomputation only if they are used."""
     config = plan.config
     full = "" if config.recompute == "none" else f", recompute {config.recomputation}"
-    more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
+    more = "".join(f", {key} {degree}" for key, degree in config.further_degrees.items())
     return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}"
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from planner.bounds.total_work import fewest_stages, work_bound
 from planner.costs.context import PlanningContext
@@ -81,7 +80,7 @@ def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float,
     request, seen, costs = context.request, set[Shape](), MixedStageCosts(context)
     best = dict.fromkeys(("cost", "energy"), math.inf)
     for shape in searched(request, across=True):
-        one = split_backward(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
+        one = split_backward(shape.one_mesh)
         if one in seen:
             continue
         seen.add(one)

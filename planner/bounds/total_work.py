@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
@@ -30,10 +29,10 @@ class Work:
         self._bounds: dict[Shape, float] = {}
 
     def bound(self, shape: Shape) -> float:
-        """A lower bound in seconds on all plans with the shape's tp, cp, ep, microbatch size and recomputation.
+        """A lower bound in seconds on all plans with the shape's tp, cp, ep, etp, microbatch size and recomputation.
 
         Infinite where no cluster has the slots."""
-        one = split_backward(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
+        one = split_backward(shape.one_mesh)
         if one not in self._bounds:
             rate = self._rate(one)
             workload = self._request.workload

@@ -37,7 +37,7 @@ class ClusterCosts:
     def collectives(self, cluster: Cluster, shape: Shape) -> tuple[CollectiveCosts, ...]:
         """Collective costs of the stages of a cluster, one for each position on its nodes."""
         shape = shape.on(cluster.name)
-        key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
+        key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.etp, shape.zero_stage, shape.zero_shard_size
         if key not in self._collectives:
             config = shape.config(self._workload, 1)
             per_node, stages = cluster.node.count // shape.tp, slots(cluster, shape.tp) // shape.slots

@@ -63,7 +63,7 @@ class MixedStageCosts:
         return self._costs[key]
 
     def _collectives(self, shape: Shape, stage: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
-        groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
+        groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.etp, shape.zero_stage, shape.zero_shard_size
         key = _geometry(stage, shape.tp), groups, spec and spec.name
         if key not in self._collective_costs:
             if spec is None:
@@ -82,7 +82,7 @@ class MixedStageCosts:
         kept: object = _geometry(stage, shape.tp), shape.dp, shape.cp, shape.ep
         if max(shape.cp, shape.ep) == 1:  # positions and number of its replicas do not matter
             kept = tuple(dict.fromkeys(run.cluster.name for run in stage))
-        degrees = shape.tp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
+        degrees = shape.tp, shape.etp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
         key = kept, degrees, shape.zero_shard_size, ends, spec and spec.name
         if key not in self._linear:
             one, two = (self._both(shape, stage, layers, ends, spec) for layers in (1, 2))

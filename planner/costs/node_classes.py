@@ -284,5 +284,5 @@ def holds(request: Request, cluster: Cluster, shape: Shape) -> bool:
     if not request.limits.allows_on(cluster.name, shape.on(cluster.name)):
         return False
     per_node, wishes = cluster.node.count // shape.tp_on(cluster.name), request.wishes
-    free = [degree for degree, wished in ((shape.cp, wishes.cp), (shape.ep, wishes.ep)) if wished is None]
+    free = [degree for degree, wished in ((shape.cp, wishes.cp), (shape.expert_rows, wishes.ep)) if wished is None]
     return not any(per_node % one and (one % per_node or oversubscribed(cluster)) for one in free)

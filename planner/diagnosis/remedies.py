@@ -24,7 +24,7 @@ from sim.plan import schedules
 from sim.units import GIBI, size_text
 
 ORDER = (
-    "schedule", "recompute", "zero_stage", "zero_shard_size", "microbatch_size", "vpp", "pp", "tp", "dp", "cp", "ep",
+    "schedule", "recompute", "zero_stage", "zero_shard_size", "microbatch_size", "vpp", "pp", "tp", "dp", "cp", "ep", "etp",
 )  # fmt: skip
 """Pinned dimensions in the order in which their change is tried, the least disruptive first (a guess)."""
 MOST_NODES = 4096
@@ -66,7 +66,7 @@ def why_none(request: Request) -> str:
             f"interleaved stages a multiple of pp microbatches"
         )
     shape, device = short.shape, short.pipeline[short.stage].node.device
-    more = "".join(f", {name} {getattr(shape, name)}" for name in ("cp", "ep") if getattr(shape, name) > 1)
+    more = "".join(f", {name} {degree}" for name, degree in shape.further_degrees.items())
     return (
         f"memory: {model.name} does not fit {request.topology.name}: stage {short.stage} of the nearest layout "
         f"(tp {shape.tp}, pp {len(short.pipeline)}, dp {shape.dp}{more}, microbatch size {shape.microbatch_size}, "
@@ -153,6 +153,7 @@ def _others(request: Request, name: str) -> list[Any]:
         "tp": [tp for tp in powers if tp <= widest],
         "dp": [dp for dp in range(1, min(most, batch) + 1) if batch % dp == 0],
         "cp": powers,
+        "etp": [etp for etp in powers if etp <= widest],
         "ep": [ep for ep in range(1, min(model.experts, most) + 1) if model.experts % ep == 0],
     }
     found = [other for other in others[name] if other != pinned]

@@ -27,11 +27,12 @@ PARTITIONS, SEARCHED = 500, 16
 def arranged(plan: Plan) -> tuple[Device, ...]:
     """Devices of a plan, its nodes permuted inside oversubscribed clusters; unchanged where no permutation is faster.
 
-    `plan` has its nodes in the default order, and keeps it with cp, ep, `stage_tp` or `zero_shard_size`, whose groups
+    `plan` has its nodes in the default order, and keeps it with cp, ep, etp, `stage_tp` or `zero_shard_size`, whose groups
     have no costs here."""
     names = dict.fromkeys(device.cluster for device in plan.placement[:: plan.config.tp])
     narrow = [cluster for cluster in map(plan.fleet.cluster, names) if oversubscribed(cluster)]
-    if not narrow or plan.config.stage_tp or plan.config.cp > 1 or plan.config.ep > 1 or plan.config.shards < plan.config.dp:
+    config = plan.config
+    if not narrow or config.stage_tp or config.cp > 1 or config.splits_experts or config.shards < config.dp:
         return plan.placement
     costs, moved = OversubscriptionCosts(plan), dict[tuple[str, int], int]()
     leaves = costs.leaves

@@ -25,7 +25,8 @@ STAYS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The weights on a device: its `part` (tp and ep degrees and ranks) of layers, embedding (`first`) and logits (`last`)."""
+    """The weights on a device: its `part` (degrees and ranks of tp, etp and ep) of layers, embedding (`first`) and logits
+    (`last`)."""
 
     part: tuple[int, ...]
     layers: frozenset[int]
@@ -56,10 +57,11 @@ def holdings(plan: Plan) -> dict[Device, Holding]:
     config = plan.config
     found = {}
     for rank, device in enumerate(plan.placement):
-        tp, dp_cp, stage = config.coordinates(rank)
+        tp, _, stage = config.coordinates(rank)
         stages = plan.stages_of(stage)
         layers = frozenset(n for one in stages for n in range(plan.stages[one].first, plan.stages[one].past_last))
-        part = config.tp_of(stage), tp, config.ep, dp_cp % config.ep
+        experts = (rank - config.first_rank(stage)) % config.expert_mesh if config.splits_experts else 0
+        part = config.tp_of(stage), tp, config.expert_tp, config.ep, experts
         found[device] = Holding(part, layers, *plan.ends(stages))
     return found
 

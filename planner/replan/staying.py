@@ -18,10 +18,10 @@ from sim.plan.plan import Plan
 def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | None:
     """The old plan with the most replicas that every stage still has, simulated; None where no such plan exists or fits.
 
-    A stage keeps its first replicas; the devices of other replicas are idle. None with expert parallelism (ep), which is not
-    handled here."""
+    A stage keeps its first replicas; the devices of other replicas are idle. None with expert parallelism (ep, etp), which is
+    not handled here."""
     replicas = [list(_surviving(before, stage, {old: new for new, old in came.items()})) for stage in range(before.config.pp)]
-    if before.config.ep > 1:
+    if before.config.splits_experts:
         return None
     for dp in range(min(map(len, replicas)), 0, -1):
         try:

@@ -1,7 +1,7 @@
 """Alternatives to the best plan: near-best plans of other layouts, for users who measure several layouts before they choose.
 
-A layout is tp, pp, dp, cp, ep, microbatch size and recomputation. There is a plan for each of its schedules, with the vpp and
-layers that are fastest on an idle network (`planner.search.candidates`). Shapes are taken in the order of a quick estimate,
+A layout is tp, pp, dp, cp, ep, etp, microbatch size and recomputation. There is a plan for each of its schedules, with the vpp
+and layers that are fastest on an idle network (`planner.search.candidates`). Shapes are taken in the order of a quick estimate,
 and only usual microbatch sizes are tried. This is no search with a bound: a layout may have a faster plan than the one here,
 and layouts may be missing."""
 
@@ -34,13 +34,13 @@ MOST_CHUNKS = 4
 TRIES = 8
 """Most plans of one layout that are built until one fits memory and is accepted. Guess."""
 
-Layout = tuple[int, int, int, int, int, int, str]
-"""tp, pp, dp, cp, ep, microbatch size and recomputation."""
+Layout = tuple[int, int, int, int, int, int | None, int, str]
+"""tp, pp, dp, cp, ep, etp, microbatch size and recomputation."""
 
 
 def layout_of(config: ParallelConfig | Shape, pp: int) -> Layout:
     """The layout of a configuration or shape with pp pipeline ranks."""
-    return config.tp, pp, config.dp, config.cp, config.ep, config.microbatch_size, config.recompute
+    return config.tp, pp, config.dp, config.cp, config.ep, config.etp, config.microbatch_size, config.recompute
 
 
 def alternatives(

@@ -184,8 +184,8 @@ class Proof:
 
 def in_words(shape: Shape, level: Level) -> str:
     """A layout as printed with a certificate, with the dimensions that are known at its level of the search."""
-    degrees = [("tp", shape.tp), ("dp", shape.dp), ("cp", shape.cp), ("ep", shape.ep)]
-    parts = [f"{name} {value}" for name, value in degrees if value > 1 or name in ("tp", "dp")]
+    degrees = {"tp": shape.tp, "dp": shape.dp} | shape.further_degrees
+    parts = [f"{name} {value}" for name, value in degrees.items()]
     parts[0] += "".join(f" ({tp} on {name})" for name, tp in shape.cluster_tp)
     parts += [f"microbatch size {shape.microbatch_size}", f"recompute {shape.recompute}"]
     if level != "base":

@@ -95,7 +95,7 @@ def _leanest(request: Request) -> list[Shape]:
     with suppress(Infeasible):
         for shape in (one for base in searched(request) for one in base.extremes):
             any_number = schedules.whole_rounds(shape.schedule) is False  # else pp must divide the number of microbatches
-            key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, not any_number and shape.microbatch_size
+            key = shape.tp, shape.dp, shape.cp, shape.ep, shape.etp, shape.recompute, not any_number and shape.microbatch_size
             shapes.setdefault(key, shape)
     first = sorted(shapes.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
     able = [shape for shape in first if request.wishes.zero_stage is None and shape.slots > 1]

@@ -177,7 +177,7 @@ def _by_replica(
             if not (limits.allows("dp", dp) and limits.allows_length(one, pp)):
                 continue
             seen.add((one, pp))
-            if dp * shape.cp % shape.ep or dp * shape.cp % (shape.zero_shard_size or 1):
+            if dp * shape.cp % shape.expert_rows or dp * shape.cp % (shape.zero_shard_size or 1):
                 continue
             yield one, tuple(_stage_by_replica(clusters, pipelines, shape.cp, stage) for stage in range(pp))
 

@@ -75,4 +75,14 @@ def _kind(candidate: Candidate, other_gather: bool = False) -> Kind:
     """The kind of a candidate, or the one that differs only in `overlap_param_gather`."""
     shape = candidate.shape
     gather = shape.overlap_param_gather != other_gather
-    return shape.tp, shape.cluster_tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, gather, len(candidate.pipeline)
+    return (
+        shape.tp,
+        shape.cluster_tp,
+        shape.dp,
+        shape.cp,
+        shape.ep,
+        shape.etp,
+        shape.zero_stage,
+        gather,
+        len(candidate.pipeline),
+    )

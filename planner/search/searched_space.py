@@ -45,7 +45,9 @@ def axes(request: Request) -> tuple[Axis, ...]:
     found = (
         Axis("tp", _values(shapes, "tp")),
         Axis("pp", (_lengths(request, shapes),)),
-        *(Axis(name, _values(shapes, name)) for name in ("dp", "cp", "ep", "microbatch_size")),
+        *(Axis(name, _values(shapes, name)) for name in ("dp", "cp", "ep")),
+        *((Axis("etp", _expert_tp(shapes)),) if any(shape.etp for shape in shapes) else ()),
+        Axis("microbatch_size", _values(shapes, "microbatch_size")),
         *_unequal(request, shapes),
         *_unlike(request, shapes),
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
@@ -108,9 +110,14 @@ def _sampled(request: Request, shapes: Iterable[Shape]) -> list[Shape]:
     """All variants of one shape of each kind, for a kind decides which schedules and ZeRO stages there are."""
     kinds: dict[tuple[object, ...], Shape] = {}
     for shape in shapes:
-        kind = shape.slots > 1, shape.recompute, shape.cp > 1, shape.ep > 1, shape.divides(request.workload)
+        kind = shape.slots > 1, shape.recompute, shape.cp > 1, shape.ep > 1, shape.etp, shape.divides(request.workload)
         kinds.setdefault(kind, shape)
     return [one for shape in kinds.values() for variant in variants(request, shape) for one in overlaps(variant)]
+
+
+def _expert_tp(shapes: Iterable[Shape]) -> tuple[str | int, ...]:
+    """The tensor-parallel degrees of experts that are searched."""
+    return tuple(dict.fromkeys("tp" if shape.etp is None else shape.etp for shape in shapes))
 
 
 def _values(shapes: Iterable[Shape], name: str) -> tuple[str | int, ...]:

@@ -42,7 +42,7 @@ def recomputes_blocks(request: Request) -> bool:
 def _probe(workload: Workload, shape: Shape) -> tuple[Shape, tuple[int, ...]]:
     """A small shape of the same kind, and the microbatches of its replicas: targets ask whether there are several replicas and
     microbatches, and whether replicas are equal, not for their number."""
-    dp = min(shape.dp, 2) if shape.ep == 1 and shape.zero_shard_size is None else shape.dp
+    dp = min(shape.dp, 2) if shape.expert_rows == 1 and shape.zero_shard_size is None else shape.dp
     most = min(shape.microbatches(workload), 2)
     least = most if shape.divides(workload) else most - 1
     return replace(shape, dp=dp, microbatch_size=1), (most,) * (dp - 1) + (max(least, 1),)

@@ -30,6 +30,14 @@ def expert_degrees(request: Request) -> list[int]:
     return [ep for ep in range(1, experts + 1) if experts % ep == 0 and request.limits.allows("ep", ep)]
 
 
+def expert_tensor_degrees(request: Request) -> list[int | None]:
+    """Tensor-parallel degrees of experts: the pinned one; else that of all layers (None) and 1, or only that without experts or
+    with `zero_shard_size`. Whole experts need no collectives of their own and have the larger products (arXiv 2504.14960)."""
+    if request.wishes.etp or not request.workload.model.experts or request.wishes.zero_shard_size:
+        return [request.wishes.etp]
+    return [None, 1]
+
+
 def check_degrees(workload: Workload, cp: int, ep: int) -> None:
     """Raise Infeasible where a pinned cp does not divide the sequence or a pinned ep the experts."""
     if cp > 1 and workload.seq_len % (2 * cp):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field, fields, replace
 
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
@@ -29,6 +30,7 @@ class Shape:
     zero_stage: int
     cp: int = 1
     ep: int = 1
+    etp: int | None = None
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
     tied_shards: bool = False
@@ -44,6 +46,28 @@ class Shape:
     def slots(self) -> int:
         """Number of slots (tensor-parallel groups) of one stage."""
         return self.dp * self.cp
+
+    @property
+    def further_degrees(self) -> dict[str, int]:
+        """Name -> degree of context and expert parallelism, where they are used (`ParallelConfig.further_degrees`)."""
+        found = {"cp": self.cp, "ep": self.ep}
+        return {name: degree for name, degree in found.items() if degree > 1} | ({"etp": self.etp} if self.etp else {})
+
+    @property
+    def expert_rows(self) -> int:
+        """Consecutive replicas (dp x cp indices) over which the experts are divided (`ParallelConfig.expert_rows`)."""
+        return max(1, (self.etp or self.tp) * self.ep // self.tp)
+
+    @property
+    def divides_experts(self) -> bool:
+        """Whether whole meshes of experts fill the ranks of a stage, and match whole tensor-parallel groups."""
+        mesh = (self.etp or self.tp) * self.ep
+        return max(mesh, self.tp) % min(mesh, self.tp) == 0 and self.slots % self.expert_rows == 0
+
+    @property
+    def one_mesh(self) -> Shape:
+        """The shape with the fewest replicas that hold each expert."""
+        return replace(self, dp=self.expert_rows // math.gcd(self.expert_rows, self.cp), zero_shard_size=None)
 
     def tp_on(self, cluster: str) -> int:
         """Tensor-parallel degree of the stages on a cluster."""

@@ -6,6 +6,7 @@ A shape leaves out pp: the search chooses how many stages each class of nodes ha
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from dataclasses import replace
 from planner.limits import NO_LIMITS
 from planner.request import Request
 from planner.space import runnable
-from planner.space.sequences_and_experts import check_degrees, context_degrees, expert_degrees
+from planner.space.sequences_and_experts import check_degrees, context_degrees, expert_degrees, expert_tensor_degrees
 from planner.space.shape import Shape
 from planner.space.unequal_batches import can_have, is_faster_with, unequal_degrees
 from sim.errors import Infeasible
@@ -119,18 +120,20 @@ def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], .
 
 
 def searched(request: Request, across: bool = False, every_size: bool = True, unequal: bool = True) -> Iterator[Shape]:
-    """`shapes` with every cp and ep that is searched: powers of two for cp, all divisors of the number of experts for ep.
+    """`shapes` with every cp and ep that is searched: powers of two for cp, all divisors of the number of experts for ep, and
+    whole experts beside those that tensor parallelism divides.
 
     Raises Infeasible where there is none."""
     found, reason, wishes = False, "", request.wishes
     check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1)
     for cp in context_degrees(request):
-        for ep in expert_degrees(request):
+        for ep, etp in itertools.product(expert_degrees(request), expert_tensor_degrees(request)):
             try:
-                pinned = replace(request, wishes=replace(wishes, cp=cp, ep=ep))
+                pinned = replace(request, wishes=replace(wishes, cp=cp, ep=ep, etp=etp))
                 for shape in shapes(pinned, across, every_size, unequal, by_stage=not across):
-                    found = True
-                    yield shape
+                    if etp == shape.etp or wishes.etp:  # an etp that equals tp was searched before
+                        found = True
+                        yield shape
             except Infeasible as error:
                 reason = reason or str(error)
     if not found:
@@ -140,7 +143,8 @@ def searched(request: Request, across: bool = False, every_size: bool = True, un
 def shapes(
     request: Request, across: bool = False, every_size: bool = False, unequal: bool = False, by_stage: bool = False
 ) -> Iterator[Shape]:
-    """All shapes with the pinned cp and ep, else 1, each under one schedule, vpp and ZeRO stage (`variants` yields the others).
+    """All shapes with the pinned cp, ep and etp, else 1 (etp: as tp), each under one schedule, vpp and ZeRO stage (`variants`
+    yields the others).
 
     across: the replicas of a stage may be on several clusters. Microbatch sizes are those of `USUAL_SIZES` that divide a
     replica's batch, or all divisors with `every_size`. unequal: replicas may have one microbatch more than others. by_stage:
@@ -149,6 +153,7 @@ def shapes(
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     check_degrees(request.workload, cp, ep)
     for tp in _tensor_degrees(request):
+        etp = None if request.wishes.etp == tp else request.wishes.etp
         facts = software_facts(request.topology.stack, request.topology.fleet, tp)
         for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
             for size in _sizes(request, dp, every_size):
@@ -156,7 +161,9 @@ def shapes(
                     schedule = request.wishes.schedule or _usual_schedule(request)
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = _first_zero_stage(request)
-                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, **facts)
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, etp, shards, **facts)
+                    if not shape.divides_experts:
+                        continue
                     free = request.target is None and request.limits == NO_LIMITS
                     if free or next(variants(request, shape), None) is not None:
                         found = True
@@ -214,7 +221,9 @@ def recomputations(request: Request, by_stage: bool) -> tuple[str, ...]:
 
 def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
     room = [slots(cluster, tp) for cluster in request.clusters()]
-    cp, divisors = request.wishes.cp or 1, (request.wishes.ep or 1, request.wishes.zero_shard_size or 1)
+    cp, ep = request.wishes.cp or 1, request.wishes.ep or 1
+    rows = max(1, (request.wishes.etp or tp) * ep // tp)
+    divisors = rows, request.wishes.zero_shard_size or 1
     most = (sum(room) if across else max(room, default=0)) // cp
     degrees = [request.wishes.dp] if request.wishes.dp else range(1, most + 1)
     fitting = (dp for dp in degrees if dp <= most and request.workload.global_batch_size % dp == 0)
@@ -274,7 +283,7 @@ def _why_none(request: Request) -> str:
     elif wishes.zero_shard_size and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.zero_shard_size):
         room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
         parts.append(f"zero_shard_size {wishes.zero_shard_size} must divide dp {room} x cp {wishes.cp or 1}")
-    elif wishes.ep and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.ep):
+    elif wishes.ep and not wishes.etp and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.ep):
         room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
         parts.append(f"ep {wishes.ep} must divide dp {room} x cp {wishes.cp or 1}, from which it takes its ranks")
     else:

@@ -22,7 +22,7 @@ def unequal_degrees(request: Request, capacities: Sequence[tuple[int, int]]) -> 
     ZeRO stage, or with experts, that need replicas with the same number of microbatches."""
     wishes, batch = request.wishes, request.workload.global_batch_size
     chunked = wishes.schedule is not None and schedules.get(wishes.schedule).CHUNKED
-    if chunked or (wishes.vpp or 1) > 1 or (wishes.zero_stage or 0) > 1 or (wishes.ep or 1) > 1:
+    if chunked or (wishes.vpp or 1) > 1 or (wishes.zero_stage or 0) > 1 or (wishes.ep or 1) > 1 or wishes.etp:
         return []
     degrees = [wishes.dp] if wishes.dp else replicas_of_whole_clusters(batch, capacities)
     most, shards = min(max((capacity for capacity, _ in capacities), default=0), batch), wishes.zero_shard_size or 1

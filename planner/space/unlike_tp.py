@@ -33,7 +33,7 @@ def unlike_shapes(request: Request, shapes: Iterable[Shape]) -> Iterator[Shape]:
         return
     degrees = sorted({shape.tp for shape in every})
     for shape in every:
-        if shape.cp > 1 or shape.ep > 1 or shape.zero_shard_size is not None or not shape.divides(request.workload):
+        if shape.further_degrees or shape.zero_shard_size is not None or not shape.divides(request.workload):
             continue
         for low in degrees[: degrees.index(shape.tp)]:
             found = replace(shape, cluster_tp=tuple((one.name, low) for one in ample))

@@ -50,6 +50,12 @@ class ExpertParallelism(RankNumbering):
     domain: int = 0
 
     @property
+    def further_degrees(self) -> dict[str, int]:
+        """Name -> degree of context and expert parallelism, where they are used: cp and ep above 1, etp unlike tp."""
+        found = {"cp": self.cp, "ep": self.ep}
+        return {name: degree for name, degree in found.items() if degree > 1} | ({"etp": self.etp} if self.etp else {})
+
+    @property
     def expert_tp(self) -> int:
         """Tensor-parallel degree of routed experts."""
         return self.etp or self.tp
