@@ -231,8 +231,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"cuda_graphs {', '.join(config.cuda_graphs)}: the export does not set them; leave it out"
     if model.experts and config.tp > 1 and not config.sequence_parallel:
         yield f"sequence_parallel false: experts with tp {config.tp} require it; sequence_parallel true, or tp 1"
-    if model.experts and config.tp > 1 and model.mlp == "gelu":
-        yield f"mlp gelu: biases of experts are not sharded by tp {config.tp}; tp 1, or mlp swiglu or relu2"
+    if model.experts and config.expert_tp > 1 and model.mlp == "gelu":
+        yield f"mlp gelu: biases of experts are not sharded by tp {config.expert_tp}; etp 1, or mlp swiglu or relu2"
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:

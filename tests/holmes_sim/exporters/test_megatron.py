@@ -350,12 +350,32 @@ def test_refusals(name, line):
          "kv_heads 3: neither a multiple nor a divisor of tp 2; a tp that divides them or is a multiple"),
         ({"sequence_parallel": False}, features.EXPERTS, "bf16",
          "sequence_parallel false: experts with tp 2 require it; sequence_parallel true, or tp 1"),
+        ({"cuda_graphs": ("full_iteration",)}, features.EXPERTS, "bf16",
+         "cuda_graphs full_iteration: the export does not set them; leave it out"),
+        ({}, features.EXPERTS | {"dense_layers": 2, "dense_ffn_hidden": 9216}, "bf16",
+         "model lean-1.8b: the export does not write dense_layers 2, dense_ffn_hidden 9216; "
+         "a model of equal layers without them"),
         ({}, features.EXPERTS | {"mlp": "gelu"}, "bf16",
-         "mlp gelu: biases of experts are not sharded by tp 2; tp 1, or mlp swiglu or relu2"),
+         "mlp gelu: biases of experts are not sharded by tp 2; etp 1, or mlp swiglu or relu2"),
     ],
 )  # fmt: skip
 def test_refusals_of_combinations(config, model, precision, line):
     assert refusals(features.plan_of(features.Feature("", config, model=model, precision=precision))) == [line]
+
+
+def test_experts_on_a_mesh_of_their_own():
+    """Four ranks of a stage hold the experts once, two for each tensor-parallel group."""
+    folded = {"ep": 4, "etp": 1, "dispatcher": "deepep", "overlap_expert_communication": True}
+    plan = features.plan_of(features.Feature("", folded, model=features.EXPERTS))
+    assert refusals(plan) == []
+    assert [line for line in written(plan, "megatron.args").splitlines() if "expert" in line or "moe" in line] == [
+        "--expert-model-parallel-size 4", "--expert-tensor-parallel-size 1", "--num-experts 8", "--moe-router-topk 2",
+        "--moe-ffn-hidden-size 6144", "--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend deepep",
+        "--overlap-moe-expert-parallel-comm",
+    ]  # fmt: skip
+    groups = dict.fromkeys(name for name, _ in megatron_groups.of_config(plan.config))
+    expert = {name: [ranks for one, ranks in megatron_groups.of_config(plan.config) if one == name] for name in groups}
+    assert (expert["ep"], "ep_dp" in expert) == ([(0, 1, 2, 3), (4, 5, 6, 7)], False)
 
 
 def test_a_number_of_recomputed_layers_is_megatrons_block():

@@ -59,7 +59,18 @@ def test_ep_divides_experts_and_replicas():
     """12 experts on up to 8 replicas, which divide a batch of 24: 1, 2, 3, 4, 6, 8 of them."""
     question = small_request(make.cluster("a", nodes=2, devices=4), batch=24, experts=12, experts_per_token=2)
     assert {ep for _, ep in divided(question)} == {1, 2, 3, 4, 6}
-    assert all(shape.dp % shape.ep == 0 for shape in searched(question))
+    assert all(shape.dp % shape.ep == 0 for shape in searched(question) if shape.etp is None)
+
+
+def test_experts_are_searched_whole_and_divided_by_tensor_parallelism():
+    """Four experts on two nodes of four devices: with tp 2, two replicas hold them at etp 1, and four at etp 2."""
+    question = small_request(make.cluster("a", nodes=2, devices=4), batch=24, experts=4, experts_per_token=2)
+    found = {(shape.tp, shape.ep, shape.etp, shape.dp) for shape in searched(question) if shape.tp == 2 and shape.ep == 4}
+    assert found == {(2, 4, None, 4), (2, 4, 1, 2), (2, 4, 1, 4)}
+    assert all(shape.etp is None for shape in searched(question) if shape.tp == 1), "an etp of 1 is that of tp 1"
+    assert all(shape.config(question.workload, 1).edp >= 1 for shape in searched(question)), "every mesh fits"
+    pinned = replace(question, wishes=Wishes(etp=2))
+    assert {shape.etp or shape.tp for shape in searched(pinned)} == {2}
 
 
 @pytest.mark.parametrize(
