@@ -11,8 +11,10 @@ from planner import pareto_front, strategies
 from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import in_words
 from planner.limits import NO_LIMITS
+from planner.placement.simulation import fits, step
 from planner.request import Request
 from planner.search.fitting import fitting
+from planner.space import stand_in
 from planner.strategies import certified
 from sim.errors import Infeasible, OptionError
 from sim.plan.plan import Plan
@@ -42,6 +44,8 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
     The text of Infeasible ends with the known remedies: changes with which the default strategy has a plan.
     """
     chosen, shared = strategies.get(strategy), context or PlanningContext(request)
+    if not request.workload.model.is_uniform:
+        return shared.answer(strategy, functools.partial(_of_unlike_layers, request, strategy, shared))
 
     def compute() -> Plan:
         try:
@@ -56,6 +60,30 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
     return shared.answer(strategy, compute)
+
+
+def _of_unlike_layers(request: Request, strategy: str, context: PlanningContext) -> Plan:
+    """The fastest plan of the models of equal layers that stand for the request's, with its own layers, simulated."""
+    found: list[Plan] = []
+    refused: Infeasible | None = None
+    for number, part in enumerate(stand_in.stand_ins(request)):
+        if number not in context.stand_ins:
+            context.stand_ins[number] = PlanningContext(
+                part, context.progress, punctual=context.punctual, watch=context.watch, beside=context.beside
+            )
+        inside = context.stand_ins[number]
+        try:
+            candidate = stand_in.of_model(plan(part, strategy, inside), request)
+            if fits(candidate):
+                found.append(context.timelines.simulate(candidate))
+        except Infeasible as error:
+            refused = refused or error
+        context.interrupted |= inside.interrupted
+        if context.interrupted and found:
+            break
+    if not found:
+        raise refused or Infeasible(f"memory: no plan of model {request.workload.model.name} fits")
+    return _within_limits(request, min(found, key=step))
 
 
 def _within_limits(request: Request, plan: Plan) -> Plan:

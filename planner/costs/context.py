@@ -18,19 +18,8 @@ from planner.request import Request
 from planner.space.shape import Shape
 from planner.time_limit import SOON, TimeLimit
 from sim.analytic.evaluator import StageRows
-from sim.errors import HolmesError, Infeasible, NotModelled
+from sim.errors import HolmesError, Infeasible
 from sim.plan.plan import Plan
-
-
-def _check(request: Request) -> None:
-    """Raise NotModelled for a model whose layers differ."""
-    model = request.workload.model
-    if not model.is_uniform:
-        has = ", ".join(f"{key} {value}" for key, value in model.special.items() if "head_dim" not in key and "rank" not in key)
-        raise NotModelled(
-            f"model {model.name}: its layers differ ({has}), and the planner searches models of equal layers only; simulate a "
-            "plan, or validate a case, of your own"
-        )
 
 
 class PlanningContext:
@@ -50,7 +39,6 @@ class PlanningContext:
         watch: Callable[[Progress], None] = lambda state: None,
         beside: tuple[str, ...] = (),
     ):
-        _check(request)
         self.request, self.progress, self.start, self.punctual = request, progress, start, punctual
         self.watch, self.beside = watch, beside
         self.limit = TimeLimit(request.time_limit)
@@ -59,6 +47,7 @@ class PlanningContext:
         self.proves = True  # whether the certified search goes on after its first plan, for a bound and faster plans
         self.every_step = False  # whether slower plans are simulated to the end, too, for objectives other than the step time
         self.timelines = FastestTimeline()
+        self.stand_ins: dict[int, PlanningContext] = {}  # of requests with equal layers (`planner.space.stand_in`)
         self.effort = Effort()
         self._answers: dict[str, Plan | HolmesError] = {}
         self.fleets = FleetViews(request.topology.fleet, request.target)

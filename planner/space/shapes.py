@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from planner.limits import NO_LIMITS
 from planner.request import Request
-from planner.space import runnable
+from planner.space import runnable, stand_in
 from planner.space.sequences_and_experts import check_degrees, context_degrees, expert_degrees, expert_tensor_degrees
 from planner.space.shape import Shape
 from planner.space.unequal_batches import can_have, is_faster_with, unequal_degrees
@@ -149,6 +149,7 @@ def shapes(
     across: the replicas of a stage may be on several clusters. Microbatch sizes are those of `USUAL_SIZES` that divide a
     replica's batch, or all divisors with `every_size`. unequal: replicas may have one microbatch more than others. by_stage:
     as in `recomputations`. Raises Infeasible where there is none."""
+    stand_in.check(request.workload)
     found, refused = False, None
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     check_degrees(request.workload, cp, ep)

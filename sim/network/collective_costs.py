@@ -158,7 +158,19 @@ class CollectiveCosts:
                 blocks[short] = self._blocks(kind, short)
             joined = [[replace(group, collective=name) for group in block] for block in blocks[short]]
             together = [side for block in joined for side in _side_by_side(block, operation)]
-            yield name, [protocol_costs(self._fleet, side, operation, self._capacities) for side in together]
+            yield name, [self._costs(kind, side, operation) for side in together]
+
+    def _costs(self, kind: str, side: tuple[Member, ...], operation: str) -> tuple[ProtocolCost, ...]:
+        """Costs of groups that run side by side; those of groups inside a replica are shared by stages of equal placement."""
+        if kind not in INSIDE:
+            return protocol_costs(self._fleet, side, operation, self._capacities)
+        devices = tuple(itertools.chain.from_iterable(itertools.chain.from_iterable(group.hosts for group in side)))
+        forms = tuple((group.nic, group.collective, tuple(map(len, group.hosts))) for group in side)
+        key = operation, forms, _pattern(devices), self._leaves(devices)
+        if key not in self._capacities.shared:
+            self._capacities.shared[key] = protocol_costs(self._fleet, side, operation, self._capacities)
+        found: tuple[ProtocolCost, ...] = self._capacities.shared[key]
+        return found
 
     def link_loads(self, operation: str) -> LinkLoads:
         """Loads of an operation of all data-parallel groups of the stage, which run side by side."""

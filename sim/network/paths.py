@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Device, Fleet, Nic, Node
@@ -86,9 +86,12 @@ def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
 
 
 class Capacities:
-    """Wire rates of the links of a fleet, each computed once."""
+    """Wire rates of the links of a fleet, each computed once.
+
+    `shared`: costs of collectives on idle links of the fleet, by what decides them (`sim.network.collective_costs`)."""
 
     def __init__(self, fleet: Fleet):
+        self.shared: dict[object, Any] = {}
         self._of = functools.lru_cache(maxsize=None)(functools.partial(capacity, fleet))
 
     def __call__(self, link: LinkName) -> BytesPerSecond:

@@ -1,0 +1,53 @@
+"""Models of equal layers that stand for models whose layers differ, in the search; plans of them become plans of the model.
+
+The planner searches models of equal layers. For another one it plans a model all of whose layers are of the kind with most
+parameters, so that memory suffices, with a layer more for each that predicts further tokens. The plan then gets the model's own
+layers, and is simulated with them. There is no bound: none of a model of equal layers holds for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.request import Request
+from sim.errors import NotModelled
+from sim.plan.plan import Plan, Stage
+from sim.workload.workload import Workload
+
+RECOMPUTE = ("none", "full")
+"""Recomputation that is tried: that of some layers of a stage is not modelled where layers differ."""
+
+
+def check(workload: Workload) -> None:
+    """Raise NotModelled for a model whose layers differ."""
+    model = workload.model
+    if not model.is_uniform:
+        has = ", ".join(f"{key} {value}" for key, value in model.special.items() if "head_dim" not in key and "rank" not in key)
+        raise NotModelled(
+            f"model {model.name}: its layers differ ({has}); only `plan` and `compare` by step time take such models yet"
+        )
+
+
+def stand_ins(request: Request) -> tuple[Request, ...]:
+    """The request with a model of equal layers, once for each recomputation that is tried, which share the time."""
+    model = request.workload.model
+    kind = max((kind for _, kind in model.kinds(0, model.layers)), key=lambda kind: kind.layer_parameters)
+    workload = replace(request.workload, model=replace(kind, layers=model.layers + model.mtp_layers))
+    ways = (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE
+    return tuple(
+        replace(
+            request,
+            topology=replace(request.topology, workload=workload),
+            workload=workload,
+            wishes=replace(request.wishes, recompute=way),
+            time_limit=request.time_limit / len(ways),
+        )
+        for way in ways
+    )
+
+
+def of_model(plan: Plan, request: Request) -> Plan:
+    """A plan of a stand-in as a plan of the request's model, neither simulated nor proved."""
+    layers = request.workload.model.layers
+    stages = tuple(Stage(min(stage.first, layers), min(stage.past_last, layers), stage.head) for stage in plan.stages)
+    topology = replace(plan.topology, workload=request.workload)
+    return replace(plan, topology=topology, workload=request.workload, stages=stages, prediction=None, certificate=None)

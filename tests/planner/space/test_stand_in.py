@@ -1,0 +1,81 @@
+"""Models of equal layers that stand for models whose layers differ, and the plans that they give."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from planner import api
+from planner.costs.context import PlanningContext
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request, Wishes
+from planner.space import stand_in
+from planner.space.shapes import searched
+from sim.errors import NotModelled
+from sim.plan.plan import Stage
+from tests import builders as make
+from tests.planner.builders import SEARCHED_ONCE, request
+
+MIXED = {
+    "experts": 4, "experts_per_token": 1, "dense_layers": 1, "dense_ffn_hidden": 384, "mtp_layers": 1,
+}  # fmt: skip
+
+
+def question(wishes: Wishes = SEARCHED_ONCE, layers: int = 3, batch: int = 4) -> Request:
+    """Four devices and a model of one dense layer, others with experts, and one that predicts a further token."""
+    return request(make.fleet(make.cluster("a", nodes=2, devices=2)), make.model(layers, **MIXED), batch, wishes)
+
+
+def test_all_layers_are_of_the_kind_with_most_parameters() -> None:
+    wanted = question()
+    (found,) = stand_in.stand_ins(replace(wanted, wishes=replace(wanted.wishes, recompute="full"), time_limit=10.0))
+    model = found.workload.model
+    assert (model.layers, model.experts, model.ffn_hidden, model.is_uniform) == (4, 4, 384, True)
+    assert (found.wishes.recompute, found.time_limit, found.topology.workload) == ("full", 10.0, found.workload)
+    none, full = stand_in.stand_ins(replace(wanted, wishes=Wishes(), time_limit=10.0))
+    assert (none.wishes.recompute, full.wishes.recompute, none.time_limit) == ("none", "full", 5.0)
+
+
+def test_a_plan_has_the_models_own_layers_and_their_step() -> None:
+    wanted = question()
+    plan = api.plan(wanted)
+    assert plan.workload == wanted.workload
+    assert plan.stages[-1].past_last == 3, "the layer that predicts a further token is no layer of a stage"
+    assert sum(stage.layers for stage in plan.stages) == 3
+    assert (plan.certificate, plan.config.recompute_layers) == (None, ())
+    assert step(plan) == step(simulate_plan(replace(plan, prediction=None)))
+    assert fits(plan)
+
+
+def test_the_last_layers_of_a_stand_in_are_left_out() -> None:
+    (part, *_) = stand_in.stand_ins(question(Wishes(pp=2, dp=2)))
+    plan = stand_in.of_model(api.plan(part), question())
+    ends = [(stage.first, stage.past_last) for stage in plan.stages]
+    assert ends[-1][1] == 3
+    assert all(isinstance(stage, Stage) for stage in plan.stages)
+
+
+def test_the_other_searches_refuse_such_a_model() -> None:
+    line = (
+        "model tiny: its layers differ (dense_layers 1, dense_ffn_hidden 384, mtp_layers 1); only `plan` and `compare` by step "
+        "time take such models yet"
+    )
+    with pytest.raises(NotModelled) as caught:
+        list(searched(question()))
+    assert str(caught.value) == line
+
+
+def test_strategies_are_compared_on_the_models_own_layers() -> None:
+    rows = api.compare(question(), ("certified", "megatron"))
+    steps = [step(row.plan) if row.plan is not None else math.inf for row in rows]
+    assert steps[0] <= steps[1] < math.inf
+
+
+def test_contexts_of_stand_ins_are_shared_by_strategies() -> None:
+    wanted = question()
+    context = PlanningContext(wanted)
+    first = api.plan(wanted, "megatron", context)
+    assert api.plan(wanted, "megatron", context) is first
+    assert sorted(context.stand_ins) == [0]
