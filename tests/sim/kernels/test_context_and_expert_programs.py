@@ -69,6 +69,20 @@ def test_payloads_of_ring_exchanges_and_all_to_alls() -> None:
     assert payloads.expert_collectives(workload, full, 3, True) == (("ep", "all_to_all", tokens, 12.0),)
 
 
+def test_ulysses_exchanges_heads_in_place_of_a_ring() -> None:
+    """24 heads of 4 on tp 2, cp 2: a rank's half of the tokens has 48 queries, 48 keys, 48 values and 48 results. With two key
+    and value heads in all, each of two cp ranks gets a copy of the one of its tensor-parallel rank: 8 keys and 8 values."""
+    plan = nodes(tp=2, cp=2, layers=(3,), cp_algo="ulysses")
+    workload, config = plan.workload, plan.config
+    assert payloads.ring_exchanges(workload, config, 3, False) == ()
+    assert payloads.layer_collectives(workload, config, 3, False) == (("cp", "all_to_all", 32 * 4 * 48 * 2 / 2, 6.0),)
+    again = replace(config, recompute="full")
+    assert payloads.layer_collectives(workload, again, 3, True) == (("cp", "all_to_all", 32 * 4 * 48 * 2 / 2, 12.0),)
+    grouped = nodes(tp=2, cp=2, layers=(3,), cp_algo="ulysses", shape={"kv_heads": 2})
+    found = payloads.layer_collectives(grouped.workload, grouped.config, 3, False)
+    assert found == (("cp", "all_to_all", 32 * (2 * 48 + 2 * 8) * 2 / 2, 6.0),)
+
+
 def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them() -> None:
     """Two copies of every token for the experts; attention, and experts that all tokens share, gather each token once."""
     plan = nodes(tp=2, layers=(3,), shape=EXPERTS, sequence_parallel=True)

@@ -1,0 +1,51 @@
+"""Measured runs of mixtures of experts: all are read and modelled, and the errors of Megatron-Core's are within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from holmes_sim import cases, validation
+from tests.more import after
+
+FOLDER = validation.folder() / "mixtures"
+FOLDING = FOLDER / "moe_parallel_folding.yaml"
+
+
+def test_every_run_has_a_plan() -> None:
+    found = [case for path in sorted(FOLDER.glob("*.yaml")) for case in cases.load(path)]
+    assert len(found) == 59
+    assert [case.reason for case in found if case.plan is None] == []
+
+
+def test_experts_are_on_the_mesh_that_the_source_says() -> None:
+    """tp 4, pp 8, dp 4 of 128 GPUs: ep 8 whole experts on the 16 ranks of a stage."""
+    plan = next(case.plan for case in cases.load(FOLDING) if case.id.endswith("g8t8-mcore-folding-g128-s4096-gb256"))
+    assert plan is not None
+    config = plan.config
+    assert (config.etp, config.ep, config.expert_rows, config.edp) == (1, 8, 2, 2)
+    assert next(group.ranks for group in plan.groups if group.kind == "ep") == tuple(range(8))
+
+
+def test_a_run_uses_as_much_of_each_nvlink_domain_as_divides_its_hosts() -> None:
+    """64 hosts of 4 in domains of 72 devices: four domains of 16 hosts."""
+    plan = cases.load(FOLDER / "mlperf_v60_moe.yaml")[0].plan
+    assert plan is not None
+    (cluster,) = plan.fleet.clusters
+    assert (cluster.nodes, cluster.node.count, cluster.node.hosts) == (4, 64, 16)
+    assert sum(stage.layers for stage in plan.stages) == 61
+    assert plan.workload.model.mtp_layers == 1
+
+
+def test_recomputed_modules_of_a_case_are_selective_recomputation() -> None:
+    plan = next(case.plan for case in cases.load(FOLDER / "megatron_moe_modelzoo.yaml") if "pp32" in case.id)
+    assert plan is not None
+    assert (plan.config.recompute, plan.config.modules) == ("selective", ("layernorm", "moe_act"))
+
+
+@pytest.mark.parametrize("name", after(1, ["g128-s4096-gb256", "g128-s4096-gb1024", "g64-s4096-gb1024"]))
+def test_megatron_cores_runs_at_4096_tokens_are_met(name: str) -> None:
+    """Its runs with pipelines, or with tensor and expert parallelism alone, in bf16; no constant but one was fitted to them."""
+    wanted = tuple(case for case in cases.load(FOLDING) if case.id.endswith(name) and "fsdp" not in case.id)
+    errors = [row.error for row in validation.validate(wanted, "default")]
+    assert len(errors) >= 2
+    assert max(abs(error) for error in errors if error is not None) < 0.1
