@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from sim.errors import PlanError
 from sim.formats.fields import Count, Flag, Measured, StrictModel, Whole, Wholes
 from sim.plan.expert_parallelism import DISPATCHERS, REAL_IMBALANCE
 from sim.plan.parallel_config import CP_ALGORITHMS, ParallelConfig
@@ -13,9 +14,25 @@ ROUTING = {"balanced": 1.0, "real": REAL_IMBALANCE}
 
 
 class ImbalanceFacts(StrictModel):
-    """How uneven the tokens of the experts are: those of the busiest rank of an ep group over the mean, at least 1."""
+    """How uneven the tokens of the experts are: those of the busiest rank of an ep group over the mean, at least 1, or the
+    tokens that each expert was given, from which that follows: consecutive experts are on one rank."""
 
-    imbalance: Measured
+    imbalance: Measured | None = None
+    tokens: tuple[Whole, ...] = ()
+
+    def of_busiest(self, ep: int) -> float:
+        """Tokens of the busiest of `ep` ranks over the mean. Raises PlanError where tokens or the imbalance are wrong."""
+        if (self.imbalance is None) == (not self.tokens):
+            raise PlanError("routing: give either imbalance, such as 1.3, or tokens, a number for each expert")
+        if self.imbalance is not None:
+            return self.imbalance
+        each, rest = divmod(len(self.tokens), ep)
+        if rest or not sum(self.tokens):
+            raise PlanError(
+                f"routing.tokens: {len(self.tokens)} experts with {sum(self.tokens)} tokens for ep {ep}; a multiple of it"
+            )
+        ranks = [sum(self.tokens[first : first + each]) for first in range(0, len(self.tokens), each)]
+        return max(ranks) * ep / sum(ranks)
 
 
 class ConfigFacts(StrictModel):
@@ -80,5 +97,5 @@ def config_values(written: ConfigFacts) -> dict[str, Any]:
     """The written configuration as arguments of a `ParallelConfig`, without the facts of the software stack."""
     found = {name: getattr(written, name) for name in ConfigFacts.model_fields if name != "routing"}
     routing = written.routing
-    found["imbalance"] = ROUTING[routing] if isinstance(routing, str) else routing.imbalance
+    found["imbalance"] = ROUTING[routing] if isinstance(routing, str) else routing.of_busiest(written.ep)
     return found | {"num_microbatches": tuple(written.num_microbatches)}

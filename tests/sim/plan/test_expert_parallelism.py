@@ -72,6 +72,19 @@ def test_keys_of_a_plan_file() -> None:
     assert config_values(ConfigFacts(**written | {"routing": "real"}))["imbalance"] == 1.3
 
 
+def test_tokens_of_each_expert_say_which_rank_is_busiest() -> None:
+    """Four experts on two ranks: 5 + 3 tokens and 1 + 1, of which five are the mean."""
+    base = config_facts(config(dp=2, ep=2, num_microbatches=(1, 1)))
+    assert config_values(ConfigFacts(**base | {"routing": {"tokens": [5, 3, 1, 1]}}))["imbalance"] == pytest.approx(8 / 5)
+    for routing, line in (
+        ({"tokens": [5, 3, 1]}, "routing.tokens: 3 experts with 9 tokens for ep 2; a multiple of it"),
+        ({}, "routing: give either imbalance, such as 1.3, or tokens, a number for each expert"),
+    ):
+        with pytest.raises(PlanError) as caught:
+            config_values(ConfigFacts(**base | {"routing": routing}))
+        assert str(caught.value) == line
+
+
 @pytest.mark.parametrize(("facts", "message"), [
     ({"dispatcher": "deep"}, "dispatcher 'deep' is unknown; known: alltoall, allgather, deepep, hybridep"),
     ({"imbalance": 0.5}, "routing: an imbalance is at least 1, not 0.5: the busiest rank over the mean"),
