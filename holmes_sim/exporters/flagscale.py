@@ -21,7 +21,7 @@ import itertools
 import json
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, hosts, megatron_flags, torch_launch
+from holmes_sim.launching import environment, hosts, megatron_flags, model_keys, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from planner.target import Vendors
@@ -70,7 +70,7 @@ exec python run.py --config-path "$here"/conf --config-name plan experiment.runn
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
-    yield from megatron_flags.unsupported_layout(config, workload)
+    yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"

@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch, unlike_stages
+from holmes_sim.launching import device_types, environment, hosts, megatron_flags, model_keys, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from planner.target import Vendors
@@ -61,7 +61,7 @@ ASSUMED = (
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
-    yield from megatron_flags.unsupported_layout(config, workload)
+    yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
     yield from (*unlike_stages.unlike_tp(config), *unlike_stages.unlike_recomputation(config))
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)

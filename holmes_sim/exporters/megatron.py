@@ -109,4 +109,6 @@ def _bridge_assumed(plan: Plan) -> Iterator[str]:
 
 def _assumed(plan: Plan) -> Iterator[str]:
     yield from megatron_flags.assumed(plan)
+    if plan.workload.model.experts:
+        yield "Options of the router (score function, groups, bias, auxiliary loss, capacity) are left to the framework."
     yield "Megatron-LM is that of megatron-core 0.16 or later, with Transformer Engine."

@@ -27,7 +27,11 @@ PRECISIONS = {
 
 def missing(plan: Plan) -> str | None:
     """Why a plan that Megatron-LM supports has no overrides; None if it has some."""
-    key = (plan.workload.precision, plan.config.gradient_precision)
+    key, model = (plan.workload.precision, plan.config.gradient_precision), plan.workload.model
+    if model.special:
+        return (
+            f"no overrides of Megatron-Bridge are written for {', '.join(model.special)} of {model.name}: its recipe has them."
+        )
     if key in PRECISIONS:
         return None
     return f"no mixed precision of Megatron-Bridge has precision {key[0]} with gradients in {key[1]}: no overrides for it."

@@ -72,12 +72,13 @@ def without_layers(plan: Plan) -> Iterator[str]:
 
 
 def layout(plan: Plan) -> str:
-    """Stages in the syntax of --pipeline-model-parallel-layout: E embedding, t layer, L head and loss; virtual stages in order.
+    """Stages in the syntax of --pipeline-model-parallel-layout: E embedding, t layer, m layer that predicts a further
+    token, L head and loss; virtual stages in order.
 
     (megatron/core/transformer/pipeline_parallel_layer_layout.py: stage i is on pipeline rank i % pp.)
     """
     stages = [f"t*{stage.layers}" if stage.layers > 1 else "t" * stage.layers for stage in plan.stages]
-    return "E" + "|".join(stages) + "L"
+    return "E" + "|".join(stages) + "m" * plan.workload.model.mtp_layers + "L"
 
 
 def batches(plan: Plan) -> Flags:
@@ -98,8 +99,9 @@ def shape(plan: Plan) -> Flags:
         "hidden-size": model.hidden,
         "ffn-hidden-size": model.ffn_hidden,
         "num-attention-heads": model.heads,
-        "kv-channels": model.head_dim,
     }
+    if model.attention == "standard":
+        found["kv-channels"] = model.head_dim
     if model.kv_heads < model.heads:
         found |= {"group-query-attention": True, "num-query-groups": model.kv_heads}
     found["max-position-embeddings"] = model.learned_positions or plan.workload.seq_len
@@ -114,7 +116,7 @@ def shape(plan: Plan) -> Flags:
         found |= {"moe-ffn-hidden-size": model.ffn_hidden} | dispatcher(plan.config)
     if model.shared_ffn_hidden:
         found["moe-shared-expert-intermediate-size"] = model.shared_ffn_hidden
-    return found
+    return found | model_keys.flags(model)
 
 
 def dispatcher(config: ParallelConfig) -> Flags:
@@ -201,7 +203,7 @@ def assumed(plan: Plan) -> Iterator[str]:
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that neither Megatron-LM nor its forks can express."""
     model = workload.model
-    yield from (*replicas.unequal(config), *tied.shards(config, workload), *model_keys.special(workload))
+    yield from (*replicas.unequal(config), *tied.shards(config, workload))
     if config.schedule not in SCHEDULES:
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:

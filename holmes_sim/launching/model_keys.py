@@ -1,15 +1,47 @@
-"""Models that the exports cannot write."""
+"""Layers that differ, latent attention, windows, and layers that predict further tokens: Megatron-LM's flags for them.
+
+Flags are those of megatron/training/arguments.py and megatron/core/transformer/transformer_config.py, read at
+NVIDIA/Megatron-LM d98e8a64. Other exports do not write these keys of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
+from sim.workload.model import Model
 from sim.workload.workload import Workload
 
 
 def special(workload: Workload) -> Iterator[str]:
-    """Layers that differ, latent attention, windows, and layers that predict further tokens: frameworks may have them, but the
-    exports do not write their keys."""
+    """A fault where a model has such keys, for exports that do not write them."""
     if found := workload.model.special:
         words = ", ".join(f"{key} {value}" for key, value in found.items())
         yield f"model {workload.model.name}: the export does not write {words}; a model of equal layers without them"
+
+
+def flags(model: Model) -> dict[str, str | int | float | bool]:
+    """Megatron-LM's flags for what a model has beyond equal layers with standard attention, in place of the usual ones.
+
+    A layer with a window has full attention where --window-attn-skip-freq is 0 in a list, or divides its number (from 1)."""
+    found: dict[str, str | int | float | bool] = {}
+    if model.attention == "mla":
+        found |= {"multi-latent-attention": True, "kv-lora-rank": model.kv_lora_rank, "qk-head-dim": model.qk_nope_head_dim}
+        found |= {"qk-pos-emb-head-dim": model.qk_rope_head_dim, "v-head-dim": model.v_head_dim}
+        if model.q_lora_rank:
+            found["q-lora-rank"] = model.q_lora_rank
+    if model.dense_ffn_hidden:
+        routed = (int(model.kinds(at, at + 1)[0][1].experts > 0) for at in range(model.layers))
+        found |= {"ffn-hidden-size": model.dense_ffn_hidden, "moe-layer-freq": _pattern(routed)}
+    if model.mtp_layers:
+        found["mtp-num-layers"] = model.mtp_layers
+    if model.sliding_window:
+        found["window-size"] = f"{model.sliding_window - 1},0"
+        if model.sliding_window_every > 1:
+            windowed = (int(at % model.sliding_window_every == 0) for at in range(model.layers))
+            found["window-attn-skip-freq"] = _pattern(windowed)
+    return found
+
+
+def _pattern(ones: Iterable[int]) -> str:
+    """A list of 0 and 1 as Megatron-LM reads it, runs of equal numbers together: ([0]*3+[1]*58)."""
+    return f"({'+'.join(f'[{one}]*{len(list(run))}' for one, run in itertools.groupby(ones))})"
