@@ -13,6 +13,8 @@ from sim.errors import NotModelled
 from sim.plan.plan import Plan, Stage
 from sim.workload.workload import Workload
 
+SHARE = 0.9
+"""Share of the time limit for the searches; the rest is for simulations with the model's own layers."""
 RECOMPUTE = ("none", "full")
 """Recomputation that is tried: that of some layers of a stage is not modelled where layers differ."""
 
@@ -39,7 +41,7 @@ def stand_ins(request: Request) -> tuple[Request, ...]:
             topology=replace(request.topology, workload=workload),
             workload=workload,
             wishes=replace(request.wishes, recompute=way),
-            time_limit=request.time_limit / len(ways),
+            time_limit=SHARE * request.time_limit / len(ways),
         )
         for way in ways
     )
