@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from holmes_sim.chakra import network
 from holmes_sim.chakra.groups import Groups
 from holmes_sim.chakra.nodes import Traces
-from holmes_sim.launching import unlike_stages
+from holmes_sim.launching import context, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
@@ -55,6 +55,7 @@ NPU numbers are ranks. A cycle is a nanosecond; the step is the largest `finishe
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Messages between stages of unlike tensor-parallel degrees, and gathers among experts."""
     yield from unlike_stages.unlike_tp(config, "its messages go to one rank each; the same tp for each stage (--tp)")
+    yield from context.ulysses(config, "its traces have a ring of cp ranks only")
     if config.etp is not None or config.dispatcher == "allgather":
         own = f"etp {config.etp}" if config.etp else "dispatcher allgather"
         yield f"{own}: its traces have all_to_alls of experts only; etp as tp, and a dispatcher that is not allgather"

@@ -26,7 +26,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, head, model_keys, replicas, torch_launch, unlike_stages
+from holmes_sim.launching import context, environment, head, model_keys, replicas, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from planner.target import Vendors
 from sim.formats import planfile
@@ -119,8 +119,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"ep {config.ep}: llama3 has no experts; ep 1"
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
-    yield from (*model_keys.special(workload), *_unsupported_sequence(config, workload.seq_len))
-    yield from (*_unsupported_pipeline(config), *_unsupported_sharding(config))
+    yield from (*model_keys.special(workload), *context.ulysses(config, "it gathers keys and values"))
+    yield from (*_unsupported_sequence(config, workload.seq_len), *_unsupported_pipeline(config), *_unsupported_shards(config))
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:
         yield "schedule 1f1b-deepspeed: torch exchanges both messages at once; 1f1b"
 
 
-def _unsupported_sharding(config: ParallelConfig) -> Iterator[str]:
+def _unsupported_shards(config: ParallelConfig) -> Iterator[str]:
     zero, one = config.zero_stage, max(config.num_microbatches) == 1
     if config.dp_cp == 1:
         return

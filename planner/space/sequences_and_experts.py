@@ -38,9 +38,14 @@ def expert_tensor_degrees(request: Request) -> list[int | None]:
     return [None, 1]
 
 
-def check_degrees(workload: Workload, cp: int, ep: int) -> None:
-    """Raise Infeasible where a pinned cp does not divide the sequence or a pinned ep the experts."""
+def check_degrees(workload: Workload, cp: int, ep: int, etp: int | None = None) -> None:
+    """Raise Infeasible where a pinned cp does not divide the sequence, a pinned ep the experts or a pinned etp each of them."""
     if cp > 1 and workload.seq_len % (2 * cp):
         raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp")
     if ep > 1 and (not workload.model.experts or workload.model.experts % ep):
         raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}")
+    model = workload.model
+    if etp and not model.experts:
+        raise Infeasible(f"etp {etp}: model {model.name} has no experts; leave it out")
+    if etp and model.ffn_hidden % etp:
+        raise Infeasible(f"etp {etp} must divide ffn_hidden {model.ffn_hidden}, the width of an expert of {model.name}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
+from sim.plan.expert_parallelism import matches_tp, mesh_rows, used_degrees
 from sim.plan.parallel_config import BLOCK, USUAL_GRADIENTS, ParallelConfig
 from sim.workload.workload import Workload
 
@@ -49,20 +50,18 @@ class Shape:
 
     @property
     def further_degrees(self) -> dict[str, int]:
-        """Name -> degree of context and expert parallelism, where they are used (`ParallelConfig.further_degrees`)."""
-        found = {"cp": self.cp, "ep": self.ep}
-        return {name: degree for name, degree in found.items() if degree > 1} | ({"etp": self.etp} if self.etp else {})
+        """Degrees of context and expert parallelism, where they are used (`ParallelConfig.further_degrees`)."""
+        return used_degrees(self.cp, self.ep, self.etp)
 
     @property
     def expert_rows(self) -> int:
         """Consecutive replicas (dp x cp indices) over which the experts are divided (`ParallelConfig.expert_rows`)."""
-        return max(1, (self.etp or self.tp) * self.ep // self.tp)
+        return mesh_rows(self.tp, self.ep, self.etp)
 
     @property
     def divides_experts(self) -> bool:
         """Whether whole meshes of experts fill the ranks of a stage, and match whole tensor-parallel groups."""
-        mesh = (self.etp or self.tp) * self.ep
-        return max(mesh, self.tp) % min(mesh, self.tp) == 0 and self.slots % self.expert_rows == 0
+        return matches_tp(self.tp, self.ep, self.etp) and self.slots % self.expert_rows == 0
 
     @property
     def one_mesh(self) -> Shape:

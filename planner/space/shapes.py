@@ -21,6 +21,7 @@ from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.stack import software_facts
 from sim.plan import schedules
+from sim.plan.expert_parallelism import mesh_rows
 from sim.plan.parallel_config import BLOCK
 
 USUAL_SIZES = (1, 2, 4, 8, 16)
@@ -125,7 +126,7 @@ def searched(request: Request, across: bool = False, every_size: bool = True, un
 
     Raises Infeasible where there is none."""
     found, reason, wishes = False, "", request.wishes
-    check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1)
+    check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1, wishes.etp)
     for cp in context_degrees(request):
         for ep, etp in itertools.product(expert_degrees(request), expert_tensor_degrees(request)):
             try:
@@ -152,7 +153,7 @@ def shapes(
     stand_in.check(request.workload)
     found, refused = False, None
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
-    check_degrees(request.workload, cp, ep)
+    check_degrees(request.workload, cp, ep, request.wishes.etp)
     for tp in _tensor_degrees(request):
         etp = None if request.wishes.etp == tp else request.wishes.etp
         facts = software_facts(request.topology.stack, request.topology.fleet, tp)
@@ -223,8 +224,7 @@ def recomputations(request: Request, by_stage: bool) -> tuple[str, ...]:
 def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
     room = [slots(cluster, tp) for cluster in request.clusters()]
     cp, ep = request.wishes.cp or 1, request.wishes.ep or 1
-    rows = max(1, (request.wishes.etp or tp) * ep // tp)
-    divisors = rows, request.wishes.zero_shard_size or 1
+    divisors = mesh_rows(tp, ep, request.wishes.etp), request.wishes.zero_shard_size or 1
     most = (sum(room) if across else max(room, default=0)) // cp
     degrees = [request.wishes.dp] if request.wishes.dp else range(1, most + 1)
     fitting = (dp for dp in degrees if dp <= most and request.workload.global_batch_size % dp == 0)

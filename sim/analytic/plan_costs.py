@@ -26,6 +26,7 @@ from sim.network.rings import Sites
 from sim.network.routes import member, message_route
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups, gradient_groups
+from sim.plan.expert_parallelism import matches_tp, mesh_rows
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -217,20 +218,10 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
 
 
 def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
-    rows = max(1, (config.etp or tp) * config.ep // tp)
-    return ParallelConfig(
-        tp=tp,
-        dp=rows,
-        ep=config.ep,
-        etp=config.etp,
-        num_microbatches=(1,) * rows,
-        microbatch_size=config.microbatch_size,
-        recompute=config.recompute,
-        recompute_layers=config.recompute_layers,
-        recompute_modules=config.recompute_modules,
-        sequence_parallel=config.sequence_parallel and tp > 1,
-        tp_overlap=config.tp_overlap,
-        early_stop=config.early_stop,
-        attention=config.attention,
-        gradient_precision=config.gradient_precision,
-    )
+    """The configuration of one stage alone with another tp, and as few replicas as hold each expert, evenly loaded."""
+    etp = config.etp if matches_tp(tp, config.ep, config.etp) else None
+    rows = mesh_rows(tp, config.ep, etp)
+    return replace(
+        config, tp=tp, pp=1, dp=rows, cp=1, vpp=1, etp=etp, stage_tp=(), schedule="1f1b", num_microbatches=(1,) * rows,
+        zero_shard_size=None, tied_shards=False, imbalance=1.0, sequence_parallel=config.sequence_parallel and tp > 1,
+    )  # fmt: skip

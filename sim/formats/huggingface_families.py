@@ -68,7 +68,7 @@ _QWEN_MOE = Family(
     experts_per_token=_ROUTED,
 )
 
-_DEEPSEEK = Family(
+_DENSE_FIRST = Family(
     "swiglu",
     tied=False,
     ffn_hidden=("moe_intermediate_size",),
@@ -77,13 +77,16 @@ _DEEPSEEK = Family(
     shared_experts=("n_shared_experts",),
     dense_layers=("first_k_dense_replace",),
     dense_ffn_hidden=("intermediate_size",),
+    mtp_layers=("num_nextn_predict_layers",),
+    may_be_absent=("q_lora_rank", "shared_experts", "dense_layers", "mtp_layers"),
+)
+_DEEPSEEK = replace(
+    _DENSE_FIRST,
     q_lora_rank=("q_lora_rank",),
     kv_lora_rank=("kv_lora_rank",),
     qk_nope_head_dim=("qk_nope_head_dim",),
     qk_rope_head_dim=("qk_rope_head_dim",),
     v_head_dim=("v_head_dim",),
-    mtp_layers=("num_nextn_predict_layers",),
-    may_be_absent=("q_lora_rank", "shared_experts", "dense_layers", "mtp_layers"),
 )
 
 FAMILIES: dict[str, Family] = {
@@ -104,20 +107,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": _DEEPSEEK,
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
-    "glm4_moe": Family(
-        "swiglu",
-        tied=False,
-        kv_heads=_KV,
-        head_dim=_DIM,
-        ffn_hidden=("moe_intermediate_size",),
-        experts=("n_routed_experts",),
-        experts_per_token=_ROUTED,
-        shared_experts=("n_shared_experts",),
-        dense_layers=("first_k_dense_replace",),
-        dense_ffn_hidden=("intermediate_size",),
-        mtp_layers=("num_nextn_predict_layers",),
-        may_be_absent=("shared_experts", "dense_layers", "mtp_layers"),
-    ),
+    "glm4_moe": replace(_DENSE_FIRST, kv_heads=_KV, head_dim=_DIM),
     "gpt_oss": Family(
         "swiglu",
         tied=False,

@@ -33,6 +33,22 @@ EXPOSED = 0.1
 the first and last microbatches, which have no other one beside them."""
 
 
+def mesh_rows(tp: int, ep: int, etp: int | None) -> int:
+    """Consecutive dp_cp indices over which etp x ep ranks are spread, where each index has tp ranks; etp None: as tp."""
+    return max(1, (etp or tp) * ep // tp)
+
+
+def matches_tp(tp: int, ep: int, etp: int | None) -> bool:
+    """Whether one of etp x ep and tp divides the other, so that meshes of experts and tensor-parallel groups match."""
+    mesh = (etp or tp) * ep
+    return max(mesh, tp) % min(mesh, tp) == 0
+
+
+def used_degrees(cp: int, ep: int, etp: int | None) -> dict[str, int]:
+    """Name -> degree of context and expert parallelism, where they are used: cp and ep above 1, etp unlike tp."""
+    return {name: degree for name, degree in (("cp", cp), ("ep", ep)) if degree > 1} | ({"etp": etp} if etp else {})
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertParallelism(RankNumbering):
     """Degrees of expert parallelism: `ep` ranks divide the routed experts, `etp` ranks each of them.
@@ -51,9 +67,8 @@ class ExpertParallelism(RankNumbering):
 
     @property
     def further_degrees(self) -> dict[str, int]:
-        """Name -> degree of context and expert parallelism, where they are used: cp and ep above 1, etp unlike tp."""
-        found = {"cp": self.cp, "ep": self.ep}
-        return {name: degree for name, degree in found.items() if degree > 1} | ({"etp": self.etp} if self.etp else {})
+        """`used_degrees` of the configuration."""
+        return used_degrees(self.cp, self.ep, self.etp)
 
     @property
     def expert_tp(self) -> int:
@@ -73,7 +88,7 @@ class ExpertParallelism(RankNumbering):
     @property
     def expert_rows(self) -> int:
         """Consecutive dp_cp indices over which the ranks of an expert mesh are spread."""
-        return max(1, self.expert_mesh // self.tp)
+        return mesh_rows(self.tp, self.ep, self.etp)
 
     @property
     def edp(self) -> int:
@@ -90,7 +105,7 @@ class ExpertParallelism(RankNumbering):
             return float(self.ep)
         if self.dispatcher not in DEDUPLICATED:
             return float(chosen)
-        nodes = self.expert_mesh // self.domain if self.domain else 0
+        nodes = math.ceil(self.expert_mesh / self.domain) if self.domain else 1
         places = nodes if nodes > 1 else self.ep
         missed = math.comb(experts - experts // places, chosen) / math.comb(experts, chosen)
         return places * (1 - missed)
@@ -130,7 +145,7 @@ class ExpertParallelism(RankNumbering):
         if self.tp * self.dp_cp % self.expert_mesh:
             ranks = f"tp {self.tp} x cp {self.cp} x dp {self.dp}, the ranks of a stage"
             raise PlanError(f"etp {self.etp} x ep {self.ep} does not divide {ranks}")
-        if max(self.expert_mesh, self.tp) % min(self.expert_mesh, self.tp):
+        if not matches_tp(self.tp, self.ep, self.etp):
             raise NotModelled(f"etp {self.etp} x ep {self.ep} with tp {self.tp}: one must divide the other")
         if self.tp > 1 and not sequence_parallel:
             raise NotModelled(

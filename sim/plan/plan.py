@@ -74,8 +74,9 @@ class Plan:
 
     def __repr__(self) -> str:
         config = self.config
-        shown = [key for key in ("tp", "pp", "dp", "cp", "ep", "etp", "vpp") if self._is_shown(key)]
-        degrees = ", ".join(f"{key} {config.tp_text if key == 'tp' else getattr(config, key)}" for key in shown)
+        shown = {"tp": config.tp_text, "pp": config.pp, "dp": config.dp} | config.further_degrees
+        shown |= {"vpp": config.vpp} if config.vpp > 1 else {}
+        degrees = ", ".join(f"{key} {degree}" for key, degree in shown.items())
         step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
         name, model = self.topology.name, self.workload.model.name
         return f"{name}: {model}, {degrees}, mb {config.microbatch_size}, {config.schedule}{step}"
@@ -94,10 +95,6 @@ class Plan:
                 for pp_rank, own in enumerate(ranks)
             ],
         )
-
-    def _is_shown(self, degree: str) -> bool:
-        value = getattr(self.config, degree)
-        return degree in ("tp", "pp", "dp") or (value is not None if degree == "etp" else value > 1)
 
     def annotated(self, **fields: Prediction | Certificate | MadeBy) -> Plan:
         """The plan with another prediction, certificate or made_by, without repeating its checks, which do not depend on

@@ -62,6 +62,20 @@ def test_ep_divides_experts_and_replicas():
     assert all(shape.dp % shape.ep == 0 for shape in searched(question) if shape.etp is None)
 
 
+@pytest.mark.parametrize(
+    ("experts", "line"),
+    [
+        ({}, "etp 5: model tiny has no experts; leave it out"),
+        ({"experts": 4, "experts_per_token": 2}, "etp 5 must divide ffn_hidden 384, the width of an expert of tiny"),
+    ],
+)
+def test_a_wrong_etp_is_refused(experts, line):
+    question = small_request(wishes=Wishes(etp=5), **experts)
+    with pytest.raises(Infeasible) as caught:
+        list(searched(question))
+    assert str(caught.value) == line
+
+
 def test_experts_are_searched_whole_and_divided_by_tensor_parallelism():
     """Four experts on two nodes of four devices: with tp 2, two replicas hold them at etp 1, and four at etp 2."""
     question = small_request(make.cluster("a", nodes=2, devices=4), batch=24, experts=4, experts_per_token=2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sim.analytic import plan_costs
@@ -14,7 +12,7 @@ from sim.errors import NotModelled
 from sim.formats import planfile
 from sim.kernels import memory
 from sim.plan.plan import Plan
-from tests.sim.context_and_experts import nodes
+from tests.sim.context_and_experts import described, nodes
 
 MIXED = {"experts": 4, "experts_per_token": 2, "dense_layers": 3, "dense_ffn_hidden": 768, "shared_ffn_hidden": 96}
 LATENT = {
@@ -81,14 +79,7 @@ def test_stages_are_priced_alike_where_their_layers_are_alike() -> None:
 
 def test_a_plan_file_keeps_the_keys_of_the_model() -> None:
     plan = nodes(dp=2, layers=(5,), shape=MIXED | LATENT | {"mtp_layers": 1})
-    topology = {
-        "format": "holmes-sim/topology/1", "name": "tiny", "links": [],
-        "clusters": {"c": {"nodes": 4, "node": {
-            "devices": {"type": "a100-sxm4-80gb", "count": 4}, "intra_node": "nvlink3",
-            "nics": [{"type": "infiniband", "bandwidth": "200 Gbit/s"}],
-        }}},
-    }  # fmt: skip
-    plan = replace(plan, topology=replace(plan.topology, document=planfile.json.dumps(topology)))
+    plan = described(plan)
     read = planfile.from_text("plan.json", planfile.to_json(plan))
     assert read.workload == plan.workload
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,7 @@ from sim.formats import planfile
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import group_ranks
 from sim.plan.parallel_config import ParallelConfig
-from tests.sim.context_and_experts import EXPERTS, nodes
+from tests.sim.context_and_experts import EXPERTS, described, nodes
 
 
 def of_kind(found: Iterator[tuple[str, tuple[int, ...]]], kind: str) -> list[tuple[int, ...]]:
@@ -132,14 +131,7 @@ def test_an_impossible_division_is_refused(facts: dict[str, object], message: st
 
 def test_a_plan_file_keeps_degrees_and_groups() -> None:
     plan = nodes(tp=2, cp=2, ep=2, dp=2, pp=2, shape=EXPERTS | {"shared_ffn_hidden": 96})
-    topology = {
-        "format": "holmes-sim/topology/1", "name": "tiny", "links": [],
-        "clusters": {"c": {"nodes": 4, "node": {
-            "devices": {"type": "a100-sxm4-80gb", "count": 4}, "intra_node": "nvlink3",
-            "nics": [{"type": "infiniband", "bandwidth": "200 Gbit/s"}],
-        }}},
-    }  # fmt: skip
-    plan = replace(plan, topology=replace(plan.topology, document=planfile.json.dumps(topology)))
+    plan = described(plan)
     written = planfile.to_json(plan)
     read = planfile.from_text("plan.json", written)
     assert (read.config, read.groups, read.workload) == (plan.config, plan.groups, plan.workload)

@@ -7,11 +7,15 @@ from itertools import combinations
 
 import pytest
 
+from sim.analytic import plan_costs
+from sim.engine.engine import simulate
 from sim.errors import PlanError
 from sim.formats.config_facts import ConfigFacts, config_facts, config_values
+from sim.hardware.stack import DEFAULT
 from sim.kernels import payloads
 from sim.kernels.compute import layer_seconds, rank_kernels
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import with_stack
 from sim.workload.kernels import Gemm
 from tests.sim.context_and_experts import nodes
 
@@ -37,6 +41,21 @@ def test_a_token_is_copied_for_each_expert_rank_or_node() -> None:
         assert config(dispatcher=dispatcher).copies(16, 4) == pytest.approx(counted(16, 4, 4)), "four nodes"
         inside = config(dispatcher=dispatcher, dp=4, ep=4, num_microbatches=(1,) * 4)
         assert inside.copies(16, 4) == pytest.approx(counted(16, 4, 4)), "four ranks of one node"
+
+
+def test_a_mesh_that_ends_within_a_node_reaches_that_node() -> None:
+    """Six of twelve ranks on nodes of four are on two nodes: of six experts half are on each, as if all nodes were full."""
+    part = config(dispatcher="deepep", dp=12, ep=6, num_microbatches=(1,) * 12)
+    assert part.copies(6, 2) == pytest.approx(counted(6, 2, 2))
+
+
+@pytest.mark.parametrize("facts", [{"dispatcher": "deepep"}, {"cuda_graphs": ("full_iteration",)}, {"imbalance": 1.5}])
+def test_the_upper_bound_has_the_facts_of_the_plan(facts: dict[str, object]) -> None:
+    """A device alone launches and sorts as in the plan, but has its share of the tokens only."""
+    plan = nodes(dp=16, ep=4, shape=LARGE, microbatches=2, **facts)
+    slow = replace(DEFAULT, launch=0.05)
+    for one in (plan, with_stack(slow, plan)):
+        assert plan_costs.upper_bound_seconds(one) <= simulate(one).step_s
 
 
 @pytest.mark.parametrize(("dispatcher", "work"), [

@@ -1,0 +1,83 @@
+"""Megatron-LM's flags of mixtures of experts, of models whose layers differ, and who refuses them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holmes_sim import exporters
+from holmes_sim.exporters import megatron
+from holmes_sim.launching import megatron_groups
+from tests import features
+
+
+def written(plan):
+    return megatron.launch(plan).files["megatron.args"].content.splitlines()
+
+
+def refusals(plan):
+    return list(exporters.unsupported("megatron", plan))
+
+
+def test_experts_on_a_mesh_of_their_own():
+    """Four ranks of a stage hold the experts once, two for each tensor-parallel group."""
+    folded = {"ep": 4, "etp": 1, "dispatcher": "deepep", "overlap_expert_communication": True}
+    plan = features.plan_of(features.Feature("", folded, model=features.EXPERTS))
+    assert refusals(plan) == []
+    assert [line for line in written(plan) if "expert" in line or "moe" in line] == [
+        "--expert-model-parallel-size 4", "--expert-tensor-parallel-size 1", "--num-experts 8", "--moe-router-topk 2",
+        "--moe-ffn-hidden-size 6144", "--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend deepep",
+        "--overlap-moe-expert-parallel-comm",
+    ]  # fmt: skip
+    groups = dict.fromkeys(name for name, _ in megatron_groups.of_config(plan.config))
+    expert = {name: [ranks for one, ranks in megatron_groups.of_config(plan.config) if one == name] for name in groups}
+    assert (expert["ep"], "ep_dp" in expert) == ([(0, 1, 2, 3), (4, 5, 6, 7)], False)
+
+
+LATENT = {
+    "attention": "mla", "q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
+    "v_head_dim": 64,
+}  # fmt: skip
+
+
+def test_flags_of_a_model_like_deepseek():
+    model = (
+        features.EXPERTS | LATENT | {"dense_layers": 3, "dense_ffn_hidden": 9216, "mtp_layers": 1, "shared_ffn_hidden": 6144}
+    )
+    plan = features.plan_of(features.Feature("", {}, layers=(13, 11), model=model))
+    assert refusals(plan) == []
+    lines = written(plan)
+    wanted = "--pipeline-model-parallel-l", "--ffn", "--kv", "--q", "--v-", "--m"
+    assert [line for line in lines if line.startswith(wanted)] == [
+        "--pipeline-model-parallel-layout Et*13|t*11mL", "--micro-batch-size 1", "--ffn-hidden-size 9216",
+        "--max-position-embeddings 2048", "--moe-router-topk 2", "--moe-ffn-hidden-size 6144",
+        "--moe-token-dispatcher-type alltoall", "--moe-shared-expert-intermediate-size 6144", "--multi-latent-attention",
+        "--kv-lora-rank 256", "--qk-head-dim 64", "--qk-pos-emb-head-dim 32", "--v-head-dim 64", "--q-lora-rank 768",
+        "--moe-layer-freq ([0]*3+[1]*21)", "--mtp-num-layers 1",
+    ]  # fmt: skip
+    assert "bridge-overrides.txt" not in megatron.launch(plan).files
+    for other in ("flagscale", "holmes", "deepspeed", "torchtitan"):
+        assert any("the export does not write dense_layers 3" in fault for fault in exporters.unsupported(other, plan)), other
+
+
+@pytest.mark.parametrize(("model", "flags"), [
+    ({"sliding_window": 128}, ["--window-size 127,0"]),
+    ({"sliding_window": 128, "sliding_window_every": 2},
+     ["--window-size 127,0", "--window-attn-skip-freq (" + "+".join(["[1]*1", "[0]*1"] * 12) + ")"]),
+    (features.EXPERTS | {"moe_layer_step": 2, "dense_ffn_hidden": 9216},
+     ["--moe-layer-freq (" + "+".join(["[0]*1", "[1]*1"] * 12) + ")"]),
+])  # fmt: skip
+def test_flags_of_layers_that_alternate(model, flags):
+    plan = features.plan_of(features.Feature("", {}, model=model))
+    lines = written(plan)
+    assert [line for line in lines if line.startswith(("--window", "--moe-layer"))] == flags
+
+
+@pytest.mark.parametrize(("target", "line"), [
+    ("torchtitan", "cp_algo ulysses: it gathers keys and values; cp_algo ring"),
+    ("chakra", "cp_algo ulysses: its traces have a ring of cp ranks only; cp_algo ring"),
+])  # fmt: skip
+def test_ulysses_is_written_for_megatron_alone(target, line):
+    plan = features.plan_of(features.Feature("", {"cp": 2, "dp": 1, "num_microbatches": (16,), "cp_algo": "ulysses"}))
+    assert "--cp-comm-type a2a" in written(plan)
+    assert "model.cp_comm_type=a2a" in megatron.launch(plan).files["bridge-overrides.txt"].content.splitlines()
+    assert line in exporters.unsupported(target, plan)
