@@ -20,6 +20,7 @@ from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
 from holmes_sim.printing.tables import console
 from holmes_sim.printing.validations import validated
+from holmes_sim.printing.verifications import verified
 from holmes_sim.printing.whatifs import what_if
 
 __all__ = [
@@ -51,5 +52,6 @@ __all__ = [
     "topology",
     "validated",
     "verdicts",
+    "verified",
     "what_if",
 ]

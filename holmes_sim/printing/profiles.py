@@ -29,7 +29,7 @@ def _device(found: DeviceProfile) -> list[Text | Table]:
         Text(f"{top.precision} matrix products up to {flops_text(top.peak)} (spread {top.spread:.1%}); fitted curve: "
              f"{curve.compute_efficiency:.0%} of it after {time_text(curve.launch)} of launch, mean error {top.error:.0%}"),
         Text(f"memory {bytes_per_second_text(top.memory_bandwidth)}, elementwise passes {top.elementwise:.0%} of it, "
-             f"attention forward {top.attention[0]:.0%} and backward {top.attention[1]:.0%} of the peak"),
+             f"attention forward {top.attention.forward:.0%} and backward {top.attention.backward:.0%} of the peak"),
     ]  # fmt: skip
     if found.layers:
         table = grid(

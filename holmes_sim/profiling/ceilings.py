@@ -2,16 +2,18 @@
 
 Nominal rates are not used: the peak is the rate of the fastest measured product, the bandwidth that of the fastest pass over
 memory (STREAM, McCalpin 1995, copy and add). Efficiencies are shares of these measured rates. Of several repetitions the
-fastest counts, because a ceiling is the rate of an undisturbed device.
+fastest counts, because a ceiling is the rate of an undisturbed device. All values are random: products of constants draw less
+power, and were 10 % faster on an H100 (docs/profile.md).
 """
 
 from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -19,7 +21,7 @@ from holmes_sim.profiling import curve
 from holmes_sim.profiling.curve import Product
 from holmes_sim.profiling.machine import Machine, timed
 from holmes_sim.torch_backend.buckets import PRECISIONS
-from sim.hardware.device_spec import GemmCurve
+from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.kernels.formulas import FLASH_BACKWARD
 from sim.units import MEBI, BytesPerSecond, FlopsPerSecond, Seconds
 from sim.workload.kernels import Attention
@@ -33,11 +35,17 @@ THIN = (1, 16, 64)
 WIDE = (1024, 4096)
 """Sides of square products (SQUARES); rows (THIN) and weight sides (WIDE) of thin products, which are bound by memory
 bandwidth."""
-SMALL, REPEATED = 512**3, 20
-"""Products with m n k below SMALL take too little time to be measured one by one: REPEATED of them are timed together."""
+SMALL, REPEATED = {False: 512**3, True: 2048**3}, 20
+"""Products with m n k below SMALL (CPU, GPU) take too little time to be measured one by one: REPEATED are timed together."""
 BUFFER = {False: 128 * MEBI, True: 1024 * MEBI}
 """Bytes of a tensor that exceeds all caches, for a CPU (False) and a GPU (True)."""
-CORE = Attention("attention", 1, 8, 8, 64, 1024)
+CORES = {
+    False: tuple(Attention("attention", 1, 8, 8, 64, length) for length in (256, 512, 1024)),
+    True: tuple(Attention("attention", 16384 // length, 32, 32, 128, length) for length in (1024, 2048, 4096, 8192, 16384)),
+}
+"""Causal attention cores to measure on a CPU (False) and a GPU (True): sequences of several lengths."""
+PASS = {False: (4096, 1024), True: (16384, 4096)}
+"""Rows and columns of the elementwise kernels to measure on a CPU (False) and a GPU (True)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,8 @@ class Ceilings:
     """Measured rates of a device at one precision.
 
     - `error`: mean of |log(curve / measured)| of the fitted curve over the products.
-    - `attention`: shares of the peak reached in forward and backward.
+    - `attention`: shares of the peak reached in forward and backward, by length of the sequences.
+    - `core`: the longest measured attention core.
     - `elementwise`: share of the memory bandwidth.
     - `spread`: median relative spread of the repetitions of the products.
     """
@@ -56,7 +65,8 @@ class Ceilings:
     host_bandwidth: BytesPerSecond
     gemm: GemmCurve
     error: float
-    attention: tuple[float, float]
+    attention: AttentionRates
+    core: Attention
     elementwise: float
     products: tuple[Product, ...]
     spread: float
@@ -72,7 +82,8 @@ def measure(machine: Machine, precision: str, budget: Seconds = BUDGET, longest:
     spread = statistics.median(product.seconds.relative_spread for product in found)
     return Ceilings(
         precision, peak, bandwidth, _host(machine, memory, budget), fitted, error,
-        _attention(machine, kind, peak, budget), _elementwise(machine, kind, bandwidth, budget), found, spread,
+        _attention(machine, kind, peak, budget), CORES[machine.is_gpu][-1],
+        _elementwise(machine, kind, bandwidth, budget), found, spread,
     )  # fmt: skip
 
 
@@ -81,7 +92,7 @@ def _products(machine: Machine, kind: torch.dtype, budget: Seconds, longest: Sec
         for rows in THIN if sides is WIDE else (0,):
             for side in sides:
                 x, weight = _filled(machine, kind, rows or side, side), _filled(machine, kind, side, side)
-                times = REPEATED if (rows or side) * side * side < SMALL else 1
+                times = REPEATED if (rows or side) * side * side < SMALL[machine.is_gpu] else 1
                 work = functools.partial(functional.linear, x, weight)
                 yield Product(rows or side, side, side, seconds := timed(machine, work, budget, times))
                 if seconds.minimum > longest:
@@ -89,7 +100,7 @@ def _products(machine: Machine, kind: torch.dtype, budget: Seconds, longest: Sec
 
 
 def _filled(machine: Machine, kind: torch.dtype, *shape: int) -> torch.Tensor:
-    return torch.ones(shape, dtype=kind, device=machine.torch_device)
+    return torch.randn(shape, device=machine.torch_device).to(kind)
 
 
 def _bandwidths(machine: Machine, nbytes: int, budget: Seconds) -> Iterator[BytesPerSecond]:
@@ -105,10 +116,22 @@ def _host(machine: Machine, nbytes: int, budget: Seconds) -> BytesPerSecond:
     return nbytes / timed(machine, lambda: target.copy_(source, non_blocking=True), budget).minimum
 
 
-def _attention(machine: Machine, kind: torch.dtype, peak: FlopsPerSecond, budget: Seconds) -> tuple[float, float]:
-    """Shares of the peak in forward and backward of causal attention, with FLOPs counted as in `sim.kernels.formulas`."""
-    shape = CORE.batch, CORE.heads, CORE.seq_len, CORE.head_dim
-    q, k, v = (torch.randn(shape, device=machine.torch_device).to(kind).requires_grad_() for _ in range(3))
+def _attention(machine: Machine, kind: torch.dtype, peak: FlopsPerSecond, budget: Seconds) -> AttentionRates:
+    """Rates of causal attention, with FLOPs counted as in `sim.kernels.formulas`."""
+    cores = CORES[machine.is_gpu]
+    seconds = [_core_seconds(machine, kind, core, budget) for core in cores]
+    lengths = [core.seq_len for core in cores]
+    there, back = (
+        rate_by_length(lengths, [flops * core.flops / (both[way] * peak) for core, both in zip(cores, seconds, strict=True)])
+        for way, flops in enumerate((1.0, FLASH_BACKWARD))
+    )
+    return AttentionRates(there[0], back[0], there[1], back[1])
+
+
+def _core_seconds(machine: Machine, kind: torch.dtype, core: Attention, budget: Seconds) -> tuple[Seconds, Seconds]:
+    """Seconds of forward and backward of one attention core."""
+    shape = core.batch, core.heads, core.seq_len, core.head_dim
+    q, k, v = (_filled(machine, kind, *shape).requires_grad_() for _ in range(3))
     grad = _filled(machine, kind, *shape)
 
     def forward() -> torch.Tensor:
@@ -119,13 +142,23 @@ def _attention(machine: Machine, kind: torch.dtype, peak: FlopsPerSecond, budget
     def backward() -> None:
         torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
 
-    there, back = (timed(machine, work, budget).minimum for work in (forward, backward))
-    return min(CORE.flops / (there * peak), 1.0), min(FLASH_BACKWARD * CORE.flops / (back * peak), 1.0)
+    return timed(machine, forward, budget).minimum, timed(machine, backward, budget).minimum
+
+
+def rate_by_length(lengths: Sequence[int], shares: Sequence[float]) -> tuple[float, float]:
+    """(share of long sequences, half length) of the curve E s / (s + h) with the least squared relative error of 1 / share.
+
+    1 / share = 1 / E + (h / E) / s is linear. Shares that do not rise, and those that rise without an end, get a constant."""
+    tokens, reached = np.array(lengths, float), np.array(shares)
+    level, slope = np.linalg.lstsq(np.stack([reached, reached / tokens], axis=1), np.ones(len(tokens)), rcond=None)[0]
+    if level <= 0 or slope < 0:
+        level, slope = reached.sum() / (reached**2).sum(), 0.0
+    return min(1 / float(level), 1.0), float(slope / level)
 
 
 def _elementwise(machine: Machine, kind: torch.dtype, bandwidth: BytesPerSecond, budget: Seconds) -> float:
     """Share of the memory bandwidth of elementwise kernels: the median of a sum, GELU and LayerNorm into new memory."""
-    rows, width = 4096, 1024
+    rows, width = PASS[machine.is_gpu]
     x, y = (_filled(machine, kind, rows, width) for _ in range(2))
     nbytes = x.nbytes
     passes: tuple[tuple[float, Callable[[], object]], ...] = (

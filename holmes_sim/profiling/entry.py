@@ -8,6 +8,7 @@ from holmes_sim.profiling.results import DeviceProfile, LinkProfile, ProfileResu
 from sim.formats import catalog, topology
 from sim.formats.documents import to_yaml
 from sim.formats.profile import PROFILE_FORMAT
+from sim.hardware.device_spec import AttentionRates
 from sim.units import Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 from sim.workload.model import Model
 from sim.workload.workload import Workload
@@ -38,9 +39,8 @@ def files(found: ProfileResult) -> dict[str, str]:
 
 def device_facts(found: DeviceProfile) -> dict[str, Any]:
     """The device as a catalogue entry. Power and price are not measured and are left out."""
-    here, top = found.machine, found.ceilings
+    here, top, core = found.machine, found.ceilings, found.ceilings.core
     curve, source = top.gemm, f"measured {found.date}: {here.label}, {found.software}"
-    forward, backward = top.attention
     gemm: dict[str, Any] = {
         "launch": time_text(curve.launch),
         "compute_efficiency": _share(curve.compute_efficiency),
@@ -57,7 +57,7 @@ def device_facts(found: DeviceProfile) -> dict[str, Any]:
         "memory_bandwidth": bytes_per_second_text(top.memory_bandwidth),
         "host_bandwidth": bytes_per_second_text(top.host_bandwidth),
         "gemm": gemm,
-        "attention": {"forward_efficiency": _share(forward), "backward_efficiency": _share(backward)},
+        "attention": _attention_facts(top.attention),
         "elementwise_efficiency": _share(top.elementwise),
         "sources": {
             "compute_units": f"{source}; {'multiprocessors' if here.is_gpu else 'threads of torch'}",
@@ -67,10 +67,16 @@ def device_facts(found: DeviceProfile) -> dict[str, Any]:
             "host_bandwidth": f"{source}; "
             + ("pinned memory to the device" if here.is_gpu else "a copy: a CPU is its own host"),
             "gemm": f"{source}; fit of {len(top.products)} products, mean error {top.error:.0%}",
-            "attention": f"{source}; causal, 8 heads of 64, 1024 tokens",
+            "attention": f"{source}; causal, {core.heads} heads of {core.head_dim}, {core.seq_len} tokens and fewer",
             "elementwise_efficiency": f"{source}; the median of a sum, GELU and LayerNorm",
         },
     }
+
+
+def _attention_facts(rates: AttentionRates) -> dict[str, Any]:
+    back = rates.half_length if rates.backward_half_length is None else rates.backward_half_length
+    facts = {"forward_efficiency": _share(rates.forward), "backward_efficiency": _share(rates.backward)}
+    return facts | {"half_length": round(rates.half_length), "backward_half_length": round(back)}
 
 
 def profile_facts(found: DeviceProfile) -> dict[str, Any]:

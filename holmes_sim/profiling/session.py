@@ -44,6 +44,7 @@ def device(
         for tp in degrees:
             progress(f"{model.name}, tp {tp}")
             rows += layers.measure(model, seq_len, tp, sizes, chosen, here)
+    machine.release()
     return DeviceProfile(name or _slug(here.label), here, here.software, date.today().isoformat(), top, tuple(rows))
 
 

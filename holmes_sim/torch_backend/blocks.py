@@ -9,6 +9,7 @@ each tensor-parallel rank holds a slice of the sequence.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -170,11 +171,17 @@ class Layer(Block):
 def _rotated(x: Tensor) -> Tensor:
     """Queries or keys (batch, heads, sequence, head_dim) with the rotary position embedding applied."""
     half = x.shape[-1] // 2
-    speeds = ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    angles = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32).unsqueeze(-1) * speeds
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    cos, sin = _rotation(x.shape[-2], half, x.device, x.dtype)
     one, two, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([one * cos - two * sin, one * sin + two * cos, rest], -1)
+
+
+@functools.lru_cache(maxsize=8)
+def _rotation(length: int, half: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (length, half) of the angles of positions; the same for all layers."""
+    speeds = ROTARY_BASE ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+    angles = torch.arange(length, device=device, dtype=torch.float32).unsqueeze(-1) * speeds
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 class Head(Block):

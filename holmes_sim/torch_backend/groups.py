@@ -144,13 +144,13 @@ def _new_group(group: Group, chosen: str, names: list[str], connect_timeout: tim
             use_local_synchronization=True,
             sort_ranks=False,
             group_desc=group.kind,
-            pg_options=_nccl_options(net_name(group)) if chosen == NCCL else None,
+            pg_options=nccl_options(net_name(group)) if chosen == NCCL else None,
         )
         assert made is not None
     return made
 
 
-def _nccl_options(name: str | None) -> object:
+def nccl_options(name: str | None) -> object:
     """NCCL options of a group on the given NCCL network; with None NCCL chooses."""
     options = dist.ProcessGroupNCCL.Options()
     if name is not None:

@@ -18,11 +18,12 @@ from sim.formats.catalog_facts import DeviceFacts, LinkFacts
 from sim.formats.documents import check, parse
 from sim.formats.topology_facts import NodeFacts
 from sim.hardware.cluster import Device as Place
-from sim.hardware.device_spec import GemmCurve
+from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.kernels import compute
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
+from sim.workload.kernels import Attention
 from sim.workload.model import Model
 
 pytest.importorskip("torch")
@@ -34,7 +35,8 @@ from holmes_sim.profiling.machine import Machine
 MODEL = Model("tiny", 3, 64, 4, 4, 256, 512, learned_positions=32)
 HERE = Machine("cpu", "Some CPU", "cpu", 2, 8 * 2**30)
 TOP = Ceilings(
-    "fp32", 1e11, 2e10, 1e10, GemmCurve(2e-6, 0.5, 0.4, 0.0, (128, 256)), 0.125, (0.3, 0.25), 0.6, (), 0.015
+    "fp32", 1e11, 2e10, 1e10, GemmCurve(2e-6, 0.5, 0.4, 0.0, (128, 256)), 0.125, AttentionRates(0.3, 0.25, 512.25, 1024.0),
+    Attention("attention", 1, 8, 8, 64, 1024), 0.6, (), 0.015,
 )  # fmt: skip
 LINK = LinkProfile(
     "mine-link",
@@ -77,10 +79,11 @@ def test_the_device_is_an_entry_of_the_catalogue() -> None:
             "wave_exponent": 0.0,
             "tile": [128, 256],
         },
-        "attention": {"forward_efficiency": 0.3, "backward_efficiency": 0.25},
+        "attention": {"forward_efficiency": 0.3, "backward_efficiency": 0.25, "half_length": 512, "backward_half_length": 1024},
         "elementwise_efficiency": 0.6,
     }
     assert set(sources) == set(facts) - {"name", "vendor"}
+    assert sources["attention"] == f"{TOLD}; causal, 8 heads of 64, 1024 tokens and fewer"
     assert sources["gemm"] == f"{TOLD}; fit of 0 products, mean error 12%"
     text = entry.files(ProfileResult(DEVICE, None))["mine.yaml"]
     assert check(parse("mine.yaml", text), DeviceFacts).isolated().peak == (("fp32", 1e11),)

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from holmes_sim import cli, profiles  # noqa: E402
-from holmes_sim.profiling import layers, machine, probe  # noqa: E402
+from holmes_sim.profiling import ceilings, layers, machine, probe  # noqa: E402
 from holmes_sim.profiling.layers import LocalTensorParallel, Stage  # noqa: E402
 from sim.errors import HolmesError  # noqa: E402
 from sim.formats import topology  # noqa: E402
@@ -77,6 +77,15 @@ def test_processes_of_this_machine_are_probed() -> None:
 def test_a_probe_needs_two() -> None:
     with pytest.raises(HolmesError, match="--probe 1: collectives need two processes or more"):
         probe.probe(1)
+
+
+def test_a_curve_through_shares_by_length() -> None:
+    """cuDNN's causal forward on an H100 (docs/profile.md): shares of 989 TFLOP/s at 1,024 to 16,384 tokens."""
+    lengths, shares = (1024, 2048, 4096, 8192, 16384), (0.380, 0.491, 0.562, 0.612, 0.632)
+    level, half = ceilings.rate_by_length(lengths, shares)
+    assert [level * s / (s + half) for s in lengths] == pytest.approx(shares, rel=0.03)
+    assert ceilings.rate_by_length((100, 300), (0.2, 0.3)) == pytest.approx((0.4, 100.0))  # 0.4 s / (s + 100)
+    assert ceilings.rate_by_length((100, 300), (0.3, 0.3)) == pytest.approx((0.3, 0.0))
 
 
 def test_numbers() -> None:
