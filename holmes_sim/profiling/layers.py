@@ -97,8 +97,8 @@ class Stage:
             here = sum(weight.numel() for weight in weights.values())
             most = int(min(model.parameters / tp, SHARE * machine.memory / STATE))
             rest = torch.nn.Parameter(torch.zeros(max(most - here, 0)))
-            held = [(weight, False, False) for weight in (*weights.values(), rest)]
-            self.bucket = buckets.bucket(held, config, precision, 0)
+            held = [(weight, buckets.Sharing("dp", 1, 0)) for weight in (*weights.values(), rest)]
+            self.bucket = buckets.bucket(held, config, precision)
             self.optimizer = buckets.Optimizer(self.bucket.segments)
         self.updated = here + rest.numel()
         self.tokens = torch.randint(model.vocab, (seq_len + 1, size), device=machine.torch_device)

@@ -141,8 +141,8 @@ def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watc
     dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
     built = groups.build(plan, rank, device, [kind for kind, _ in on], options.connect, COLLECTIVE_TIMEOUT, watchdog.fail)
 
-    def run_timed(name: str, nbytes: float, work: Callable[[], None]) -> None:
-        executor.timed_collective(name, nbytes, work)
+    def run_timed(group: str, name: str, nbytes: float, work: Callable[[], None]) -> None:
+        executor.timed_collective(group, name, nbytes, work)
 
     computed_on = tuple(sorted({name for _, name in on})) if options.compute == "real" else ()
     worker = (
