@@ -175,6 +175,12 @@ class Optimizer:
         masters = [segment.master for segment in self.segments]
         self.adam = torch.optim.Adam(masters, lr=LEARNING_RATE, betas=BETAS)
 
+    def put_moments(self) -> None:
+        """Replace this rank's shards of the weights by Adam's first moments, means of gradients: unlike the weights, they show
+        the scale of gradients."""
+        for segment in self.segments:
+            segment.own.copy_(self.adam.state[segment.master]["exp_avg"])
+
     def step(self) -> None:
         """One update with the reduced gradients, which are then cleared."""
         for segment in self.segments:

@@ -22,6 +22,8 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 
 STEPS = 3
+GRADIENTS_CLOSE = 1e-4
+"""Largest difference of a mean of gradients, relative to the largest value in its tensor: weights differ by up to 1e-5."""
 GPT = "{layers: 5, hidden: 32, heads: 4, kv_heads: 4, ffn_hidden: 96, vocab: 64, mlp: gelu, learned_positions: 16}"
 LLAMA = "{layers: 5, hidden: 32, heads: 4, kv_heads: 2, ffn_hidden: 48, vocab: 64, mlp: swiglu, tied_embeddings: false}"
 TOPOLOGY = """
@@ -62,8 +64,8 @@ def plan_of(
     return Plan(found, found.workload, chosen, stages, placement, groups, MadeBy("test", ""))
 
 
-def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """(loss of each step, weights) of one process with torch's own autograd and Adam: nothing put off, cut or bucketed."""
+def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """(loss of each step, weights, Adam's first moments) of one process with torch's own autograd and Adam: nothing put off, cut or bucketed."""
     model, tensors = plan.workload.model, TensorParallel()
     kind = ExpertLayer if model.experts else Layer
     layers = [kind(model, tensors, 0, index, "none") for index in range(model.layers)]
@@ -87,7 +89,9 @@ def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor]]
         adam.step()
         adam.zero_grad()
         losses.append(total)
-    return losses, {name: weight.detach() for block in blocks for name, weight in block.named()}
+    named = {name: weight for block in blocks for name, weight in block.named()}
+    moments = {name: adam.state[weight]["exp_avg"] for name, weight in named.items() if steps}
+    return losses, {name: weight.detach() for name, weight in named.items()}, moments
 
 
 def part(plan: Plan, name: str, whole: torch.Tensor, shape: torch.Size, rank: int) -> torch.Tensor:
@@ -112,9 +116,11 @@ def part(plan: Plan, name: str, whole: torch.Tensor, shape: torch.Size, rank: in
 
 
 def check_equal(plan: Plan, here: local.Local, folder: Path) -> None:
-    """Run a plan, and check that its losses and weights equal those of one process. `folder` gets its timeline.json."""
+    """Run a plan, and check that its losses, weights and means of gradients equal those of one process.
+
+    The weights do not show the scale of gradients, to which Adam is blind. `folder` gets the run's timeline.json."""
     here.run(plan, RunOptions(steps=STEPS - 1, weights=str(folder), output=str(folder / "timeline.json")))
-    losses, weights = alone(plan, STEPS)
+    losses, weights, moments = alone(plan, STEPS)
     ranks = [torch.load(folder / f"{rank}.pt") for rank in range(plan.config.world_size)]
     firsts = [result for rank, result in enumerate(ranks) if plan.config.coordinates(rank)[0] == 0]
     assert sum(result["losses"] for result in firsts).tolist() == pytest.approx(losses, rel=1e-5)
@@ -123,5 +129,8 @@ def check_equal(plan: Plan, here: local.Local, folder: Path) -> None:
         for weight_name, weight in result["weights"].items():
             expected = part(plan, weight_name, weights[weight_name], weight.shape, rank)
             torch.testing.assert_close(weight, expected, rtol=0, atol=1e-5, msg=f"rank {rank}: {weight_name}")
+            mean, expected = result["moments"][weight_name], part(plan, weight_name, moments[weight_name], weight.shape, rank)
+            close = GRADIENTS_CLOSE * float(moments[weight_name].abs().max())
+            torch.testing.assert_close(mean, expected, rtol=0, atol=close, msg=f"rank {rank}: gradient of {weight_name}")
             seen.add(weight_name)
     assert seen == set(weights)

@@ -107,7 +107,7 @@ def test_half_precision_loses_what_fp32_does_to_its_digits(
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, precision=precision, **config)  # type: ignore[arg-type]
     here.run(plan, RunOptions(steps=STEPS - 1, weights=str(tmp_path)))
-    losses, _ = alone(plan, STEPS)
+    losses, _, _ = alone(plan, STEPS)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
     firsts = [result for rank, result in enumerate(ranks) if plan.config.coordinates(rank)[0] == 0]
     assert {weight.dtype for result in ranks for weight in result["weights"].values()} == {PRECISIONS[precision]}
@@ -119,7 +119,7 @@ def test_weights_of_all_stages_are_those_of_the_model(tmp_path: Path) -> None:
     for text in (GPT, LLAMA):
         plan = plan_of(tmp_path, (5,), (1,), model=text)
         model = plan.workload.model
-        _, weights = alone(plan, 0)
+        _, weights, _ = alone(plan, 0)
         tied = model.vocab * model.hidden if model.tied_embeddings else 0
         assert sum(weight.numel() for weight in weights.values()) - tied == model.parameters
 
