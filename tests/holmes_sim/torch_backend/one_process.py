@@ -65,7 +65,8 @@ def plan_of(
 
 
 def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """(loss of each step, weights, Adam's first moments) of one process with torch's own autograd and Adam: nothing put off, cut or bucketed."""
+    """(loss of each step, weights, Adam's first moments) of one process with torch's own autograd and Adam: no gradient is
+    deferred or bucketed."""
     model, tensors = plan.workload.model, TensorParallel()
     kind = ExpertLayer if model.experts else Layer
     layers = [kind(model, tensors, 0, index, "none") for index in range(model.layers)]
