@@ -138,7 +138,7 @@ class Stage:
 def check(model: Model, seq_len: int, tp: int) -> None:
     """Raise HolmesError where the blocks cannot be sharded over `tp`, or do not implement the model."""
     if model.experts:
-        raise HolmesError(f"model {model.name} has experts; the torch backend has dense models only")
+        raise HolmesError(f"model {model.name} has experts; profile measures layers without experts only")
     for what, number in (
         ("heads", model.heads), ("kv_heads", model.kv_heads), ("ffn_hidden", model.ffn_hidden), ("vocab", model.vocab),
         ("the sequence length", seq_len),
