@@ -25,8 +25,8 @@ from holmes_sim.torch_backend.expert_mesh import ExpertMesh, exchange
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel, enter_parallel_region, leave_parallel_region
 from sim.workload.model import Model
 
-ALIGNED = 8
-"""Widths of matrices that `grouped_mm` multiplies are multiples of this: rows of bf16 values begin at 16 bytes."""
+ALIGNED = 16
+"""Bytes of which the addresses of matrices and of their rows are multiples where `grouped_mm` multiplies them."""
 
 
 class ExpertLayer(Layer):
@@ -98,7 +98,7 @@ class ExpertLayer(Layer):
 
         etp ranks gather their rows, padded to as many as the rank with most of them has, and reduce-scatter the results."""
         slices, own = self.mesh.slices, rows.shape[0]
-        most = int(sizes.sum((1, 2)).max())
+        most = max(int(sizes.sum((1, 2)).max()), 1)  # a collective of no rows is not defined everywhere
         if self.mesh.gathers:
             rows = enter_parallel_region(functional.pad(rows, (0, 0, 0, most - own)), slices)
         order = _by_expert(sizes, most).to(rows.device)
@@ -161,7 +161,7 @@ def grouped_linear(x: Tensor, weight: Tensor, sizes: list[int], parallel: Tensor
 
 def grouped_product(x: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
     """Rows of x (rows, in) times their expert's matrix, of weights (expert, in, out)."""
-    if _one_kernel(x, weights.shape[1], weights.shape[2]):
+    if _one_kernel(x, weights):
         return functional.grouped_mm(x, weights, offs=_offsets(sizes, x.device))
     found = x.new_empty((x.shape[0], weights.shape[2]))
     for rows, weight, results in zip(x.split(sizes), weights, found.split(sizes), strict=True):
@@ -171,7 +171,7 @@ def grouped_product(x: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
 
 def grouped_weight_gradient(grad: Tensor, x: Tensor, sizes: list[int]) -> Tensor:
     """The transpose of each expert's rows of grad (rows, out) times its rows of x (rows, in): (expert, out, in)."""
-    if _one_kernel(x, grad.shape[1], x.shape[1]):
+    if _one_kernel(x, grad):
         return functional.grouped_mm(grad.t(), x, offs=_offsets(sizes, x.device))
     return torch.stack([mine.t() @ rows for mine, rows in zip(grad.split(sizes), x.split(sizes), strict=True)])
 
@@ -180,7 +180,11 @@ def _offsets(sizes: list[int], device: torch.device) -> Tensor:
     return torch.tensor(sizes).cumsum(0).to(device, torch.int32)
 
 
-def _one_kernel(x: Tensor, *widths: int) -> bool:
-    """Whether one kernel multiplies the matrices of all experts: torch has it (2.10 and later) for bf16 on GPUs."""
-    able = hasattr(functional, "grouped_mm") and x.is_cuda and x.dtype == torch.bfloat16 and x.shape[0] > 0
-    return able and all(width % ALIGNED == 0 for width in widths)
+def _one_kernel(x: Tensor, other: Tensor) -> bool:
+    """Whether one kernel multiplies the rows or matrices of all experts: torch has it (2.10 and later) for bf16 on GPUs.
+
+    Weights lie in flat buffers, where they may begin at any address."""
+    if not (hasattr(functional, "grouped_mm") and x.is_cuda and x.dtype == torch.bfloat16 and x.shape[0]):
+        return False
+    steps = [2 * stride for value in (x, other) for stride in value.stride() if stride > 1]
+    return all(number % ALIGNED == 0 for number in (*steps, x.data_ptr(), other.data_ptr()))
