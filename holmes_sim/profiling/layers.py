@@ -97,8 +97,8 @@ class Stage:
             here = sum(weight.numel() for weight in weights.values())
             most = int(min(model.parameters / tp, SHARE * machine.memory / STATE))
             rest = torch.nn.Parameter(torch.zeros(max(most - here, 0)))
-            held = [(weight, False, False) for weight in (*weights.values(), rest)]
-            self.bucket = buckets.bucket(held, config, precision, 0)
+            held = [(weight, buckets.Sharing("dp", 1, 0)) for weight in (*weights.values(), rest)]
+            self.bucket = buckets.bucket(held, config, precision)
             self.optimizer = buckets.Optimizer(self.bucket.segments)
         self.updated = here + rest.numel()
         self.tokens = torch.randint(model.vocab, (seq_len + 1, size), device=machine.torch_device)
@@ -138,7 +138,7 @@ class Stage:
 def check(model: Model, seq_len: int, tp: int) -> None:
     """Raise HolmesError where the blocks cannot be sharded over `tp`, or do not implement the model."""
     if model.experts:
-        raise HolmesError(f"model {model.name} has experts; the torch backend has dense models only")
+        raise HolmesError(f"model {model.name} has experts; profile measures layers without experts only")
     for what, number in (
         ("heads", model.heads), ("kv_heads", model.kv_heads), ("ffn_hidden", model.ffn_hidden), ("vocab", model.vocab),
         ("the sequence length", seq_len),

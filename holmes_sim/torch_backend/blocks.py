@@ -41,7 +41,7 @@ def initial_weight(seed: int, name: str, shape: tuple[int, ...], center: float =
 
 class Block(nn.Module):
     """A part of the model that a stage runs as a unit. `replicated` contains the names of weights that tensor-parallel ranks do
-    not shard."""
+    not shard, `routed` those of routed experts, which the ranks of an expert mesh divide."""
 
     words: Tensor
     positions: Tensor
@@ -52,6 +52,7 @@ class Block(nn.Module):
         super().__init__()
         self.model, self.parallel, self.seed, self.name = model, parallel, seed, name
         self.replicated: set[str] = set()
+        self.routed: set[str] = set()
 
     def add_weight(self, name: str, shapes: tuple[tuple[int, ...], ...], dim: int | None = None, center: float = 0.0) -> None:
         """Add a weight: for each of `shapes` this rank's shard along `dim` (all of it where `dim` is None), concatenated along
@@ -108,23 +109,30 @@ class Embedding(Block):
 
 
 class Layer(Block):
-    """One transformer layer: attention and MLP, each after a norm and with a residual connection."""
+    """One transformer layer: attention and MLP, each after a norm and with a residual connection. A layer with routed experts
+    is an `experts.ExpertLayer`."""
 
     def __init__(self, model: Model, parallel: TensorParallel, seed: int, index: int, recompute: str):
         super().__init__(model, parallel, seed, f"layers.{index}")
-        self.recompute = recompute
-        q, kv, ups = model.query_size, model.kv_size, 2 if model.mlp == "swiglu" else 1
+        self.recompute, q, kv = recompute, model.query_size, model.kv_size
         self.add_norm("norm1")
         self.add_weight("qkv", ((q, model.hidden), (kv, model.hidden), (kv, model.hidden)), 0)
         self.add_weight("projection", ((model.hidden, q),), 1)
         self.add_norm("norm2")
-        self.add_weight("up", ((model.ffn_hidden, model.hidden),) * ups, 0)
-        self.add_weight("down", ((model.hidden, model.ffn_hidden),), 1)
         if model.mlp == "gelu":
             self.add_weight("qkv_bias", ((q,), (kv,), (kv,)), 0)
             self.add_weight("projection_bias", ((model.hidden,),))
-            self.add_weight("up_bias", ((model.ffn_hidden,),), 0)
-            self.add_weight("down_bias", ((model.hidden,),))
+        if width := model.shared_ffn_hidden if model.experts else model.ffn_hidden:
+            self._add_mlp(width)
+
+    def _add_mlp(self, width: int) -> None:
+        """Add the weights of an MLP that processes every token."""
+        hidden, gated = self.model.hidden, self.model.mlp == "swiglu"
+        self.add_weight("up", ((width, hidden),) * (2 if gated else 1), 0)
+        self.add_weight("down", ((hidden, width),), 1)
+        if self.model.mlp == "gelu":
+            self.add_weight("up_bias", ((width,),), 0)
+            self.add_weight("down_bias", ((hidden,),))
 
     def forward(self, x: Tensor) -> Tensor:
         """Activations after the layer, from activations before it."""
@@ -134,7 +142,10 @@ class Layer(Block):
 
     def _layer(self, x: Tensor) -> Tensor:
         x = x + self._parallel_region(self._attend, self.normed(x, "norm1"), "projection")
-        return x + self._parallel_region(self._mlp, self.normed(x, "norm2"), "down")
+        return x + self._feed_forward(self.normed(x, "norm2"))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self._parallel_region(self._mlp, x, "down")
 
     def _parallel_region(self, work: Callable[[Tensor], Tensor], x: Tensor, last: str) -> Tensor:
         """A region sharded over tensor-parallel ranks: `work`, then the linear layer named `last`, whose partial results are
@@ -159,7 +170,10 @@ class Layer(Block):
         return out.permute(2, 0, 1, 3).flatten(2)
 
     def _mlp(self, x: Tensor) -> Tensor:
-        x = linear(x, self.up, getattr(self, "up_bias", None), self.parallel)
+        return self.activated(linear(x, self.up, getattr(self, "up_bias", None), self.parallel))
+
+    def activated(self, x: Tensor) -> Tensor:
+        """The input of an MLP's second product, from the result of its first."""
         if self.model.mlp == "gelu":
             return functional.gelu(x)
         if self.model.mlp == "relu2":

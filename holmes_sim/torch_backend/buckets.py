@@ -1,7 +1,8 @@
-"""Gradient buckets: weights in flat buffers whose gradients are accumulated, reduced over data-parallel ranks and applied by
-Adam.
+"""Gradient buckets: weights in flat buffers whose gradients are accumulated, reduced over the ranks that hold the same weights
+and applied by Adam.
 
-A bucket holds the weights of some layers of a stage; `sim.kernels.payloads.buckets` gives the number of buckets. With ZeRO
+A bucket holds the weights of some layers of a stage; `sim.kernels.payloads.buckets` gives the number of buckets. Dense weights
+are shared by data-parallel ranks, routed experts by the ranks of an edp group where expert parallelism divides them. With ZeRO
 stage 1 and above a rank keeps the optimizer state of its shard only (Rajbhandari et al., arXiv 1910.02054, section 5):
 gradients are reduce-scattered, weights all-gathered. The full weights stay in memory even under ZeRO stage 3: its communication
 is executed, but it saves no memory here.
@@ -10,6 +11,7 @@ is executed, but it saves no memory here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,18 +26,27 @@ BETAS = (0.9, 0.95)
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Segment:
-    """Weights that are contiguous in one flat buffer and are reduced together.
+class Sharing(NamedTuple):
+    """How weights are shared: the kind of group that reduces their gradients (dp, or edp for routed experts), the number of
+    ranks over which ZeRO shards their state, and the index of this rank's shard.
 
-    `tied`: the segment is a word embedding shared by the first and the last stage. `replicated`: tensor-parallel ranks all hold
-    these weights; with sequence parallelism they sum the gradients, because each rank processes only a slice of the sequence.
+    `tied`: the weight is a word embedding shared by the first and the last stage. `replicated`: tensor-parallel ranks all hold
+    the weight; with sequence parallelism they sum the gradients, because each rank processes only a slice of the sequence.
     """
 
-    def __init__(
-        self, weights: list[nn.Parameter], config: ParallelConfig, precision: str, shard: int, tied: bool, replicated: bool
-    ):
-        self.tied, self.replicated, self.shard = tied, replicated, shard
-        self.shards = config.shards if config.zero_stage >= 1 else 1
+    group: str
+    shards: int
+    shard: int
+    tied: bool = False
+    replicated: bool = False
+
+
+class Segment:
+    """Weights that are contiguous in one flat buffer and are reduced together."""
+
+    def __init__(self, weights: list[nn.Parameter], config: ParallelConfig, precision: str, sharing: Sharing):
+        self.sharing, self.shard = sharing, sharing.shard
+        self.shards = sharing.shards if config.zero_stage >= 1 else 1
         sizes = [weight.numel() for weight in weights]
         self.size = sum(sizes)
         self.padded = -(-self.size // self.shards) * self.shards
@@ -127,13 +138,17 @@ class Bucket:
     def __init__(self, segments: list[Segment]):
         self.segments = segments
 
-    def reduction(self, group: dist.ProcessGroup, copies: dist.ProcessGroup | None) -> Callable[[], None]:
-        """A function that reduces the gradients of all segments."""
-        return _all([segment.reduction(group, copies) for segment in self.segments])
+    def of_group(self, kind: str) -> Iterator[Segment]:
+        """The segments whose gradients are reduced over the rank's group of a kind, dp or edp."""
+        return (segment for segment in self.segments if segment.sharing.group == kind)
 
-    def gathering(self, group: dist.ProcessGroup) -> Callable[[], None]:
-        """A function that all-gathers the weights of all segments."""
-        return _all([segment.gathering(group) for segment in self.segments])
+    def reduction(self, kind: str, group: dist.ProcessGroup, copies: dist.ProcessGroup | None) -> Callable[[], None]:
+        """A function that reduces the gradients of all segments of a kind of group."""
+        return _all([segment.reduction(group, copies) for segment in self.of_group(kind)])
+
+    def gathering(self, kind: str, group: dist.ProcessGroup) -> Callable[[], None]:
+        """A function that all-gathers the weights of all segments of a kind of group."""
+        return _all([segment.gathering(group) for segment in self.of_group(kind)])
 
 
 def _all(parts: list[Callable[[], None]]) -> Callable[[], None]:
@@ -144,12 +159,12 @@ def _all(parts: list[Callable[[], None]]) -> Callable[[], None]:
     return work
 
 
-def bucket(weights: Iterable[tuple[nn.Parameter, bool, bool]], config: ParallelConfig, precision: str, shard: int) -> Bucket:
-    """The bucket of the given (weight, tied, replicated) triples."""
-    kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {}
-    for weight, tied, replicated in weights:
-        kinds.setdefault((tied, replicated), []).append(weight)
-    return Bucket([Segment(held, config, precision, shard, *kind) for kind, held in sorted(kinds.items())])
+def bucket(weights: Iterable[tuple[nn.Parameter, Sharing]], config: ParallelConfig, precision: str) -> Bucket:
+    """The bucket of the given weights."""
+    kinds: dict[Sharing, list[nn.Parameter]] = {}
+    for weight, sharing in weights:
+        kinds.setdefault(sharing, []).append(weight)
+    return Bucket([Segment(held, config, precision, sharing) for sharing, held in sorted(kinds.items())])
 
 
 class Optimizer:
@@ -159,6 +174,12 @@ class Optimizer:
         self.segments = list(segments)
         masters = [segment.master for segment in self.segments]
         self.adam = torch.optim.Adam(masters, lr=LEARNING_RATE, betas=BETAS)
+
+    def put_moments(self) -> None:
+        """Replace this rank's shards of the weights by Adam's first moments, means of gradients: unlike the weights, they show
+        the scale of gradients."""
+        for segment in self.segments:
+            segment.own.copy_(self.adam.state[segment.master]["exp_avg"])
 
     def step(self) -> None:
         """One update with the reduced gradients, which are then cleared."""
@@ -174,4 +195,6 @@ class Optimizer:
 def segments_of(buckets: Iterable[Bucket], tied: bool = False, replicated: bool = False) -> Iterator[Segment]:
     """Segments that are tied, replicated, or either, as selected."""
     for held in buckets:
-        yield from (segment for segment in held.segments if (tied and segment.tied) or (replicated and segment.replicated))
+        for segment in held.segments:
+            if (tied and segment.sharing.tied) or (replicated and segment.sharing.replicated):
+                yield segment

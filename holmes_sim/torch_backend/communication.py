@@ -40,6 +40,20 @@ def reduce_scatter(part: Tensor, whole: Tensor, group: dist.ProcessGroup) -> Non
     scatter(part, whole, group=group)
 
 
+def all_to_all(
+    received: Tensor,
+    sent: Tensor,
+    group: dist.ProcessGroup | None,
+    received_sizes: list[int] | None = None,
+    sent_sizes: list[int] | None = None,
+) -> None:
+    """Send one part of `sent` to each rank, and write the parts that come from the ranks into `received`, in rank order.
+
+    The sizes of the parts are in rows, the first dimension; without sizes all parts are equal."""
+    with _host_staged(received, group) as staged:
+        dist.all_to_all_single(staged, sent.to(staged.device), received_sizes, sent_sizes, group=group)
+
+
 def send(value: Tensor, group: dist.ProcessGroup, target: int, tag: int) -> None:
     """Send to a rank of a gloo group; returns when the message has left."""
     group.send([value.cpu()], target, tag).wait()

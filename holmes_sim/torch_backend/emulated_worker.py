@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend.communication import all_gather, all_reduce, reduce_scatter
+from holmes_sim.torch_backend.communication import all_gather, all_reduce, all_to_all, reduce_scatter
 from holmes_sim.torch_backend.devices import HOST
 from holmes_sim.torch_backend.groups import of_kind
 from sim.engine.durations import Durations
@@ -36,7 +36,7 @@ class EmulatedWorker:
         time.sleep(self.durations.of(self.rank, action) * self.scale)
 
     def includes(self, action: Action) -> bool:
-        """Whether the duration of compute already includes this tensor-parallel collective."""
+        """Whether the duration of compute already includes this collective of tp, etp or ep ranks."""
         return self.durations.include(self.rank, action)
 
     def _buffer(self, name: str, nbytes: float) -> Tensor:
@@ -72,6 +72,8 @@ class EmulatedWorker:
                 all_reduce(whole, group)
             elif action.operation == "all_gather":
                 all_gather(whole, whole[:part].clone(), group)
+            elif action.operation == "all_to_all":
+                all_to_all(whole, whole.clone(), group)
             else:
                 own = whole[:part].clone()
                 reduce_scatter(own, whole, group)

@@ -26,6 +26,9 @@ from sim.plan import schedules
 from sim.plan.plan import Plan
 from sim.plan.program import COMPUTE, Action, Program
 
+LAYER_GROUPS = ("tp", "etp", "ep")
+"""Kinds of groups whose collectives run inside the layers of a stage."""
+
 
 @dataclass(slots=True)
 class _PostedReceive:
@@ -108,8 +111,8 @@ class Executor:
         elif action.kind == "wait":
             job, key = self.started.pop((action.stage, action.group, action.operation, action.part))
             self._await(action, job, key)
-        elif action.group == "tp":
-            self._tensor_parallel_collective(action)
+        elif action.group in LAYER_GROUPS:
+            self._layer_collective(action)
         else:
             self._start(action._replace(part=-1), backward)
             job, key = self.started.pop((action.stage, action.group, action.operation, -1))
@@ -199,25 +202,25 @@ class Executor:
         job.wait()
         self.recorder.wait(action, action.group, since, time.perf_counter(), key)
 
-    def _tensor_parallel_collective(self, action: Action) -> None:
-        """Execute a tensor-parallel collective of the program, where compute does not contain it.
+    def _layer_collective(self, action: Action) -> None:
+        """Execute a collective of tp, etp or ep ranks in the program, where compute does not contain it.
 
         A training worker runs these collectives inside its layers, except the gather of a received message. An emulated worker
         runs those that the durations of compute do not include.
         """
         if isinstance(self.worker, TrainingWorker):
-            if action.operation == "all_gather" and not self.config.sequence_parallel:
+            if action.group == "tp" and action.operation == "all_gather" and not self.config.sequence_parallel:
                 self.worker.gather_received()
         elif not self.worker.includes(action):
-            self.timed_collective(action.operation, action.nbytes, self.worker.collective(action))
+            self.timed_collective(action.group, action.operation, action.nbytes, self.worker.collective(action))
 
-    def timed_collective(self, name: str, nbytes: float, work: Callable[[], None]) -> None:
-        """Execute a tensor-parallel collective and record it."""
+    def timed_collective(self, group: str, name: str, nbytes: float, work: Callable[[], None]) -> None:
+        """Execute a collective of the rank's tp, etp or ep group and record it."""
         synchronize(self.worker.device)
-        key, since = self._key("tp", "within"), time.perf_counter()
+        key, since = self._key(group, "within"), time.perf_counter()
         work()
         synchronize(self.worker.device)
-        self.recorder.tp_collective(name, since, time.perf_counter(), key)
+        self.recorder.layer_collective(group, name, since, time.perf_counter(), key)
 
 
 def _lane(action: Action) -> str:

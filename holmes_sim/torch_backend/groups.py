@@ -41,13 +41,13 @@ def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
 
 
 def _every_group(plan: Plan) -> Iterator[Group]:
-    """Tp and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
+    """Tp, etp, ep and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
 
     The order is the same on all ranks. Otherwise two ranks could wait for each other in different groups.
     """
     config = plan.config
-    listed = [group for group in plan.groups if group.kind in ("tp", "pp")]
-    shared = [group for group in gradient_groups(plan) if group.kind == "dp"]
+    listed = [group for group in plan.groups if group.kind in ("tp", "etp", "ep", "pp")]
+    shared = list(gradient_groups(plan))
     if config.shards < config.dp_cp:
         shared = list(_blocks_and_copies(plan, shared))
     tied = embedding_groups(plan, plan.groups) if config.pp > 1 and plan.workload.model.tied_embeddings else ()

@@ -141,8 +141,8 @@ def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watc
     dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
     built = groups.build(plan, rank, device, [kind for kind, _ in on], options.connect, COLLECTIVE_TIMEOUT, watchdog.fail)
 
-    def run_timed(name: str, nbytes: float, work: Callable[[], None]) -> None:
-        executor.timed_collective(name, nbytes, work)
+    def run_timed(group: str, name: str, nbytes: float, work: Callable[[], None]) -> None:
+        executor.timed_collective(group, name, nbytes, work)
 
     computed_on = tuple(sorted({name for _, name in on})) if options.compute == "real" else ()
     worker = (
@@ -165,10 +165,16 @@ def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watc
     executor.close()
     after = clocks.offset(rank, launch.world_size)
     if isinstance(worker, TrainingWorker) and options.weights:
-        worker.gather()
-        weights = {name: weight.cpu() for name, weight in worker.weights()}
-        torch.save({"losses": losses, "weights": weights}, Path(options.weights) / f"{rank}.pt")
+        found = {"losses": losses, "weights": _gathered(worker)}
+        worker.optimizer.put_moments()
+        torch.save(found | {"moments": _gathered(worker)}, Path(options.weights) / f"{rank}.pt")
     return _measured_timeline(plan, options, launch, computed_on, events[1:], times[1:], (before + after) / 2)
+
+
+def _gathered(worker: TrainingWorker) -> dict[str, torch.Tensor]:
+    """Name -> value of the weights, with the shards of all ranks."""
+    worker.gather()
+    return {name: weight.cpu().clone() for name, weight in worker.weights()}
 
 
 def _measured_timeline(

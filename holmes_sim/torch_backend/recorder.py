@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Recorder:
-    """Events of one rank's step. Compute is split where tensor-parallel collectives interrupt it."""
+    """Events of one rank's step. Compute is split where collectives of its layers interrupt it."""
 
     events: list[Event] = field(default_factory=list)
     _action: Action | None = None
@@ -63,15 +63,17 @@ class Recorder:
                 Event("compute", "compute", str(action), action.kind, self._since, now, stage, microbatch, "", ())
             )
 
-    def tp_collective(self, name: str, start: Seconds, end: Seconds, key: Key) -> None:
-        """Record a tensor-parallel collective, inside compute or beside it."""
+    def layer_collective(self, group: str, name: str, start: Seconds, end: Seconds, key: Key) -> None:
+        """Record a collective of tp, etp or ep ranks, inside compute or beside it. Those of etp have the lane of ep, as in the
+        simulator's timeline."""
         action = self._action
         if action is not None:
             self._end_compute(start)
             self._since = end
         stage, microbatch = (action.stage, action.microbatch) if action is not None else (-1, -1)
-        self.events.append(Event("comm", "tp", f"tp {name}", "collective", start, end, stage, microbatch, "tp", key))
-        self.events.append(Event("wait", "wait", f"tp {name}", "exposed", start, end, -1, -1, "tp", key))
+        lane, text = "ep" if group == "etp" else group, f"{group} {name}"
+        self.events.append(Event("comm", lane, text, "collective", start, end, stage, microbatch, group, key))
+        self.events.append(Event("wait", "wait", text, "exposed", start, end, -1, -1, group, key))
 
     def comm(self, lane: str, kind: str, action: Action, group: str, start: Seconds, end: Seconds, key: Key) -> None:
         """Record a message or collective, from its start on this rank."""

@@ -23,7 +23,7 @@ class RunOptions:
     - `steps`: number of timed steps; one untimed step precedes them.
     - `compute`: "real" trains the model; "paced" sleeps for `scale` times the seconds of the device model.
     - `output`: file to which rank 0 writes the timeline; empty for none.
-    - `weights`: folder to which each rank writes its weights, for tests; empty for none.
+    - `weights`: folder to which each rank writes its weights and Adam's first moments, for tests; empty for none.
     - `device`: "auto" computes on the GPUs of the host where it has any, else on its CPUs; "cpu" always on the CPUs.
     - `connect`: seconds within which a process group must connect.
     """

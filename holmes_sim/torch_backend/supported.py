@@ -19,10 +19,10 @@ def _unsupported(plan: Plan) -> Iterator[str]:
     config, model = plan.config, plan.workload.model
     if config.cp > 1:
         yield f"cp {config.cp} (context parallelism; plan with --cp 1)"
-    if config.ep > 1:
-        yield f"ep {config.ep} (expert parallelism; plan with --ep 1)"
-    if model.experts:
-        yield f"model {model.name} has experts (dense models only)"
+    if config.ep > 1 and config.dispatcher != "alltoall":
+        yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
+    if config.ep > 1 and config.overlap_expert_communication:
+        yield "overlap_expert_communication (one microbatch at a time; plan without it)"
     if model.special:
         yield f"model {model.name} has {', '.join(f'{key} {value}' for key, value in model.special.items())}"
     if plan.head_stage != config.num_stages - 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -9,12 +10,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from holmes_sim.torch_backend import buckets
-from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
+from holmes_sim.torch_backend.blocks import Embedding, Head
 from holmes_sim.torch_backend.devices import HOST, synchronize
+from holmes_sim.torch_backend.expert_mesh import RunTimed, mesh_of
 from holmes_sim.torch_backend.groups import of_kind
+from holmes_sim.torch_backend.stage_module import Shares, StageModule, blocks_of
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.kernels.lowering import Lowered
 from sim.plan import schedules
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.plan import Plan
 from sim.plan.program import Action
 
@@ -30,45 +34,15 @@ def samples(plan: Plan, seed: int, step: int, replica: int, microbatch: int) -> 
     return torch.stack(rows, 1)
 
 
-class StageModule:
-    """A stage: its blocks, and what it keeps of each microbatch from forward to backward."""
-
-    def __init__(self, blocks: list[Block], layers: int):
-        self.blocks, self.layers = blocks, layers
-        self.first, self.last = isinstance(blocks[0], Embedding), isinstance(blocks[-1], Head)
-        self.kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
-        self.deferred: dict[tuple[int, int], list[Callable[[], None]]] = {}
-
-    def cut(self, part: int, parts: int) -> range:
-        """Indices of the blocks in one of `parts` parts of the stage, in forward order. The first part includes the embedding,
-        the last part the head."""
-        lead = int(self.first)
-        start, stop = part * self.layers // parts + lead, (part + 1) * self.layers // parts + lead
-        return range(0 if part == 0 else start, len(self.blocks) if part == parts - 1 else stop)
-
-
-def _blocks(plan: Plan, stage: int, parallel: TensorParallel, seed: int) -> list[Block]:
-    """The blocks of a stage in forward order."""
-    model, config, layers = plan.workload.model, plan.config_of((stage,)), plan.stages[stage]
-    found: list[Block] = [Embedding(model, parallel, seed)] if stage == 0 else []
-    alike = config.by_recomputation(layers.layers)
-    recompute = [one.recompute for number, one in alike for _ in range(number)]
-    numbers = range(layers.first, layers.past_last)
-    found += [Layer(model, parallel, seed, index, again) for index, again in zip(numbers, recompute, strict=True)]
-    if stage == config.num_stages - 1:
-        found.append(Head(model, parallel, seed, plan.workload.tokens))
-    return found
-
-
 class TrainingWorker:
-    """Worker that computes the stages of one rank. `run_timed` runs each tensor-parallel collective inside a stage."""
+    """Worker that computes the stages of one rank. `run_timed` runs each collective of tp, etp or ep ranks inside a stage."""
 
     def __init__(
         self,
         plan: Plan,
         rank: int,
         groups: dict[str, dist.ProcessGroup],
-        run_timed: Callable[[str, float, Callable[[], None]], None],
+        run_timed: RunTimed,
         seed: int = 0,
         device: torch.device = HOST,
     ):
@@ -76,17 +50,27 @@ class TrainingWorker:
         tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
         self.config = config = plan.config.with_tp(plan.config.tp_of(self.pp_rank))
         self.step = 0
-        self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, run_timed, device=device)
+        timed = functools.partial(run_timed, "tp")
+        self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, timed, device=device)
+        own = tp + config.tp * self.dp_cp
+        mesh = mesh_of(config, own, groups, self.parallel, run_timed)
         self.splits = schedules.get(plan.config.schedule).SPLITS_BACKWARD
         self.stages = {
-            stage: StageModule(_blocks(plan, stage, self.parallel, seed), plan.stages[stage].layers)
+            stage: StageModule(blocks_of(plan, stage, self.parallel, seed, mesh), plan.stages[stage].layers)
             for stage in plan.stages_of(self.pp_rank)
         }
         if plan.config.pp == 1 and plan.workload.model.tied_embeddings:  # share one weight
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
         parts = Lowered(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp)).parts
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
-        self.buckets = {stage: self._buckets(stage, parts[stage], held) for stage in self.stages}
+        tied = plan.workload.model.tied_embeddings and config.pp > 1
+        self.buckets = {
+            stage: [
+                buckets.bucket(weights, config, plan.workload.precision)
+                for weights in module.by_bucket(parts[stage], held, Shares(config, own, tied))
+            ]
+            for stage, module in self.stages.items()
+        }
         self.every = [bucket for some in self.buckets.values() for bucket in some]
         self.optimizer = buckets.Optimizer(segment for bucket in self.every for segment in bucket.segments)
         self.inputs: dict[tuple[str, int, int], Tensor] = {}
@@ -94,26 +78,11 @@ class TrainingWorker:
         self.last_received = ("F", 0, 0)
         self.loss: Tensor | float = 0.0
 
-    def _buckets(self, stage: int, parts: int, held: set[int]) -> list[buckets.Bucket]:
-        part_of, precision = self.stages[stage], self.plan.workload.precision
-        tied = self.plan.workload.model.tied_embeddings and self.config.pp > 1
-        found = []
-        for part in range(parts):
-            weights = []
-            for block in (part_of.blocks[index] for index in part_of.cut(part, parts)):
-                for name, weight in block.named_parameters():
-                    if id(weight) in held:
-                        continue
-                    held.add(id(weight))
-                    weights.append((weight, tied and name == "words", name in block.replicated and self.config.tp > 1))
-            found.append(buckets.bucket(weights, self.config, precision, self.dp_cp % self.config.shards))
-        return found
-
     def gather(self) -> None:
         """All-gather the weights: the last optimizer step updated only this rank's shard of them."""
-        if self.config.zero_stage >= 1 and "dp" in self.groups:
-            for bucket in self.every:
-                bucket.gathering(self.groups["dp"])()
+        for kind in GRADIENT_KINDS if self.config.zero_stage >= 1 else ():
+            for bucket in self.every if kind in self.groups else ():
+                bucket.gathering(kind, self.groups[kind])()
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield (name in the model, this rank's shard) of all weights."""
@@ -232,16 +201,17 @@ class TrainingWorker:
         """All-gather the slices of the last received message."""
         self.inputs[self.last_received] = self.parallel.all_gather(self.inputs[self.last_received])
 
-    # gradients and weights over data-parallel ranks
+    # gradients and weights over the ranks that share them
 
     def dp_collective(self, action: Action, backward: bool) -> Callable[[], None]:
-        """A function that executes a data-parallel collective, of one bucket or of a whole stage."""
-        group, copies = self.groups["dp"], self.groups.get("copies")
+        """A function that executes a collective of dp or edp ranks, of one bucket or of a whole stage."""
+        kind, group = action.group, self.groups[action.group]
+        copies = self.groups.get("copies") if kind == "dp" else None
         held = self.buckets[action.stage]
         if action.kind == "start":
             held = [held[action.parts - 1 - action.part if backward else action.part]]
         gathers = action.operation == "all_gather"
-        works = [bucket.gathering(group) if gathers else bucket.reduction(group, copies) for bucket in held]
+        works = [bucket.gathering(kind, group) if gathers else bucket.reduction(kind, group, copies) for bucket in held]
 
         def work() -> None:
             for do in works:

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the for
 
 from holmes_sim.torch_backend import communication, devices  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
-from tests.holmes_sim.torch_backend.test_training import CASES, plan_of  # noqa: E402
+from tests.holmes_sim.torch_backend.one_process import plan_of  # noqa: E402
+from tests.holmes_sim.torch_backend.test_training import CASES  # noqa: E402
 from tests.more import after  # noqa: E402
 
 ROOT = Path(__file__).parents[3]

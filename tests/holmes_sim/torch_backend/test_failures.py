@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the for
 from holmes_sim.torch_backend import groups, local, watchdog  # noqa: E402
 from holmes_sim.torch_backend.fork_server import RankProcess  # noqa: E402
 from holmes_sim.torch_backend.run_options import HOST, RunOptions  # noqa: E402
-from tests.holmes_sim.torch_backend.test_training import plan_of  # noqa: E402
+from tests.holmes_sim.torch_backend.one_process import plan_of  # noqa: E402
 
 
 def changed(rank: int, **environment: str) -> local.ProcessChange:

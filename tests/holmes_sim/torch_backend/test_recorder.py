@@ -63,7 +63,7 @@ def test_compute_is_cut_around_an_exchange(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(recorder_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     recorder = Recorder()
     recorder.begin(Action("F", 2, 5))
-    recorder.tp_collective("all_reduce", 11.0, 12.0, ("tp", "within", 0, 0))
+    recorder.layer_collective("tp", "all_reduce", 11.0, 12.0, ("tp", "within", 0, 0))
     recorder.end()
     kinds = [(event.lane, event.start, event.end) for event in recorder.events]
     assert kinds == [("compute", 10.0, 11.0), ("tp", 11.0, 12.0), ("wait", 11.0, 12.0), ("compute", 12.0, 13.0)]

@@ -2,112 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sim.formats import planfile, topology
-from sim.hardware.cluster import Device
-from sim.plan.groups import groups_of
-from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import MadeBy, Plan, Stage
+from sim.formats import planfile
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import local  # noqa: E402
-from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
-from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE, PRECISIONS  # noqa: E402
+from holmes_sim.torch_backend.buckets import PRECISIONS  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
-from holmes_sim.torch_backend.tensor_parallel import TensorParallel  # noqa: E402
-from holmes_sim.torch_backend.training_worker import samples  # noqa: E402
+from tests.holmes_sim.torch_backend.one_process import GPT, LLAMA, STEPS, alone, check_equal, plan_of  # noqa: E402
 from tests.more import after  # noqa: E402
-
-STEPS = 3
-GPT = "{layers: 5, hidden: 32, heads: 4, kv_heads: 4, ffn_hidden: 96, vocab: 64, mlp: gelu, learned_positions: 16}"
-LLAMA = "{layers: 5, hidden: 32, heads: 4, kv_heads: 2, ffn_hidden: 48, vocab: 64, mlp: swiglu, tied_embeddings: false}"
-TOPOLOGY = """
-format: holmes-sim/topology/1
-name: eight
-clusters:
-  a:
-    nodes: 1
-    node:
-      devices: {{type: a100-sxm4-80gb, count: 8}}
-      intra_node: nvlink3
-      nics: [{{type: ethernet, bandwidth: 25 Gbit/s, count: 1}}]
-workload: {{model: {model}, global_batch_size: {batch}, seq_len: 16, precision: {precision}}}
-"""
-
-
-def plan_of(
-    folder: Path,
-    layers: tuple[int, ...],
-    microbatches: tuple[int, ...],
-    model: str = GPT,
-    precision: str = "fp32",
-    **config: object,
-) -> Plan:
-    """A plan with these layers of its stages and microbatches of its replicas, its ranks in order on one node."""
-    path = folder / "topology.yaml"
-    size = int(config.get("microbatch_size", 1))  # type: ignore[call-overload]
-    path.write_text(TOPOLOGY.format(model=model, batch=sum(microbatches) * size, precision=precision), encoding="utf-8")
-    found = topology.load(path)
-    assert found.workload is not None
-    vpp = int(config.get("vpp", 1))  # type: ignore[call-overload]
-    degrees = ParallelConfig(pp=len(layers) // vpp, dp=len(microbatches), num_microbatches=microbatches)
-    chosen = dataclasses.replace(degrees, **config)  # type: ignore[arg-type]
-    ends = [sum(layers[: index + 1]) for index in range(len(layers))]
-    stages = tuple(Stage(end - count, end) for count, end in zip(layers, ends, strict=True))
-    placement = tuple(Device("a", 0, index) for index in range(chosen.world_size))
-    groups = groups_of(found.fleet, chosen, placement)
-    return Plan(found, found.workload, chosen, stages, placement, groups, MadeBy("test", ""))
-
-
-def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """(loss of each step, weights) of one process with torch's own autograd and Adam: nothing put off, cut or bucketed."""
-    model, tensors = plan.workload.model, TensorParallel()
-    layers = [Layer(model, tensors, 0, index, "none") for index in range(model.layers)]
-    first, last = Embedding(model, tensors, 0), Head(model, tensors, 0, plan.workload.tokens)
-    if model.tied_embeddings:
-        last.words = first.words
-    blocks = [first, *layers, last]
-    adam = torch.optim.Adam({id(p): p for b in blocks for p in b.parameters()}.values(), lr=LEARNING_RATE, betas=BETAS)
-    losses = []
-    for step in range(steps):
-        total = 0.0
-        for replica, count in enumerate(plan.config.num_microbatches):
-            for microbatch in range(count):
-                tokens = samples(plan, 0, step, replica, microbatch)
-                x = first(tokens[:-1])
-                for layer in layers:
-                    x = layer(x)
-                loss = last(x, tokens[1:])
-                loss.backward()
-                total += float(loss.detach())
-        adam.step()
-        adam.zero_grad()
-        losses.append(total)
-    return losses, {name: weight.detach() for block in blocks for name, weight in block.named()}
-
-
-def part(plan: Plan, name: str, whole: torch.Tensor, shape: torch.Size, tp: int) -> torch.Tensor:
-    """What tensor-parallel rank `tp` holds of a weight: heads of queries, keys and values, of gate and up, side by side."""
-    if whole.shape == shape:
-        return whole
-    model, kind = plan.workload.model, name.rsplit(".", 1)[-1]
-    dim = next(index for index in range(whole.dim()) if whole.shape[index] != shape[index])
-    sizes = [whole.shape[dim]]
-    if kind.startswith("qkv"):
-        sizes = [model.query_size, model.kv_size, model.kv_size]
-    elif kind == "up" and model.mlp == "swiglu":
-        sizes = [model.ffn_hidden, model.ffn_hidden]
-    degree = whole.shape[dim] // shape[dim]
-    return torch.cat([piece.chunk(degree, dim)[tp] for piece in whole.split(sizes, dim)], dim)
-
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "one process": ((5,), (3,), {}),
@@ -179,18 +89,7 @@ def here() -> Iterator[local.Local]:
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
-    here.run(plan, RunOptions(steps=STEPS - 1, weights=str(tmp_path), output=str(tmp_path / "timeline.json")))
-    losses, weights = alone(plan, STEPS)
-    ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
-    firsts = [result for rank, result in enumerate(ranks) if plan.config.coordinates(rank)[0] == 0]
-    assert sum(result["losses"] for result in firsts).tolist() == pytest.approx(losses, rel=1e-5)
-    seen = set()
-    for rank, result in enumerate(ranks):
-        for weight_name, weight in result["weights"].items():
-            expected = part(plan, weight_name, weights[weight_name], weight.shape, plan.config.coordinates(rank)[0])
-            torch.testing.assert_close(weight, expected, rtol=0, atol=1e-5, msg=f"rank {rank}: {weight_name}")
-            seen.add(weight_name)
-    assert seen == set(weights)
+    check_equal(plan, here, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +107,7 @@ def test_half_precision_loses_what_fp32_does_to_its_digits(
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, precision=precision, **config)  # type: ignore[arg-type]
     here.run(plan, RunOptions(steps=STEPS - 1, weights=str(tmp_path)))
-    losses, _ = alone(plan, STEPS)
+    losses, _, _ = alone(plan, STEPS)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
     firsts = [result for rank, result in enumerate(ranks) if plan.config.coordinates(rank)[0] == 0]
     assert {weight.dtype for result in ranks for weight in result["weights"].values()} == {PRECISIONS[precision]}
@@ -220,7 +119,7 @@ def test_weights_of_all_stages_are_those_of_the_model(tmp_path: Path) -> None:
     for text in (GPT, LLAMA):
         plan = plan_of(tmp_path, (5,), (1,), model=text)
         model = plan.workload.model
-        _, weights = alone(plan, 0)
+        _, weights, _ = alone(plan, 0)
         tied = model.vocab * model.hidden if model.tied_embeddings else 0
         assert sum(weight.numel() for weight in weights.values()) - tied == model.parameters
 
