@@ -52,15 +52,19 @@ class GemmFacts(StrictModel):
 
 class AttentionRateFacts(StrictModel):
     """Share of the dense peak FLOP/s that a fused attention kernel reaches; only the FLOPs of causal attention count.
-    Sequences of `half_length` tokens reach half of it; 0: all sequences reach it."""
+    Sequences of `half_length` tokens reach half of it; 0: all sequences reach it. `backward_half_length`: that of the backward,
+    where it differs."""
 
     forward_efficiency: Share
     backward_efficiency: Share
     half_length: Whole = 0
+    backward_half_length: Whole | None = None
 
     def rates(self) -> AttentionRates:
         """The rates of the simulator."""
-        return AttentionRates(self.forward_efficiency, self.backward_efficiency, float(self.half_length))
+        return AttentionRates(
+            self.forward_efficiency, self.backward_efficiency, float(self.half_length), self.backward_half_length
+        )
 
 
 class AttentionFacts(AttentionRateFacts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.errors import PlanError
 from sim.hardware.measured import Profile
@@ -39,19 +39,23 @@ class GemmCurve:
 class AttentionRates:
     """Shares of the dense peak that a fused attention core reaches; only the FLOPs of causal attention count.
 
-    A sequence of s tokens reaches s / (s + half_length) of a share, so `half_length` tokens reach half of it."""
+    A sequence of s tokens reaches s / (s + half_length) of a share, so `half_length` tokens reach half of it;
+    `backward_half_length`: the same for the backward, where it differs."""
 
     forward: float
     backward: float
     half_length: float = 0.0
+    backward_half_length: float | None = None
 
     def share(self, seq_len: int, backward: bool) -> float:
         """Share of the peak for sequences of `seq_len` tokens."""
-        return (self.backward if backward else self.forward) * seq_len / (seq_len + self.half_length)
+        most = self.backward if backward else self.forward
+        own = self.backward_half_length if backward else None
+        return most * seq_len / (seq_len + (self.half_length if own is None else own))
 
     def scaled(self, factor: float) -> AttentionRates:
         """The rates times a factor."""
-        return AttentionRates(self.forward * factor, self.backward * factor, self.half_length)
+        return replace(self, forward=self.forward * factor, backward=self.backward * factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,12 @@ from sim.workload.workload import Workload
 
 LAUNCH_BACKWARD = 1.3
 """Seconds that the host takes to launch a layer's backward for each second of its forward's launches (`DeviceSpec.launch`)."""
-EXPERT_LAUNCHES = 3.0
-"""Seconds that the host takes to launch a layer with experts (router, sorting, exchange, one product for each expert) for each
-second of a dense layer's launches. A guess between two runs of Megatron-Core whose layers are short enough to show it: 3.7
-makes Qwen3-235B-A22B with tp 4 right (Megatron-MoE-ModelZoo e8650517), 2.4 Mixtral 8x22B-G8T8 (arXiv 2504.14960, table 1)."""
+EXPERT_LAUNCHES, LAUNCHES_PER_EXPERT = 2.0, 0.1
+"""Seconds that the host takes to launch a layer with experts (router, sorting, exchange), and the products of each expert of
+the rank, for each second of a dense layer's launches: Transformer Engine launches the products of a rank's experts one after
+the other (GroupedLinear). Chosen on a grid over seven runs of Megatron-Core on H100, five of them bound by launches: with 256
+sequences Qwen2-57B-A14B on 64 and Mixtral 8x22B-G8T8 on 128, unfolded and folded (arXiv 2504.14960, table 1), and
+Qwen3-235B-A22B with tp 4, with pp 32 and with ep 32 (Megatron-MoE-ModelZoo e8650517)."""
 ADAM_BYTES = 34.0
 """Bytes moved per parameter by a mixed-precision Adam step: gradient read twice (norm, update), fp32 weight and two moments
 read and written, 2-byte weight written: 2 x 4 + 3 x 8 + 2."""
@@ -71,16 +73,17 @@ def accumulated(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
 
 
 def _launched(
-    device: DeviceSpec, config: ParallelConfig, experts: int, forward: Seconds, backward: Seconds
+    device: DeviceSpec, config: ParallelConfig, experts: float, forward: Seconds, backward: Seconds
 ) -> tuple[Seconds, Seconds]:
-    """(forward, backward) seconds of a layer, with the launches of its kernels by the host.
+    """(forward, backward) seconds of a layer with `experts` on a rank, with the launches of its kernels by the host.
 
     Launches overlap the kernels, so the longer of both counts; where launches block, the two are added. A CUDA graph of the
     whole iteration is launched once."""
     if "full_iteration" in config.cuda_graphs:
         return forward, backward
     ranks = config.tp if config.tp > 1 and config.pp > 1 else 0
-    launch = device.launch * (EXPERT_LAUNCHES if experts else 1.0) + device.launch_per_rank * ranks
+    dense = EXPERT_LAUNCHES + LAUNCHES_PER_EXPERT * experts if experts else 1.0
+    launch = device.launch * dense + device.launch_per_rank * ranks
     launches = launch, LAUNCH_BACKWARD * launch
     if device.blocking:
         return forward + launches[0], backward + launches[1]
@@ -168,7 +171,9 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     """
     kernels, row = rank_kernels(workload, config), measured(device, workload, config)
     forward, inputs, weights = _parts(kernels, layer_parameters(workload, config), device, workload, config)
-    forward, backward = row.layer if row else _launched(device, config, workload.model.experts, forward, inputs + weights)
+    forward, backward = (
+        row.layer if row else _launched(device, config, workload.model.experts / config.ep, forward, inputs + weights)
+    )
     weights *= backward / (inputs + weights)
     inputs = backward - weights
     if config.recompute == "full":

@@ -47,19 +47,18 @@ mask of dropout adds one byte a score."""
 def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:
     """Seconds of a (batch of) matrix products on a device; raises PlanError where it has no peak for the precision.
 
-    `added`: bytes that each value of the result moves beside its own, where it is added to one in memory."""
+    `added`: bytes that each value of the result moves beside its own, where it is added to one in memory, at the rate of an
+    elementwise pass."""
     curve = device.curve_of(precision)
     rows, columns = curve.tile
     tiles = math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
     waves = math.ceil(tiles / device.compute_units)
     padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
     flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
-    moved = gemm.values * nbytes + added * gemm.m * gemm.n
+    moving = gemm.values * nbytes / (device.memory_bandwidth * curve.memory_efficiency)
+    moving += added * gemm.m * gemm.n / (device.memory_bandwidth * device.elementwise_efficiency)
     share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.reached
-    busy = max(
-        flops / (device.peak_of(precision) * share),
-        moved / (device.memory_bandwidth * curve.memory_efficiency),
-    )
+    busy = max(flops / (device.peak_of(precision) * share), moving)
     return gemm.count * (curve.launch + busy)
 
 

@@ -28,9 +28,11 @@ REAL_IMBALANCE = 1.3
 real`): a guess. Two pairs of runs with and without forced balance say 1.85 (Qwen3-235B-A22B on 256 H100 at 32,768 and 131,072
 tokens, github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md); routers that are balanced by a bias
 (DeepSeek-V3, arXiv 2412.19437, section 2.1.2) come close to 1."""
-EXPOSED = 0.1
-"""Share of the exchange of tokens that takes time of its own, where it overlaps the compute of another microbatch: a guess for
-the first and last microbatches, which have no other one beside them."""
+EXPOSED = 0.4
+"""Share of the exchange of tokens that takes time of its own, where it overlaps the compute of another microbatch: a guess. One
+pair of runs with and without overlap says 0.68 (Qwen3-235B-A22B on 256 H100 with ep 32 and DeepEP, 17.6 and 19.7 s,
+github.com/yanring/Megatron-MoE-ModelZoo 020b8136, best_practice/qwen3/readme.md). DeepSeek-V3 on GB300 leaves room for little
+(validation/mixtures/mlperf_v60_moe.yaml), but its compute is predicted too slow."""
 
 
 def mesh_rows(tp: int, ep: int, etp: int | None) -> int:

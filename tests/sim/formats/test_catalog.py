@@ -144,7 +144,8 @@ def with_products(gemm: dict[str, Any]) -> DeviceFacts:
 
 def test_a_copied_curve_of_products_has_what_the_catalogue_says_beyond_it() -> None:
     copy = with_products(H100)
-    assert (copy.gemm.older, catalog.completed(copy).gemm.older) == (1.0, 0.8)
+    filled = catalog.completed(copy).gemm
+    assert (copy.gemm.sustained, copy.gemm.older, filled.sustained, filled.older) == (1.0, 1.0, 0.9, 0.89)
 
 
 @pytest.mark.parametrize("own", [{"compute_efficiency": 0.7}, {"older": 1.0}, {"sustained": 0.9}])

@@ -52,10 +52,10 @@ def test_products_of_a_long_run_reach_the_sustained_share() -> None:
 
 
 def test_products_of_older_libraries_reach_a_share_on_hopper() -> None:
-    """0.8 of the measured rate on H100, all of it with `newest_products`; A100 has no such share."""
+    """0.89 of the rate of a long run on H100, all of it with `newest_products`; A100 has no such share."""
     hopper, ampere = (catalog.device_facts(name).isolated() for name in ("h100-sxm5-80gb", "a100-sxm4-80gb"))
-    assert Stack().device(hopper).gemm.reached == pytest.approx(0.753 * 0.8)
-    assert Stack(newest_products=True).device(hopper).gemm.reached == pytest.approx(0.753)
+    assert Stack().device(hopper).gemm.reached == pytest.approx(0.753 * 0.9 * 0.89)
+    assert Stack(newest_products=True).device(hopper).gemm.reached == pytest.approx(0.753 * 0.9)
     assert Stack(newest_products=True).device(ampere) == Stack().device(ampere)
 
 
