@@ -7,7 +7,7 @@ the busiest rank (`sim.kernels.compute`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,11 +31,12 @@ Devices = tuple[Device, ...]
 @dataclass(frozen=True, slots=True)
 class BlockProblem:
     """The problem of ep groups that run side by side, the names of its links, and the seconds of all exchanges with equal
-    shares among all ranks."""
+    shares among all ranks. `groups`: ranks of all ep groups with this problem."""
 
     problem: ExpertProblem
     links: tuple[LinkName, ...]
     even: Seconds
+    groups: tuple[tuple[int, ...], ...]
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -72,9 +73,18 @@ def layer_problems(plan: Plan, counts: ExpertCounts, replicas: int = 0) -> tuple
                 )
             if id(of_layer) not in known:
                 blocks = (_block(plan, pp_rank, groups, of_layer, replicas) for groups in _groups(plan, pp_rank))
-                known[id(of_layer)] = LayerProblem(layer, tuple({block.key: block for block in blocks}.values()))
+                known[id(of_layer)] = LayerProblem(layer, _distinct(blocks))
             found.append(replace(known[id(of_layer)], layer=layer))
     return tuple(sorted(found, key=lambda one: one.layer))
+
+
+def _distinct(blocks: Iterable[BlockProblem]) -> tuple[BlockProblem, ...]:
+    """One block for each different problem, with the groups of all that have it."""
+    found: dict[object, BlockProblem] = {}
+    for block in blocks:
+        before = found.get(block.key)
+        found[block.key] = replace(before, groups=before.groups + block.groups) if before else block
+    return tuple(found.values())
 
 
 def _check(plan: Plan, counts: ExpertCounts, replicas: int) -> None:
@@ -125,7 +135,7 @@ def _block(plan: Plan, pp_rank: int, groups: tuple[tuple[int, ...], ...], counts
         (model.experts + replicas) // config.ep, nodes, tuple(host.cluster for host in hosts),
         _tokens(counts, hosts, model.experts), dispatch, combine, passes, _slopes(plan, devices, workload, config), unit, pairs,
     )  # fmt: skip
-    return BlockProblem(problem, exchange.links, even * sent / unit if unit else 0.0)
+    return BlockProblem(problem, exchange.links, even * sent / unit if unit else 0.0, groups)
 
 
 def _with_experts(plan: Plan, pp_rank: int) -> tuple[int, Workload]:

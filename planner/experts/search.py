@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.experts import rules
-from planner.experts.problem import ExpertPlacement, ExpertProblem, Numbers, PlacementCost, cost
+from planner.experts.problem import ExpertPlacement, ExpertProblem, Numbers, PlacementCost, Ranks, cost
 from planner.models.expert_programme import Assigned, ExpertRows, assign, best_shares
 from planner.time_limit import TimeLimit
 from sim.network.paths import LinkName
@@ -25,22 +25,34 @@ EXACT = 200
 """Most experts x ranks of a problem that is solved over ranks (a guess). More take the solver minutes."""
 EXCHANGES = 400
 """Most exchanges of two experts that improve one placement (a guess)."""
+JOINT = 4
+"""Most blocks of ep groups in one programme (a guess): the slowest ones under the best rule. The bound holds with fewer,
+too."""
+LESS = 1 - 1e-9
+"""Share of the seconds below which an exchange saves time, beyond rounding."""
+RULES = (rules.contiguous, rules.round_robin, rules.balanced, rules.per_node)
 PROVED = 1e-4
 """Gap up to which a placement is called optimal: that of the solver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A placement, its cost, and a bound: no placement, with any shares, takes fewer seconds (0 where nothing is known)."""
+    """Placements of blocks, which differ in shares only, their costs, and a bound: no placement, with any shares, takes fewer
+    seconds of the slowest block (0 where nothing is known)."""
 
-    placement: ExpertPlacement
-    cost: PlacementCost
+    placements: tuple[ExpertPlacement, ...]
+    costs: tuple[PlacementCost, ...]
     bound: Seconds
+
+    @property
+    def total(self) -> Seconds:
+        """Seconds of the slowest block."""
+        return max(one.total for one in self.costs)
 
     @property
     def gap(self) -> float:
         """1 - bound / seconds."""
-        return max(0.0, 1.0 - self.bound / self.cost.total) if self.cost.total else 0.0
+        return max(0.0, 1.0 - self.bound / self.total) if self.total else 0.0
 
     @property
     def is_optimal(self) -> bool:
@@ -48,23 +60,41 @@ class Found:
         return self.gap <= PROVED
 
 
-def find(problem: ExpertProblem, links: tuple[LinkName, ...], limit: TimeLimit) -> Found:
-    """The best placement found: of the programme, or of a rule where that is better, each improved by exchanges."""
-    starts = [rule(problem) for rule in (rules.contiguous, rules.round_robin, rules.balanced, rules.per_node)]
-    best = min(starts, key=lambda placement: cost(problem, placement).total)
-    scale = cost(problem, best).total
+def find(blocks: tuple[ExpertProblem, ...], links: tuple[tuple[LinkName, ...], ...], limit: TimeLimit) -> Found:
+    """The best placement found for blocks of ep groups that share it: of the programme, or of a rule where that is better, each
+    improved by exchanges. `links`: names of the links of each block."""
+    starts = [rule(problem).ranks for rule in RULES for problem in blocks[:JOINT]]
+    best = min(starts, key=lambda ranks: _slowest(blocks, ranks))
+    scale = _slowest(blocks, best)
     if not scale:
-        return Found(best, cost(problem, best), 0.0)
-    exact = problem.experts * problem.ranks <= EXACT
-    rows = rank_rows(problem) if exact else node_rows(problem, links)
+        return _found(blocks, [_equal(blocks, best)], 0.0)
+    hardest = sorted(range(len(blocks)), key=lambda index: -cost(blocks[index], ExpertPlacement(best)).total)[:JOINT]
+    joint = [index for index in hardest if blocks[index].nodes == blocks[hardest[0]].nodes]
+    exact = blocks[0].experts * blocks[0].ranks <= EXACT
+    rows = tuple(rank_rows(blocks[index]) if exact else node_rows(blocks[index], links[index]) for index in joint)
     assigned = assign(rows, scale, TimeLimit(max(limit.seconds_left, 0.1)))
-    candidates = [best] if assigned is None else [best, _on_ranks(problem, assigned, exact)]
-    improved = [_improved(problem, one, limit) for one in candidates]
-    if problem.replicas:
-        improved += list(_shared(problem, [*candidates, *improved], scale, limit))
-    chosen = min(improved, key=lambda placement: cost(problem, placement).total)
-    bound = 0.0 if assigned is None else min(assigned.solution.bound, cost(problem, chosen).total)
-    return Found(chosen, cost(problem, chosen), max(bound, 0.0))
+    candidates = [_equal(blocks, best)]
+    if assigned is not None:
+        candidates.append(_on_ranks(blocks, joint, assigned, exact))
+    improved = [_equal(blocks, _improved(blocks, one[0].ranks, limit)) for one in candidates]
+    if blocks[0].replicas:
+        improved += [_shared(blocks, one[0].ranks, scale, limit) for one in (*candidates, *improved)]
+    return _found(blocks, [*candidates, *improved], 0.0 if assigned is None else assigned.solution.bound)
+
+
+def _found(blocks: tuple[ExpertProblem, ...], candidates: list[tuple[ExpertPlacement, ...]], bound: Seconds) -> Found:
+    costs = [tuple(map(cost, blocks, placements)) for placements in candidates]
+    best = min(range(len(costs)), key=lambda index: max(one.total for one in costs[index]))
+    return Found(candidates[best], costs[best], max(0.0, min(bound, max(one.total for one in costs[best]))))
+
+
+def _slowest(blocks: tuple[ExpertProblem, ...], ranks: Ranks) -> Seconds:
+    """Seconds of the slowest block where copies take equal shares."""
+    return max(cost(problem, ExpertPlacement(ranks)).total for problem in blocks)
+
+
+def _equal(blocks: tuple[ExpertProblem, ...], ranks: Ranks) -> tuple[ExpertPlacement, ...]:
+    return (ExpertPlacement(ranks),) * len(blocks)
 
 
 def rank_rows(problem: ExpertProblem) -> ExpertRows:
@@ -132,46 +162,59 @@ def _of_nodes(problem: ExpertProblem, seconds: Numbers) -> Numbers:
     return np.stack([seconds[:, :, list(node)].min(axis=2) for node in problem.nodes], axis=2)
 
 
-def _on_ranks(problem: ExpertProblem, assigned: Assigned, exact: bool) -> ExpertPlacement:
-    """The placement of the programme's solution; over nodes, copies are packed on the ranks of their node, hottest first."""
-    held = [np.flatnonzero(column).tolist() for column in assigned.copies.T]
+def _on_ranks(
+    blocks: tuple[ExpertProblem, ...], joint: list[int], assigned: Assigned, exact: bool
+) -> tuple[ExpertPlacement, ...]:
+    """The placement of the programme's solution; over nodes, copies are packed on the ranks of their node, hottest first.
+
+    `joint`: blocks of the programme; copies take equal shares in the others, and after packing."""
+    first = blocks[joint[0]]
+    ranks: list[tuple[int, ...]] = [()] * first.ranks
     if exact:
-        placement = ExpertPlacement(tuple(map(tuple, held)))
-        shares = np.array([assigned.shares[:, expert, rank] for expert, rank in placement.copies()])
-        return replace(placement, shares=shares) if problem.replicas else placement
-    ranks: list[tuple[int, ...]] = [()] * problem.ranks
-    for place, node in enumerate(problem.nodes):
-        for rank, experts in zip(node, _packed(problem, assigned, place), strict=True):
-            ranks[rank] = experts
-    return ExpertPlacement(tuple(ranks))
+        ranks = [tuple(np.flatnonzero(column).tolist()) for column in assigned.copies.T]
+    else:
+        for place, node in enumerate(first.nodes):
+            packed = _packed([blocks[index] for index in joint], assigned, place)
+            for rank, experts in zip(node, packed, strict=True):
+                ranks[rank] = experts
+    placements = list(_equal(blocks, tuple(ranks)))
+    if exact and first.replicas:
+        for index, shares in zip(joint, assigned.shares, strict=True):
+            own = [shares[:, expert, rank] for expert, rank in placements[index].copies()]
+            placements[index] = ExpertPlacement(tuple(ranks), np.array(own))
+    return tuple(placements)
 
 
-def _packed(problem: ExpertProblem, assigned: Assigned, place: int) -> list[tuple[int, ...]]:
+def _packed(blocks: list[ExpertProblem], assigned: Assigned, place: int) -> list[tuple[int, ...]]:
     """Experts of each rank of a node: hottest copy first, on the rank with least tokens that can take it."""
-    number = len(problem.nodes[place])
-    copies = assigned.copies[:, place]
-    whole = (problem.sizes[:, None] * problem.tokens * assigned.shares[:, :, place]).sum(0)
+    number, copies = len(blocks[0].nodes[place]), assigned.copies[:, place]
+    whole = np.zeros(len(copies))
+    for problem, shares in zip(blocks, assigned.shares, strict=True):
+        whole += (problem.sizes[:, None] * problem.tokens * shares[:, :, place]).sum(0)
     each = np.divide(whole, copies, out=np.zeros_like(whole), where=copies > 0)
     ranks: list[list[int]] = [[] for _ in range(number)]
     loads = [0.0] * number
-    order = sorted(np.flatnonzero(copies).tolist(), key=lambda expert: (copies[expert] < number, -each[expert]))
-    for expert in order:
+    for expert in sorted(np.flatnonzero(copies).tolist(), key=lambda one: (copies[one] < number, -each[one])):
         for _ in range(copies[expert]):
-            rank = rules.first_able(problem.slots, ranks, expert, sorted(range(number), key=lambda one: (loads[one], one)))
+            order = sorted(range(number), key=lambda one: (loads[one], one))
+            rank = rules.first_able(blocks[0].slots, ranks, expert, order)
             ranks[rank].append(expert)
             loads[rank] += float(each[expert])
     return [tuple(sorted(held)) for held in ranks]
 
 
-def _improved(problem: ExpertProblem, placement: ExpertPlacement, limit: TimeLimit) -> ExpertPlacement:
+def _improved(blocks: tuple[ExpertProblem, ...], ranks: Ranks, limit: TimeLimit) -> Ranks:
     """The placement after exchanges of an expert of the rank that takes longest with another one, each of which saves time."""
-    best, seconds = placement, cost(problem, placement).total
+    best, seconds = ranks, _slowest(blocks, ranks)
     for _ in range(EXCHANGES):
-        for other in _neighbours(problem, best):
+        slowest = max(blocks, key=lambda problem: cost(problem, ExpertPlacement(best)).total)
+        for other in _neighbours(slowest, best):
             if limit.is_up():
                 return best
-            taken = cost(problem, other).total
-            if taken < seconds * (1 - 1e-9):
+            if (
+                cost(slowest, ExpertPlacement(other)).total < seconds * LESS
+                and (taken := _slowest(blocks, other)) < seconds * LESS
+            ):
                 best, seconds = other, taken
                 break
         else:
@@ -179,33 +222,30 @@ def _improved(problem: ExpertProblem, placement: ExpertPlacement, limit: TimeLim
     return best
 
 
-def _neighbours(problem: ExpertProblem, placement: ExpertPlacement) -> Iterator[ExpertPlacement]:
-    """Placements with one exchange between the rank that takes longest and another one; copies take equal shares."""
+def _neighbours(problem: ExpertProblem, ranks: Ranks) -> Iterator[Ranks]:
+    """Placements with one exchange between the rank that takes longest and another one."""
     number = np.zeros(problem.experts)
-    for expert, _ in placement.copies():
-        number[expert] += 1
-    loads = np.array([(problem.load[list(held)] / number[list(held)]).sum() for held in placement.ranks]) * problem.compute
+    for held in ranks:
+        number[list(held)] += 1
+    loads = np.array([(problem.load[list(held)] / number[list(held)]).sum() for held in ranks]) * problem.compute
     longest = int(loads.argmax())
-    for own in placement.ranks[longest]:
+    for own in ranks[longest]:
         for rank in np.argsort(loads, kind="stable").tolist():
-            for other in placement.ranks[rank]:
-                if rank != longest and own not in placement.ranks[rank] and other not in placement.ranks[longest]:
-                    ranks = list(placement.ranks)
-                    ranks[longest] = _exchanged(ranks[longest], own, other)
-                    ranks[rank] = _exchanged(ranks[rank], other, own)
-                    yield ExpertPlacement(tuple(ranks))
+            for other in ranks[rank]:
+                if rank != longest and own not in ranks[rank] and other not in ranks[longest]:
+                    exchanged = list(ranks)
+                    exchanged[longest] = _exchanged(ranks[longest], own, other)
+                    exchanged[rank] = _exchanged(ranks[rank], other, own)
+                    yield tuple(exchanged)
 
 
 def _exchanged(held: tuple[int, ...], out: int, into: int) -> tuple[int, ...]:
     return tuple(sorted((*(one for one in held if one != out), into)))
 
 
-def _shared(
-    problem: ExpertProblem, placements: list[ExpertPlacement], scale: Seconds, limit: TimeLimit
-) -> Iterator[ExpertPlacement]:
-    """The placements with the shares of copies that take least seconds."""
-    rows = rank_rows(problem)
-    for placement in placements:
-        shares = best_shares(rows, list(placement.copies()), scale, TimeLimit(max(limit.seconds_left, 0.1)))
-        if shares is not None:
-            yield replace(placement, shares=shares)
+def _shared(blocks: tuple[ExpertProblem, ...], ranks: Ranks, scale: Seconds, limit: TimeLimit) -> tuple[ExpertPlacement, ...]:
+    """The placement with the shares of copies that take least seconds in each block; equal shares where none were found."""
+    placement = ExpertPlacement(ranks)
+    copies = list(placement.copies())
+    made = (best_shares(rank_rows(one), copies, scale, TimeLimit(max(limit.seconds_left, 0.1))) for one in blocks)
+    return tuple(ExpertPlacement(ranks, shares) for shares in made)

@@ -8,12 +8,15 @@ one row of the y for each link or place (a minimum of maxima). Without replicas 
 Over nodes in place of ranks the programme is a relaxation: fewer variables, and its bound holds for ranks, too, if each row is
 at most the mean of rows that hold for ranks (`planner.experts.search`). With pairs, z[q, d] is the share of tokens that choose
 both experts of pair q and find both in domain d, which are sent once (`planner.experts.problem`).
+
+Several blocks of ep groups may share the x, because ranks of equal index hold copies of one expert; each has its own y and z,
+and the slowest counts.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -57,121 +60,134 @@ class ExpertRows:
 
 @dataclass(frozen=True, eq=False)
 class Assigned:
-    """The best assignment found: `copies[e, p]`, `shares[s, e, p]`, and the solver's result, in seconds."""
+    """The best assignment found: `copies[e, p]`, `shares[s, e, p]` for each block, and the solver's result, in seconds."""
 
     copies: NDArray[np.int64]
-    shares: Numbers
+    shares: tuple[Numbers, ...]
     solution: Solution
 
 
-class _Model:
-    """Variables and constraints of one programme; seconds are divided by `scale`, as solvers work best near 1."""
+class _Copies:
+    """The variables x of a programme: copies of each expert in each place."""
 
-    def __init__(self, rows: ExpertRows, scale: Seconds):
-        self.rows, self.scale = rows, scale
-        self.programme = Programme("experts")
-        self.sources, self.experts = rows.tokens.shape
-        self.places = len(rows.slots)
+    def __init__(self, programme: Programme, rows: ExpertRows):
+        self.programme, self.experts = programme, rows.tokens.shape[1]
         self.replicated = sum(rows.slots) > self.experts
-        self.copies = [[self._copies(e, p) for p in range(self.places)] for e in range(self.experts)]
+        self.of = [
+            [programme.integer(f"x_{e}_{p}", 0, ranks if self.replicated else 1) for p, ranks in enumerate(rows.ranks)]
+            for e in range(self.experts)
+        ]
+        for p, slots in enumerate(rows.slots):
+            programme.require(f"slots_{p}", total((held[p], 1.0) for held in self.of) == slots)
+        for e, held in enumerate(self.of):
+            number = total((one, 1.0) for one in held)
+            programme.require(f"held_{e}", number >= 1 if self.replicated else number == 1)
+
+
+class _Block:
+    """Shares and seconds of one block of a programme; `rows` are scaled. Its sum of seconds is at most `slowest`."""
+
+    def __init__(self, name: str, copies: _Copies, rows: ExpertRows, slowest: Variable):
+        self.name, self.copies, self.rows, self.programme = name, copies, rows, copies.programme
+        self.sources, self.places = len(rows.tokens), len(rows.slots)
         self.shares: dict[tuple[int, int, int], Variable] = {}
         self.together: dict[tuple[int, int, int], Variable] = {}
-        self._place_experts()
+        if copies.replicated:
+            self._share()
         if rows.pairs:
             self._join_pairs()
+        dispatch, combine = (_undominated(links) for links in (rows.dispatch, rows.combine))
+        parts = [(self._above("experts", _of_places(rows), rows.least, False), 1.0)]
+        if len(dispatch) == len(combine) and np.array_equal(dispatch, combine):
+            parts.append((self._above("exchange", dispatch, 0.0, bool(rows.pairs)), 2.0))
+        else:
+            sides = (("out", dispatch), ("back", combine))
+            parts += [(self._above(side, links, 0.0, bool(rows.pairs)), 1.0) for side, links in sides]
+        self.programme.require(f"slowest_{name}", total([*parts, (slowest, -1.0)]) <= 0)
 
-    def _copies(self, expert: int, place: int) -> Variable:
-        most = self.rows.ranks[place] if self.replicated else 1
-        return self.programme.integer(f"x_{expert}_{place}", 0, most)
-
-    def share(self, source: int, expert: int, place: int) -> Variable:
-        """Share of a source's tokens for an expert in a place: a variable of its own only with replicas."""
-        return self.shares[source, expert, place] if self.replicated else self.copies[expert][place]
-
-    def _place_experts(self) -> None:
-        require = self.programme.require
-        for p, slots in enumerate(self.rows.slots):
-            require(f"slots_{p}", total((held[p], 1.0) for held in self.copies) == slots)
-        for e, held in enumerate(self.copies):
-            if not self.replicated:
-                require(f"once_{e}", total((one, 1.0) for one in held) == 1)
-                continue
-            require(f"held_{e}", total((one, 1.0) for one in held) >= 1)
+    def _share(self) -> None:
+        for e, held in enumerate(self.copies.of):
             for s in range(self.sources):
                 for p in range(self.places):
-                    share = self.shares[s, e, p] = self.programme.real(f"y_{s}_{e}_{p}", 0.0, 1.0)
-                    require(f"there_{s}_{e}_{p}", total(((share, 1.0), (held[p], -1.0))) <= 0)
-                require(f"all_{s}_{e}", total((self.shares[s, e, p], 1.0) for p in range(self.places)) == 1)
+                    share = self.shares[s, e, p] = self.programme.real(f"y_{self.name}_{s}_{e}_{p}", 0.0, 1.0)
+                    self.programme.require(f"there_{self.name}_{s}_{e}_{p}", total(((share, 1.0), (held[p], -1.0))) <= 0)
+                own = total((self.shares[s, e, p], 1.0) for p in range(self.places))
+                self.programme.require(f"all_{self.name}_{s}_{e}", own == 1)
 
     def _join_pairs(self) -> None:
         domains = [[p for p in range(self.places) if self.rows.domain[p] == d] for d in range(max(self.rows.domain) + 1)]
         for q, pair in enumerate(self.rows.pairs):
             for d, members in enumerate(domains):
-                for s in range(self.sources if self.replicated else 1):
-                    both = self.together[s, q, d] = self.programme.real(f"z_{s}_{q}_{d}", 0.0, 1.0)
+                for s in range(self.sources if self.copies.replicated else 1):
+                    both = self.together[s, q, d] = self.programme.real(f"z_{self.name}_{s}_{q}_{d}", 0.0, 1.0)
                     for expert in pair:
-                        held = [(self.share(s, expert, p), -1.0) for p in members]
-                        self.programme.require(f"both_{s}_{q}_{d}_{expert}", total([(both, 1.0), *held]) <= 0)
+                        held = [(self.shares.get((s, expert, p), self.copies.of[expert][p]), -1.0) for p in members]
+                        self.programme.require(f"both_{self.name}_{s}_{q}_{d}_{expert}", total([(both, 1.0), *held]) <= 0)
 
-    def above(self, name: str, links: Numbers, least: Seconds, pairs: bool) -> Variable:
-        """A variable that is at least the scaled seconds of every row `links[l, s, p]`, and `least`."""
-        slowest = self.programme.real(name, least)
+    def _above(self, part: str, links: Numbers, least: Seconds, pairs: bool) -> Variable:
+        """A variable that is at least the seconds of every row `links[l, s, p]`, and `least`."""
+        above = self.programme.real(f"{part}_{self.name}", least)
         for index, row in enumerate(links):
-            terms = [(slowest, -1.0)]
+            terms = [(above, -1.0)]
             weights = row[:, None, :] * self.rows.tokens[:, :, None]  # source, expert, place
-            if self.replicated:
-                found = np.argwhere(weights)
-                terms += [(self.shares[s, e, p], float(weights[s, e, p])) for s, e, p in found.tolist()]
+            if self.copies.replicated:
+                terms += [(self.shares[s, e, p], float(weights[s, e, p])) for s, e, p in np.argwhere(weights).tolist()]
             else:
                 of_copy = weights.sum(0)
-                terms += [(self.copies[e][p], float(of_copy[e, p])) for e, p in np.argwhere(of_copy).tolist()]
+                terms += [(self.copies.of[e][p], float(of_copy[e, p])) for e, p in np.argwhere(of_copy).tolist()]
             if pairs:
                 terms += self._savings(row)
-            self.programme.require(f"{name}_{index}", total(terms) <= 0)
-        return slowest
+            self.programme.require(f"{part}_{self.name}_{index}", total(terms) <= 0)
+        return above
 
     def _savings(self, row: Numbers) -> list[tuple[Variable, float]]:
         assert self.rows.saved is not None
         first = [self.rows.domain.index(d) for d in range(max(self.rows.domain) + 1)]
         found = []
         for (s, q, d), both in self.together.items():
-            seconds = row[s, first[d]] if self.replicated else row[:, first[d]].sum()
+            seconds = row[s, first[d]] if self.copies.replicated else row[:, first[d]].sum()
             if seconds:
                 found.append((both, -float(self.rows.saved[q] * seconds)))
         return found
 
-    def assigned(self, solution: Solution) -> Assigned:
-        """Values of the variables; the seconds of the solution are scaled back."""
-        copies = np.array([[count(one) for one in held] for held in self.copies])
-        shares = np.broadcast_to(copies.astype(float), (self.sources, *copies.shape)).copy()
+    def values(self, copies: NDArray[np.int64]) -> Numbers:
+        """Shares in the solution; without replicas those of the only copies."""
+        shares: Numbers = np.broadcast_to(copies.astype(float), (self.sources, *copies.shape)).copy()
         for at, share in self.shares.items():
             shares[at] = share.varValue or 0.0
         shares[shares < LEAST_SHARE] = 0.0
         shares /= shares.sum(2, keepdims=True)
-        objective, bound = solution.objective * self.scale, solution.bound * self.scale
-        return Assigned(copies, shares, Solution(objective, bound, solution.proved, solution.solver))
+        return shares
 
 
-def assign(rows: ExpertRows, scale: Seconds, limit: TimeLimit) -> Assigned | None:
+def assign(blocks: tuple[ExpertRows, ...], scale: Seconds, limit: TimeLimit) -> Assigned | None:
     """The assignment with least seconds found within `NODES` nodes of the search tree and the time limit; None where none was.
 
-    `scale`: seconds of some assignment, by which the programme is scaled."""
-    model = _Model(rows, scale)
-    dispatch, combine = (_undominated(links / scale) for links in (rows.dispatch, rows.combine))
-    parts = [model.above("experts", _of_places(rows) / scale, rows.least / scale, False)]
-    weights = [1.0]
-    if len(dispatch) == len(combine) and np.array_equal(dispatch, combine):
-        parts.append(model.above("exchange", dispatch, 0.0, bool(rows.pairs)))
-        weights.append(2.0)
-    else:
-        parts += [model.above(name, links, 0.0, bool(rows.pairs)) for name, links in (("out", dispatch), ("back", combine))]
-        weights += [1.0, 1.0]
-    model.programme.minimise(total(zip(parts, weights, strict=True)))
+    `blocks`: rows of blocks with equal places, which get one assignment, each with its own shares; the slowest counts. `scale`:
+    seconds of some assignment, by which the programme is scaled, as solvers work best near 1."""
+    programme = Programme("experts")
+    copies, slowest = _Copies(programme, blocks[0]), programme.real("slowest")
+    made = [_Block(str(index), copies, _scaled(rows, scale), slowest) for index, rows in enumerate(blocks)]
+    programme.minimise(total(((slowest, 1.0),)))
     try:
-        solution = model.programme.solve(NODES, limit)
+        solution = programme.solve(NODES, limit)
     except NothingFound:
         return None
-    return None if solution is None else model.assigned(solution)
+    if solution is None:
+        return None
+    held = np.array([[count(one) for one in own] for own in copies.of])
+    found = Solution(solution.objective * scale, solution.bound * scale, solution.proved, solution.solver)
+    return Assigned(held, tuple(block.values(held) for block in made), found)
+
+
+def _scaled(rows: ExpertRows, scale: Seconds) -> ExpertRows:
+    return replace(
+        rows,
+        dispatch=rows.dispatch / scale,
+        combine=rows.combine / scale,
+        compute=rows.compute / scale,
+        least=rows.least / scale,
+    )
 
 
 def _of_places(rows: ExpertRows) -> Numbers:
@@ -201,7 +217,7 @@ def best_shares(rows: ExpertRows, copies: list[tuple[int, int]], scale: Seconds,
     """Shares of the tokens of each source that the given copies (expert, place) take, with least seconds; [copy, source].
 
     A linear programme; savings by pairs are left out. None where the solver found nothing."""
-    programme = Programme("shares")
+    programme, rows = Programme("shares"), _scaled(rows, scale)
     sources = len(rows.tokens)
     shares = [[programme.real(f"y_{c}_{s}", 0.0, 1.0) for s in range(sources)] for c in range(len(copies))]
     of_expert: dict[int, list[int]] = {}
@@ -214,7 +230,7 @@ def best_shares(rows: ExpertRows, copies: list[tuple[int, int]], scale: Seconds,
     for name, links in (("out", rows.dispatch), ("back", rows.combine), ("experts", _of_places(rows))):
         slowest = programme.real(name)
         parts.append((slowest, 1.0))
-        for index, row in enumerate(_undominated(links / scale)):
+        for index, row in enumerate(_undominated(links)):
             weights = [
                 (shares[c][s], float(row[s, place] * rows.tokens[s, expert]))
                 for c, (expert, place) in enumerate(copies)

@@ -24,30 +24,30 @@ def rows(**facts: object) -> ExpertRows:
 
 def test_a_replica_divides_the_tokens_of_its_expert() -> None:
     """Four slots for three experts. Links of 1 and 2 s: 2/3 of the tokens on the fast one, 1/3 on the slow one."""
-    found = assign(rows(ranks=(1, 1)), 1.0, TimeLimit(10.0))
+    found = assign((rows(ranks=(1, 1)),), 1.0, TimeLimit(10.0))
     assert found is not None
     assert found.solution.proved
     assert found.solution.objective == pytest.approx(2 * 2 / 3)
     assert found.copies.sum(0).tolist() == [2, 2]
-    assert np.array([0.5, 0.25, 0.25]) @ found.shares[0] == pytest.approx([2 / 3, 1 / 3])
-    assert found.shares.sum(2) == pytest.approx(np.ones((1, 3)))
+    assert np.array([0.5, 0.25, 0.25]) @ found.shares[0][0] == pytest.approx([2 / 3, 1 / 3])
+    assert found.shares[0].sum(2) == pytest.approx(np.ones((1, 3)))
 
 
 def test_a_place_of_several_ranks_holds_several_copies() -> None:
     """The fast place has three slots: two copies of one expert there are allowed where it has two ranks."""
     wide = rows(slots=(3, 1), compute=np.array([[0.0], [9.0]]))
-    found = assign(wide, 1.0, TimeLimit(10.0))
+    found = assign((wide,), 1.0, TimeLimit(10.0))
     assert found is not None
     assert found.copies[:, 0].tolist() == [1, 1, 1] or found.copies[:, 0].max() == 2
     assert found.solution.objective == pytest.approx(2.0), "all tokens in the fast place, 1 s each way"
-    narrow = assign(replace(wide, slots=(2, 1), tokens=np.array([[0.5, 0.25, 0.25]])), 1.0, TimeLimit(10.0))
+    narrow = assign((replace(wide, slots=(2, 1), tokens=np.array([[0.5, 0.25, 0.25]])),), 1.0, TimeLimit(10.0))
     assert narrow is not None
     assert narrow.solution.objective == pytest.approx(2 * 0.75 + 9 * 0.25), "one cold expert must go to the other place"
 
 
 def test_dispatch_and_combine_may_differ() -> None:
     back = np.array([[[5.0, 0.0]], [[0.0, 0.1]]])
-    found = assign(rows(slots=(2, 1), combine=back), 1.0, TimeLimit(10.0))
+    found = assign((rows(slots=(2, 1), combine=back),), 1.0, TimeLimit(10.0))
     assert found is not None
     assert found.solution.objective == pytest.approx(0.5 * 2 + 0.5 * 5), "the hot expert goes to the place that answers sooner"
     assert found.copies[0].tolist() == [0, 1]
@@ -60,7 +60,7 @@ def test_rows_below_others_are_left_out() -> None:
 
 
 def test_least_seconds_of_experts_are_in_the_bound() -> None:
-    found = assign(rows(least=7.0), 1.0, TimeLimit(10.0))
+    found = assign((rows(least=7.0),), 1.0, TimeLimit(10.0))
     assert found is not None
     assert found.solution.bound >= 7.0
 
@@ -78,5 +78,5 @@ def test_a_search_that_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(expert_programme.Programme, "solve", nothing)
     given = rank_rows(drawn(0, replicas=True))
-    assert assign(given, 1.0, TimeLimit(1.0)) is None
+    assert assign((given,), 1.0, TimeLimit(1.0)) is None
     assert best_shares(given, [(expert, 0) for expert in range(given.tokens.shape[1])], 1.0, TimeLimit(1.0)) is None
