@@ -9,6 +9,9 @@ from holmes_sim.expert_placement import PROGRAMME, ExpertsPlaced, PlacementRow
 from holmes_sim.printing.tables import grid
 from sim.units import size_text, time_text
 
+LITTLE = 0.5
+"""Gap above which a bound is not worth a number. Guess."""
+
 
 def experts_placed(found: ExpertsPlaced) -> Group:
     """The table, and sentences on the bound, the replicas and what is simulated."""
@@ -45,6 +48,6 @@ def _proved(row: PlacementRow) -> str:
     which = f"ep {row.plan.config.ep}" + (f", {row.replicas} replicas" if row.replicas else "")
     if row.is_optimal:
         return f"Programme, {which}: optimal for exchange + experts."
-    if row.gap is None:
-        return f"Programme, {which}: nothing is proved; a longer --time-limit may help."
+    if row.gap is None or row.gap > LITTLE:
+        return f"Programme, {which}: little is proved; a longer --time-limit, or fewer pairs, may help."
     return f"Programme, {which}: no placement takes over {row.gap:.2%} less for exchange + experts."

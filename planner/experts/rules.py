@@ -43,7 +43,7 @@ def replicated(problem: ExpertProblem) -> list[int]:
 
 
 def balanced(problem: ExpertProblem) -> ExpertPlacement:
-    """Hottest copy first, on the rank with least tokens that has a free slot (as EPLB's balanced_packing); no topology."""
+    """Hottest copy first, on the rank with least tokens that has a free slot (as EPLB's balanced_packing), whatever the links."""
     return packed(problem, [list(range(problem.ranks)) for _ in range(problem.experts)])
 
 
@@ -81,8 +81,10 @@ def packed(problem: ExpertProblem, homes: list[list[int]], copies: list[int] | N
 
 
 def _freest(problem: ExpertProblem, ranks: list[list[int]], loads: list[float], expert: int, homes: list[int]) -> int:
-    """The rank with least tokens that can take a copy, of `homes` where one can."""
-    every = sorted(range(problem.ranks), key=lambda rank: (loads[rank], rank))
+    """The rank with least tokens that can take a copy, of `homes` where one can; of equal ranks the one on the node with least,
+    so that the hottest experts are not all on the first node."""
+    of_node = [sum(loads[rank] for rank in node) for node in problem.nodes]
+    every = sorted(range(problem.ranks), key=lambda rank: (loads[rank], of_node[problem.node_of[rank]], rank))
     return first_able(problem.slots, ranks, expert, [*(rank for rank in every if rank in homes), *every])
 
 

@@ -25,6 +25,9 @@ EXACT = 200
 """Most experts x ranks of a problem that is solved over ranks (a guess). More take the solver minutes."""
 EXCHANGES = 400
 """Most exchanges of two experts that improve one placement (a guess)."""
+PAIRS = 512
+"""Most pairs of experts in a programme (a guess): more take the solver minutes. Costs count all pairs. With more pairs the
+bound of the programme does not hold, since it leaves out what the others save."""
 JOINT = 4
 """Most blocks of ep groups in one programme (a guess): the slowest ones under the best rule. The bound holds with fewer,
 too."""
@@ -79,7 +82,10 @@ def find(blocks: tuple[ExpertProblem, ...], links: tuple[tuple[LinkName, ...], .
     improved = [_equal(blocks, _improved(blocks, one[0].ranks, limit)) for one in candidates]
     if blocks[0].replicas:
         improved += [_shared(blocks, one[0].ranks, scale, limit) for one in (*candidates, *improved)]
-    return _found(blocks, [*candidates, *improved], 0.0 if assigned is None else assigned.solution.bound)
+    bound = max(map(_least, blocks))
+    if assigned is not None and all(one.pairs is None or len(one.pairs.experts) <= PAIRS for one in blocks):
+        bound = max(bound, assigned.solution.bound)
+    return _found(blocks, [*candidates, *improved], bound)
 
 
 def _found(blocks: tuple[ExpertProblem, ...], candidates: list[tuple[ExpertPlacement, ...]], bound: Seconds) -> Found:
@@ -134,18 +140,23 @@ def node_rows(problem: ExpertProblem, links: tuple[LinkName, ...]) -> ExpertRows
 
 
 def _with_pairs(problem: ExpertProblem, rows: ExpertRows, ranks: tuple[int, ...]) -> ExpertRows:
-    """The rows with the pairs of the problem; `ranks`: a rank of each place."""
+    """The rows with the pairs of the problem that save most, `PAIRS` at most; `ranks`: a rank of each place."""
     if problem.pairs is None:
         return rows
     domain = tuple(problem.pairs.domain[rank] for rank in ranks)
-    return replace(rows, pairs=problem.pairs.experts, saved=problem.pairs.saved, domain=domain)
+    most = np.sort(np.argsort(-problem.pairs.saved, kind="stable")[:PAIRS])
+    pairs = tuple(problem.pairs.experts[index] for index in most.tolist())
+    return replace(rows, pairs=pairs, saved=problem.pairs.saved[most], domain=domain)
 
 
 def _least(problem: ExpertProblem) -> Seconds:
-    """Seconds that the experts take at least: the hottest expert is on a rank, with the coldest ones in its other slots."""
+    """Seconds that the experts take at least: the hottest expert is on a rank, with the coldest ones in its other slots; and
+    ranks that all take equally long compute all tokens."""
     cold = np.sort(problem.load)[: problem.slots - 1].sum() if not problem.replicas else 0.0
     copies = min(problem.ranks, 1 + problem.replicas)
-    return float(problem.compute.min() * (problem.load.max() / copies + cold))
+    fastest = float(problem.compute.min())
+    even = problem.ranks / float((1.0 / problem.compute).sum()) if fastest else 0.0
+    return max(fastest * float(problem.load.max() / copies + cold), even)
 
 
 def _alike(seconds: Numbers, links: tuple[LinkName, ...]) -> Numbers:

@@ -7,6 +7,7 @@ out: they do not depend on who sends how much.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -39,6 +40,7 @@ class TokenExchange:
         return float(self.loads(sent).max(initial=0.0))
 
 
+@functools.lru_cache(maxsize=256)  # layers of a stage have equal groups
 def token_exchange(fleet: Fleet, groups: tuple[Devices, ...], nic: str) -> TokenExchange:
     """The exchange of ep groups that run side by side, each given as its devices in rank order, over one type of NIC.
 

@@ -112,6 +112,23 @@ def test_over_nodes(monkeypatch: pytest.MonkeyPatch, replicas: int) -> None:
     assert sorted(map(len, coarse.placements[0].ranks)) == [given.slots] * 4
 
 
+def test_more_pairs_than_a_programme_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs count all pairs; the bound of the programme is left out, since it leaves out what some pairs save."""
+    given = with_pairs(2)
+    best = min(cost(given, one).total for one in every(given))
+    monkeypatch.setattr(search, "PAIRS", 1)
+    result = found(given)
+    assert result.bound <= best * (1 + 1e-9)
+    assert result.total == cost(given, result.placements[0]).total >= best * (1 - 1e-9)
+
+
+def test_a_bound_without_the_programme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hottest expert has 2 of a mean of 1; ranks of 1 s and 3 s that take equally long compute 2 means in 1.5 s."""
+    monkeypatch.setattr(search, "assign", lambda *_: None)
+    assert found(problem([[1, 1], [1, 1]], slots=1, compute=(1.0, 3.0))).bound == pytest.approx(1.5)
+    assert found(problem([[9, 1], [9, 1]], slots=1, compute=1.0)).bound == pytest.approx(1.8)
+
+
 def test_links_of_one_node_are_averaged() -> None:
     """Two ports of a node in one direction become one row, at most the larger; a trunk stays."""
     links = (("port", "a", 0, 0, "out"), ("port", "a", 0, 1, "out"), ("trunk", "a", "b", "ethernet", "out"))
