@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +15,7 @@ from planner.experts.problem import ExpertPlacement, ExpertProblem, PlacementCos
 from planner.experts.search import PROVED, find
 from planner.placement.simulation import fits
 from planner.time_limit import TimeLimit
+from sim.formats import expert_counts
 from sim.plan.groups import group_ranks, with_transport
 from sim.plan.plan import Plan
 from sim.units import Bytes, Seconds
@@ -170,14 +172,17 @@ class ExpertsPlaced:
 
 def place_experts(
     given: Plan,
-    counts: ExpertCounts,
+    counts: ExpertCounts | str | Path,
     replicas: int = 0,
     time_limit: Seconds = 30.0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> ExpertsPlaced:
     """Compare placements of the experts of a plan, without and with replicas, and ep groups inside nodes where they fit.
 
-    `time_limit` is for the programmes. Raises OptionError where plan, counts and replicas do not fit."""
+    `counts`: how many tokens chose each expert, or a file of that. `time_limit`: seconds of all mixed-integer programmes. The
+    result has a row for each placement, `chosen` among them. Raises OptionError where plan, counts and replicas do not fit."""
+    if not isinstance(counts, ExpertCounts):
+        counts = expert_counts.load(counts)
     limit, notes = TimeLimit(time_limit), list[str]()
     inner = _fitting(inside_nodes(given), notes)
     sets = [(given, 0), *([(given, replicas)] if replicas else ()), *([(inner, 0)] if inner is not None else ())]

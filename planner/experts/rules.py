@@ -43,7 +43,7 @@ def replicated(problem: ExpertProblem) -> list[int]:
 
 
 def balanced(problem: ExpertProblem) -> ExpertPlacement:
-    """Hottest copy first, on the rank with least tokens that has a free slot (as EPLB's balanced_packing), whatever the links."""
+    """Hottest copy first, on the rank with least tokens that has a free slot (EPLB's balanced_packing), whatever the links."""
     return packed(problem, [list(range(problem.ranks)) for _ in range(problem.experts)])
 
 

@@ -101,6 +101,12 @@ def test_the_exchange_has_a_factor_of_its_own_where_the_placement_is_known() -> 
     assert sent[1] == 0.25 * sent[0]
 
 
+def test_tokens_that_all_stay_on_their_rank_take_only_the_latency_of_an_exchange() -> None:
+    none, tiny = (nodes(dp=16, ep=16, shape=LARGE, exchange=factor) for factor in (0.0, 1e-9))
+    assert simulate(none).step_s == pytest.approx(plan_costs.step_seconds(none))
+    assert simulate(none).step_s == pytest.approx(simulate(tiny).step_s, rel=1e-6)
+
+
 def test_tokens_of_each_expert_say_which_rank_is_busiest() -> None:
     """Four experts on two ranks: 5 + 3 tokens and 1 + 1, of which five are the mean."""
     base = config_facts(config(dp=2, ep=2, num_microbatches=(1, 1)))
