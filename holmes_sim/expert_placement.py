@@ -156,7 +156,7 @@ class ExpertsPlaced:
         seconds."""
         own = [row for row in self.rows if row.plan.config.ep == self.plan.config.ep]
         most = max(row.replicas for row in own)
-        return min((row for row in own if row.replicas == most), key=lambda row: row.total)
+        return min((row for row in own if row.replicas == most), key=lambda row: (row.total, row.name != PROGRAMME))
 
     def facts(self) -> dict[str, Any]:
         """The comparison as plain data."""

@@ -74,6 +74,23 @@ def test_islands_keep_their_experts() -> None:
     assert {frozenset(result.placements[0].ranks[0] + result.placements[0].ranks[1])} == {frozenset((0, 3, 4, 7))}
 
 
+def test_a_replica_of_a_hot_expert() -> None:
+    """Expert 0 has half of all tokens, twice the mean of a rank; the others a third of it each. Two ranks with a copy and a
+    cold expert each have (2 + 2/3) / 2; without a replica its rank has 2 and a cold expert."""
+    given = problem([[6, 1, 1, 1, 1, 1, 1]] * 2, slots=2, replicas=1, trunk=0.0, compute=1.0)
+    result = found(given)
+    assert (result.costs[0].busiest, result.is_optimal) == (pytest.approx(4 / 3), True)
+    alone = found(problem([[6, 1, 1, 1, 1, 1, 1, 0]] * 2, slots=2, trunk=0.0, compute=1.0))
+    assert (alone.costs[0].busiest, alone.is_optimal) == (pytest.approx(2.0), True)
+
+
+def test_a_slow_device_gets_fewer_tokens() -> None:
+    """Rank 1 takes three times as long: it gets the two coldest of four experts, 1/4 of the tokens, as long as rank 0."""
+    result = found(problem([[4, 2, 1, 1]] * 2, slots=2, trunk=0.0, compute=(1.0, 3.0)))
+    assert result.placements[0].ranks == ((0, 1), (2, 3))
+    assert result.costs[0].experts == pytest.approx(1.5)
+
+
 def test_pairs_that_are_chosen_together_land_on_one_node() -> None:
     """All tokens choose experts 0 and 2, or 1 and 3, once each: with both on one node a token crosses once, or not at all."""
     given = with_pairs(0)
