@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
+from planner.experts import rules
+from planner.experts.problem import ExpertPlacement, cost
 from planner.experts.search import rank_rows
 from planner.models import expert_programme
 from planner.models.expert_programme import ExpertRows, assign, best_shares
@@ -70,6 +73,31 @@ def test_shares_of_copies_go_where_they_are_cheap() -> None:
     given = problem([[1, 1], [1, 1]], slots=2, replicas=2)
     shares = best_shares(rank_rows(given), [(0, 0), (1, 0), (0, 1), (1, 1)], 1.0, TimeLimit(10.0))
     assert shares == pytest.approx(np.array([[1, 0], [1, 0], [0, 1], [0, 1]]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shares_against_another_solver(seed: int) -> None:
+    """Seconds of the shares that are found, against SciPy's linear programme written out anew."""
+    given = drawn(seed, replicas=True)
+    copies = list(rules.balanced(given).copies())
+    shares = best_shares(rank_rows(given), copies, 1.0, TimeLimit(10.0))
+    number = 2 * len(copies)  # share of copy c for source s at 2 c + s, then the seconds out, back and of the experts
+    above = []
+    for part, links in enumerate((given.passes * given.dispatch, given.passes * given.combine)):
+        for link in links:
+            row = [link[s, rank] * given.tokens[s, expert] for expert, rank in copies for s in range(2)]
+            above.append([*row, *(-float(part == index) for index in range(3))])
+    for rank in range(given.ranks):
+        seconds = given.compute[rank] * given.sizes
+        row = [seconds[s] * given.tokens[s, expert] * (home == rank) for expert, home in copies for s in range(2)]
+        above.append([*row, 0.0, 0.0, -1.0])
+    once = [
+        [float(copies[index // 2][0] == expert and index % 2 == s) if index < number else 0.0 for index in range(number + 3)]
+        for expert in range(given.experts)
+        for s in range(2)
+    ]
+    least = linprog([0.0] * number + [1.0] * 3, np.array(above), np.zeros(len(above)), np.array(once), np.ones(len(once)))
+    assert cost(given, ExpertPlacement(rules.balanced(given).ranks, shares)).total == pytest.approx(least.fun, rel=1e-6)
 
 
 def test_a_search_that_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
