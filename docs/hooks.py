@@ -66,7 +66,7 @@ def formats() -> Iterator[str]:
     """One section for each file format, with a table for each of its objects."""
     written: set[str] = set()
     for title, schema in (
-        *((name.capitalize(), _schema(name)) for name in ("topology", "plan", "require", "study")),
+        *((name.capitalize(), _schema(name)) for name in ("topology", "plan", "require", "study", "expert-counts")),
         ("Measured runs", CasesFacts.model_json_schema()),
     ):
         yield f"## {title}\n\n{_prose(schema.get('description', ''))}\n"

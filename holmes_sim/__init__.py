@@ -52,6 +52,7 @@ _PUBLIC = {
     "trouble": "holmes_sim.distribution",
     "goodput": "holmes_sim.month",
     "replan": "holmes_sim.replanning",
+    "place_experts": "holmes_sim.expert_placement",
     "read": "holmes_sim.commands",
     "read_plan": "holmes_sim.commands",
     "measured_step": "holmes_sim.measurement",

@@ -13,6 +13,7 @@ from tests.more import after
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 PRINTS = {
     "plan_a_topology": ("Lower bound:", "from the best", "microbatch_size: "),
+    "expert_counts": ("holmes-sim/expert-counts/1", "by_cluster", "roce"),
     "widen_a_trunk": ("1 Gbit/s: ", "5 Gbit/s: ", "tokens/s (+"),
     "simulate_stragglers": ("predicted: ", "slowest: seed "),
 }

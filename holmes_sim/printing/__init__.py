@@ -6,6 +6,7 @@ from holmes_sim.printing.catalogue import catalogue, modules, topologies, topolo
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.distributions import step_distribution
 from holmes_sim.printing.efforts import effort as search_effort
+from holmes_sim.printing.expert_placements import experts_placed
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.launches import launched
@@ -29,6 +30,7 @@ __all__ = [
     "compared",
     "console",
     "effort",
+    "experts_placed",
     "explained",
     "front",
     "goodput",

@@ -223,5 +223,6 @@ def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
     rows = mesh_rows(tp, config.ep, etp)
     return replace(
         config, tp=tp, pp=1, dp=rows, cp=1, vpp=1, etp=etp, stage_tp=(), schedule="1f1b", num_microbatches=(1,) * rows,
-        zero_shard_size=None, tied_shards=False, imbalance=1.0, sequence_parallel=config.sequence_parallel and tp > 1,
+        zero_shard_size=None, tied_shards=False, imbalance=1.0, exchange=None,
+        sequence_parallel=config.sequence_parallel and tp > 1,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from sim.errors import PlanError
-from sim.formats.fields import Count, Flag, Measured, StrictModel, Whole, Wholes
+from sim.formats.fields import Count, Flag, Measured, NonNegative, StrictModel, Whole, Wholes
 from sim.plan.expert_parallelism import DISPATCHERS, REAL_IMBALANCE
 from sim.plan.parallel_config import CP_ALGORITHMS, ParallelConfig
 
@@ -15,9 +15,11 @@ ROUTING = {"balanced": 1.0, "real": REAL_IMBALANCE}
 
 class ImbalanceFacts(StrictModel):
     """How uneven the tokens of the experts are: those of the busiest rank of an ep group over the mean, at least 1, or the
-    tokens that each expert was given, from which that follows: consecutive experts are on one rank."""
+    tokens that each expert was given, from which that follows: consecutive experts are on one rank. exchange: seconds that the
+    bytes of an exchange of tokens take over those of equal shares among all ranks; default: as imbalance."""
 
     imbalance: Measured | None = None
+    exchange: NonNegative | None = None
     tokens: tuple[Whole, ...] = ()
 
     def of_busiest(self, ep: int) -> float:
@@ -83,8 +85,9 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
     for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards", "cp_algo"):
         if (value := getattr(config, name)) != ConfigFacts.model_fields[name].default:
             found[name] = value
-    if config.imbalance > 1:
-        found["routing"] = {"imbalance": config.imbalance}
+    if config.imbalance > 1 or config.exchange is not None:
+        exchange = {} if config.exchange is None else {"exchange": config.exchange}
+        found["routing"] = {"imbalance": config.imbalance} | exchange
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
     for name in ("recompute_modules", "cuda_graphs", "stage_tp"):
@@ -98,4 +101,5 @@ def config_values(written: ConfigFacts) -> dict[str, Any]:
     found = {name: getattr(written, name) for name in ConfigFacts.model_fields if name != "routing"}
     routing = written.routing
     found["imbalance"] = ROUTING[routing] if isinstance(routing, str) else routing.of_busiest(written.ep)
+    found["exchange"] = None if isinstance(routing, str) else routing.exchange
     return found | {"num_microbatches": tuple(written.num_microbatches)}

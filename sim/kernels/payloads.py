@@ -131,9 +131,10 @@ def expert_collectives(
     A rank's tokens go to the experts they chose and come back: two all_to_all a layer and direction of tokens x experts per
     token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core). Other
     dispatchers send fewer copies (`ParallelConfig.copies`), or gather all tokens and scatter the sums. The rank with most
-    tokens decides how long an all_to_all takes (`imbalance`). With sequence parallelism the tokens are this rank's slice of the
-    sequence. The ranks that divide an expert gather the tokens that were dispatched to them, and scatter the sums; where etp is
-    tp, that is part of `tensor_collectives`. Recomputation repeats the forward's.
+    tokens decides how long an all_to_all takes (`imbalance`), or the busiest link under a placement of the experts
+    (`exchange`). With sequence parallelism the tokens are this rank's slice of the sequence. The ranks that divide an expert
+    gather the tokens that were dispatched to them, and scatter the sums; where etp is tp, that is part of `tensor_collectives`.
+    Recomputation repeats the forward's.
     """
     exposed = EXPOSED if config.overlap_expert_communication else 1.0
     found: list[tuple[str, str, Bytes, float]] = []
@@ -145,7 +146,7 @@ def expert_collectives(
         if config.ep > 1 and config.dispatcher == "allgather":
             found += [("ep", operation, sent, exposed * mlp) for operation in ("all_gather", "reduce_scatter")]
         elif config.ep > 1:
-            found.append(("ep", "all_to_all", sent * config.imbalance, 2.0 * exposed * mlp))
+            found.append(("ep", "all_to_all", sent * config.exchange_factor, 2.0 * exposed * mlp))
         if config.etp and config.etp > 1:
             found += [("etp", *one) for one in _gathered_tokens(alike, config, mlp)]
     return tuple(found)

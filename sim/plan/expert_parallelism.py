@@ -56,14 +56,16 @@ class ExpertParallelism(RankNumbering):
     """Degrees of expert parallelism: `ep` ranks divide the routed experts, `etp` ranks each of them.
 
     etp: None where it is `tp`. dispatcher: one of `DISPATCHERS`. imbalance: tokens of the busiest rank of an ep group over the
-    mean; 1 is forced balance. `overlap_expert_communication`: tokens travel beside the compute of another microbatch
-    (Megatron-Core's --overlap-moe-expert-parallel-comm). domain: devices of a node or NVLink domain, a fact of the fleet; of
-    unlike nodes the fewest. 0: unknown, one domain."""
+    mean; 1 is forced balance. exchange: seconds that the bytes of an exchange of tokens take over those of equal shares among
+    all ranks, where the placement of experts is known; None: as `imbalance`. `overlap_expert_communication`: tokens travel
+    beside the compute of another microbatch (Megatron-Core's --overlap-moe-expert-parallel-comm). domain: devices of a node or
+    NVLink domain, a fact of the fleet; of unlike nodes the fewest. 0: unknown, one domain."""
 
     ep: int = 1
     etp: int | None = None
     dispatcher: str = DISPATCHERS[0]
     imbalance: float = 1.0
+    exchange: float | None = None
     overlap_expert_communication: bool = False
     domain: int = 0
 
@@ -96,6 +98,11 @@ class ExpertParallelism(RankNumbering):
     def edp(self) -> int:
         """Ranks of a stage that hold the same experts and reduce their gradients together (expert data parallel)."""
         return self.tp * self.dp_cp // self.expert_mesh
+
+    @property
+    def exchange_factor(self) -> float:
+        """Bytes by which an exchange of tokens is simulated, over those of equal shares."""
+        return self.imbalance if self.exchange is None else self.exchange
 
     def copies(self, experts: int, chosen: int) -> float:
         """Copies of a token that its rank sends into an ep group, its own node or rank included, where it chooses `chosen` of
@@ -134,6 +141,8 @@ class ExpertParallelism(RankNumbering):
             raise PlanError(f"dispatcher {self.dispatcher!r} is unknown; known: {', '.join(DISPATCHERS)}")
         if self.imbalance < 1:
             raise PlanError(f"routing: an imbalance is at least 1, not {self.imbalance:g}: the busiest rank over the mean")
+        if self.exchange is not None and self.exchange < 0:
+            raise PlanError(f"routing: exchange {self.exchange:g} is negative; 1 is that of equal shares among all ranks")
         if self.etp == self.tp:
             object.__setattr__(self, "etp", None)
         if self.dispatcher not in DEDUPLICATED:

@@ -91,6 +91,22 @@ def test_keys_of_a_plan_file() -> None:
     assert config_values(ConfigFacts(**written | {"routing": "real"}))["imbalance"] == 1.3
 
 
+def test_the_exchange_has_a_factor_of_its_own_where_the_placement_is_known() -> None:
+    written = config_facts(config(imbalance=1.5, exchange=0.25))
+    assert written["routing"] == {"imbalance": 1.5, "exchange": 0.25}
+    assert config_values(ConfigFacts(**written))["exchange"] == 0.25
+    assert config_values(ConfigFacts(**config_facts(config(exchange=0.0))))["exchange"] == 0.0
+    even, own = (nodes(dp=16, ep=16, shape=LARGE, **facts) for facts in ({}, {"imbalance": 1.5, "exchange": 0.25}))
+    sent = [payloads.expert_collectives(plan.workload, plan.config, 1, False)[0][2] for plan in (even, own)]
+    assert sent[1] == 0.25 * sent[0]
+
+
+def test_tokens_that_all_stay_on_their_rank_take_only_the_latency_of_an_exchange() -> None:
+    none, tiny = (nodes(dp=16, ep=16, shape=LARGE, exchange=factor) for factor in (0.0, 1e-9))
+    assert simulate(none).step_s == pytest.approx(plan_costs.step_seconds(none))
+    assert simulate(none).step_s == pytest.approx(simulate(tiny).step_s, rel=1e-6)
+
+
 def test_tokens_of_each_expert_say_which_rank_is_busiest() -> None:
     """Four experts on two ranks: 5 + 3 tokens and 1 + 1, of which five are the mean."""
     base = config_facts(config(dp=2, ep=2, num_microbatches=(1, 1)))
@@ -107,6 +123,7 @@ def test_tokens_of_each_expert_say_which_rank_is_busiest() -> None:
 @pytest.mark.parametrize(("facts", "message"), [
     ({"dispatcher": "deep"}, "dispatcher 'deep' is unknown; known: alltoall, allgather, deepep, hybridep"),
     ({"imbalance": 0.5}, "routing: an imbalance is at least 1, not 0.5: the busiest rank over the mean"),
+    ({"exchange": -1.0}, "routing: exchange -1 is negative; 1 is that of equal shares among all ranks"),
     ({"cuda_graphs": ("all",)},
      "cuda_graphs 'all' is unknown; known: full_iteration, attn, mlp, moe, moe_router, moe_preprocess"),
 ])  # fmt: skip
