@@ -182,8 +182,11 @@ def _holds(shape: Layout, name: str, allowed: Allowed) -> bool:
 
 
 def _of(layout: object, name: str) -> int | str | None:
-    """The value of a dimension of a shape or of a configuration; a schedule without its list, recomputation as of a shape."""
+    """The value of a dimension of a shape or of a configuration; a schedule without its list, recomputation as of a shape, an
+    etp that is left out as tp."""
     value: int | str | None = getattr(layout, name)
+    if name == "etp":
+        return value or getattr(layout, "tp", None)
     if name == "recompute":
         return getattr(layout, "recomputation", value)
     return value.partition("=")[0] if isinstance(value, str) else value

@@ -1,7 +1,7 @@
 """Times collectives among processes of this machine: with NCCL (or RCCL) where each has a GPU of its own, otherwise with gloo.
 
 `python -m holmes_sim.profiling.probe RANK RANKS PORT SIZES` is one process; rank 0 prints the measurements as JSON. The GPU
-path has not been run on GPUs.
+path has not been run.
 """
 
 from __future__ import annotations

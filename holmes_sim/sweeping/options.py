@@ -41,6 +41,7 @@ class OptionFacts(StrictModel):
     dp: Count | None = None
     cp: Count | None = None
     ep: Count | None = None
+    etp: Count | None = None
     vpp: Count | None = None
     microbatch_size: Count | None = None
     schedule: Annotated[str | None, _one_of(None, *schedules.names())] = None

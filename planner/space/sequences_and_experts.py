@@ -31,11 +31,13 @@ def expert_degrees(request: Request) -> list[int]:
 
 
 def expert_tensor_degrees(request: Request) -> list[int | None]:
-    """Tensor-parallel degrees of experts: the pinned one; else that of all layers (None) and 1, or only that without experts or
-    with `zero_shard_size`. Whole experts need no collectives of their own and have the larger products (arXiv 2504.14960)."""
+    """Tensor-parallel degrees of experts: the pinned one; else that of all layers (None), 1 and those that limits list, or only
+    that without experts or with `zero_shard_size`. Whole experts need no collectives of their own and have the larger products
+    (arXiv 2504.14960)."""
     if request.wishes.etp or not request.workload.model.experts or request.wishes.zero_shard_size:
         return [request.wishes.etp]
-    return [None, 1]
+    listed = sorted(int(etp) for etp in request.limits.listed("etp") if request.workload.model.ffn_hidden % int(etp) == 0)
+    return [None, *dict.fromkeys([1, *listed])]
 
 
 def check_degrees(workload: Workload, cp: int, ep: int, etp: int | None = None) -> None:

@@ -141,6 +141,7 @@ class RequireFacts(StrictModel):
     dp: Numbers | None = None
     cp: Numbers | None = None
     ep: Numbers | None = None
+    etp: Numbers | None = None
     vpp: Numbers | None = None
     microbatch_size: Numbers | None = None
     zero_stage: Stages | None = None

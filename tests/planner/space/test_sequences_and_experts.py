@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from planner.limits import Limits
 from planner.request import Request, Wishes
 from planner.space.shapes import searched, shapes
 from sim.errors import Infeasible
+from sim.plan.allowed import Allowed
 from tests import builders as make
 from tests.planner.space.test_shapes import small_request
 
@@ -85,6 +87,16 @@ def test_experts_are_searched_whole_and_divided_by_tensor_parallelism():
     assert all(shape.config(question.workload, 1).edp >= 1 for shape in searched(question)), "every mesh fits"
     pinned = replace(question, wishes=Wishes(etp=2))
     assert {shape.etp or shape.tp for shape in searched(pinned)} == {2}
+
+
+def test_limits_of_etp_are_kept_and_their_values_searched():
+    """Eight devices: tp 4 with experts divided by 2, which no search without the limit has."""
+    question = small_request(make.cluster("a", nodes=2, devices=4), batch=24, experts=4, experts_per_token=2)
+    limited = replace(question, limits=Limits(dimensions=(("etp", Allowed(values=(2,))),)))
+    found = {(shape.tp, shape.etp) for shape in searched(limited)}
+    assert (4, 2) in found
+    assert {etp or tp for tp, etp in found} == {2}
+    assert (4, 2) not in {(shape.tp, shape.etp) for shape in searched(question)}
 
 
 @pytest.mark.parametrize(
