@@ -17,15 +17,16 @@ from tests.planner.builders import NO_PROOF
 TOPOLOGIES = [name for name in commands.shipped_topologies() if not name.startswith("peers/")]
 LAUNCHED_BY_ANY = [("holmes-hybrid-4", target) for target in exporters.names() if target not in exporters.frameworks()]
 LAW = [("mixed-h100-a100-v100", target) for target in exporters.frameworks()] + LAUNCHED_BY_ANY
+SECONDS = 3.0
 FURTHER = [(name, target) for name in TOPOLOGIES for target in exporters.frameworks() if (name, target) not in LAW]
 
 
 @pytest.mark.parametrize(("topology", "target"), after(len(LAW), LAW + FURTHER))
 def test_a_plan_for_a_target_can_be_exported_to_it(topology, target):
-    """Found without a proof; those of a whole search are refused by the same check when they are built. Without a plan, the
-    reason names the target."""
+    """Found without a proof, within few seconds; those of a whole search are refused by the same check when they are built.
+    Without a plan, the reason names the target."""
     where = commands.load(topology)
-    request = Request(where, commands.workload_of(where), target=exporters.target(target))
+    request = Request(where, commands.workload_of(where), time_limit=SECONDS, target=exporters.target(target))
     try:
         plan = certified.plan(request, PlanningContext(request), NO_PROOF)
     except Infeasible as error:
