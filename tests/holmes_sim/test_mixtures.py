@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holmes_sim import cases, validation
-from tests.more import after
+from tests.more import after, more
 
 FOLDER = validation.folder() / "mixtures"
 FOLDING = FOLDER / "moe_parallel_folding.yaml"
@@ -51,6 +51,7 @@ def test_megatron_cores_runs_at_4096_tokens_are_met(name: str) -> None:
     assert max(abs(error) for error in errors if error is not None) < 0.1
 
 
+@more
 def test_the_five_layouts_of_qwen3_235b_are_in_their_order() -> None:
     """Megatron-MoE-ModelZoo 020b8136, best_practice/qwen3/readme.md: 17.6 (ep 32, overlapped), 17.6 (FSDP), 19.7 (ep 32), 24.2
     (pp 32) and 29.0 s (tp 4) on 256 H100."""
