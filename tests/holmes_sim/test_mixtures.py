@@ -52,10 +52,10 @@ def test_megatron_cores_runs_at_4096_tokens_are_met(name: str) -> None:
 
 
 @more
-def test_the_five_layouts_of_qwen3_235b_are_in_their_order() -> None:
-    """Megatron-MoE-ModelZoo 020b8136, best_practice/qwen3/readme.md: 17.6 (ep 32, overlapped), 17.6 (FSDP), 19.7 (ep 32), 24.2
-    (pp 32) and 29.0 s (tp 4) on 256 H100."""
-    found = [case for case in cases.load(FOLDER / "megatron_moe_modelzoo.yaml") if "-s4096-" in case.id]
+def test_layouts_of_qwen3_235b_are_in_their_order() -> None:
+    """Megatron-MoE-ModelZoo 020b8136, best_practice/qwen3/readme.md, on 256 H100: 17.6 s with ep 32 and an overlapped exchange,
+    17.6 with FSDP, 19.7 with ep 32. The two slower layouts of that table take a minute to simulate (docs/model.md)."""
+    found = [case for case in cases.load(FOLDER / "megatron_moe_modelzoo.yaml") if "ep32" in case.id or "pp1cp1" in case.id]
     rows = sorted(validation.validate(found, "default"), key=lambda row: row.predicted_s or 0.0)
-    assert [row.case.measured_s for row in rows] == [17.6, 17.6, 19.7, 24.2, 29.0]
+    assert [row.case.measured_s for row in rows] == [17.6, 17.6, 19.7]
     assert all(abs(row.error) < 0.13 for row in rows if row.error is not None)
