@@ -69,7 +69,7 @@ def layer_problems(plan: Plan, counts: ExpertCounts, replicas: int = 0) -> tuple
             of_layer = counts.of(layer)
             if of_layer is None:
                 raise OptionError(
-                    f"counts: layer {layer} has experts, but no entry; add one with layer: {layer}, or one for all"
+                    f"{counts.where}: layer {layer} has experts, but no entry; add one with layer: {layer}, or one for all"
                 )
             if id(of_layer) not in known:
                 blocks = (_block(plan, pp_rank, groups, of_layer, replicas) for groups in _groups(plan, pp_rank))
@@ -92,7 +92,7 @@ def _check(plan: Plan, counts: ExpertCounts, replicas: int) -> None:
     if config.ep == 1:
         raise OptionError("the plan has ep 1: every rank holds all experts; make one with --ep above 1")
     if counts.experts != model.experts:
-        raise OptionError(f"counts: {counts.experts} experts, but {model.name} has {model.experts}")
+        raise OptionError(f"{counts.layers[0].where}: {counts.experts} experts, but {model.name} has {model.experts}")
     most = (config.ep - 1) * model.experts
     if replicas % config.ep or replicas > most:
         near = min(max(config.ep, round(replicas / config.ep) * config.ep), most)
@@ -169,7 +169,7 @@ def _tokens(counts: LayerCounts, hosts: tuple[Device, ...], experts: int) -> Num
         shares = counts.shares(host.cluster, host.node)
         if shares is None:
             raise OptionError(
-                f"counts: no tokens of node {host.cluster}/node{host.node}, on which the plan has ranks; known: "
+                f"{counts.where}: no tokens of node {host.cluster}/node{host.node}, on which the plan has ranks; known: "
                 f"{', '.join(counts.by_source)}"
             )
         rows.append(shares)

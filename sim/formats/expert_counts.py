@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sim.errors import OptionError, TopologyError
-from sim.formats.documents import Document, KeyPath, check, parse, read_text
+from sim.formats.documents import Document, KeyPath, check, key_text, parse, read_text
 from sim.formats.fields import StrictModel, Whole
 from sim.workload.expert_counts import ExpertCounts, LayerCounts
 
@@ -55,14 +55,19 @@ def from_text(name: str, text: str) -> ExpertCounts:
         facts = check(document, ExpertCountsFacts, _faults(document))
     except TopologyError as error:
         raise OptionError(str(error)) from None
-    return ExpertCounts(facts.origin, tuple(_layer(one) for one in facts.layers))
+    layers = (_layer(one, _where(document, ("layers", index))) for index, one in enumerate(facts.layers))
+    return ExpertCounts(facts.origin, tuple(layers), _where(document, ("layers",)))
 
 
-def _layer(facts: LayerCountsFacts) -> LayerCounts:
+def _where(document: Document, path: KeyPath) -> str:
+    return f"{document.name}:{document.line(path)}: {key_text(path)}"
+
+
+def _layer(facts: LayerCountsFacts, where: str) -> LayerCounts:
     written = {"": facts.tokens} if facts.tokens else facts.by_cluster or facts.by_node or {}
     by_source = {name: tuple(map(float, tokens)) for name, tokens in written.items() if tokens}
     pairs = ((*sorted(pair[:2]), float(pair[2])) for pair in facts.together)
-    return LayerCounts(facts.layer, by_source, tuple(pairs))  # type: ignore[arg-type]  # sorted pairs of two
+    return LayerCounts(facts.layer, by_source, tuple(pairs), where)  # type: ignore[arg-type]  # sorted pairs of two
 
 
 def _faults(document: Document) -> Iterator[tuple[KeyPath, str]]:

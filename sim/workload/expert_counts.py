@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Tokens = tuple[float, ...]
 
@@ -13,11 +13,13 @@ class LayerCounts:
     """Tokens of one layer. `layer`: its number in the model, from 0; None: all layers that no other entry names.
 
     `by_source`: node ("ib/node0"), cluster ("ib") or "" (anywhere) -> tokens that chose each expert. `together`: (expert,
-    expert, tokens that chose both), each pair once; pairs that are not listed were never chosen together."""
+    expert, tokens that chose both), each pair once; pairs that are not listed were never chosen together. `where`: as of
+    `ExpertCounts`."""
 
     layer: int | None
     by_source: Mapping[str, Tokens]
     together: tuple[tuple[int, int, float], ...] = ()
+    where: str = field(default="counts", compare=False)
 
     def shares(self, cluster: str, node: int) -> Tokens | None:
         """Shares of the experts among the choices of tokens of a node; they add up to 1. None where nothing is known of it."""
@@ -36,10 +38,12 @@ class LayerCounts:
 
 @dataclass(frozen=True, slots=True)
 class ExpertCounts:
-    """Counts of layers that all have equally many experts; `origin`: where they come from, in words."""
+    """Counts of layers that all have equally many experts; `origin`: where they come from, in words; `where`: file, line and
+    key, for error messages."""
 
     origin: str
     layers: tuple[LayerCounts, ...]
+    where: str = field(default="counts", compare=False)
 
     @property
     def experts(self) -> int:

@@ -20,6 +20,7 @@ from holmes_sim.verifying import Step, Verification  # noqa: E402
 from sim.errors import HolmesError  # noqa: E402
 from sim.hardware.device_spec import AttentionRates, GemmCurve  # noqa: E402
 from sim.workload.kernels import Attention  # noqa: E402
+from tests.holmes_sim.profiling.quick import measure_little  # noqa: E402
 
 H100 = Machine("cuda", "NVIDIA H100 80GB HBM3", "nvidia", 132, 79.18 * 2**30)
 
@@ -88,10 +89,7 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_runs_on_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("holmes_sim.profiling.ceilings.SQUARES", (64, 128))
-    monkeypatch.setattr("holmes_sim.profiling.ceilings.WIDE", (64,))
-    monkeypatch.setattr("holmes_sim.profiling.ceilings.BUFFER", {False: 2**20, True: 2**20})
-    monkeypatch.setattr("holmes_sim.profiling.machine.ROUNDS", 1)
+    measure_little(monkeypatch)
     monkeypatch.setattr("holmes_sim.verifying.STEPS", 1)
     monkeypatch.setattr("holmes_sim.verifying.SECONDS", 1.0)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

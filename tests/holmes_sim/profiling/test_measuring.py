@@ -16,6 +16,7 @@ from sim.errors import HolmesError  # noqa: E402
 from sim.formats import topology  # noqa: E402
 from sim.hardware.link_spec import OPERATIONS  # noqa: E402
 from sim.workload.model import Model  # noqa: E402
+from tests.holmes_sim.profiling.quick import measure_little  # noqa: E402
 
 GPT = Model("gpt", 2, 32, 4, 4, 64, 64, learned_positions=16)
 LLAMA = Model("llama", 6, 32, 4, 2, 48, 64, mlp="swiglu", tied_embeddings=False)
@@ -104,10 +105,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
 def test_the_command_writes_what_plan_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("holmes_sim.profiling.ceilings.SQUARES", (64, 128))
-    monkeypatch.setattr("holmes_sim.profiling.ceilings.WIDE", (64,))
-    monkeypatch.setattr("holmes_sim.profiling.ceilings.BUFFER", {False: 2**20, True: 2**20})
-    monkeypatch.setattr("holmes_sim.profiling.machine.ROUNDS", 1)
+    measure_little(monkeypatch)
     config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 64, "n_positions": 16}
     (tmp_path / "tiny.json").write_text(json.dumps(config))
     shape = ("--model", tmp_path / "tiny.json", "--seq-len", 16, "--microbatch-sizes", "1,2", "--name", "mine")

@@ -69,3 +69,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_schema_names_the_format() -> None:
     assert expert_counts_schema()["properties"]["format"]["const"] == "holmes-sim/expert-counts/1"
+
+
+def test_entries_know_where_they_are_written() -> None:
+    counts = from_text("c.yaml", HEAD + "  - {layer: 0, tokens: [1, 2]}\n  - tokens: [1, 2]\n")
+    assert (counts.where, [one.where for one in counts.layers]) == (
+        "c.yaml:3: layers", ["c.yaml:4: layers[0]", "c.yaml:5: layers[1]"]
+    )  # fmt: skip
