@@ -29,7 +29,11 @@ def verified(found: Verification) -> Group:
         )  # fmt: skip
     parts += [table, Text()]
     parts += [Text(f"Did not run: {fault}", style="red") for fault in found.faults]
-    named = f"The catalogue has this device as {found.catalogued}." if found.catalogued else "The catalogue does not have this device."
+    named = (
+        f"The catalogue has this device as {found.catalogued}."
+        if found.catalogued
+        else "The catalogue does not have this device."
+    )
     parts += [Text(named), Text(_verdict(found))]
     return Group(*parts)
 
