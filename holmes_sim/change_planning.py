@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 
-from holmes_sim import commands, requirements
+from holmes_sim import commands, requirements, targets
 from holmes_sim.sweeping.engines.local import pooled
 from planner import api
 from planner.costs.context import PlanningContext
@@ -33,7 +33,7 @@ class Task:
     start: Plan | None
     share: Seconds = 0.0
     due: float = 0.0
-    target: str | None = None
+    target: str = targets.ANY
 
 
 @dataclass(frozen=True, slots=True)

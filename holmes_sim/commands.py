@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from holmes_sim import conflicts, exporters, requirements
+from holmes_sim import conflicts, exporters, requirements, targets
+from holmes_sim.beyond import Beyond, beyond
 from holmes_sim.conflicts import Price, Required
 from holmes_sim.results import Compared, Planned, Simulated, reason
 from planner import api, strategies
@@ -136,7 +137,7 @@ def plan(
     explain: bool = False,
     objective: str = "step-time",
     watch: Callable[[Progress], None] = lambda state: None,
-    target: str | None = None,
+    target: str = targets.ANY,
 ) -> Planned:
     """Plan a topology, and plan it with the published strategies `BASELINES` for comparison.
 
@@ -144,12 +145,14 @@ def plan(
     watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit, and what
     each requirement of the topology (`holmes_sim.requirements`) costs, in the time that is left. `progress`
     receives status lines, and `watch` the states of a search of strategy certified for the step time. `target` is a launch
-    target (`holmes_sim.exporters`) that must be able to run the plan, and those of the published strategies.
+    target (`holmes_sim.exporters`) that must be able to run the plan, and those of the published strategies; "any" for any
+    training framework, "none" for none of them, which is what another strategy than certified always plans for.
 
     Ctrl-C ends the search with the best plan so far. Raises Infeasible, OptionError, TopologyError; KeyboardInterrupt if Ctrl-C
     was pressed before a plan was found.
     """
     started = time.perf_counter()
+    target = targets.of_strategy(strategy, target)
     request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
     required = Required(where, request.workload, wishes or Wishes(), target)
@@ -161,6 +164,7 @@ def plan(
         raise conflicts.explained(required, error, context.limit.seconds_left, progress) from None
     rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
     timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
+    faster = _beyond(request, found, objective, context)
     seconds = time.perf_counter() - started
     try:
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
@@ -172,7 +176,18 @@ def plan(
             costs.extend(conflicts.prices(required, required.items(), context.limit.seconds_left, progress, found))
     except KeyboardInterrupt:
         context.interrupted = True
-    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs))
+    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), faster)
+
+
+def _beyond(request: Request, found: Plan, objective: str, context: PlanningContext) -> Beyond | None:
+    """A faster plan that no framework commonly runs, if the search was for the step time and there is time left."""
+    if objective != "step-time" or context.interrupted:
+        return None
+    try:
+        return beyond(request, found, context.limit.seconds_left, context.progress)
+    except KeyboardInterrupt:
+        context.interrupted = True
+        return None
 
 
 def _baseline(request: Request, name: str, context: PlanningContext) -> Row:
@@ -216,25 +231,20 @@ def _with_a_plan(found: Compared) -> Compared:
     raise Infeasible(_why_none(found.rows))
 
 
-ANY = "any"
-"""Name of the plan that need not run on a target."""
-
-
 def compare_targets(
     where: Topology,
     workload: Workload | None = None,
-    targets: tuple[str, ...] = (),
+    names: tuple[str, ...] = (),
     wishes: Wishes | None = None,
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Compared:
-    """The best plan for each launch target, and the best of all (`ANY`); for every training framework if `targets` is empty.
+    """The best plan for each launch target, and for none (`targets.NONE`); for every training framework if `names` is empty.
 
     Raises as `compare`."""
     workload = workload or workload_of(where)
-    request = requirements.request(where, workload, wishes, time_limit)
-    chosen = tuple(dict.fromkeys(targets or exporters.frameworks()))
-    asked = {ANY: request} | {name: requirements.request(where, workload, wishes, time_limit, name) for name in chosen}
+    chosen = tuple(dict.fromkeys((targets.NONE, *(names or exporters.frameworks()))))
+    asked = {name: requirements.request(where, workload, wishes, time_limit, name) for name in chosen}
     rows: list[Row] = []
     for number, (name, one) in enumerate(asked.items(), 1):
         context = PlanningContext(one, functools.partial(_of_target, progress, f"{name} ({number} of {len(asked)})"))
@@ -244,7 +254,7 @@ def compare_targets(
             break
         if rows[-1].interrupted:
             break
-    return _with_a_plan(Compared(request, (ANY, *chosen), tuple(rows), "target"))
+    return _with_a_plan(Compared(asked[targets.NONE], chosen, tuple(rows), "target"))
 
 
 def _of_target(progress: Callable[[str], None], who: str, text: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
-from holmes_sim import requirements
+from holmes_sim import requirements, targets
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -40,7 +40,7 @@ class Required:
     where: Topology
     workload: Workload
     wishes: Wishes
-    target: str | None = None
+    target: str = targets.ANY
 
     def items(self) -> tuple[str, ...]:
         """The requirements as text, such as `tp at most 4`, `nodes without ib/node3`, `--pp 8`, `--for megatron`."""
@@ -54,9 +54,13 @@ class Required:
             if kind == "require" and text not in kept:
                 given.pop(name)
         pins = {name: None for text, (kind, name) in words.items() if kind == "pin" and text not in kept}
-        target = self.target if any(kind == "target" and text in kept for text, (kind, _) in words.items()) else None
+        target = self.target if any(kind == "target" and text in kept for text, (kind, _) in words.items()) else self._free()
         where = requirements.only(self.where, given)
         return requirements.request(where, self.workload, replace(self.wishes, **pins), time_limit, target)
+
+    def _free(self) -> str:
+        """What is planned for where no launch target is required."""
+        return targets.NONE if self.target == targets.NONE else targets.ANY
 
     def _words(self) -> Mapping[str, tuple[str, str]]:
         """Text of each requirement -> (kind, key)."""
@@ -68,7 +72,7 @@ class Required:
             value = getattr(self.wishes, field.name)
             if value is not None:
                 found[f"--{field.name.replace('_', '-')} {value}"] = "pin", field.name
-        if self.target is not None:
+        if self.target != self._free():
             found[f"--for {self.target}"] = "target", "for"
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holmes_sim import commands, requirements
+from holmes_sim import commands, requirements, targets
 from planner import pareto_front
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -52,7 +52,7 @@ def pareto(
     wishes: Wishes | None = None,
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
-    target: str | None = None,
+    target: str = targets.ANY,
 ) -> Front:
     """Find plans that trade step time for cost and energy per token. Raises Infeasible, OptionError, TopologyError.
 

@@ -1,7 +1,10 @@
-"""Idle devices of a plan: how many there are, and which clusters no network joins with those of the plan."""
+"""Idle devices of a plan: how many there are, and why clusters are idle."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from sim.hardware.cluster import Cluster
 from sim.hardware.transport import joint_nics
 from sim.plan.plan import Plan
 
@@ -12,13 +15,21 @@ def idle_devices(plan: Plan) -> str:
     return f"{idle:,} of {plan.fleet.devices:,} devices are idle." if idle else ""
 
 
-def unjoined_clusters(plan: Plan) -> str:
-    """Which clusters are idle because no network joins them with a cluster of the plan, as a sentence; empty where none is."""
+def idle_clusters(plan: Plan) -> Iterator[str]:
+    """Which clusters are idle and why, a sentence for each reason: the precision, the network, or a slower step."""
     used = tuple(dict.fromkeys(device.cluster for device in plan.placement))
-    others = [cluster.name for cluster in plan.fleet.clusters if cluster.name not in used]
-    apart = [name for name in others if not any(joint_nics(plan.fleet, (one, name)) for one in used)]
-    if not apart:
-        return ""
-    verb, them = ("is", "it") if len(apart) == 1 else ("are", "them")
-    why = f"no link of a common NIC type joins {them} with {', '.join(used)} (`links` of the topology)"
-    return f"{', '.join(apart)} {verb} idle: {why}."
+    others = [cluster for cluster in plan.fleet.clusters if cluster.name not in used]
+    reasons = {cluster.name: _reason(plan, cluster, used) for cluster in others}
+    for reason in dict.fromkeys(reasons.values()):
+        names = [name for name, why in reasons.items() if why == reason]
+        yield f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} idle: {reason}."
+
+
+def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
+    """Why no rank is on a cluster."""
+    device, precision = cluster.node.device, plan.workload.precision
+    if not device.runs(precision):
+        return f"{device.name} has no {precision}"
+    if not any(joint_nics(plan.fleet, (one, cluster.name)) for one in used):
+        return f"no link of a common NIC type leads to {', '.join(used)} (`links` of the topology)"
+    return "no plan that uses it was found to be faster"

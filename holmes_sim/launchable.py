@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from holmes_sim import exporters
 from sim.plan.plan import Plan
 
@@ -22,7 +25,12 @@ def frameworks(plan: Plan) -> str:
     if not others:
         return f"{runs}."
     other = f"with {', '.join(others)}: `plan --for NAME` finds the best plan for one"
-    return f"{runs}; not {other}." if able else f"Does not run {other}."
+    return f"{runs}; not {other}." if able else f"Does not run {other}. Most often because of {_usual_reason(plan, others)}."
+
+
+def _usual_reason(plan: Plan, names: Sequence[str]) -> str:
+    """The reason that most of these frameworks give for not running a plan."""
+    return Counter(next(exporters.unsupported(name, plan)) for name in names).most_common(1)[0][0]
 
 
 def _with_versions(name: str) -> str:

@@ -138,7 +138,7 @@ def shortlist(
     if number < 1:
         raise OptionError(f"number: {number}; a list has 1 plan or more")
     workload, folders = commands.workload_of(where), _folders(measured)
-    request = requirements.request(where, workload, wishes, time_limit)
+    request = requirements.request(where, workload, wishes, time_limit, target)
     known = runs.read(folders) if folders else ()
     return Shortlist(request, proposals.proposals(request, number, target, known, progress), folders)
 

@@ -7,11 +7,11 @@ the user asks for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from holmes_sim import exporters, requirements
+from holmes_sim import requirements, targets
 from holmes_sim.intervals import plan_facts
 from planner import api, strategies
 from planner.costs.context import PlanningContext
@@ -20,7 +20,6 @@ from planner.replan import moves, staying
 from planner.replan.moves import Moves
 from planner.request import Wishes
 from planner.strategies import certified
-from planner.target import Target
 from sim.errors import Infeasible
 from sim.formats import lost_nodes, planfile
 from sim.formats.lost_nodes import Place, Surviving, place_text
@@ -122,8 +121,7 @@ def replan(
     texts = (lost,) if isinstance(lost, str) else lost
     places = tuple(dict.fromkeys(lost_nodes.parse_node(plan.fleet, text) for text in texts))
     left = lost_nodes.without(plan.topology, places)
-    launched = _target(plan, target)
-    request = replace(requirements.request(left.topology, plan.workload, wishes, time_limit), target=launched)
+    request = requirements.request(left.topology, plan.workload, wishes, time_limit, target or _planned_for(plan))
     kept = staying.stayed(plan, left.topology, left.previous)
     refused = request.refuses(kept) if kept is not None else ""
     if refused and stay:
@@ -152,10 +150,6 @@ def replan(
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)
 
 
-def _target(plan: Plan, name: str | None) -> Target | None:
-    """The target of a name; without a name that for which the plan was made, if there is one. Those that its topology requires
-    are always among them."""
-    name = name or (plan.certificate.target if plan.certificate is not None else "")
-    required = requirements.written(plan.topology).get("targets", [])
-    names = dict.fromkeys([*required, *(name.split(exporters.AND) if name else [])])
-    return exporters.joined(tuple(names)) if names else None
+def _planned_for(plan: Plan) -> str:
+    """The target for which a plan was made."""
+    return (plan.certificate.target if plan.certificate is not None else "") or targets.NONE

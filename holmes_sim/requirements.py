@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim import exporters
+from holmes_sim import exporters, targets
 from planner.limits import HOUR, Dimensions, Limits
 from planner.request import Request, Wishes
 from sim.errors import OptionError
@@ -46,8 +46,8 @@ def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
     """(path, text) of names in a file of requirements that do not exist: clusters, nodes and targets."""
     yield from require_facts.faults(value, [cluster.name for cluster in where.fleet.clusters])
     given = value if isinstance(value, dict) else {}
-    targets, nodes = given.get("targets"), given.get("nodes")
-    for index, name in enumerate(targets if isinstance(targets, list) else []):
+    wanted, nodes = given.get("targets"), given.get("nodes")
+    for index, name in enumerate(wanted if isinstance(wanted, list) else []):
         if name not in exporters.names():
             yield ("targets", index), f"target {name!r} is unknown{suggestion(str(name), exporters.names())}"
     for key, named in nodes.items() if isinstance(nodes, dict) else ():
@@ -83,22 +83,21 @@ def request(
     workload: Workload,
     wishes: Wishes | None = None,
     time_limit: float = 50.0,
-    target: str | None = None,
+    target: str = targets.ANY,
 ) -> Request:
-    """The planning request of a topology with its requirements; `target` is required as well.
+    """The planning request of a topology with its requirements; `target`, or a word of
+    `holmes_sim.targets`, is required as well.
 
     Raises OptionError for a node or target that does not exist, or where a rent is limited and a price is not known."""
     whole, where = RequireFacts.model_validate(written(where)), applied(where)
     facts = RequireFacts.model_validate(written(where))
-    targets = dict.fromkeys([*facts.targets, *([target] if target is not None else [])])
     found = Request(where, workload, wishes or Wishes(), time_limit)
     for key in ("rent", "cost"):
         if getattr(facts, key) is not None:
             _check_prices(where, key)
-    return replace(
+    found = replace(
         found,
         wishes=_pinned(found.wishes, facts),
-        target=exporters.joined(tuple(targets)) if targets else None,
         limits=Limits(
             dimensions=_dimensions(facts),
             on_clusters=tuple((name, _dimensions(of)) for name, of in facts.clusters.items() if _dimensions(of)),
@@ -110,6 +109,7 @@ def request(
             applied=tuple(text(whole, name) for name in ("nodes", "memory_headroom") if getattr(whole, name) is not None),
         ),
     )
+    return targets.aimed(found, (*facts.targets, target))
 
 
 def text(facts: RequireFacts, name: str) -> str:

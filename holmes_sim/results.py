@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import frames
+from holmes_sim.beyond import Beyond
 from holmes_sim.conflicts import Price
 from holmes_sim.intervals import step_range
 from holmes_sim.resolution import is_close, why_close
@@ -28,7 +29,7 @@ REPORT_FORMAT = "holmes-sim/report/1"
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A plan, the timeline of its simulated step, the plans of the published strategies (`baselines`), the work of the
-    search, and what each requirement costs."""
+    search, what each requirement costs, and a faster plan that no framework commonly runs (`beyond`)."""
 
     plan: Plan
     timeline: Timeline
@@ -39,6 +40,7 @@ class Planned:
     verdicts: tuple[Verdict, ...] = ()
     effort: Effort | None = None
     prices: tuple[Price, ...] = ()
+    beyond: Beyond | None = None
 
     @property
     def frame(self) -> pd.DataFrame:

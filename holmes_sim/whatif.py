@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import change_planning, changes, commands, frames, requirements
+from holmes_sim import change_planning, changes, commands, frames, requirements, targets
 from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome, added_rent, outcome, with_smaller_sizes
@@ -96,7 +96,7 @@ def what_if(
     time_limit: Seconds = 100.0,
     progress: Callable[[str], None] = lambda text: None,
     menu: tuple[Change, ...] | None = None,
-    target: str | None = None,
+    target: str = targets.ANY,
 ) -> WhatIf:
     """Rank changes of a topology with a workload by their gain: those of `menu`, or the default menu (`changes.menu`) if None.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner import pareto_front, strategies
 from planner.costs.context import PlanningContext
@@ -16,6 +16,7 @@ from planner.request import Request
 from planner.search.fitting import fitting
 from planner.space import stand_in
 from planner.strategies import certified
+from planner.target import ANY
 from sim.errors import Infeasible, OptionError
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -137,14 +138,20 @@ def compare(request: Request, names: tuple[str, ...], progress: Callable[[str], 
     rows: list[Row] = []
     for index, name in enumerate(names, 1):
         report = functools.partial(_report, progress, f"{name} ({index} of {len(names)})", name)
-        context = PlanningContext(request, report, beside=certified.QUICK if name == DEFAULT else ())
+        one = request if name == DEFAULT else _as_published(request)
+        context = PlanningContext(one, report, beside=certified.QUICK if name == DEFAULT else ())
         try:
-            rows.append(row(request, name, context))
+            rows.append(row(one, name, context))
         except KeyboardInterrupt:
             break
         if rows[-1].interrupted:
             break
     return tuple(rows)
+
+
+def _as_published(request: Request) -> Request:
+    """The request of a published strategy, which does not know frameworks: without the target that is any of them."""
+    return replace(request, target=None) if request.target is not None and request.target.name == ANY else request
 
 
 def _report(progress: Callable[[str], None], who: str, name: str, text: str) -> None:

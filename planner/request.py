@@ -69,7 +69,7 @@ class Request:
         if forbidden is not None:
             return f"the plan has {forbidden}"
         fault = self.target.fault(plan) if self.target is not None else ""
-        return f"{self.target.name} cannot express {fault}" if self.target is not None and fault else ""
+        return f"{self.target.can_not} express {fault}" if self.target is not None and fault else ""
 
     def joinable(self) -> list[list[Cluster]]:
         """The clusters that may be used, in sets that a plan may have devices of: all of them, or those of each vendor where

@@ -11,6 +11,8 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
+ANY = "any"
+"""Name of the target that is any training framework: at least one of them must be able to run the plan."""
 Vendors: TypeAlias = Literal["one", "joined", "any"]
 """Of how many vendors the devices of a plan may be: of one; of several that the fleet's communicator joins; of any."""
 
@@ -24,6 +26,11 @@ class Target:
     excluded_vendors: tuple[str, ...]
     unsupported_layout: Callable[[ParallelConfig, Workload], Iterator[str]]
     unsupported_placement: Callable[[Plan], Iterator[str]]
+
+    @property
+    def can_not(self) -> str:
+        """Subject and verb of a sentence about what the target cannot do: `megatron cannot`, `no training framework can`."""
+        return "no training framework can" if self.name == ANY else f"{self.name} cannot"
 
     def joins(self, fleet: Fleet, names: Iterable[str]) -> bool:
         """Whether a plan may have devices of all these clusters, as far as their vendors decide."""

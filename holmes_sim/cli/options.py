@@ -56,6 +56,14 @@ RequireFile = Annotated[
         help="What plans must keep to: nodes, devices, rent, degrees, targets (holmes-sim schema require).",
     ),
 ]
+Headroom = Annotated[
+    float | None,
+    typer.Option(
+        "--memory-headroom",
+        metavar="SHARE [0<=x<1]",
+        help="Share of each device's memory that plans leave free. Default: that of the topology, else 0.08.",
+    ),
+]
 Edits = Annotated[
     list[str] | None,
     typer.Option(
@@ -76,15 +84,19 @@ Cases = Annotated[
     list[Path] | None, typer.Option(metavar="FILE|FOLDER", help="A case file, or a folder of case files; may be repeated.")
 ]
 
-LaunchTarget = Annotated[
-    str | None,
-    typer.Option(
+
+def _for(more: str = "") -> Any:
+    return typer.Option(
         "--for",
         metavar="TARGET",
-        help="Launch target that must be able to run the plan (holmes-sim list targets), such as megatron.",
-        autocompletion=completion.modules("holmes_sim.exporters"),
-    ),
-]
+        help="Launch target that must be able to run the plan (holmes-sim list targets), such as megatron; any: at least one "
+        f"training framework; none: also plans that no framework runs.{more}",
+        autocompletion=completion.modules("holmes_sim.exporters", "any", "none"),
+    )
+
+
+LaunchTarget = Annotated[str, _for()]
+TargetOfPlan = Annotated[str | None, _for(" Default: that of the plan.")]
 Runs = Annotated[
     list[Path] | None,
     typer.Option(metavar="FOLDER", help="A folder of plans that ran (holmes-sim plan --shortlist writes it); may be repeated."),

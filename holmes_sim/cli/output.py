@@ -23,16 +23,19 @@ MIN_WIDTH = 140
 
 
 @contextmanager
-def progress(what: str, seconds: float | None = None) -> Iterator[Callable[[str], None]]:
+def progress(what: str, seconds: float | None = None, first: str = "") -> Iterator[Callable[[str], None]]:
     """A status line on stderr, shown only if stderr is a terminal; yields the function that updates its text.
 
-    `seconds`: how long the work may take from now on; the line then says how much of it is left."""
+    `seconds`: how long the work may take from now on; the line then says how much of it is left. `first`: a line above
+    it that stays."""
     from holmes_sim import printing
 
     screen = printing.console(stderr=True)
     if not screen.is_terminal:
         yield lambda text: None
         return
+    if first:
+        screen.print(first, markup=False, highlight=False)
     line = _Line(f"{what} ...", None if seconds is None else time.monotonic() + seconds)
     with screen.status(line):
         yield functools.partial(line.show, what)

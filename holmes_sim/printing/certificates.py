@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.search.mixed import is_mixed
+from planner.target import ANY
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.plan import Plan
 from sim.units import MEGA, time_text
@@ -57,7 +58,7 @@ def searched(found: Certificate) -> str:
 def free_memory(plan: Plan) -> str:
     """One line with the share of memory that plans leave free; empty if they may fill a device."""
     share = plan.topology.memory_headroom
-    return f"Plans leave {share:.3g} of each device's memory free (memory_headroom of the topology)." if share else ""
+    return f"Plans leave {100 * share:.3g}% of each device's memory free (--memory-headroom)." if share else ""
 
 
 def values(axis: Axis) -> str:
@@ -74,6 +75,8 @@ def _is_printed(axis: Axis, axes: dict[str, Axis]) -> bool:
 
 def _axis(axis: Axis, vpp: Axis | None) -> str:
     """An axis as text: `tp 1-8`, `schedules 1f1b, interleaved (vpp 2 or 4)`, `recompute none or full`."""
+    if axis.name == "target":
+        return f"layouts that {' '.join(map(str, axis.values)) if axis.values != (ANY,) else 'some training framework'} can run"
     if axis.name != "schedule":
         return _titled(axis.name, _span(axis.values))
     chunks = _span(tuple(value for value in vpp.values if value != 1)) if vpp else ""

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim.intervals import step_range
-from holmes_sim.printing.plans import degrees, layers_by_cluster
+from holmes_sim.printing.layouts import degrees, layers_by_cluster
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.results import PLURAL, Compared, reason, tokens_per_device
 from planner.request import Request

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from holmes_sim.front import Front, prediction
 from holmes_sim.printing.comparisons import heading
-from holmes_sim.printing.plans import degrees, layers_by_cluster
+from holmes_sim.printing.layouts import degrees, layers_by_cluster
 from holmes_sim.printing.tables import grid
 from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES

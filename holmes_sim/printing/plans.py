@@ -9,13 +9,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.idle import unjoined_clusters
 from holmes_sim.intervals import step_range, step_text
 from holmes_sim.launchable import frameworks
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
+from holmes_sim.printing.layouts import short_layout
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
+from holmes_sim.warnings import plan_warnings
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shape import Shape
@@ -55,7 +56,9 @@ def planned(answer: Planned) -> Group:
         parts += [Text(UNPROVED)]
     if plan.certificate is not None:
         parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
-    parts += [Text(line) for line in (free_memory(plan), frameworks(plan), unjoined_clusters(plan)) if line]
+    more = str(answer.beyond) if answer.beyond is not None else ""
+    parts += [Text(line) for line in (free_memory(plan), frameworks(plan), more) if line]
+    parts += [Text(f"Warning: {one.text}") for one in plan_warnings(plan)]
     return Group(*parts)
 
 
@@ -258,42 +261,3 @@ def _comparison_by(objective: str, plan: Plan, rows: Iterable[Row]) -> Table:
         more = "" if row.plan is plan else f"{number / mine - 1:.1%}"
         table.add_row(row.name, time_text(other.step_s), amount(objective, number), more, short_layout(row.plan))
     return table
-
-
-def short_layout(plan: Plan) -> str:
-    """Degrees and layers by cluster: `tp 2, pp 2, dp 8, mb 4: ib 16, roce 14`."""
-    return f"{degrees(plan)}: {layers_by_cluster(plan)}"
-
-
-def degrees(plan: Plan) -> str:
-    """Degrees and microbatch size, `tp 2, pp 2, dp 8, mb 4`; cp, ep and recomputation only if they are used."""
-    config = plan.config
-    full = "" if config.recompute == "none" else f", recompute {config.recomputation}"
-    more = "".join(f", {key} {degree}" for key, degree in config.further_degrees.items())
-    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}"
-
-
-def layers_by_cluster(plan: Plan) -> str:
-    """Layers of each pipeline rank by cluster: `ib 16, roce 14`."""
-    config = plan.config
-    runs: list[tuple[str, list[int]]] = []
-    for pp_rank in range(config.pp):
-        members = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
-        clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
-        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
-        if runs and runs[-1][0] == clusters:
-            runs[-1][1].append(layers)
-        else:
-            runs.append((clusters, [layers]))
-    return ", ".join(f"{name} {_runs(layers)}" for name, layers in runs)
-
-
-def _runs(layers: list[int]) -> str:
-    """Layers of consecutive pipeline ranks, with equal neighbours counted: `26|27x3|26`."""
-    runs: list[list[int]] = []
-    for count in layers:
-        if runs and runs[-1][0] == count:
-            runs[-1][1] += 1
-        else:
-            runs.append([count, 1])
-    return "|".join(f"{count}x{many}" if many > 1 else str(count) for count, many in runs)

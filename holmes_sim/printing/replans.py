@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group
 from rich.text import Text
 
-from holmes_sim.printing.plans import degrees, layers_by_cluster
+from holmes_sim.printing.layouts import degrees, layers_by_cluster
 from holmes_sim.printing.tables import grid
 from holmes_sim.replanning import Replanned
 from sim.formats.lost_nodes import place_text

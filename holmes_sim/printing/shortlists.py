@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from holmes_sim.calibration import Fit
-from holmes_sim.printing.plans import degrees
+from holmes_sim.printing.layouts import degrees
 from holmes_sim.printing.stacks import fitted_constants
 from holmes_sim.printing.tables import grid
 from holmes_sim.proposals import Proposals

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from holmes_sim import targets
 from holmes_sim.outcomes import PLANNED, PRESENT_PLAN, UNUSED, Outcome
 from holmes_sim.printing.tables import grid
 from holmes_sim.whatif import WhatIf
@@ -93,8 +94,8 @@ def _notes(found: WhatIf, shown: Sequence[Outcome], priced: bool) -> list[str]:
 
 def _launched(found: WhatIf) -> str:
     """The option that the plans are limited by, if they are made for a launch target."""
-    target = found.plan.certificate.target if found.plan.certificate is not None else ""
-    return f"--for {target} " if target else ""
+    target = (found.plan.certificate.target if found.plan.certificate is not None else "") or targets.NONE
+    return f"--for {shlex.quote(target)} " if target != targets.ANY else ""
 
 
 def _settings(outcome: Outcome) -> str:

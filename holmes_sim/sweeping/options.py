@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from holmes_sim import exporters
+from holmes_sim import targets
 from planner import strategies
 from planner.api import DEFAULT
 from planner.request import Wishes
@@ -51,7 +51,7 @@ class OptionFacts(StrictModel):
     strategy: Annotated[str, _one_of(*strategies.names())] = DEFAULT
     objective: Annotated[str, _one_of(*OBJECTIVES)] = "step-time"
     time_limit: Annotated[float, Field(ge=1)] = 50.0
-    target: Annotated[str | None, _one_of(None, *exporters.names())] = None
+    target: Annotated[str | None, _one_of(None, *targets.names())] = targets.ANY
 
     def wishes(self) -> Wishes:
         """The pins as wishes of a request."""

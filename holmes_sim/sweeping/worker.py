@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from holmes_sim import requirements
+from holmes_sim import requirements, targets
 from holmes_sim.sweeping.options import OptionFacts
 from holmes_sim.sweeping.study import Scenario
 from planner import api
@@ -84,7 +84,8 @@ def _row(task: Task) -> Row:
     try:
         where = from_document(documents.parse(task.name, task.facts))
         assert where.workload is not None
-        request = requirements.request(where, where.workload, options.wishes(), options.time_limit, options.target)
+        target = targets.of_strategy(options.strategy, options.target or targets.ANY)
+        request = requirements.request(where, where.workload, options.wishes(), options.time_limit, target)
         context = PlanningContext(request)
         found, _ = api.plan_for(options.objective, request, options.strategy, context)
     except Infeasible as error:

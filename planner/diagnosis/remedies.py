@@ -18,6 +18,7 @@ from planner.request import Request, Wishes
 from planner.search.fitting import fitting, nearest
 from planner.space.sequences_and_experts import LEAST_TOKENS
 from planner.space.shapes import searched, slots
+from planner.target import ANY
 from sim.hardware.cluster import Cluster
 from sim.hardware.device_spec import DeviceSpec
 from sim.plan import schedules
@@ -49,7 +50,7 @@ def why_none(request: Request) -> str:
     if target is not None:
         other = fitting(replace(request, target=None))
         if other is not None:
-            return f"no layout that fits runs on {target.name}; for example, it cannot express {target.fault(other)}"
+            return f"{target.can_not} run a layout that fits, for example because of {target.fault(other)}"
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
         return f"{wished} needs a layer for each stage; {model.name} has {model.layers}"
@@ -105,7 +106,8 @@ def _request_changes(request: Request) -> Iterator[Remedy]:
     """Changes of the request to check, the smallest first."""
     wishes = request.wishes
     if request.target is not None:
-        yield Remedy(f"leaving out --for {request.target.name}", replace(request, target=None))
+        words = "--for none" if request.target.name == ANY else f"leaving out --for {request.target.name}"
+        yield Remedy(words, replace(request, target=None))
     if request.topology.memory_headroom:
         topology = replace(request.topology, memory_headroom=0.0)
         yield Remedy("--set memory_headroom=0, without head-room", replace(request, topology=topology))

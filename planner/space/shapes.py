@@ -251,7 +251,7 @@ def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:
 def _why_refused(request: Request, shape: Shape) -> str:
     """Why the target can run no layout, by one of them."""
     assert request.target is not None
-    return f"{request.target.name} cannot express {runnable.fault(request, shape)}"
+    return f"{request.target.can_not} express {runnable.fault(request, shape)}"
 
 
 def _has_a_shape(request: Request) -> bool:
@@ -264,7 +264,7 @@ def _has_a_shape(request: Request) -> bool:
 def _why_none(request: Request) -> str:
     workload, wishes = request.workload, request.wishes
     if request.target is not None and not any(True for _ in request.clusters()):
-        return f"{request.target.name} runs on none of the devices of {request.topology.name}"
+        return f"{request.target.can_not} run on any device of {request.topology.name}"
     if not any(True for _ in request.clusters()):
         others = dict.fromkeys(name for one in request.topology.fleet.clusters for name, _ in one.node.device.peak)
         return f"no cluster of {request.topology.name} has devices with {workload.precision}, only with {', '.join(others)}"

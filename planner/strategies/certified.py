@@ -136,7 +136,7 @@ def asked(name: str, context: PlanningContext) -> Plan:
 def with_reasons(error: Infeasible, request: Request) -> Infeasible:
     """Why a published strategy has no plan, which may also be the target or the limits of the request."""
     target, required = request.target, "; ".join(request.limits.words())
-    others = [f"{target.name} cannot run any such layout"] if target is not None else []
+    others = [f"{target.can_not} run any such layout"] if target is not None else []
     others += [f"none of them has {required}"] if required else []
     return Infeasible(", or ".join([str(error), *others]))
 

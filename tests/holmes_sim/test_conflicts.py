@@ -16,7 +16,7 @@ HYBRID = commands.load("holmes-hybrid-4")
 WORKLOAD = commands.workload_of(HYBRID)
 
 
-def required(given: dict[str, object], target: str | None = None, **pins: object) -> Required:
+def required(given: dict[str, object], target: str = "none", **pins: object) -> Required:
     return Required(require(HYBRID, given), WORKLOAD, Wishes(**pins), target)
 
 
@@ -69,8 +69,8 @@ def test_without_time_the_set_has_no_more_than_it_needs():
 def test_prices_are_the_steps_without_each():
     pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "schedule": "1f1b", "recompute": "none", "zero_stage": 1}
     one = required({"devices": {"max": 16}, "first_stage": "ib"}, **pins)
-    found = commands.plan(one.where, WORKLOAD, wishes=one.wishes).plan
-    free = commands.plan(HYBRID, WORKLOAD, wishes=one.wishes).plan
+    found = commands.plan(one.where, WORKLOAD, wishes=one.wishes, target="none").plan
+    free = commands.plan(HYBRID, WORKLOAD, wishes=one.wishes, target="none").plan
     assert found.prediction is not None and free.prediction is not None
     assert len(found.placement) == 16
     devices, first = prices(one, one.items()[:2], 60.0, start=found)

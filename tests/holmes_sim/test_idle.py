@@ -1,17 +1,20 @@
-"""Idle devices of a plan, and clusters that no network joins with those of the plan."""
+"""Idle devices of a plan, and why clusters are idle."""
 
 from __future__ import annotations
 
-from holmes_sim.idle import idle_devices, unjoined_clusters
+from dataclasses import replace
+
+from holmes_sim.idle import idle_clusters, idle_devices
 from sim.hardware.cluster import Trunk
-from tests.builders import cluster, fleet, nic, plan
+from tests.builders import cluster, device, fleet, nic, plan
 
 ETHERNET = (nic("ethernet", 1e9),)
 
 
 def test_a_plan_on_all_devices_has_no_idle_ones():
     whole = plan(fleet(cluster()))
-    assert idle_devices(whole) == unjoined_clusters(whole) == ""
+    assert idle_devices(whole) == ""
+    assert list(idle_clusters(whole)) == []
 
 
 def test_clusters_without_a_link_to_the_plan_are_named():
@@ -20,9 +23,15 @@ def test_clusters_without_a_link_to_the_plan_are_named():
     of = plan(fleet(*(cluster(name, nics=ETHERNET) for name in "abd"), cluster("c", nics=(nic("roce"),)), trunks=links))
     assert {device.cluster for device in of.placement} == {"a"}
     assert idle_devices(of) == "3 of 4 devices are idle."
-    assert unjoined_clusters(of) == "b, c are idle: no link of a common NIC type joins them with a (`links` of the topology)."
+    assert list(idle_clusters(of)) == [
+        "b, c are idle: no link of a common NIC type leads to a (`links` of the topology).",
+        "d is idle: no plan that uses it was found to be faster.",
+    ]
 
 
-def test_one_cluster_is_named_in_the_singular():
-    of = plan(fleet(cluster("a", nics=ETHERNET), cluster("b", nics=ETHERNET)))
-    assert unjoined_clusters(of) == "b is idle: no link of a common NIC type joins it with a (`links` of the topology)."
+def test_devices_without_the_precision_are_idle():
+    """The ideal device has bf16, fp16 and fp32."""
+    old = device("old", peak=(("fp16", 1e14),))
+    of = plan(fleet(cluster("a"), replace(cluster("b"), node=replace(cluster("b").node, device=old))))
+    assert of.workload.precision == "bf16"
+    assert list(idle_clusters(of)) == ["b is idle: old has no bf16."]

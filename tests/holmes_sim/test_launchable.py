@@ -21,7 +21,8 @@ def test_where_all_or_none_can_the_sentence_is_shorter(monkeypatch):
     assert launchable.frameworks(plan) == "Runs with deepspeed, flagscale, holmes, megatron, torchtitan."
     monkeypatch.setattr(exporters, "unsupported", lambda name, plan: iter(["tp 1: never"]))
     assert launchable.frameworks(plan) == (
-        "Does not run with deepspeed, flagscale, holmes, megatron, torchtitan: `plan --for NAME` finds the best plan for one."
+        "Does not run with deepspeed, flagscale, holmes, megatron, torchtitan: `plan --for NAME` finds the best plan for one. "
+        "Most often because of tp 1: never."
     )
 
 

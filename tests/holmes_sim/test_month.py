@@ -23,7 +23,7 @@ Make = Callable[..., Any]
 @pytest.fixture(scope="module")
 def hybrid() -> Plan:
     wishes = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
-    return commands.plan(commands.load("holmes-hybrid-4"), wishes=wishes).plan
+    return commands.plan(commands.load("holmes-hybrid-4"), wishes=wishes, target="none").plan
 
 
 def often(plan: Plan, **options: Any) -> Month:

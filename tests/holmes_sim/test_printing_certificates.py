@@ -76,4 +76,4 @@ def test_a_plan_says_how_much_memory_stays_free():
     full = plan(fleet(cluster()))
     assert free_memory(full) == ""
     kept = replace(full, topology=replace(full.topology, memory_headroom=0.08))
-    assert free_memory(kept) == "Plans leave 0.08 of each device's memory free (memory_headroom of the topology)."
+    assert free_memory(kept) == "Plans leave 8% of each device's memory free (--memory-headroom)."

@@ -28,7 +28,7 @@ PINS = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none", "schedule":
 @pytest.fixture(scope="module")
 def hybrid() -> Plan:
     """Two nodes of ib, two of roce; a stage on each cluster."""
-    return commands.plan(commands.load("holmes-hybrid-4"), wishes=Wishes(dp=8, **PINS)).plan
+    return commands.plan(commands.load("holmes-hybrid-4"), wishes=Wishes(dp=8, **PINS), target="none").plan
 
 
 @pytest.fixture(scope="module")

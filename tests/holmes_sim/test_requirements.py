@@ -153,7 +153,7 @@ def test_what_cannot_be_required(given, fault):
         request(require(HYBRID, given), WORKLOAD)
 
 
-def target_of(*given: str, also: str | None = None) -> Target:
+def target_of(*given: str, also: str = "any") -> Target:
     found = request(require(HYBRID, {"targets": list(given)}), WORKLOAD, target=also).target
     assert found is not None
     return found

@@ -24,14 +24,14 @@ from sim.formats.documents import parse
 from sim.formats.topology import from_document
 from tests.more import after
 
-SEEDS = range(45)
+SEEDS = range(30)
 SMALL = 1_500
 """Pipelines of a question here: `python -m benchmarks certificates` judges 1,000 larger ones."""
 LATE: tuple[int, ...] = ()
 """Seeds whose certified plan may take more than `NEAR` longer than the best, each with its reason: none."""
 
 
-@pytest.mark.parametrize("seed", after(15, SEEDS))
+@pytest.mark.parametrize("seed", after(12, SEEDS))
 def test_no_bound_is_above_the_best_plan_and_certified_is_near_it(seed):
     verdict = judge(seed, SMALL)
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
@@ -39,7 +39,7 @@ def test_no_bound_is_above_the_best_plan_and_certified_is_near_it(seed):
         assert verdict.step_s <= verdict.best_s * (1 + NEAR), verdict
 
 
-@pytest.mark.parametrize("seed", after(4, [16, 24, 52, 7, 10, 30, 55]))
+@pytest.mark.parametrize("seed", after(2, [16, 24, 52, 10]))
 def test_plans_with_too_little_memory_recompute_some_layers(seed):
     verdict = judge(seed, SMALL, tight)
     assert "best plan recomputes some layers" in verdict.features
@@ -56,7 +56,7 @@ def test_the_seeds_exercise_every_axis():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", after(4, range(1000, 1010)))
+@pytest.mark.parametrize("seed", after(4, range(1000, 1006)))
 def test_the_brute_force_finds_what_simulating_every_plan_finds(seed):
     question = draw(seed, 120)
     assert best(question).seconds == pytest.approx(naive(question), rel=1e-9)

@@ -16,6 +16,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import (
     BatchSize,
     Edits,
+    Headroom,
     Json,
     LaunchTarget,
     Measured,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 NAME = "plan"
 ORDER = 10
 EXAMPLE = "holmes-sim plan holmes-hybrid-4 -o plan.json"
+ANY = "any"
+"""Default of --for: at least one training framework must be able to run the plan."""
 INTERRUPTED = "Interrupted: this is the best plan found so far."
 
 
@@ -73,6 +76,7 @@ def command(
     profile: Measured = None,
     stack: StackWord = None,
     edits: Edits = None,
+    headroom: Headroom = None,
     require: RequireFile = None,
     objective: Annotated[
         str,
@@ -102,7 +106,7 @@ def command(
             autocompletion=completion.modules("holmes_sim.exporters"),
         ),
     ] = None,
-    launch: LaunchTarget = None,
+    launch: LaunchTarget = ANY,
     runs: Runs = None,
     as_json: Json = False,
     as_json_lines: Annotated[
@@ -124,7 +128,8 @@ def command(
         raise HolmesError("--json-lines prints the search for one plan; leave out --json, --explain, --pareto and --shortlist")
     if explain and as_json:
         raise HolmesError("--explain prints text only; leave out --json, or use `holmes-sim simulate PLAN --explain --json`")
-    where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])], require)
+    edits = [*(edits or []), *([f"memory_headroom={headroom}"] if headroom is not None else [])]
+    where = edited(commands.load(topo, profile), [*edits, *([f"stack={stack}"] if stack else [])], require)
     out.distinct(Path(topo), require, output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     if shortlisted is not None:
@@ -133,16 +138,16 @@ def command(
                 "--shortlist uses strategy certified and the step time; leave out --strategy, --objective, --pareto, --explain "
                 "and --chart"
             )
-        if launch is not None:
+        if launch != ANY:
             raise HolmesError("--shortlist has its target from --to; leave out --for")
         if output is None:
             raise HolmesError("--shortlist writes a folder for each plan; give the folder with -o FOLDER")
         options: dict[str, object] = {"--model": model, "--global-batch-size": global_batch_size, "--seq-len": seq_len}
         options |= {"--profile": profile, "--require": require}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-        given += [word for edit in edits or () for word in ("--set", edit)]
+        given += [word for edit in edits for word in ("--set", edit)]
         again = " ".join(filter(None, (shlex.join([topo, *given]), str(wishes))))
-        request = requirements.request(where, workload, wishes, time_limit)
+        request = requirements.request(where, workload, wishes, time_limit, to or "megatron")
         _shortlist(request, shortlisted, to or "megatron", runs, output, again, as_json)
         return
     if runs:
@@ -161,7 +166,7 @@ def command(
     out.can_be_written(output)
     left = max(time_limit - (time.monotonic() - begun), 0.0)
     watch = Improvements(out.show_json_line, begun) if as_json_lines else lambda state: None
-    with out.progress("planning", left) as progress:
+    with out.progress("planning", left, _what(where, workload, time_limit)) as progress:
         try:
             answer = commands.plan(where, workload, strategy, wishes, left, progress, explain, objective, watch, launch)
         except KeyboardInterrupt:
@@ -194,12 +199,20 @@ def command(
     out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
 
 
+def _what(where: Topology, workload: Workload, time_limit: float) -> str:
+    """What the command will do and how long it may take, in one line."""
+    return (
+        f"Planning {workload.model.name} on {where.fleet.devices:,} devices of {where.name}: at most {time_limit:g} s "
+        "(--time-limit); Ctrl-C ends the search with the best plan so far."
+    )
+
+
 def _pareto(
     where: Topology,
     workload: Workload,
     wishes: Wishes,
     time_limit: float,
-    launch: str | None,
+    launch: str,
     files_to: tuple[Path | None, Path | None],
     as_json: bool,
 ) -> None:

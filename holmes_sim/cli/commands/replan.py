@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import Json, LaunchTarget, PlanArgument, pinned
+from holmes_sim.cli.options import Json, PlanArgument, TargetOfPlan, pinned
 
 if TYPE_CHECKING:
     from planner.request import Wishes
@@ -33,7 +33,7 @@ def command(
         ),
     ] = 50.0,
     stay: Annotated[bool, typer.Option("--stay", help="Move no rank: keep the stages and use fewer replicas.")] = False,
-    launch: LaunchTarget = None,
+    launch: TargetOfPlan = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the new plan to this file.")
     ] = None,

@@ -18,7 +18,7 @@ EXAMPLE = "holmes-sim what-if holmes-hybrid-4"
 def command(
     topo: TopologyArgument,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Time limit of the whole search.")] = 100.0,
-    launch: LaunchTarget = None,
+    launch: LaunchTarget = "any",
     edits: Edits = None,
     profile: Measured = None,
     require: RequireFile = None,

@@ -38,7 +38,7 @@ def _stages(contents: Contents) -> str:
         )
         again = [plans.recomputed(plan, pp_rank)] if plan.config.recompute_layers else []
         share = peaks[pp_rank] / limits[pp_rank]
-        full = f'<meter min="0" max="1" high="0.95" value="{share:.4f}" aria-label="share of memory"></meter> '
+        full = f'<meter low="0.8" high="0.9" optimum="0" value="{share:.4f}" aria-label="share of memory"></meter> '
         seconds = [
             number(f"pipeline_ranks/{pp_rank}/{key}", value, time_text(float(f"{value:.3g}")))
             for key, value in (("compute", row.compute), ("exposed", row.exposed), ("bubble", row.bubble))

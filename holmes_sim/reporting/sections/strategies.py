@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from holmes_sim.intervals import step_range
-from holmes_sim.printing import certificates, plans
+from holmes_sim.printing import certificates, layouts
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import number, table
 from holmes_sim.results import Compared, reason
@@ -66,7 +66,7 @@ def _table(found: Compared, objective: str) -> str:
             mark + number(f"{of}/slower_than_best", slower, f"{slower:.1%}") if slower else "fastest",
             number(f"{of}/upper_bound_fraction", prediction.upper_bound_fraction, f"{prediction.upper_bound_fraction:.1%}"),
             *(certificates.amount(kind, getattr(prediction, OBJECTIVES[kind])) for kind in by),
-            escape(plans.short_layout(plan)),
+            escape(layouts.short_layout(plan)),
         ])  # fmt: skip
     for row in found.without:
         rows.append([escape(row.name), *["–"] * (5 + len(by)), f"no plan: {escape(reason(row))}"])

@@ -14,6 +14,7 @@ actions(rank, ranks, microbatches, chunks)    the compute actions of pipeline ra
 It may define facts that the planner uses. Where one is missing, the planner assumes a value that is safe for its bounds:
 
 SEARCHED          the planner tries the schedule also where it is not pinned (if missing: yes)
+PRODUCTION        a schedule that training frameworks commonly run, so that plans have it by default (if missing: no)
 FORWARDS_FIRST    every rank runs all its forwards before its first backward, and so holds all microbatches (if missing: no)
 WHOLE_ROUNDS      `ranks` must divide the number of microbatches (if missing: `actions` is called to see whether it raises)
 WARM_UP           an integer k that bounds the warm-up. (a) No rank holds more than (k + chunks - 1) x ranks activations of one
@@ -84,6 +85,11 @@ def actions(name: str, rank: int, ranks: int, microbatches: int, chunks: int) ->
 def is_searched(name: str) -> bool:
     """Whether the planner tries a schedule that is not pinned."""
     return bool(getattr(get(name), "SEARCHED", True))
+
+
+def is_production(name: str) -> bool:
+    """Whether training frameworks commonly run a schedule."""
+    return bool(getattr(get(name), "PRODUCTION", False))
 
 
 def forwards_first(name: str) -> bool:

@@ -73,11 +73,11 @@ def test_where_nothing_runs_the_reason_and_the_remedy_are_said():
     with pytest.raises(Infeasible, match=r"^strict cannot express tp 1: never$"):
         certified.plan(replace(QUESTION, target=nothing), PlanningContext(replace(QUESTION, target=nothing)))
     never = replace(target(), unsupported_placement=lambda plan: iter(["placement: never"]))
-    with pytest.raises(Infeasible, match="no layout that fits runs on strict; for example, it cannot express"):
+    with pytest.raises(Infeasible, match="strict cannot run a layout that fits, for example because of placement: never"):
         certified.plan(replace(QUESTION, target=never), PlanningContext(replace(QUESTION, target=never)))
 
 
-@pytest.mark.parametrize("seed", after(12, range(60)))
+@pytest.mark.parametrize("seed", after(8, range(24)))
 def test_every_strategy_plans_for_the_target_and_no_plan_for_it_is_faster_than_the_bound(seed):
     """Against brute force over all shapes and pipelines of a random fleet, whether they run or not."""
     question = replace(random_request(seed), time_limit=math.inf, target=target())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine.engine import simulate
@@ -56,6 +56,7 @@ def assert_alike(plan: Plan) -> None:
         assert times(mine) == pytest.approx(times(other), rel=1e-9, abs=1e-9 * whole.step_s)
 
 
+@settings(max_examples=15)
 @given(data=st.data())
 def test_folded_and_unfolded_timelines_are_equal_for_every_rank(data: st.DataObject) -> None:
     assert_alike(data.draw(any_plan()))

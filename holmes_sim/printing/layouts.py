@@ -1,0 +1,44 @@
+"""Layouts of plans in one short line: degrees, and layers by cluster."""
+
+from __future__ import annotations
+
+from sim.plan.plan import Plan
+
+
+def short_layout(plan: Plan) -> str:
+    """Degrees and layers by cluster: `tp 2, pp 2, dp 8, mb 4: ib 16, roce 14`."""
+    return f"{degrees(plan)}: {layers_by_cluster(plan)}"
+
+
+def degrees(plan: Plan) -> str:
+    """Degrees and microbatch size, `tp 2, pp 2, dp 8, mb 4`; cp, ep and recomputation only if they are used."""
+    config = plan.config
+    full = "" if config.recompute == "none" else f", recompute {config.recomputation}"
+    more = "".join(f", {key} {degree}" for key, degree in config.further_degrees.items())
+    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}"
+
+
+def layers_by_cluster(plan: Plan) -> str:
+    """Layers of each pipeline rank by cluster: `ib 16, roce 14`."""
+    config = plan.config
+    runs: list[tuple[str, list[int]]] = []
+    for pp_rank in range(config.pp):
+        members = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
+        clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
+        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
+        if runs and runs[-1][0] == clusters:
+            runs[-1][1].append(layers)
+        else:
+            runs.append((clusters, [layers]))
+    return ", ".join(f"{name} {_runs(layers)}" for name, layers in runs)
+
+
+def _runs(layers: list[int]) -> str:
+    """Layers of consecutive pipeline ranks, with equal neighbours counted: `26|27x3|26`."""
+    runs: list[list[int]] = []
+    for count in layers:
+        if runs and runs[-1][0] == count:
+            runs[-1][1] += 1
+        else:
+            runs.append([count, 1])
+    return "|".join(f"{count}x{many}" if many > 1 else str(count) for count, many in runs)

@@ -1,0 +1,50 @@
+"""What is told of faster plans that few or no frameworks run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holmes_sim import commands, requirements
+from holmes_sim.beyond import Beyond, beyond
+from planner.placement.ranks import build
+from planner.placement.simulation import simulate_plan, step
+from planner.space.shape import Shape
+from sim.plan.plan import Plan
+
+HYBRID = commands.load("holmes-hybrid-4")
+ANY = requirements.request(HYBRID, commands.workload_of(HYBRID), time_limit=20.0)
+
+
+@pytest.fixture(scope="module")
+def slow() -> Plan:
+    """A plan with 1F1B on both clusters."""
+    shape = Shape(1, 16, 2, "none", "1f1b", 1, 1)
+    return simulate_plan(build(ANY, shape, (("ib", 15), ("roce", 15)), "by hand"))
+
+
+@pytest.fixture(scope="module")
+def faster(slow) -> Beyond:
+    found = beyond(ANY, slow, 20.0, lambda text: None)
+    assert found is not None
+    return found
+
+
+def test_it_is_faster_and_no_framework_runs_it(slow, faster):
+    assert faster.plan.config.schedule == "zb-h2"
+    assert faster.plan.config.tied_shards
+    assert faster.saved == pytest.approx(1 - step(faster.plan) / step(slow))
+    assert faster.saved > 0.25
+    assert faster.able == ("holmes-sim run",)
+    assert str(faster) == (
+        "Faster, but few or no frameworks run it: zb-h2 with the tied embedding summed by shards takes at most "
+        f"{step(faster.plan):.4g} s, {faster.saved:.0%} less time; it runs with `holmes-sim run`. "
+        "`--for none` searches such plans."
+    )
+
+
+def test_nothing_is_told_where_nothing_is_gained_or_asked(slow, faster):
+    assert beyond(ANY, faster.plan, 20.0, lambda text: None) is None
+    assert beyond(replace(ANY, target=None), slow, 20.0, lambda text: None) is None
+    assert beyond(ANY, slow, 0.0, lambda text: None) is None

@@ -1,0 +1,96 @@
+"""What a plan must be able to run on: named targets, any framework, or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holmes_sim import commands, exporters, targets
+from holmes_sim.requirements import request, require
+from planner.request import Wishes
+from planner.search.fitting import fitting
+from sim.errors import HolmesError
+from sim.formats.edits import edited
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.workload import Workload
+from tests import features
+
+HYBRID = commands.load("holmes-hybrid-4")
+WORKLOAD = commands.workload_of(HYBRID)
+PLAIN = ParallelConfig(pp=2, num_microbatches=(4,))
+
+
+def running(config: ParallelConfig, workload: Workload) -> list[str]:
+    """The frameworks that can express a layout."""
+    return [name for name in exporters.frameworks() if not list(exporters.target(name).unsupported_layout(config, workload))]
+
+
+def reasons(config: ParallelConfig) -> list[str]:
+    return list(targets.any_framework().unsupported_layout(config, WORKLOAD))
+
+
+def test_any_framework_runs_what_one_of_them_runs():
+    """Only DeepSpeed runs its own 1F1B; only Megatron-LM interleaves a model with a tied embedding."""
+    own = replace(PLAIN, schedule="1f1b-deepspeed")
+    interleaved = replace(PLAIN, schedule="interleaved", vpp=2)
+    for config, able in ((own, "deepspeed"), (interleaved, "megatron")):
+        assert reasons(config) == []
+        assert running(config, WORKLOAD) == [able]
+
+
+def test_only_usual_schedules_unless_one_is_asked_for():
+    refused = reasons(replace(PLAIN, schedule="zb-h2"))
+    assert refused[0] == "schedule zb-h2: few frameworks run it; --schedule zb-h2, or --for none"
+    assert request(HYBRID, WORKLOAD).target == targets.any_framework()
+    assert request(HYBRID, WORKLOAD, Wishes(schedule="1f1b")).target == targets.any_framework()
+    assert request(HYBRID, WORKLOAD, Wishes(schedule="zb-h2")).target is None
+    assert request(require(HYBRID, {"schedule": ["1f1b", "zb-h1"]}), WORKLOAD).target is None
+
+
+def test_one_framework_must_run_the_layout_and_the_placement(monkeypatch):
+    """A framework that runs the layout and another one that runs the placement are not enough."""
+    plan = features.plan_of(features.FEATURES[0])
+    every = targets.any_framework()
+    with_layout = running(plan.config, plan.workload)
+    assert every.fault(plan) == ""
+    for name in with_layout:  # what runs the layout now refuses the placement, and the others still refuse the layout
+        monkeypatch.setattr(exporters.get(name), "unsupported_placement", lambda plan: iter(["hosts: none"]))
+    assert targets.any_framework().fault(plan) != ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        (("any",), "any"),
+        (("megatron", "any"), "megatron"),
+        (("none",), None),
+        (("holmes and slurm",), "holmes and slurm"),
+    ],
+)
+def test_words_for_a_target(asked: tuple[str, ...], name: str | None):
+    target = targets.aimed(request(HYBRID, WORKLOAD, target="none"), asked).target
+    assert (target.name if target is not None else None) == name
+
+
+def test_a_wrong_word_is_told():
+    with pytest.raises(HolmesError, match="target 'megatro' is unknown; did you mean 'megatron'"):
+        request(HYBRID, WORKLOAD, target="megatro")
+
+
+def test_without_a_framework_that_runs_anything_there_is_no_target():
+    """No framework has tf32, which Sailor's inputs use."""
+    where = edited(HYBRID, {"workload.precision": "tf32"})
+    assert request(where, commands.workload_of(where)).target is None
+
+
+def test_published_strategies_know_no_framework():
+    assert targets.of_strategy("holmes", "any") == "none"
+    assert targets.of_strategy("holmes", "megatron") == "megatron"
+    assert targets.of_strategy("certified", "any") == "any"
+
+
+def test_a_plan_that_fits_runs_with_the_target():
+    found = fitting(request(HYBRID, WORKLOAD))
+    assert found is not None
+    assert found.config.schedule == "1f1b"
