@@ -51,6 +51,7 @@ _PUBLIC = {
     "report": "holmes_sim.reporting",
     "trouble": "holmes_sim.distribution",
     "goodput": "holmes_sim.month",
+    "whole_run": "holmes_sim.whole_runs",
     "replan": "holmes_sim.replanning",
     "place_experts": "holmes_sim.expert_placement",
     "read": "holmes_sim.commands",

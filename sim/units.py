@@ -36,6 +36,8 @@ _TIMES = {"s": 1.0, "ms": MILLI, "us": MICRO, "ns": 1e-9, "min": 60.0, "h": 3600
 _FLOPS = {f"{p}FLOP/s": f for p, f in _DECIMAL.items()}
 _WATTS = {"W": 1.0, "kW": KILO}
 _PRICES = {"USD/h": 1 / _TIMES["h"]}
+_TOKENS = {"k": KILO, "M": MEGA, "B": GIGA, "T": TERA}
+_MONEY = {f"{p}USD": f for p, f in _DECIMAL.items()}
 _COSTS = {"USD/Mtoken": 1 / MEGA, "USD/token": 1.0}
 
 KINDS: dict[str, tuple[dict[str, float], str]] = {
@@ -46,6 +48,8 @@ KINDS: dict[str, tuple[dict[str, float], str]] = {
     "power": (_WATTS, "400 W"),
     "price": (_PRICES, "2.50 USD/h"),
     "cost": (_COSTS, "0.15 USD/Mtoken"),
+    "number of tokens": (_TOKENS, "2T"),
+    "sum of money": (_MONEY, "500 kUSD"),
 }
 """Kind of quantity -> (unit -> SI factor, example text)."""
 

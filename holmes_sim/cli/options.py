@@ -56,6 +56,10 @@ RequireFile = Annotated[
         help="What plans must keep to: nodes, devices, rent, degrees, targets (holmes-sim schema require).",
     ),
 ]
+Tokens = Annotated[
+    str | None,
+    typer.Option(metavar="NUMBER", help="Tokens of a whole training run, such as 2T: its days, money and energy."),
+]
 Headroom = Annotated[
     float | None,
     typer.Option(

@@ -23,6 +23,7 @@ from holmes_sim.printing.tables import console
 from holmes_sim.printing.validations import validated
 from holmes_sim.printing.verifications import verified
 from holmes_sim.printing.whatifs import what_if
+from holmes_sim.printing.whole_runs import whole_run
 
 __all__ = [
     "calibrated",
@@ -56,4 +57,5 @@ __all__ = [
     "verdicts",
     "verified",
     "what_if",
+    "whole_run",
 ]

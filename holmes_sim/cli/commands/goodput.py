@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import Json, PlanArgument
+from holmes_sim.cli.options import Json, PlanArgument, Tokens
 
 NAME = "goodput"
 ORDER = 47
@@ -37,12 +37,16 @@ def command(
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw goodput over the checkpoint interval (png, svg, pdf).")
     ] = None,
+    tokens: Tokens = None,
     as_json: Json = False,
 ) -> None:
     """Compute the goodput of a month of training with failures, and the best checkpoint interval."""
     from holmes_sim import commands
     from holmes_sim.month import goodput
+    from holmes_sim.whole_runs import tokens_of, whole_run
 
+    if tokens is not None:
+        tokens_of(tokens)
     given = commands.read_plan(plan)
     out.can_be_written(chart)
     out.can_be_drawn(chart)
@@ -55,10 +59,13 @@ def command(
         from holmes_sim import charts
 
         out.save(charts.goodput(found), chart)
+    whole = whole_run(given, tokens, found.run) if tokens is not None else None
     if as_json:
-        out.show_json(found.facts())
+        out.show_json(found.facts() | ({"whole_run": whole.facts()} if whole is not None else {}))
         return
     from holmes_sim import printing
 
     out.show(printing.goodput(found))
+    if whole is not None:
+        out.show(printing.whole_run(whole))
     out.note_written(chart)

@@ -25,6 +25,7 @@ from holmes_sim.cli.options import (
     Runs,
     SequenceLength,
     StackWord,
+    Tokens,
     TopologyArgument,
     edited,
     pinned,
@@ -77,6 +78,11 @@ def command(
     stack: StackWord = None,
     edits: Edits = None,
     headroom: Headroom = None,
+    tokens: Tokens = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="MONEY", help="With --tokens: most that the training may cost, such as '500 kUSD'."),
+    ] = None,
     require: RequireFile = None,
     objective: Annotated[
         str,
@@ -118,7 +124,7 @@ def command(
 ) -> None:
     """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
     begun = time.monotonic()
-    from holmes_sim import commands, requirements
+    from holmes_sim import commands, requirements, whole_runs
     from holmes_sim.improvements import Improvements
     from holmes_sim.intervals import plan_facts
     from sim.errors import HolmesError
@@ -129,7 +135,16 @@ def command(
     if explain and as_json:
         raise HolmesError("--explain prints text only; leave out --json, or use `holmes-sim simulate PLAN --explain --json`")
     edits = [*(edits or []), *([f"memory_headroom={headroom}"] if headroom is not None else [])]
-    where = edited(commands.load(topo, profile), [*edits, *([f"stack={stack}"] if stack else [])], require)
+    fleet = commands.load(topo, profile)
+    if tokens is not None:
+        whole_runs.tokens_of(tokens)
+        if as_json or as_json_lines or pareto or shortlisted is not None:
+            raise HolmesError("--tokens prints a table for one plan; `holmes-sim goodput PLAN --tokens N --json` prints JSON")
+    if budget is not None:
+        if tokens is None:
+            raise HolmesError("--budget needs --tokens, the number of tokens that it pays for, such as 2T")
+        edits.append(f"require.cost.max={whole_runs.cost_within(budget, tokens, fleet.fleet.devices)}")
+    where = edited(fleet, [*edits, *([f"stack={stack}"] if stack else [])], require)
     out.distinct(Path(topo), require, output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     if shortlisted is not None:
@@ -185,6 +200,8 @@ def command(
             from holmes_sim import printing
 
             out.show(printing.planned(answer))
+            if tokens is not None:
+                out.show(printing.whole_run(whole_runs.whole_run(answer.plan, tokens)))
         out.note(INTERRUPTED if answer.interrupted else "")
     if as_json or as_json_lines:
         return
