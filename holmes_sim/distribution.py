@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from holmes_sim import processes
 from sim import units
 from sim.engine import faults as kinds
 from sim.engine.engine import simulate
@@ -22,6 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "holmes-sim/trouble/1"
+MOST_SEEDS, LEAST_SEEDS, BATCH = 200, 24, 8
+"""Most and least number of seeds where it is not given, and how many are simulated at once (guesses)."""
+MEAN_WITHIN = 0.01
+"""Seeds are enough when the 95 % confidence interval of the mean step is within this share of it (a guess)."""
+LONGEST_S: Seconds = 45.0
+"""No further seeds are simulated after this time where their number is not given (a guess)."""
+SLOW_S: Seconds = 0.5
+"""Simulations that take longer run on all cores (a guess: starting a process takes about a second)."""
+NORMAL_95 = 1.96
+"""Standard errors on each side of a 95 % confidence interval."""
 SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
@@ -60,6 +73,11 @@ class Troubled:
         """Mean step time."""
         return math.fsum(self.steps_s) / len(self.steps_s)
 
+    @property
+    def mean_within(self) -> float:
+        """Half of the 95 % confidence interval of the mean step, as a share of it."""
+        return _within(self.steps_s)
+
     def quantile_s(self, share: float) -> Seconds:
         """Quantile of the step time: the smallest step time that at least `share` of the seeds do not exceed."""
         return sorted(self.steps_s)[max(math.ceil(share * len(self.steps_s)), 1) - 1]
@@ -89,6 +107,7 @@ class Troubled:
             "format": FORMAT,
             "trouble": asdict(self.trouble),
             "step_s": self.summary(),
+            "mean_within": self.mean_within if len(self.steps_s) > 1 else None,
             "slowest_seed": self.slowest,
             "seeds": [{"seed": seed, "step_s": step} for seed, step in zip(self.seeds, self.steps_s, strict=True)],
             "simulation": {"seconds": self.seconds, "distinct_steps": self.distinct_steps, "interrupted": self.interrupted},
@@ -110,34 +129,63 @@ def trouble(
     jitter: str | None = None,
     degrade: str | None = None,
     flaps: str | None = None,
-    seeds: Iterable[int] = range(200),
+    seeds: Iterable[int] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Troubled:
     """Simulate one step per seed with faults, written as on the command line (`1%:1.5`, `3%`, `1%:50%`, `100h:5s`).
 
-    Seeds that draw equal faults are simulated once. Ctrl-C returns the seeds simulated so far. Raises HolmesError."""
+    Without `seeds`, they are 0, 1, 2, ... until the mean is known to `MEAN_WITHIN`, there are `MOST_SEEDS`, or `LONGEST_S` have
+    passed. Seeds that draw equal faults are simulated once. Ctrl-C returns the seeds simulated so far. Raises HolmesError."""
     faults = Faults(
         kinds.stragglers(stragglers) if stragglers is not None else None,
         kinds.jitter(jitter) if jitter is not None else 0.0,
         kinds.degraded(degrade) if degrade is not None else None,
         kinds.flaps(flaps) if flaps is not None else None,
     )
-    begun, every = time.perf_counter(), tuple(seeds)
+    begun, every = time.perf_counter(), tuple(range(MOST_SEEDS) if seeds is None else seeds)
     if not every:
         raise HolmesError("seeds: at least one seed is needed")
     fault_free = simulate(plan).step_s
     simulated: dict[DrawnFaults, Seconds] = {kinds.NO_FAULTS: fault_free}
     steps: list[Seconds] = []
+    interrupted = False
     try:
-        for number, seed in enumerate(every, 1):
-            progress(f"seed {number} of {len(every)}")
-            drawn = draw(faults, plan.fleet, seed, fault_free)
-            if drawn not in simulated:
-                simulated[drawn] = simulate(plan, drawn=drawn).step_s
-            steps.append(simulated[drawn])
+        for first in range(0, len(every), BATCH):
+            progress(f"seed {first + 1} of {'at most ' if seeds is None else ''}{len(every)}")
+            drawn = [draw(faults, plan.fleet, seed, fault_free) for seed in every[first : first + BATCH]]
+            _simulate(plan, [one for one in dict.fromkeys(drawn) if one not in simulated], simulated)
+            steps += [simulated[one] for one in drawn]
+            if seeds is None and _is_enough(steps, time.perf_counter() - begun):
+                break
     except KeyboardInterrupt:
         if not steps:
             raise
-    done = every[: len(steps)]
+        interrupted = True
     spent = time.perf_counter() - begun
-    return Troubled(plan, faults, fault_free, done, tuple(steps), len(simulated), spent, len(done) < len(every))
+    return Troubled(plan, faults, fault_free, every[: len(steps)], tuple(steps), len(simulated), spent, interrupted)
+
+
+def _simulate(plan: Plan, drawn: Sequence[DrawnFaults], simulated: dict[DrawnFaults, Seconds]) -> None:
+    """Simulate the step with each of these faults: the first here and, if that takes long, the others on all cores."""
+    step = functools.partial(_step, plan)
+    begun = time.perf_counter()
+    simulated.update((one, step(one)) for one in drawn[:1])
+    least = 2 if time.perf_counter() - begun > SLOW_S else BATCH
+    others = list(drawn[1:])
+    simulated.update(zip(others, processes.each(step, others, least=least), strict=True))
+
+
+def _step(plan: Plan, drawn: DrawnFaults) -> Seconds:
+    return simulate(plan, drawn=drawn).step_s
+
+
+def _is_enough(steps: Sequence[Seconds], spent: Seconds) -> bool:
+    """Whether the mean of the steps is known well enough, or the time is over."""
+    return spent > LONGEST_S or (len(steps) >= LEAST_SEEDS and _within(steps) <= MEAN_WITHIN)
+
+
+def _within(steps: Sequence[Seconds]) -> float:
+    """Half of the 95 % confidence interval of the mean, as a share of it; infinite for one step."""
+    if len(steps) < 2:
+        return math.inf
+    return NORMAL_95 * statistics.stdev(steps) / math.sqrt(len(steps)) / statistics.fmean(steps)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from rich.console import Group
 from rich.text import Text
 
-from holmes_sim.distribution import Troubled
+from holmes_sim.distribution import SHARES, Troubled
 from holmes_sim.printing.tables import grid
 from sim.engine.faults import DrawnFaults
 from sim.network.paths import LinkName
@@ -25,9 +25,12 @@ def step_distribution(found: Troubled) -> Group:
     title = f"Step with faults, {len(found.seeds):,} seeds: {found.trouble}"
     table = grid(title, "name", "step", "times fault-free", "tokens/s")
     for name, seconds in found.summary().items():
+        if round(len(found.seeds) * (1 - SHARES.get(name, 0.0)), 9) < 1:  # too few seeds for the quantile
+            continue
         rate = found.plan.workload.tokens / seconds
         table.add_row(name.replace("_", "-"), time_text(seconds), f"{seconds / found.fault_free_s:.3f}", f"{rate:,.0f}")
-    return Group(table, Text(f"Seed {found.slowest} is the slowest: {drawn_text(found.drawn(found.slowest))}."))
+    known = f"The mean is known to {found.mean_within:.1%} (95 %). " if len(found.seeds) > 1 else ""
+    return Group(table, Text(f"{known}Seed {found.slowest} is the slowest: {drawn_text(found.drawn(found.slowest))}."))
 
 
 def drawn_text(drawn: DrawnFaults) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holmes_sim as hs
-from holmes_sim import charts, commands, files
+from holmes_sim import charts, commands, distribution, files
 from holmes_sim.distribution import Troubled
 from holmes_sim.printing.distributions import drawn_text
 from planner.request import Wishes
@@ -62,6 +62,20 @@ def test_a_fault_of_all_devices_is_simulated_once(hybrid: Plan) -> None:
     assert 1.5 * found.fault_free_s < found.mean_s < 2 * found.fault_free_s  # compute doubles, the network does not
 
 
+def test_seeds_end_when_the_mean_is_known(hybrid: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal steps: the least number of seeds. Steps of 1 and 2 s by turns: a deviation of 0.5 s, a mean of 1.5 s, so that
+    1 % takes (1.96 x 0.5 / 0.015)^2 = 4,268 seeds: the most are simulated. Without time, there is one batch."""
+    assert len(hs.trouble(hybrid, stragglers="100%:2").seeds) == 24
+    draws = iter(range(10_000))
+    monkeypatch.setattr(distribution, "draw", lambda *given: next(draws))
+    monkeypatch.setattr(distribution, "_step", lambda plan, drawn: 1.0 + drawn % 2)
+    found = hs.trouble(hybrid, jitter="3%")
+    assert (len(found.seeds), found.mean_s) == (200, 1.5)
+    assert found.mean_within == pytest.approx(1.96 * 0.5 / 1.5 / 199**0.5)
+    monkeypatch.setattr(distribution, "LONGEST_S", 0.0)
+    assert len(hs.trouble(hybrid, jitter="3%").seeds) == 8
+
+
 @more
 def test_more_stragglers_make_no_seed_of_this_plan_faster(hybrid: Plan) -> None:
     """Holds for this plan and these seeds; it is not a law.
@@ -91,6 +105,8 @@ def test_the_command_prints_the_distribution(run: Make, written: Path, tmp_path:
     table = run(*command).out
     assert f"Seed {facts['slowest_seed']} is the slowest:" in table
     assert "1.5 times as slow" in table
+    assert "p50" in table and "p95" not in table, "of 5 seeds"
+    assert "The mean is known to " in table
 
 
 @pytest.mark.parametrize(

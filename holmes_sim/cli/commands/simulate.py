@@ -18,8 +18,6 @@ ORDER = 20
 EXAMPLE = "holmes-sim simulate plan.json --trace timeline.json --chart step.png"
 FAULTS = "Faults, drawn by seed"
 """Title of the panel of --help that lists the faults."""
-SEEDS = 200
-"""Default number of steps with faults: 200, so that two of them are above the 99th percentile."""
 
 
 def command(
@@ -69,7 +67,12 @@ def command(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help=f"Number of steps with faults. Default: {SEEDS}.", rich_help_panel=FAULTS),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of steps with faults. Default: until the mean is known to 1 %, at most 200, for at most 45 s.",
+            rich_help_panel=FAULTS,
+        ),
     ] = None,
     profile: Measured = None,
     as_json: Json = False,
@@ -84,7 +87,7 @@ def command(
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
     if any(kinds.values()):
-        _many(given, kinds, seeds or SEEDS, trace, chart, as_json)
+        _many(given, kinds, seeds, trace, chart, as_json)
     else:
         _one(given, trace, chart, explain, as_json)
     if not as_json:
@@ -122,12 +125,14 @@ def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_
     out.note(" ".join([printing.effort(run), *(f"Written to {path}." for path in (trace, chart) if path)]))
 
 
-def _many(given: Plan, kinds: dict[str, str | None], seeds: int, trace: Path | None, chart: Path | None, as_json: bool) -> None:
+def _many(
+    given: Plan, kinds: dict[str, str | None], seeds: int | None, trace: Path | None, chart: Path | None, as_json: bool
+) -> None:
     from holmes_sim import distribution
     from sim.engine import timeline
 
     with out.progress("simulating") as progress:
-        found = distribution.trouble(given, **kinds, seeds=range(seeds), progress=progress)
+        found = distribution.trouble(given, **kinds, seeds=None if seeds is None else range(seeds), progress=progress)
     out.write(trace, timeline.to_json(found.timeline(found.slowest)) if trace else "")
     if chart is not None:
         from holmes_sim import charts
@@ -140,5 +145,5 @@ def _many(given: Plan, kinds: dict[str, str | None], seeds: int, trace: Path | N
 
     out.show(printing.step_distribution(found))
     effort = f"Distinct steps simulated: {found.distinct_steps}, in {found.seconds:.1f} s."
-    cut = f"Interrupted after {len(found.seeds)} of {seeds} seeds." if found.interrupted else ""
+    cut = f"Interrupted after {len(found.seeds)} seeds." if found.interrupted else ""
     out.note(" ".join(filter(None, [cut, effort, *(f"Written to {path}." for path in (trace, chart) if path)])))
