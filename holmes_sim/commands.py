@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
-from holmes_sim import conflicts, exporters, requirements, targets
+from holmes_sim import conflicts, requirements, targets
 from holmes_sim.beyond import Beyond, beyond
 from holmes_sim.conflicts import Price, Required
-from holmes_sim.results import Compared, Planned, Simulated, reason
-from planner import api, strategies
+from holmes_sim.pins import Cancel, Pins, cancelled_by, pinned
+from holmes_sim.results import Planned, Simulated
+from planner import api
 from planner.api import Row
 from planner.costs.context import PlanningContext
 from planner.diagnosis.reasons import verdicts
@@ -138,8 +139,12 @@ def plan(
     objective: str = "step-time",
     watch: Callable[[Progress], None] = lambda state: None,
     target: str = targets.ANY,
+    cancel: Cancel | None = None,
+    **pins: Unpack[Pins],
 ) -> Planned:
     """Plan a topology, and plan it with the published strategies `BASELINES` for comparison.
+
+    `pins` fix dimensions, such as tp=2; `wishes` has the same as one object.
 
     `objective` is step-time, cost (USD per token; every device needs a price) or energy (joules per token; every device needs
     watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit, and what
@@ -148,14 +153,15 @@ def plan(
     target (`holmes_sim.exporters`) that must be able to run the plan, and those of the published strategies; "any" for any
     training framework, "none" for none of them, which is what another strategy than certified always plans for.
 
-    Ctrl-C ends the search with the best plan so far. Raises Infeasible, OptionError, TopologyError; KeyboardInterrupt if Ctrl-C
-    was pressed before a plan was found.
+    Ctrl-C ends the search with the best plan so far, and so does `cancel`, such as a threading.Event that another thread sets.
+    Raises Infeasible, OptionError, TopologyError; KeyboardInterrupt if the search ended so before a plan was found.
     """
     started = time.perf_counter()
+    wishes, progress = pinned("plan", wishes, pins), cancelled_by(cancel, progress)
     target = targets.of_strategy(strategy, target)
     request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
-    required = Required(where, request.workload, wishes or Wishes(), target)
+    required = Required(where, request.workload, wishes, target)
     try:
         found, others = api.plan_for(objective, request, strategy, context)
     except Infeasible as error:
@@ -202,69 +208,6 @@ def _baseline(request: Request, name: str, context: PlanningContext) -> Row:
     except KeyboardInterrupt:
         context.interrupted = True
         return Row(name, None, "not planned: interrupted")
-
-
-def compare(
-    where: Topology,
-    workload: Workload | None = None,
-    names: tuple[str, ...] = (),
-    wishes: Wishes | None = None,
-    time_limit: float = 50.0,
-    progress: Callable[[str], None] = lambda text: None,
-) -> Compared:
-    """Plan a topology with several strategies, each on its own; with all strategies if `names` is empty.
-
-    Raises OptionError, TopologyError; Infeasible, with a reason per strategy, if no strategy finds a plan; KeyboardInterrupt if
-    Ctrl-C was pressed before a plan was found.
-    """
-    request = requirements.request(where, workload or workload_of(where), wishes, time_limit)
-    chosen = tuple(dict.fromkeys(names or strategies.names()))
-    return _with_a_plan(Compared(request, chosen, api.compare(request, chosen, progress)))
-
-
-def _with_a_plan(found: Compared) -> Compared:
-    """The comparison, if a row has a plan. Raises Infeasible, or KeyboardInterrupt if Ctrl-C was pressed before."""
-    if found.ranked:
-        return found
-    if found.note:
-        raise KeyboardInterrupt
-    raise Infeasible(_why_none(found.rows))
-
-
-def compare_targets(
-    where: Topology,
-    workload: Workload | None = None,
-    names: tuple[str, ...] = (),
-    wishes: Wishes | None = None,
-    time_limit: float = 50.0,
-    progress: Callable[[str], None] = lambda text: None,
-) -> Compared:
-    """The best plan for each launch target, and for none (`targets.NONE`); for every training framework if `names` is empty.
-
-    Raises as `compare`."""
-    workload = workload or workload_of(where)
-    chosen = tuple(dict.fromkeys((targets.NONE, *(names or exporters.frameworks()))))
-    asked = {name: requirements.request(where, workload, wishes, time_limit, name) for name in chosen}
-    rows: list[Row] = []
-    for number, (name, one) in enumerate(asked.items(), 1):
-        context = PlanningContext(one, functools.partial(_of_target, progress, f"{name} ({number} of {len(asked)})"))
-        try:
-            rows.append(replace(api.row(one, api.DEFAULT, context), name=name))
-        except KeyboardInterrupt:
-            break
-        if rows[-1].interrupted:
-            break
-    return _with_a_plan(Compared(asked[targets.NONE], chosen, tuple(rows), "target"))
-
-
-def _of_target(progress: Callable[[str], None], who: str, text: str) -> None:
-    progress(f"{who}: {text}")
-
-
-def _why_none(rows: tuple[Row, ...]) -> str:
-    """The reason that all strategies share, or one line per strategy."""
-    reasons = {row.reason for row in rows}
-    return reasons.pop() if len(reasons) == 1 else "\n".join(f"{row.name}: {reason(row)}" for row in rows)
 
 
 def simulate(given: Plan) -> Simulated:

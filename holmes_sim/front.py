@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from holmes_sim import commands, requirements, targets
+from holmes_sim.pins import Pins, pinned
 from planner import pareto_front
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -53,12 +54,14 @@ def pareto(
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
     target: str = targets.ANY,
+    **pins: Unpack[Pins],
 ) -> Front:
     """Find plans that trade step time for cost and energy per token. Raises Infeasible, OptionError, TopologyError.
 
     Cost is left out if a device has no price, energy if a device has no watts; raises OptionError if both are left out.
-    `target` is a launch target that must be able to run the plans.
+    `target` is a launch target that must be able to run the plans; `pins` fix dimensions, such as tp=2.
     """
+    wishes = pinned("pareto", wishes, pins)
     request = requirements.request(where, workload or commands.workload_of(where), wishes, time_limit, target)
     context = PlanningContext(request, progress)
     objectives, plans, others = pareto_front.pareto(request, context)

@@ -12,11 +12,12 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from holmes_sim import calibration, commands, files, frames, proposals, requirements, runs, shortlist_folder
 from holmes_sim.calibration import Fit
 from holmes_sim.launching import folder as launch_folder
+from holmes_sim.pins import Pins, pinned
 from holmes_sim.proposals import Proposals, Proposed
 from holmes_sim.runs import Run
 from planner.request import Request, Wishes
@@ -126,6 +127,7 @@ def shortlist(
     time_limit: float = 50.0,
     measured: str | Path | Iterable[str | Path] = (),
     progress: Callable[[str], None] = lambda text: None,
+    **pins: Unpack[Pins],
 ) -> Shortlist:
     """The plans, at most `number`, whose measurement says most about which layout is fastest, for a launch target.
 
@@ -138,7 +140,7 @@ def shortlist(
     if number < 1:
         raise OptionError(f"number: {number}; a list has 1 plan or more")
     workload, folders = commands.workload_of(where), _folders(measured)
-    request = requirements.request(where, workload, wishes, time_limit, target)
+    request = requirements.request(where, workload, pinned("shortlist", wishes, pins), time_limit, target)
     known = runs.read(folders) if folders else ()
     return Shortlist(request, proposals.proposals(request, number, target, known, progress), folders)
 

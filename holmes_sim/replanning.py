@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Unpack
 
 from holmes_sim import requirements, targets
 from holmes_sim.intervals import plan_facts
+from holmes_sim.pins import Pins, pinned
 from planner import api, strategies
 from planner.costs.context import PlanningContext
 from planner.placement import simulation
@@ -112,12 +113,14 @@ def replan(
     progress: Callable[[str], None] = lambda text: None,
     stay: bool = False,
     target: str | None = None,
+    **pins: Unpack[Pins],
 ) -> Replanned:
     """Replan without one or more nodes (`ib/node3` or a host name), with the strategy and the objective of the plan.
 
     With `stay`, no rank moves and there is no search. `target` is a launch target that must be able to run the new plan; that
     for which the plan was made, if None. Raises OptionError for nodes that do not exist; Infeasible, with a
     remedy, if the remaining nodes have no plan."""
+    wishes = pinned("replan", wishes, pins)
     texts = (lost,) if isinstance(lost, str) else lost
     places = tuple(dict.fromkeys(lost_nodes.parse_node(plan.fleet, text) for text in texts))
     left = lost_nodes.without(plan.topology, places)
@@ -144,7 +147,7 @@ def replan(
         searched = found
     if searched is not found:
         searched = simulation.simulate_plan(searched)
-    may_stay = (wishes or Wishes()) == Wishes() and objective == "step-time"
+    may_stay = wishes == Wishes() and objective == "step-time"
     takes_kept = kept is not None and may_stay and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_kept else searched
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)

@@ -39,6 +39,10 @@ class Wishes:
         known = (*RECOMPUTE, BLOCK)
         if self.recompute is not None and self.recompute not in known:
             raise PlanError(f"recompute {self.recompute!r} is unknown; known: {', '.join(known)}")
+        for field in fields(self):
+            value, least = getattr(self, field.name), 0 if field.name == "zero_stage" else 1
+            if value is not None and field.name not in ("schedule", "recompute") and not _is_count(value, least):
+                raise PlanError(f"{field.name} {value!r} should be a whole number of at least {least}")
         name, has_list, _ = (self.schedule or "").partition("=")
         if has_list:
             raise PlanError(f"--schedule {self.schedule}: a list belongs to one plan file; pin --schedule {name} without it")
@@ -46,6 +50,10 @@ class Wishes:
     def __str__(self) -> str:
         given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))
         return " ".join(f"--{name} {value}" for name, value in given if value is not None)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 @dataclass(frozen=True, slots=True)

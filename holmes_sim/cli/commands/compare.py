@@ -72,7 +72,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Compare plans of several strategies, or for several launch targets, or compare measured steps with their plan."""
-    from holmes_sim import commands, files
+    from holmes_sim import commands, comparisons, files
     from holmes_sim.intervals import plan_facts
     from sim.errors import HolmesError
     from sim.formats import planfile
@@ -98,7 +98,7 @@ def command(
     wanted = strategies if launches is None else launches
     names = () if wanted == "all" else tuple(name.strip() for name in wanted.split(","))
     with out.progress("comparing") as progress:
-        compare = commands.compare if launches is None else commands.compare_targets
+        compare = comparisons.compare if launches is None else comparisons.compare_targets
         answer = compare(where, workload, names, wishes, time_limit, progress)
     if output is not None:
         for name, plan, _ in answer.ranked:
