@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holmes_sim import exporters
 from holmes_sim.launching import folder
 from holmes_sim.launching.folder import Launch
@@ -9,12 +11,16 @@ from sim.errors import NotSupported
 from sim.plan.plan import Plan
 
 
-def export(plan: Plan, target: str) -> Launch:
-    """The launch files of a plan for a target, with a README and the plan.
+def export(plan: Plan, target: str, output: str | Path | None = None) -> Launch:
+    """The launch files of a plan for a target, with a README and the plan; written to the folder `output`, if given, completely
+    or not at all.
 
     Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express."""
     exporter = exporters.get(target)
     faults = tuple(exporters.unsupported(target, plan))
     if faults:
         raise NotSupported("\n".join(f"{target} cannot express {fault}" for fault in faults))
-    return folder.complete(plan, exporter.TITLE, exporter.READERS, exporter.launch(plan))
+    found = folder.complete(plan, exporter.TITLE, exporter.READERS, exporter.launch(plan))
+    if output is not None:
+        folder.write(found, output)
+    return found

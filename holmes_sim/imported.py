@@ -85,6 +85,13 @@ def imported(given: Sequence[str], name: str) -> Imported:
     return Imported(topology, tuple(summary.read), tuple(summary.assumed), tuple(summary.missing))
 
 
+def import_(*sources: str | Path, name: str = "imported") -> Imported:
+    """A topology from files (`FILE` or `CLUSTER=FILE`) of Slurm, nvidia-smi, NCCL and others, as `holmes-sim import` makes it.
+
+    `.text()` of the result is a topology file. Raises HolmesError as `imported`."""
+    return imported([str(one) for one in sources], name)
+
+
 def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes) -> dict[str, Any]:
     """A cluster as plain data of a topology; incomplete if a required fact is missing (`summary.blocking`)."""
     written: dict[str, Any] = {"nodes": group.nodes}

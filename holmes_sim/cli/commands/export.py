@@ -34,10 +34,8 @@ def command(
 ) -> None:
     """Write the launch files of a plan for a target, or report what the target cannot express."""
     from holmes_sim import commands, exporting
-    from holmes_sim.launching import folder
 
-    launch = exporting.export(commands.read_plan(plan), to)
-    folder.write(launch, output)
+    launch = exporting.export(commands.read_plan(plan), to, output)
     if as_json:
         out.show_json({"target": to, "folder": str(output), "files": sorted(launch.files), "assumed": list(launch.assumed)})
         return
