@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -88,15 +89,19 @@ def combined(texts: Sequence[SourceText], name: str, made: str) -> Imported:
     """
     summary, sources = ImportNotes(), []
     on_hosts: dict[str, list[str]] = defaultdict(list)
+    noted: dict[str, list[str]] = defaultdict(list)
     for one in texts:
         importer = importers.recognised(one.text, one.name)
         facts = importer.read(one.text, one.name)
         sources.append(Source(_on_host(facts, one), one.cluster))
         if one.host:
             on_hosts[importer.NAME].append(one.host)
+            for note in facts.notes:
+                noted[re.sub(rf"^{re.escape(one.name)}(?::\d+)?: ", "", note)].append(one.host)
         else:
             summary.read.append(f"{one.name} ({importer.NAME}){f', of cluster {one.cluster}' if one.cluster else ''}")
-        summary.assumed += facts.notes
+            summary.assumed += facts.notes
+    summary.assumed += (f"{', '.join(hostlist.compress(hosts))}: {note}" for note, hosts in noted.items())
     summary.read += (f"{', '.join(hostlist.compress(hosts))} ({kind})" for kind, hosts in on_hosts.items())
     groups, strangers, notes = group_hosts(sources)
     summary.assumed += strangers + notes
@@ -117,7 +122,7 @@ def _on_host(facts: Facts, one: SourceText) -> Facts:
     if not one.host:
         return facts
     parts = tuple(replace(part, hosts=(one.host,)) for part in facts.parts)
-    return replace(facts, hosts=(Host(one.host, f"{one.name}:1"),), coverage=SCHEDULER, parts=parts)
+    return replace(facts, hosts=(Host(one.host, f"host {one.host}"),), coverage=SCHEDULER, parts=parts)
 
 
 def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes) -> dict[str, Any]:

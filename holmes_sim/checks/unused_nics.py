@@ -1,6 +1,6 @@
 """RDMA NICs that no plan can use, since other NICs are faster or no other node has such NICs.
 
-Ethernet NICs are not examined: launches use them even where a step does not.
+Ethernet NICs are not examined: launches use them even where a step does not. In a fleet of one node no NIC is needed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from holmes_sim.network_use import chosen, network_use
 def findings(subject: Subject) -> Iterator[Finding]:
     """One finding for each RDMA type of a cluster that no group of a plan uses."""
     fleet = subject.topology.fleet
+    if sum(cluster.nodes for cluster in fleet.clusters) == 1:
+        return
     used = network_use(fleet).nics
     for cluster in fleet.clusters:
         for index, nic in enumerate(cluster.node.nics):
