@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from sim.units import bytes_per_second_text, rate_text
 MAX_EFFICIENCY = 2.0
 """Maximum plausible ratio of busbw to the wire rate: between two hosts a tree sends half of the bytes that busbw counts, and no
 algorithm sends less."""
+
+
+GuessNics = Callable[[str, int], Nics | None]
+"""NICs of a node with so many devices of a type, a guess; None: there is none, and the fact is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,9 @@ def imported(given: Sequence[str], name: str) -> Imported:
     return combined(texts, name, f"holmes-sim import: {', '.join(text.name for text in texts)}")
 
 
-def combined(texts: Sequence[SourceText], name: str, made: str) -> Imported:
-    """Combine texts into a topology; `made` says how. Raises HolmesError if one is malformed, two contradict, or a fact is
-    missing.
+def combined(texts: Sequence[SourceText], name: str, made: str, guess: GuessNics = lambda device, count: None) -> Imported:
+    """Combine texts into a topology; `made` says how, `guess` gives the NICs of nodes whose NICs no source gives. Raises
+    HolmesError if a text is malformed, two contradict, or a fact is missing.
     """
     summary, sources = ImportNotes(), []
     on_hosts: dict[str, list[str]] = defaultdict(list)
@@ -105,7 +109,7 @@ def combined(texts: Sequence[SourceText], name: str, made: str) -> Imported:
     summary.read += (f"{', '.join(hostlist.compress(hosts))} ({kind})" for kind, hosts in on_hosts.items())
     groups, strangers, notes = group_hosts(sources)
     summary.assumed += strangers + notes
-    clusters = {group.name: _cluster(group, sources, summary) for group in groups}
+    clusters = {group.name: _cluster(group, sources, summary, guess) for group in groups}
     if summary.blocking:
         raise HolmesError("\n".join((*summary.blocking, *strangers)))
     if len(clusters) > 1:
@@ -125,7 +129,7 @@ def _on_host(facts: Facts, one: SourceText) -> Facts:
     return replace(facts, hosts=(Host(one.host, f"host {one.host}"),), coverage=SCHEDULER, parts=parts)
 
 
-def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes) -> dict[str, Any]:
+def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes, guess: GuessNics) -> dict[str, Any]:
     """A cluster as plain data of a topology; incomplete if a required fact is missing (`summary.blocking`)."""
     written: dict[str, Any] = {"nodes": group.nodes}
     if group.hosts:
@@ -133,6 +137,7 @@ def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes) -> d
         written["hosts"] = list(compressed)
         summary.read.append(f"cluster {group.name}: {group.nodes} hosts ({group.hosts[0].where})")
         summary.origins["clusters", group.name, "hosts"] = f"read from {group.hosts[0].where}"
+        summary.origins["clusters", group.name, "nodes"] = "as many as hosts were found"
     device, count = nodes.devices(group, summary)
     inside, across = ([one for one in group.measured if (one.hosts > 1) is beyond] for beyond in (False, True))
     node: dict[str, Any] = {"devices": {"type": device, "count": count}}
@@ -144,7 +149,7 @@ def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes) -> d
         summary.note_origin(group, "intra_node", f"measured: {files}")
     else:
         node["intra_node"] = nodes.interconnect(group, device, count, summary)
-    found = nodes.nics(group, summary)
+    found = nodes.nics(group, summary, guess(device, count) if device else None)
     if found:
         node["nics"] = [_nic(one) for one in found]
         if across:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holmes_sim.importing.facts import Nics
 from sim.formats import catalog
 from sim.formats.catalog_facts import ModelFacts
 from sim.hardware.device_spec import DeviceSpec
 from sim.network.paths import PCIE_EFFICIENCY
-from sim.units import BITS_PER_BYTE, GIGA
+from sim.units import BITS_PER_BYTE, GIGA, parse
 from sim.workload.model import Model
 
 RATES = (400, 200, 100, 50, 25, 10)
@@ -54,6 +55,12 @@ def nic(device: DeviceSpec, count: int) -> NicGuess:
         return NicGuess("ethernet", ETHERNET, 1)
     slot = device.host_bandwidth * PCIE_EFFICIENCY * BITS_PER_BYTE / GIGA
     return NicGuess("infiniband", f"{next((rate for rate in RATES if rate <= slot), RATES[-1])} Gbit/s", count)
+
+
+def nics(device: str, count: int) -> Nics:
+    """The same for a device of the catalogue, as a fact of an import."""
+    found = nic(catalog.device(device), count)
+    return Nics("", found.type, parse(found.bandwidth, "rate"), found.count)
 
 
 def common_type(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> str:

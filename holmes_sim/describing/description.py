@@ -58,7 +58,7 @@ def of_sources(
     texts: Sequence[SourceText], name: str, made: str, given: Mapping[str, Any], notes: Sequence[str] = ()
 ) -> Description:
     """The fleet that sources describe; `given` are keys of the workload, `notes` further assumptions. Raises HolmesError."""
-    found = combined(texts, name, made)
+    found = combined(texts, name, made, defaults.nics)
     lone = [cluster for cluster, facts in found.topology["clusters"].items() if "hosts" not in facts]
     origins = found.origins | {("clusters", cluster, "nodes"): f"{GUESS}: no source lists hosts" for cluster in lone}
     return complete(found.topology, origins, given, (*notes, *found.assumed), _without_advice(found))

@@ -55,7 +55,8 @@ def _facts(name: str, start: int, hosts: dict[str, tuple[str, Devices | None]], 
     kept = list(with_devices) or list(hosts)
     notes = []
     if len(kept) < len(hosts):
-        notes.append(f"{name}: {len(hosts) - len(kept)} hosts without GPUs are left out")
+        left = hostlist.compress(host for host in hosts if host not in with_devices)
+        notes.append(f"{name}: hosts without GPUs are left out: {', '.join(left)}")
     here = [host for host in down if host in kept]
     if here:
         notes.append(f"{name}: hosts that run no jobs now count as well: {', '.join(hostlist.compress(here))}")

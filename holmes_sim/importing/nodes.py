@@ -138,10 +138,11 @@ def _description(interconnect: Interconnect) -> str:
     return f"{name} {'between all pairs' if interconnect.all_pairs else 'between some pairs'}"
 
 
-def nics(group: Group, notes: ImportNotes) -> list[Nics]:
+def nics(group: Group, notes: ImportNotes, guess: Nics | None = None) -> list[Nics]:
     """NICs of a node by type, with number and bandwidth.
 
-    Types without bandwidth are left out; the note on them blocks the import if the cluster has several nodes.
+    Types without bandwidth are left out. If a cluster of several nodes has no NICs then, it gets those of `guess`; without a
+    guess, the note on them blocks the import.
     """
     given = [one for parts in group.parts for one in parts.nics]
     found: list[Nics] = []
@@ -154,7 +155,9 @@ def nics(group: Group, notes: ImportNotes) -> list[Nics]:
         assert count is not None
         if rate is None:
             line = f"{count[1]}: no source gives the bandwidth of the {count[0]} {kind} NICs of cluster {group.name}"
-            (notes.blocking if group.nodes > 1 else notes.missing).append(f"{line}; sources that do: {NAMES_NICS}")
+            (notes.blocking if group.nodes > 1 and guess is None else notes.missing).append(
+                f"{line}; sources that do: {NAMES_NICS}"
+            )
             continue
         gid = next((one.gid_index for one in own if one.gid_index is not None), None)
         found.append(Nics(count[1], kind, rate[0], count[0], _names(own, given, count[0]), gid))
@@ -162,7 +165,12 @@ def nics(group: Group, notes: ImportNotes) -> list[Nics]:
         notes.read.append(f"cluster {group.name}: {count[0]} x {kind} at {rate_text(rate[0])} ({places})")
         notes.origins["clusters", group.name, "node", "nics", len(found) - 1] = f"read from {places}"
     untyped = next((one for one in given if not one.type), None)
-    if not found and not notes.blocking and group.nodes > 1:
+    if not found and guess is not None and group.nodes > 1:
+        found.append(guess)
+        told = f"{guess.count} x {guess.type} at {rate_text(guess.bandwidth)}"
+        notes.assumed.append(f"cluster {group.name}: {told}, a guess; sources that give the NICs: {NAMES_NICS}")
+        notes.origins["clusters", group.name, "node", "nics", 0] = "guess: no source gives the NICs"
+    elif not found and not notes.blocking and group.nodes > 1:
         names = f"; {untyped.where} names {', '.join(untyped.names)} without type and bandwidth" if untyped else ""
         notes.blocking.append(
             f"no source gives the NICs of cluster {group.name}, which has {group.nodes} nodes; "

@@ -28,7 +28,7 @@ def command(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SOURCE]...",
+            metavar="SOURCE",
             help="Files with outputs of nvidia-smi, ibstat, sinfo, lspci and others, as for holmes-sim import. "
             "Default: this host if it has GPUs, else questions.",
             show_default=False,

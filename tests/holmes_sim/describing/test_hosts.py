@@ -7,7 +7,7 @@ import pytest
 from holmes_sim.describing import description, host_list, host_probe
 from holmes_sim.describing.host_probe import Answer
 from sim.errors import HolmesError
-from tests.holmes_sim.describing.recorded import Hosts, dgx, probed, rtx, sample
+from tests.holmes_sim.describing.recorded import LISTED, Hosts, dgx, probed, rtx, sample
 
 
 @pytest.fixture
@@ -64,6 +64,18 @@ def test_the_script_runs_in_a_plain_shell():
     assert titles == ["=== hostname", "=== nvidia-smi", "=== nvidia-smi --query-gpu", "=== rocm-smi", "=== /sys"]
 
 
+def test_the_script_takes_the_output_of_nvidia_smi(tmp_path, monkeypatch):
+    """A program of that name in front of the path, as a host with GPUs has it."""
+    (tmp_path / "matrix").write_text(LISTED + sample("nvidia_smi-h100.txt"), encoding="utf-8")
+    program = f'#!/bin/sh\ncase "$*" in -L) ;; "topo -m") cat {tmp_path}/matrix ;; *) exit 1 ;; esac\n'
+    (tmp_path / "nvidia-smi").write_text(program, encoding="utf-8")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    texts = host_probe.here()
+    assert host_probe.has_devices(texts)
+    assert clusters(texts)[0]["cluster"]["node"]["devices"] == {"type": "h100-sxm5-80gb", "count": 8}
+
+
 def test_a_command_that_is_not_installed_is_one_line():
     with pytest.raises(HolmesError, match=r"^nosuch-program is not installed$"):
         host_probe.run(("nosuch-program",), "")
@@ -82,6 +94,19 @@ def test_hosts_with_equal_answers_form_a_cluster(listed):
     }
     assert assumed[0] == "hosts.txt:4: slots=2, but pc1 has 4 devices, which count"
     assert "gpu[01-02]: ports that are not active are left out: mlx5_1, mlx5_2" in assumed
+
+
+def test_nics_that_no_host_tells_are_guessed(listed):
+    """Virtual machines hide the rates of their NICs."""
+    machine = {
+        "query": "name, memory.total [MiB]\nNVIDIA A100-SXM4-80GB, 81920 MiB\n",
+        "sys": sample("sysfs-virtual-machine.txt"),
+    }
+    texts, _ = host_list.ask(listed("a\nb\n"), Hosts(a=probed("a", **machine), b=probed("b", **machine)))
+    found, assumed = clusters(texts)
+    assert found["cluster"]["node"]["nics"] == [{"type": "infiniband", "bandwidth": "200 Gbit/s", "count": 1}]
+    guess = "cluster cluster: 1 x infiniband at 200 Gbit/s, a guess; sources that give the NICs: ibstat, NCCL's topology XML"
+    assert any(line.startswith(guess) for line in assumed)
 
 
 def test_every_host_that_does_not_answer_is_told_with_its_reason(listed):

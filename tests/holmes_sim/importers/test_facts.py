@@ -165,7 +165,7 @@ def test_hosts_and_devices_of_sinfo():
     found = sample("sinfo-bamboo.txt")
     assert [host.name for host in found.hosts][:4] == ["gpu004", "gpu006", "gpu007", "gpu011"]
     assert found.parts[-1] == Parts(("gpu001", "gpu002"), Devices("x:9", "rtx-3090", "nvidia_geforce_rtx_3090", 8))
-    assert found.notes == ("x: 52 hosts without GPUs are left out",)
+    assert found.notes == ("x: hosts without GPUs are left out: cpu[001-052]",)
 
 
 def test_hosts_of_several_partitions_count_once_and_drained_ones_are_noted():
