@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from sim.errors import HolmesError
 
 SCRIPT = r"""
 echo '=== hostname'; uname -n
-echo '=== nvidia-smi'; nvidia-smi -L; nvidia-smi topo -m
-echo '=== nvidia-smi --query-gpu'; nvidia-smi --query-gpu=name,memory.total --format=csv
-echo '=== rocm-smi'; rocm-smi --showproductname
+echo '=== nvidia-smi'; nvidia-smi -L </dev/null; nvidia-smi topo -m </dev/null
+echo '=== nvidia-smi --query-gpu'; nvidia-smi --query-gpu=name,memory.total --format=csv </dev/null
+echo '=== rocm-smi'; rocm-smi --showproductname </dev/null
 echo '=== /sys'
 grep -sH . /sys/class/infiniband/*/ports/*/rate /sys/class/infiniband/*/ports/*/link_layer \
   /sys/class/infiniband/*/ports/*/state /sys/class/net/*/speed /sys/class/net/*/operstate
@@ -61,7 +62,12 @@ def run(command: Sequence[str], given: str) -> Answer:
 
 
 def here(runs: Run = run) -> tuple[SourceText, ...]:
-    """The sources that this host gives; none that names devices if it has no GPU."""
+    """The sources that this host gives; none that names devices if it has no GPU, none at all without a shell (Windows).
+
+    Raises HolmesError if a program hangs.
+    """
+    if shutil.which("sh") is None:
+        return ()
     return sources(runs(("sh", "-s"), SCRIPT).out, "")
 
 

@@ -51,10 +51,12 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Describe your fleet in a commented topology file: this host, other hosts by ssh, outputs of tools, or your answers."""
+    from holmes_sim import imported
     from sim.errors import HolmesError
 
     if output.exists() and not force:
         raise HolmesError(f"{output}: exists already; choose another file with -o, or replace it with --force")
+    out.distinct(output, hosts, *(imported.source(one)[1] for one in sources or ()))
     out.can_be_written(output)
     given = {"model": model, "global_batch_size": global_batch_size, "seq_len": seq_len}
     found = _description(sources or [], hosts, name or output.stem, {key: one for key, one in given.items() if one is not None})
@@ -84,7 +86,8 @@ def _description(sources: list[str], hosts: Path | None, name: str, given: dict[
             texts += answers
             made.append(f"the hosts of {hosts}")
         return description.of_sources(texts, name, f"holmes-sim init: {', '.join(made)}", given, notes)
-    texts = list(host_probe.here())
+    with out.progress("asking this host"):
+        texts = list(host_probe.here())
     if host_probe.has_devices(texts):
         return description.of_sources(texts, name, f"holmes-sim init on host {texts[0].host}", given)
     if not sys.stdin.isatty():

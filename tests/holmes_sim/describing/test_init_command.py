@@ -102,6 +102,12 @@ def test_a_file_is_replaced_only_by_force(folder, run):
     assert (folder / "topo.yaml").read_text().startswith("# Written by")
 
 
+def test_a_source_is_not_overwritten(folder, run):
+    seen = run("init", "node.txt", "ib.txt", "-o", "ib.txt", "--force")
+    assert (seen.code, seen.err) == (2, "error: ib.txt: given twice; it would be overwritten\n")
+    assert (folder / "ib.txt").read_text() == sample("ibstat-h100.txt")
+
+
 def test_a_gpu_host_without_arguments_is_described_and_planned(folder, run, on):
     on(Hosts(here=dgx("gpu01")))
     seen = run("init", "--json", "--model", "gpt-1.7b", "--global-batch-size", 16)
