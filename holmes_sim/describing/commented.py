@@ -81,6 +81,8 @@ def _mapping(value: Mapping[str, Any], path: KeyPath, first: str, indent: str, o
 
 def _leaf(key: str, item: object) -> list[str]:
     """Lines of a key with a value that is not broken into keys; lines after the first are indented."""
+    if isinstance(item, dict):
+        return [f"{_value(key)}:", *(f"  {line}" for line in _value(item).split("\n"))]
     first, *rest = _value(item).split("\n")
     return [f"{_value(key)}: {first}", *(f"  {line}" for line in rest)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,13 +60,18 @@ def nic(device: DeviceSpec, count: int) -> NicGuess:
 def nics(device: str, count: int) -> Nics:
     """The same for a device of the catalogue, as a fact of an import."""
     found = nic(catalog.device(device), count)
-    return Nics("", found.type, parse(found.bandwidth, "rate"), found.count)
+    return Nics("the guess of holmes-sim init", found.type, parse(found.bandwidth, "rate"), found.count)
 
 
-def common_type(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> str:
-    """NIC type of a link between clusters: Ethernet where both have it, else the first type that both have, else Ethernet."""
-    types = [nic["type"] for nic in one if nic["type"] in [there["type"] for there in other]]
-    return "ethernet" if "ethernet" in types or not types else str(types[0])
+def link_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """NIC types of a link that two clusters can use, Ethernet first: types that both have, RDMA only between devices of one
+    vendor.
+    """
+    vendors = {catalog.device(cluster["node"]["devices"]["type"]).vendor for cluster in (one, other)}
+    there = {nic["type"] for nic in other["node"].get("nics", [])}
+    shared = [nic["type"] for nic in one["node"].get("nics", []) if nic["type"] in there]
+    usable = [kind for kind in shared if len(vendors) == 1 or not catalog.nic_facts(kind).rdma]
+    return sorted(usable, key=lambda kind: kind != "ethernet")
 
 
 def length(model: Model) -> int:

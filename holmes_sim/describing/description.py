@@ -16,6 +16,9 @@ from sim.formats.topology import from_document, load_model
 
 GUESS = "guess"
 WORKLOAD = ("model", "global_batch_size", "seq_len", "precision")
+HEAD = "Written by holmes-sim init. Comments say what a key is; where its value comes from. Please correct what is a guess."
+FILL_IN = "the only paths between clusters: remove the # in front of these lines and correct the numbers, which are guesses"
+NO_TYPE = "{a} and {b} can use no NIC type together: first give their nodes {{type: ethernet, bandwidth: 25 Gbit/s}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,6 @@ class Description:
         notes = [line for note in self.notes for line in commented.comment(note)]
         head = "".join(f"{line}\n" for line in (*commented.comment(HEAD), *notes))
         return head + commented.text(self.topology, self.origins) + "".join(f"{line}\n" for line in _links(self.topology))
-
-
-HEAD = "Written by holmes-sim init. Comments say what a key is; where its value comes from. Please correct what is a guess."
-FILL_IN = "the only paths between clusters: remove the # in front of these lines and correct the numbers, which are guesses"
 
 
 def of_files(files: Sequence[str]) -> tuple[SourceText, ...]:
@@ -94,9 +93,10 @@ def _links(topology: Mapping[str, Any]) -> list[str]:
     clusters = topology["clusters"]
     if len(clusters) < 2 or topology.get("links"):
         return []
-    lines = [*commented.comment(FILL_IN), "# links:"]
+    hints, lines = list(commented.comment(FILL_IN)), ["# links:"]
     for a, b in pairwise(clusters):
-        kind = defaults.common_type(*(clusters[one]["node"].get("nics", []) for one in (a, b)))
-        lines.append(f"#   - between: [{a}, {b}]")
-        lines += [f"#     type: {kind}", f"#     bandwidth: {defaults.ETHERNET}", f"#     latency: {defaults.LATENCY}"]
-    return lines
+        types = defaults.link_types(clusters[a], clusters[b])
+        hints += commented.comment(NO_TYPE.format(a=a, b=b)) if not types else ()
+        lines += [f"#   - between: [{a}, {b}]", f"#     type: {types[0] if types else 'ethernet'}"]
+        lines += [f"#     bandwidth: {defaults.ETHERNET}", f"#     latency: {defaults.LATENCY}"]
+    return [*hints, *lines]

@@ -40,6 +40,7 @@ class Questionnaire:
 
     def __init__(self, ask: Ask, name: str):
         self._ask, self._origins = ask, dict[KeyPath, str]()
+        self._missing: list[str] = []
         self._topology: dict[str, Any] = {
             "format": TOPOLOGY_FORMAT, "name": name, "source": "answers to holmes-sim init", "clusters": {},
         }  # fmt: skip
@@ -59,7 +60,7 @@ class Questionnaire:
         for key, question in (("global_batch_size", "Sequences per step"), ("seq_len", "Tokens per sequence")):
             if key not in given:
                 answers[key] = self._noted(("workload", key), question, str(guessed[key]), whole)
-        return complete(self._topology, self._origins, answers)
+        return complete(self._topology, self._origins, answers, missing=self._missing)
 
     @property
     def _clusters(self) -> dict[str, Any]:
@@ -110,13 +111,15 @@ class Questionnaire:
         """Ask for a link between each two clusters that have a common NIC type."""
         links: list[dict[str, Any]] = []
         for a, b in combinations(self._clusters, 2):
-            nics = [self._clusters[one]["node"].get("nics", []) for one in (a, b)]
-            shared = [one["type"] for one in nics[0] if one["type"] in [other["type"] for other in nics[1]]]
-            if not shared:
+            types = defaults.link_types(self._clusters[a], self._clusters[b])
+            if not types:
+                self._missing.append(
+                    f"a link between {a} and {b}: they can use no NIC type together; give both an Ethernet NIC"
+                )
                 continue
             path: KeyPath = ("links", len(links))
-            check = optional(one_of(shared))
-            kind = self._noted((*path, "type"), f"{a} to {b}: type of the link, or {NONE}", defaults.common_type(*nics), check)
+            question = f"{a} to {b}: type of the link ({', '.join(types)}), or {NONE}"
+            kind = self._noted((*path, "type"), question, types[0], optional(one_of(types)))
             if kind == NONE:
                 continue
             rate = self._noted((*path, "bandwidth"), f"{a} to {b}: bandwidth in each direction", defaults.ETHERNET, rate_of)

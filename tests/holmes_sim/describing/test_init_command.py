@@ -141,6 +141,25 @@ def test_two_clusters_get_a_link_to_fill_in(folder, run, on):
     assert commands.load("topo.yaml").fleet.trunks[0].bandwidth == 3.125e9
 
 
+def test_devices_of_two_vendors_without_ethernet_get_a_hint(folder, run, on):
+    """RDMA joins only devices of one vendor."""
+    (folder / "hosts.txt").write_text("a\nb\n")
+    ib = "".join(f"/sys/class/infiniband/m0/ports/1/{line}\n" for line in ("rate:200 Gb/sec", "link_layer:InfiniBand"))
+    query = "name, memory.total [MiB]\nNVIDIA A100-SXM4-80GB, 81920 MiB\n"
+    amd = probed("b", rocm=sample("rocm_smi-mi300x-vf.txt"), sys=ib)
+    on(Hosts(a=probed("a", query=query, sys=ib), b=amd))
+    assert run("init", "--hosts", "hosts.txt").code == 0
+    hint = "# a100-sxm4-80gb and mi300x can use no NIC type together: first give their nodes\n"
+    assert hint in (folder / "topo.yaml").read_text()
+
+
+def test_a_measured_link_inside_a_node_is_written_key_by_key(folder, run):
+    assert run("init", SAMPLES / "nccl_tests-t4.json").code == 0
+    (cluster,) = commands.load("topo.yaml").fleet.clusters
+    assert cluster.node.intra_node.name == "measured"
+    assert "      intra_node:\n        name: measured\n" in (folder / "topo.yaml").read_text()
+
+
 def test_nothing_is_written_if_a_host_does_not_answer(folder, run, on):
     (folder / "hosts.txt").write_text("gpu01\nlogin\n")
     on(Hosts(gpu01=dgx("a"), login=probed("login")))
