@@ -20,7 +20,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
         return
     for cluster in subject.topology.fleet.clusters:
         has = sorted(dict(cluster.node.device.peak))
-        if workload.precision not in has:
+        if not cluster.node.device.runs(workload.precision):
             yield Finding(
                 ("clusters", cluster.name, "node", "devices", "type"),
                 f"{cluster.node.device.name} has no {workload.precision}, only {', '.join(has)}",
