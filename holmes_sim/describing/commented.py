@@ -20,6 +20,7 @@ WORDS: dict[tuple[str, ...], str] = {
     ("clusters",): "a cluster: equal nodes below one network",
     ("clusters", "*", "nodes"): "number of nodes (hosts)",
     ("clusters", "*", "hosts"): "names of the hosts, for launches",
+    _NODE: "all nodes of a cluster are equal",
     (*_NODE, "devices"): "accelerators of a node",
     (*_NODE, "devices", "type"): "a name of `holmes-sim list devices`",
     (*_NODE, "devices", "count"): "number in a node",

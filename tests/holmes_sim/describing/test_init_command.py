@@ -25,7 +25,7 @@ source: 'holmes-sim init: node.txt, ib.txt'  # how this file was made
 clusters:  # a cluster: equal nodes below one network
   cluster:
     nodes: 1  # number of nodes (hosts); guess: no source lists hosts
-    node:
+    node:  # all nodes of a cluster are equal
       devices:  # accelerators of a node; read from node.txt:1
         type: h100-sxm5-80gb  # a name of `holmes-sim list devices`
         count: 8  # number in a node
