@@ -53,13 +53,18 @@ def shipped_topologies() -> tuple[str, ...]:
     return tuple(sorted(path.relative_to(folder).as_posix().removesuffix(".yaml") for path in folder.rglob("*.yaml")))
 
 
+def topology_path(name: str | Path) -> Path:
+    """The file of a topology: of a shipped one that is given by name, else the given path."""
+    shipped = topologies_folder() / f"{name}.yaml"
+    return shipped if str(name) in shipped_topologies() and not Path(name).exists() else Path(name)
+
+
 def load(name: str | Path, measured: str | Path | None = None) -> Topology:
     """Read a topology from a file, or a shipped one by its name, with an optional profile (name or file).
 
     Raises TopologyError.
     """
-    shipped = topologies_folder() / f"{name}.yaml"
-    path = shipped if str(name) in shipped_topologies() and not Path(name).exists() else name
+    path = topology_path(name)
     found = topology.load(path)
     requirements.check_file(found, path)
     return topology.profiled(found, profile.load(measured)) if measured is not None else found

@@ -13,6 +13,8 @@ from sim.plan.plan import Plan
 
 GUESS = "guess"
 """First word of the source of a number that was not measured on the device."""
+CURVES = {"gemm": "matrix products", "attention": "the attention core", "elementwise_efficiency": "elementwise passes"}
+"""Key of the catalogue that holds efficiencies -> what they belong to."""
 
 
 def is_guessed(facts: DeviceFacts, key: str = "gemm") -> bool:

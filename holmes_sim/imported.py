@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from holmes_sim import importers
 from holmes_sim.importing import nodes
-from holmes_sim.importing.facts import Nics
+from holmes_sim.importing.facts import SCHEDULER, Facts, Host, Nics
 from holmes_sim.importing.groups import Group, Source, group_hosts
 from holmes_sim.importing.nodes import ImportNotes
 from holmes_sim.profiling import entry, links
 from holmes_sim.profiling.results import LinkProfile
 from sim.errors import HolmesError
 from sim.formats import hostlist
-from sim.formats.documents import parse, read_text, to_yaml
+from sim.formats.documents import KeyPath, parse, read_text, to_yaml
 from sim.formats.topology import from_document
 from sim.formats.topology_facts import TOPOLOGY_FORMAT
 from sim.units import bytes_per_second_text, rate_text
@@ -28,14 +29,34 @@ MAX_EFFICIENCY = 2.0
 algorithm sends less."""
 
 
+GuessNics = Callable[[str, int], Nics | None]
+"""NICs of a node with so many devices of a type, a guess; None: there is none, and the fact is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """The text of a source and its name in messages; the cluster that it was given for, or the host that it was read on (empty:
+    it is for all clusters, or for all nodes).
+    """
+
+    name: str
+    text: str
+    cluster: str = ""
+    host: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A topology as plain data, and lines that say what was read, assumed and is missing."""
+    """A topology as plain data, and lines that say what was read, assumed and is missing.
+
+    `origins`: path in the topology -> where its value comes from.
+    """
 
     topology: dict[str, Any]
     read: tuple[str, ...]
     assumed: tuple[str, ...]
     missing: tuple[str, ...]
+    origins: dict[KeyPath, str] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
         """What `holmes-sim import --json` prints."""
@@ -60,29 +81,44 @@ def source(given: str) -> tuple[str, Path]:
 
 
 def imported(given: Sequence[str], name: str) -> Imported:
-    """Combine sources into a topology. Raises HolmesError if one is malformed, two contradict, or a fact is missing."""
+    """Combine files into a topology. Raises HolmesError if one is malformed, two contradict, or a fact is missing."""
+    parts = [source(one) for one in given]
+    texts = [SourceText(str(path), read_text(path, HolmesError), cluster) for cluster, path in parts]
+    return combined(texts, name, f"holmes-sim import: {', '.join(text.name for text in texts)}")
+
+
+def combined(texts: Sequence[SourceText], name: str, made: str, guess: GuessNics = lambda device, count: None) -> Imported:
+    """Combine texts into a topology; `made` says how, `guess` gives the NICs of nodes whose NICs no source gives. Raises
+    HolmesError if a text is malformed, two contradict, or a fact is missing.
+    """
     summary, sources = ImportNotes(), []
-    for one in given:
-        cluster, path = source(one)
-        text = read_text(path, HolmesError)
-        importer = importers.recognised(text, str(path))
-        facts = importer.read(text, str(path))
-        sources.append(Source(facts, cluster))
-        summary.read.append(f"{path} ({importer.NAME}){f', of cluster {cluster}' if cluster else ''}")
-        summary.assumed += facts.notes
+    on_hosts: dict[str, list[str]] = defaultdict(list)
+    noted: dict[str, list[str]] = defaultdict(list)
+    for one in texts:
+        importer = importers.recognised(one.text, one.name)
+        facts = importer.read(one.text, one.name)
+        sources.append(Source(_on_host(facts, one), one.cluster))
+        if one.host:
+            on_hosts[importer.NAME].append(one.host)
+            for note in facts.notes:
+                noted[re.sub(rf"^{re.escape(one.name)}(?::\d+)?: ", "", note)].append(one.host)
+        else:
+            summary.read.append(f"{one.name} ({importer.NAME}){f', of cluster {one.cluster}' if one.cluster else ''}")
+            summary.assumed += facts.notes
+    summary.assumed += (f"{', '.join(hostlist.compress(hosts))}: {note}" for note, hosts in noted.items())
+    summary.read += (f"{', '.join(hostlist.compress(hosts))} ({kind})" for kind, hosts in on_hosts.items())
     groups, strangers, notes = group_hosts(sources)
     summary.assumed += strangers + notes
-    clusters = {group.name: _cluster(group, sources, summary) for group in groups}
+    clusters = {group.name: _cluster(group, sources, summary, guess) for group in groups}
     if summary.blocking:
         raise HolmesError("\n".join((*summary.blocking, *strangers)))
     if len(clusters) > 1:
         summary.missing.append(
             "links between the clusters, with bandwidth and latency; no source has them; without them no plan spans clusters"
         )
-    files = ", ".join(str(source(one)[1]) for one in given)
-    topology = {"format": TOPOLOGY_FORMAT, "name": name, "source": f"holmes-sim import: {files}", "clusters": clusters}
+    topology = {"format": TOPOLOGY_FORMAT, "name": name, "source": made, "clusters": clusters}
     from_document(parse(name, to_yaml(topology)))
-    return Imported(topology, tuple(summary.read), tuple(summary.assumed), tuple(summary.missing))
+    return Imported(topology, tuple(summary.read), tuple(summary.assumed), tuple(summary.missing), summary.origins)
 
 
 def import_(*sources: str | Path, name: str = "imported") -> Imported:
@@ -92,23 +128,35 @@ def import_(*sources: str | Path, name: str = "imported") -> Imported:
     return imported([str(one) for one in sources], name)
 
 
-def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes) -> dict[str, Any]:
+def _on_host(facts: Facts, one: SourceText) -> Facts:
+    """The facts of a text; those of a text that was read on a host hold for this host."""
+    if not one.host:
+        return facts
+    parts = tuple(replace(part, hosts=(one.host,)) for part in facts.parts)
+    return replace(facts, hosts=(Host(one.host, f"host {one.host}"),), coverage=SCHEDULER, parts=parts)
+
+
+def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes, guess: GuessNics) -> dict[str, Any]:
     """A cluster as plain data of a topology; incomplete if a required fact is missing (`summary.blocking`)."""
     written: dict[str, Any] = {"nodes": group.nodes}
     if group.hosts:
         compressed = hostlist.compress(host.name for host in group.hosts)
         written["hosts"] = list(compressed)
         summary.read.append(f"cluster {group.name}: {group.nodes} hosts ({group.hosts[0].where})")
+        summary.origins["clusters", group.name, "hosts"] = f"read from {group.hosts[0].where}"
+        summary.origins["clusters", group.name, "nodes"] = "as many as hosts were found"
     device, count = nodes.devices(group, summary)
     inside, across = ([one for one in group.measured if (one.hosts > 1) is beyond] for beyond in (False, True))
     node: dict[str, Any] = {"devices": {"type": device, "count": count}}
     if inside:
         joined = LinkProfile("measured", links.fit([point for one in inside for point in one.points]), tuple(inside))
         node["intra_node"] = entry.link_facts(joined)
-        summary.read.append(f"cluster {group.name}: the link inside a node, fitted ({', '.join(one.source for one in inside)})")
+        files = ", ".join(one.source for one in inside)
+        summary.read.append(f"cluster {group.name}: the link inside a node, fitted ({files})")
+        summary.note_origin(group, "intra_node", f"measured: {files}")
     else:
         node["intra_node"] = nodes.interconnect(group, device, count, summary)
-    found = nodes.nics(group, summary)
+    found = nodes.nics(group, summary, guess(device, count) if device else None)
     if found:
         node["nics"] = [_nic(one) for one in found]
         if across:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holmes_sim import commands
-from holmes_sim.guesses import catalogued, is_guessed
+from holmes_sim.guesses import CURVES, catalogued, is_guessed
 from holmes_sim.idle import idle_clusters, idle_devices
 from sim.formats import catalog
 from sim.formats.catalog_facts import NicTypeFacts
@@ -36,8 +36,6 @@ EXPERTS = (
     "(docs/accuracy.md)."
 )
 """What is said of every plan of a mixture of experts."""
-CURVES = {"gemm": "matrix products", "attention": "the attention core", "elementwise_efficiency": "elementwise passes"}
-"""Key of the catalogue that holds efficiencies -> what they belong to."""
 
 
 @dataclass(frozen=True, slots=True)

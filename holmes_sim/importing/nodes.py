@@ -10,25 +10,35 @@ from holmes_sim.importing import hardware
 from holmes_sim.importing.facts import Devices, Interconnect, Nics
 from holmes_sim.importing.groups import Group
 from sim.errors import HolmesError
+from sim.formats.documents import KeyPath
 from sim.units import rate_text
 
 Value = TypeVar("Value", str, int, float)
 NAMES_DEVICES = (
-    "nvidia-smi -L (before nvidia-smi topo -m, in one file), NCCL's topology XML, nccl-tests output or Kubernetes nodes"
+    "nvidia-smi -L (before nvidia-smi topo -m, in one file), nvidia-smi --query-gpu, rocm-smi, lspci -nn, NCCL's topology XML, "
+    "nccl-tests output or Kubernetes nodes"
 )
 """Sources that name the devices, for messages."""
-NAMES_NICS = "NCCL's topology XML (NCCL_TOPO_DUMP_FILE) or ibnetdiscover"
+NAMES_NICS = "ibstat, NCCL's topology XML (NCCL_TOPO_DUMP_FILE) or ibnetdiscover"
 """Sources that give type and bandwidth of NICs, for messages."""
 
 
 @dataclass(slots=True)
 class ImportNotes:
-    """Notes of an import: facts read, assumptions, missing facts, and `blocking`: missing facts that every topology needs."""
+    """Notes of an import: facts read, assumptions, missing facts, and `blocking`: missing facts that every topology needs.
+
+    `origins`: path in the topology -> where its value comes from, for comments.
+    """
 
     read: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     blocking: list[str] = field(default_factory=list)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+
+    def note_origin(self, group: Group, key: str, text: str) -> None:
+        """Note where a key of the node of a cluster comes from."""
+        self.origins["clusters", group.name, "node", key] = text
 
 
 def _agreed(what: str, values: Iterable[tuple[Value, str, str]]) -> tuple[Value, str] | None:
@@ -67,7 +77,9 @@ def devices(group: Group, notes: ImportNotes) -> tuple[str, int]:
         )
     if kind is None or count is None:
         return "", 0
-    notes.read.append(f"cluster {group.name}: {count[0]} x {kind[0]} in a node ({kind[1]}{_second_source(count[1], kind[1])})")
+    places = f"{kind[1]}{_second_source(count[1], kind[1])}"
+    notes.read.append(f"cluster {group.name}: {count[0]} x {kind[0]} in a node ({places})")
+    notes.note_origin(group, "devices", f"read from {places}")
     return kind[0], count[0]
 
 
@@ -94,15 +106,18 @@ def interconnect(group: Group, device: str, count: int, notes: ImportNotes) -> s
     if not device:
         return ""
     if count == 1:
+        notes.note_origin(group, "intra_node", "no effect with one device")
         return hardware.usual_link(device) or "pcie4"
     if same is None:
         found = hardware.usual_link(device)
         notes.assumed.append(f"cluster {group.name}: {found} joins the devices, as on the usual board of {device}")
+        notes.note_origin(group, "intra_node", f"guess: the usual board of {device}")
         return found
     best = max(given, key=lambda one: one.generation)
     found = hardware.link(device, best)
     if not found and not best.all_pairs and (pcie := hardware.pcie_link(device)):
         notes.assumed.append(f"cluster {group.name}: {pcie} joins the devices; {same[0]} ({same[1]}) joins only some pairs")
+        notes.note_origin(group, "intra_node", f"guess: {same[0]} joins only some pairs ({same[1]})")
         return pcie
     if not found:
         notes.blocking.append(
@@ -111,6 +126,7 @@ def interconnect(group: Group, device: str, count: int, notes: ImportNotes) -> s
         )
     else:
         notes.read.append(f"cluster {group.name}: {found} joins the devices ({same[1]}: {same[0]})")
+        notes.note_origin(group, "intra_node", f"read from {same[1]}: {same[0]}")
     return found
 
 
@@ -122,10 +138,11 @@ def _description(interconnect: Interconnect) -> str:
     return f"{name} {'between all pairs' if interconnect.all_pairs else 'between some pairs'}"
 
 
-def nics(group: Group, notes: ImportNotes) -> list[Nics]:
+def nics(group: Group, notes: ImportNotes, guess: Nics | None = None) -> list[Nics]:
     """NICs of a node by type, with number and bandwidth.
 
-    Types without bandwidth are left out; the note on them blocks the import if the cluster has several nodes.
+    Types without bandwidth are left out. If a cluster of several nodes has no NICs then, it gets those of `guess`; without a
+    guess, the note on them blocks the import.
     """
     given = [one for parts in group.parts for one in parts.nics]
     found: list[Nics] = []
@@ -138,15 +155,22 @@ def nics(group: Group, notes: ImportNotes) -> list[Nics]:
         assert count is not None
         if rate is None:
             line = f"{count[1]}: no source gives the bandwidth of the {count[0]} {kind} NICs of cluster {group.name}"
-            (notes.blocking if group.nodes > 1 else notes.missing).append(f"{line}; sources that do: {NAMES_NICS}")
+            (notes.blocking if group.nodes > 1 and guess is None else notes.missing).append(
+                f"{line}; sources that do: {NAMES_NICS}"
+            )
             continue
         gid = next((one.gid_index for one in own if one.gid_index is not None), None)
         found.append(Nics(count[1], kind, rate[0], count[0], _names(own, given, count[0]), gid))
-        notes.read.append(
-            f"cluster {group.name}: {count[0]} x {kind} at {rate_text(rate[0])} ({count[1]}{_second_source(rate[1], count[1])})"
-        )
+        places = f"{count[1]}{_second_source(rate[1], count[1])}"
+        notes.read.append(f"cluster {group.name}: {count[0]} x {kind} at {rate_text(rate[0])} ({places})")
+        notes.origins["clusters", group.name, "node", "nics", len(found) - 1] = f"read from {places}"
     untyped = next((one for one in given if not one.type), None)
-    if not found and not notes.blocking and group.nodes > 1:
+    if not found and guess is not None and group.nodes > 1:
+        found.append(guess)
+        told = f"{guess.count} x {guess.type} at {rate_text(guess.bandwidth)}"
+        notes.assumed.append(f"cluster {group.name}: {told}, a guess; sources that give the NICs: {NAMES_NICS}")
+        notes.origins["clusters", group.name, "node", "nics", 0] = "guess: no source gives the NICs"
+    elif not found and not notes.blocking and group.nodes > 1:
         names = f"; {untyped.where} names {', '.join(untyped.names)} without type and bandwidth" if untyped else ""
         notes.blocking.append(
             f"no source gives the NICs of cluster {group.name}, which has {group.nodes} nodes; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
+from holmes_sim.printing.checks import checked
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.distributions import step_distribution
 from holmes_sim.printing.efforts import effort as search_effort
@@ -28,6 +29,7 @@ from holmes_sim.printing.whole_runs import whole_run
 __all__ = [
     "calibrated",
     "catalogue",
+    "checked",
     "compared",
     "console",
     "effort",

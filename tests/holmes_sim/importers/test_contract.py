@@ -12,7 +12,7 @@ from sim.errors import HolmesError
 
 SAMPLES = Path(__file__).parent / "samples"
 FILES = sorted(path for path in SAMPLES.iterdir() if path.name != "README.md")
-CONVERTED = {"nccl_tests-a100.json"}
+CONVERTED = {"nccl_tests-a100.json", "sysfs-h100.txt"}
 """Samples that no program wrote."""
 
 
@@ -58,7 +58,7 @@ def test_every_fact_says_where_it_was_read(path):
     for parts in found.parts:
         places += [one.where for one in (parts.devices, parts.interconnect, *parts.nics) if one is not None]
     assert found.source == path.name
-    assert places or found.measured
+    assert places or found.measured or found.notes
     for place in places:
         name, _, number = place.rpartition(":")
         assert name == path.name
@@ -77,8 +77,9 @@ def test_the_samples_are_listed_with_their_sources(path):
 )
 def test_what_is_no_source_is_reported_with_all_that_are(nothing):
     known = (
-        "ibnetdiscover, Kubernetes nodes (kubectl get nodes -o json), nccl-tests output, NCCL topology XML, nvidia-smi topo -m"
-        ", Slurm topology.conf or scontrol show topology, Slurm topology.yaml, topograph model or graph"
+        "ibnetdiscover, ibstat, Kubernetes nodes (kubectl get nodes -o json), lspci -nn, nccl-tests output, NCCL topology XML, "
+        "nvidia-smi topo -m, nvidia-smi --query-gpu, rocm-smi --showproductname, sinfo, "
+        "Slurm topology.conf or scontrol show topology, Slurm topology.yaml, NIC files of /sys, topograph model or graph"
     )
     with pytest.raises(HolmesError) as caught:
         importers.recognised(nothing, "x.txt")

@@ -121,3 +121,63 @@ def test_a_report_names_one_device_of_each_process():
     assert found.parts[1] == Parts(("22f64f592750",), Devices("x:1", "t4", "Tesla T4", 2, True))
     points = [(point.operation, point.ranks, point.nbytes, point.seconds) for point in found.measured[0].points]
     assert points == [("all_reduce", 2, 134217728.0, pytest.approx(0.02341869756))]
+
+
+def test_active_ports_of_ibstat_by_link_layer_and_in_the_order_of_their_numbers():
+    """Eight InfiniBand ports, two RoCE ports, two that are down."""
+    found = sample("ibstat-h100.txt")
+    assert [(nics.type, nics.bandwidth, nics.count) for nics in found.parts[0].nics] == [
+        ("infiniband", 50e9, 8),
+        ("roce", 12.5e9, 2),
+    ]
+    assert found.parts[0].nics[0].names[-3:] == ("mlx5_9", "mlx5_10", "mlx5_11")
+    assert found.notes == ("x: ports that are not active are left out: mlx5_1, mlx5_2",)
+
+
+def test_network_interfaces_of_sys_that_are_no_ports_of_rdma_adapters():
+    """One 25 Gbit/s interface is left; two are ports of RoCE adapters, one is IP over InfiniBand, one is down."""
+    found = sample("sysfs-h100.txt")
+    assert {nics.type: (nics.bandwidth, nics.names) for nics in found.parts[0].nics if nics.type != "infiniband"} == {
+        "ethernet": (3.125e9, ("eno8303",)),
+        "roce": (12.5e9, ("mlx5_7", "mlx5_8")),
+    }
+
+
+def test_of_ports_with_several_rates_the_most_frequent_counts():
+    lines = "".join(f"/sys/class/net/e{at}/speed:{mbit}\n" for at, mbit in enumerate((25000, 100000, 100000)))
+    found = facts(lines)
+    assert found.parts[0].nics == (Nics("x:2", "ethernet", 12.5e9, 2, ("e1", "e2")),)
+    assert found.notes == ("x: ethernet NICs of several rates; 100 Gbit/s is kept; left out: e0 (25 Gbit/s)",)
+
+
+def test_memory_that_differs_from_the_catalogue_is_noted():
+    found = facts("name, memory.total [MiB]\nNVIDIA GeForce RTX 4090, 49140 MiB\n")
+    assert found.parts[0].devices == Devices("x:2", "rtx-4090", "NVIDIA GeForce RTX 4090", 1)
+    assert found.notes == ("x:2: the driver reports 47.99 GiB, rtx-4090 of the catalogue has 24 GiB",)
+    assert sample("nvidia_smi_query-h200.txt").notes == ()
+
+
+def test_the_pci_device_of_rocm_smi_counts_more_than_its_name():
+    assert sample("rocm_smi-mi300x-vf.txt").parts[0].devices == Devices("x:3", "mi300x", "AMD Instinct MI300X OAM", 1)
+
+
+def test_hosts_and_devices_of_sinfo():
+    found = sample("sinfo-bamboo.txt")
+    assert [host.name for host in found.hosts][:4] == ["gpu004", "gpu006", "gpu007", "gpu011"]
+    assert found.parts[-1] == Parts(("gpu001", "gpu002"), Devices("x:9", "rtx-3090", "nvidia_geforce_rtx_3090", 8))
+    assert found.notes == ("x: hosts without GPUs are left out: cpu[001-052]",)
+
+
+def test_hosts_of_several_partitions_count_once_and_drained_ones_are_noted():
+    found = facts("PARTITION NODES STATE NODELIST\na* 2 idle n[1-2]\nb 1 drain n2\n")
+    assert [host.name for host in found.hosts] == ["n1", "n2"]
+    assert found.notes == ("x: hosts that run no jobs now count as well: n2",)
+
+
+def test_a_slow_pcie_link_of_lspci_is_noted():
+    text = "8a:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 SXM5 80GB] [10de:2330] (rev a1)\n"
+    text += "\t\tLnkSta:\tSpeed 16GT/s (downgraded), Width x8 (downgraded)\n"
+    found = facts(text)
+    assert found.parts[0].devices == Devices("x:1", "h100-sxm5-80gb", "NVIDIA Corporation GH100 [H100 SXM5 80GB]", 1)
+    state = "Speed 16GT/s (downgraded), Width x8 (downgraded)"
+    assert found.notes == (f"x:2: the PCIe link of GPU 8a:00.0 is slower than it allows: {state}",)

@@ -19,6 +19,8 @@ def nodes(*items: str) -> str:
     return '{"apiVersion": "v1", "kind": "List", "items": [\n' + ",\n".join(items) + "]}\n"
 
 
+PORT = "CA 'mlx5_0'\nPort 1:\nState: %s\n"
+GPU = "8a:00.0 3D controller [0302]: NVIDIA [10de:%s]\n"
 CASES = [
     ("SwitchName=a Nodes=n[1-2\n", r"x:1: 'n\[1-2' is not a list of hosts; write for example gpu\[001-004,007\]"),
     ("# a\nSwitchName=a Speed=3\n", r"x:2: 'Speed=3' is not a KEY=VALUE pair with a known key; known keys: SwitchName"),
@@ -68,6 +70,20 @@ CASES = [
     (nodes("{" + (NODE % "A").replace('"8"', '"many"') + "}"), r"x:2: 'many' is not a number of devices"),
     (nodes('{"kind": "Node", "metadata": {"name": "n"}}'), r"x: none of 1 nodes has devices"),
     (nodes("{" + NODE % "A" + "}")[:-4], r"x:\d: not well-formed JSON"),
+    ("CA 'mlx5_0'\n", r"x:1: adapter 'mlx5_0' has no port; expected a line 'Port 1:' below it"),
+    (PORT % "Active" + "Rate: fast\nLink layer: Ethernet\n", r"x:1: Rate 'fast' of 'mlx5_0' is not a number of Gbit/s"),
+    (PORT % "Active", r"x:1: adapter 'mlx5_0' has no line 'Rate:'; give the whole output of ibstat"),
+    (PORT % "Down" + "Rate: 40\nLink layer: Ethernet\n", r"x:1: no port is Active; give ibstat of a node whose fabric is up"),
+    ("/sys/class/infiniband/a/ports/1/rate:many\n", r"x:1: rate 'many' is not a number of Gbit/s"),
+    ("name, memory.total [MiB]\nA, B, C\n", r"x:2: expected 2 values \(name, memory.total\), found 3"),
+    ("name, memory.total [MiB]\n", r"x:1: no GPU below the header"),
+    ("name, memory.total [MiB]\nA, 1 MiB\nB, 1 MiB\n", r"x: GPUs of several kinds in one node \(A, B\)"),
+    ("GPU[0] : Card series: A\nGPU[1] : Card series: B\n", r"x: GPUs of several kinds in one node \(A, B\)"),
+    ("00:00.0 Host bridge [0600]: Intel [8086:09a2]\n", r"x:1: lists no GPU of NVIDIA or AMD"),
+    (GPU % "2330" + GPU % "20b2", r"x: GPUs of several kinds in one node \(10de:2330, 10de:20b2\)"),
+    ("NODELIST GRES\nn1\n", r"x:2: expected 2 columns \(NODELIST GRES\), found 1"),
+    ("NODELIST GRES\nn[1 (null)\n", r"x:2: 'n\[1' is not a list of hosts"),
+    ("NODELIST GRES\n", r"x:1: no host below the header"),
 ]  # fmt: skip
 
 

@@ -74,7 +74,10 @@ def test_an_imported_topology_is_planned(run, tmp_path):
         (("nosuch.conf",), "nosuch.conf: no such file"),
         ((CONF, "-o", CONF), f"{CONF}: given twice; it would be overwritten"),
         ((CONF, "-o", "/nosuch/x.yaml"), "/nosuch/x.yaml: cannot be written: No such file or directory"),
-        ((SAMPLES / "README.md",), f"{SAMPLES}/README.md: not a known kind of source; known kinds: ibnetdiscover, Kubernetes"),
+        (
+            (SAMPLES / "README.md",),
+            f"{SAMPLES}/README.md: not a known kind of source; known kinds: ibnetdiscover, ibstat",
+        ),
         (
             (SAMPLES / "kubernetes-mig.json",),
             f"{SAMPLES}/kubernetes-mig.json:9: A100-SXM4-40GB-MIG-1g.5gb is part of a device",

@@ -121,7 +121,7 @@ def test_underlined_headers_of_nvidia_smi_are_read(put):
         "devices": {"type": "h200-sxm-141gb", "count": 2},
         "intra_node": "nvlink4",
     }
-    sources = "sources that give it: NCCL's topology XML (NCCL_TOPO_DUMP_FILE) or ibnetdiscover"
+    sources = "sources that give it: ibstat, NCCL's topology XML (NCCL_TOPO_DUMP_FILE) or ibnetdiscover"
     assert found.missing == (f"the type of mlx5_3, mlx5_4 ({path}:3); {sources}",)
 
 
