@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holmes_sim import commands
 from holmes_sim.guesses import CURVES, catalogued, is_guessed
@@ -18,10 +18,11 @@ from sim.formats.catalog_facts import NicTypeFacts
 from sim.hardware.link_spec import LinkSpec
 from sim.kernels import memory
 from sim.kernels.compute import rank_kernels
+from sim.network import tcp
 from sim.plan.groups import Group
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
-from sim.units import GIBI, time_text
+from sim.units import GIBI, rate_text, time_text
 from sim.workload.kernels import Gemm
 
 NEAR = 0.9
@@ -51,6 +52,7 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
     yield from map(PlanWarning, _promise(plan, simulated))
     yield from map(PlanWarning, _memory(plan))
     yield from map(PlanWarning, _sockets(plan))
+    yield from map(PlanWarning, _long_links(plan))
     yield from _devices(plan)
     yield from _links(plan)
     yield from map(PlanWarning, _sizes(plan))
@@ -87,6 +89,23 @@ def _sockets(plan: Plan) -> Iterator[str]:
         size = f"{len(groups)} {kind} group{'s' if len(groups) > 1 else ''}"
         clusters = ", ".join(dict.fromkeys(plan.placement[rank].cluster for group in groups for rank in group.ranks))
         yield f"TCP sockets, and copies by the host, in {size} on {clusters}: the ranks have no common RDMA network."
+
+
+def _long_links(plan: Plan) -> Iterator[str]:
+    """A warning for each long link between clusters of a plan: what is assumed of TCP on it."""
+    for trunk in tcp.used(plan):
+        name = f"TCP between {' and '.join(trunk.between)}"
+        if tcp.is_limited(trunk):
+            rate = tcp.rank_rate((trunk,))
+            assert rate is not None
+            yield f"{name}: at most {rate_text(rate)} for each rank, by the window, loss and connections of the link."
+        elif trunk.latency >= tcp.LONG:
+            untuned = tcp.rank_rate((replace(trunk, window=tcp.LINUX_WINDOW),))
+            assert untuned is not None
+            yield (
+                f"{name} is assumed to fill the link; untuned, one connection carries {rate_text(untuned)} at a latency of "
+                f"{time_text(trunk.latency)} (window: 4 MiB at the link plans with that)."
+            )
 
 
 def _devices(plan: Plan) -> Iterator[PlanWarning]:

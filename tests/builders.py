@@ -223,8 +223,15 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
             )
         )
     kinds = draw(st.sampled_from([("ethernet",), ("ethernet", "infiniband")]))
+    windows = {0.0: (0.0,), 1e-4: (0.0, 1e5)}  # 1e5 bytes in a round trip of 2e-4 s are 5e8 bytes/s
     trunks = tuple(
-        Trunk((a.name, b.name), kind, draw(st.sampled_from([1e9, 2e10])), draw(st.sampled_from([0.0, 1e-4])))
+        Trunk(
+            (a.name, b.name),
+            kind,
+            draw(st.sampled_from([1e9, 2e10])),
+            late := draw(st.sampled_from([0.0, 1e-4])),
+            window=draw(st.sampled_from(windows[late])) if kind == "ethernet" else 0.0,
+        )
         for a, b in pairwise(found)
         for kind in kinds
         if kind == "ethernet" or (a.node.nic(kind) and b.node.nic(kind))

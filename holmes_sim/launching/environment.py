@@ -8,6 +8,7 @@ each group is given (src/init.cc, envConfigOverride). GLOO_SOCKET_IFNAME takes e
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
@@ -16,8 +17,10 @@ from holmes_sim.launching.nets import VERBS
 from sim.errors import NoRoute
 from sim.hardware.cluster import Device, Nic
 from sim.hardware.transport import common_transport
+from sim.network import tcp
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.plan import Plan
+from sim.units import size_text
 
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
 """Vendor -> the variable that lists the devices visible to a process."""
@@ -34,6 +37,7 @@ class Environments:
         for group in (*plan.groups, *gradient_groups(plan)):
             for rank in group.ranks if group.transport == "rdma" else ():
                 self._kinds[rank].add(group.nic)
+        self._sockets = sockets(plan)
         firsts: dict[tuple[str, int], tuple[int, Device]] = {}
         for rank, device in enumerate(plan.placement):
             host, _ = plan.fleet.cluster(device.cluster).on_host(device)
@@ -62,6 +66,7 @@ class Environments:
             names = [name for nic in ethernet for name in interfaces(nic)]
             found["NCCL_SOCKET_IFNAME"] = "=" + ",".join(names)
             found["GLOO_SOCKET_IFNAME"] = names[0]
+            found |= self._sockets
         return found
 
     def rdma_kinds(self, host: Host) -> tuple[str, ...]:
@@ -103,6 +108,17 @@ def unsupported(plan: Plan) -> Iterator[str]:
             return
 
 
+def sockets(plan: Plan) -> dict[str, str]:
+    """NCCL's threads and sockets that give each rank the TCP connections that the prediction assumes; empty for one.
+
+    Their product is the number of connections to a peer (NCCL's documentation, NCCL_NSOCKS_PERTHREAD)."""
+    connections = max((trunk.connections for trunk in tcp.used(plan)), default=1)
+    if connections == 1:
+        return {}
+    threads = math.gcd(connections, 4)
+    return {"NCCL_SOCKET_NTHREADS": str(threads), "NCCL_NSOCKS_PERTHREAD": str(connections // threads)}
+
+
 def text(variables: dict[str, str]) -> str:
     """A file that a shell can source: lines `export NAME='value'`."""
     return "".join(f"export {name}='{value}'\n" for name, value in variables.items())
@@ -128,6 +144,13 @@ def assumed(plan: Plan) -> tuple[str, ...]:
     used = {kind for host in hosts.of_plan(plan) for kind in environments.rdma_kinds(host)}
     for kind in sorted(used - set(VERBS)):
         lines.append(f"NCCL reaches {kind} by a plug-in, which must be installed and is chosen by NCCL itself.")
+    for trunk in tcp.used(plan):
+        if trunk.window or trunk.latency >= tcp.LONG:
+            window = trunk.window or 2 * trunk.latency * trunk.bandwidth
+            lines.append(
+                f"TCP between {' and '.join(trunk.between)} has windows of {size_text(window)}: the largest values of "
+                "net.ipv4.tcp_rmem and tcp_wmem allow twice that on every host."
+            )
     joined = [c.name for c in clusters if c.node.hosts > 1]
     if joined:
         lines.append(f"The hosts of {', '.join(joined)} form NVLink domains: {DOMAIN}.")

@@ -15,7 +15,7 @@ from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.stack_facts import StackConstants
-from sim.formats.topology_facts import ClusterFacts, FabricFacts, NicFacts, TopologyFacts, WorkloadFacts
+from sim.formats.topology_facts import ClusterFacts, FabricFacts, NicFacts, TopologyFacts, TrunkFacts, WorkloadFacts
 from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
 from sim.hardware.link_spec import LinkSpec
 from sim.hardware.stack import DEFAULT, applied
@@ -37,7 +37,7 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
         raise TopologyError(document.fault(("format",), "this is a plan; a topology is expected"))
     facts = check(document, TopologyFacts, _faults(document.value, folder))
     clusters = tuple(_cluster(name, cluster) for name, cluster in facts.clusters.items())
-    trunks = tuple(Trunk(link.between, link.type, link.bandwidth, link.latency, link.price) for link in facts.links)
+    trunks = tuple(_trunk(link) for link in facts.links)
     workload = None
     if facts.workload is not None:
         try:
@@ -55,6 +55,11 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
     )
     given = profile.load(facts.profile, folder) if isinstance(facts.profile, str) else facts.profile
     return found if given is None else profiled(found, given)
+
+
+def _trunk(link: TrunkFacts) -> Trunk:
+    tcp = link.window or 0.0, link.loss, link.connections
+    return Trunk(link.between, link.type, link.bandwidth, link.latency, link.price, *tcp)
 
 
 def _software(document: Document, given: str | StackConstants, folder: Path) -> StackConstants:

@@ -23,6 +23,7 @@ from sim.formats.fields import (
     Rate,
     Ratio,
     Share,
+    Size,
     StrictModel,
     Time,
     Whole,
@@ -131,6 +132,28 @@ class TrunkFacts(StrictModel):
     bandwidth: Rate
     latency: Time
     price: Price | None = Field(None, description="rent of the link")
+    window: Size | None = Field(
+        None, description="largest window of a TCP connection; 4 MiB where Linux is not tuned; without it, as large as needed"
+    )
+    loss: Fraction = Field(0.0, description="share of packets that are lost")
+    connections: Count = Field(
+        1, description="TCP connections for the traffic of one rank: NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD"
+    )
+
+    @model_validator(mode="after")
+    def _tcp(self) -> TrunkFacts:
+        limited = self.window is not None or self.loss
+        if (limited or self.connections > 1) and self.type != "ethernet":
+            raise ValueError(
+                f"window, loss and connections are of TCP; a link of type {self.type} carries RDMA, leave them out"
+            )
+        if limited and not self.latency:
+            raise ValueError("window and loss limit a link by its round trip; write for example latency: 5 ms")
+        if self.connections > 1 and not limited:
+            raise ValueError("connections has no effect without window or loss; write for example window: 4 MiB")
+        if self.connections > 64:
+            raise ValueError("connections: NCCL opens at most 64; write for example connections: 16")
+        return self
 
 
 class WorkloadFacts(StrictModel):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sim.errors import PlanError
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.link_spec import LinkSpec
-from sim.units import BytesPerSecond, Seconds, UsdPerSecond
+from sim.units import Bytes, BytesPerSecond, Seconds, UsdPerSecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +144,19 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """A link between two clusters for one NIC type (`kind`); `bandwidth` in each direction, `price` is its rent."""
+    """A link between two clusters for one NIC type (`kind`); `bandwidth` in each direction, `price` is its rent.
+
+    TCP on it: the largest `window` of a connection in bytes (0: as large as needed), the share `loss` of packets that are lost,
+    and the `connections` that carry the traffic of one rank (`sim.network.tcp`)."""
 
     between: tuple[str, str]
     kind: str
     bandwidth: BytesPerSecond
     latency: Seconds
     price: UsdPerSecond | None = field(default=None, compare=False)
+    window: Bytes = 0.0
+    loss: float = 0.0
+    connections: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ weight is 1 / efficiency of the link for the operation, divided by the number of
 Links are named by tuples, with direction "out" or "in", "up" or "down": ("port", cluster, node, device, direction), ("host",
 cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("socket", cluster, node,
 direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf", cluster, type, leaf,
-direction), ("trunk", a, b, type, "out").
+direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out") for the TCP
+connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
 with several members on a node uses the NICs near to any of them, as NCCL's channels do.
@@ -21,6 +22,7 @@ from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Device, Fleet, Nic, Node
 from sim.hardware.link_spec import LinkSpec
 from sim.hardware.transport import trunk_between, trunk_path
+from sim.network import tcp
 from sim.units import BytesPerSecond, Seconds
 
 LinkName: TypeAlias = tuple[str | int, ...]
@@ -77,6 +79,11 @@ def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
         return cluster.node.device.host_bandwidth * PCIE_EFFICIENCY
     if kind == "socket":
         return cluster.node.socket_link
+    if kind == "tcp":
+        trunks = trunk_path(fleet, cluster.name, str(link[4]), str(link[5]))
+        rate = tcp.rank_rate(trunk for trunk, _ in trunks or ())
+        assert rate is not None
+        return rate
     nic = cluster.node.nic(str(link[3] if kind == "nic" else link[2]))
     assert nic is not None
     if kind == "nic":
@@ -164,7 +171,7 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         for rail in rails:
             use["nic", device.cluster, device.node, nic, rail, direction] = weight
     latency += 0.0 if traffic.queued else max(here.spec.delay, there.spec.delay)
-    latency += _between(fleet, source.device, target.device, traffic, use)
+    latency += _between(fleet, source, target.device, traffic, use)
     interference = max(here.spec.interference, there.spec.interference)
     chunk = max(_chunk(fleet, source.device, here, traffic), _chunk(fleet, target.device, there, traffic))
     return Path(tuple(use.items()), latency, overhead, interference, chunk, max(here.spec.gap, there.spec.gap))
@@ -220,9 +227,10 @@ def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
     return Path(tuple(use.items()), protocol.latency, protocol.overhead, link.interference)
 
 
-def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use: dict[LinkName, float]) -> Seconds:
-    """Add leaf and trunk links between two nodes to `use`; returns the latency that trunks add."""
+def _between(fleet: Fleet, end: End, target: Device, traffic: Traffic, use: dict[LinkName, float]) -> Seconds:
+    """Add leaf and trunk links between two nodes, and limited TCP, to `use`; returns the latency that trunks add."""
     nic, operation, protocol = traffic.nic, traffic.operation, traffic.protocol
+    source = end.device
     trunks = trunk_path(fleet, source.cluster, target.cluster, nic)
     if trunks is None:
         raise NoRoute(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
@@ -238,6 +246,8 @@ def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use
         a, b = trunk.between if forward else trunk.between[::-1]
         use["trunk", a, b, nic, "out"] = 1 / _efficiency(nic_of(fleet, source, nic).spec, operation, protocol)
         added += trunk.latency
+    for index in end.near if any(tcp.is_limited(trunk) for trunk, _ in trunks) else ():
+        use["tcp", source.cluster, source.node, index, target.cluster, nic, "out"] = 1 / len(end.near)
     return added
 
 

@@ -1,0 +1,57 @@
+"""Warnings about a plan that other tests do not see: TCP between clusters, sockets inside one, experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holmes_sim.launching import environment
+from holmes_sim.warnings import EXPERTS, plan_warnings
+from sim.hardware.cluster import Trunk
+from tests import builders
+
+
+def across(**facts: float):
+    """A pipeline over two clusters of one device, 5 ms apart."""
+    nic = builders.nic("ethernet", 12.5e9)
+    trunk = Trunk(("a", "b"), "ethernet", 12.5e9, **({"latency": 5e-3} | facts))
+    return builders.plan(builders.fleet(*(builders.cluster(name, nics=(nic,)) for name in "ab"), trunks=(trunk,)), pp=2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        (
+            {},
+            "TCP between a and b is assumed to fill the link; untuned, one connection carries 3.355 Gbit/s at a latency "
+            "of 5 ms (window: 4 MiB at the link plans with that).",
+        ),
+        (
+            {"window": 4e6, "connections": 16},
+            "TCP between a and b: at most 51.2 Gbit/s for each rank, by the window, loss and connections of the link.",
+        ),
+        ({"latency": 5e-5}, None),
+    ],
+)
+def test_what_is_assumed_of_tcp(facts, text):
+    found = [one.text for one in plan_warnings(across(**facts)) if one.text.startswith("TCP between")]
+    assert found == ([] if text is None else [text])
+
+
+def test_exports_set_the_connections_and_tell_the_windows():
+    tuned = across(window=4 * 2**20, connections=16)
+    assert environment.sockets(tuned) == {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+    assert environment.sockets(across()) == {}
+    assert any(line.startswith("TCP between a and b has windows of 4 MiB: ") for line in environment.assumed(tuned))
+    assert any(line.startswith("TCP between a and b has windows of 119.2 MiB: ") for line in environment.assumed(across()))
+
+
+def test_groups_on_sockets_and_experts():
+    sockets = builders.plan(builders.fleet(builders.cluster(nodes=2, nics=(builders.nic("ethernet", 1e9),))), dp=2)
+    texts = [one.text for one in plan_warnings(sockets)]
+    assert any(text.startswith("TCP sockets, and copies by the host, in 1 dp group on ") for text in texts)
+    assert EXPERTS not in texts
+    workload = sockets.workload
+    experts = replace(sockets, workload=replace(workload, model=replace(workload.model, experts=2, experts_per_token=1)))
+    assert EXPERTS in [one.text for one in plan_warnings(experts)]
