@@ -109,7 +109,8 @@ def _cluster(drawing: Drawing, cluster: Cluster, ranks: Mapping[Device, int]) ->
     return (
         f'<div class="cluster"><h3>{escape(cluster.name)}</h3><p>{nodes} node{"s" if hosts > 1 else ""} × {devices} '
         f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(drawing, cluster, ranks))}</div>'
-        f'<ul class="facts">{"".join(f"<li>{fact}</li>" for fact in facts)}</ul>{drawing.below(f"clusters.{cluster.name}")}</div>'
+        f'<ul class="facts">{"".join(f"<li>{fact}</li>" for fact in facts)}</ul>'
+        f"{drawing.below(f'clusters.{cluster.name}')}</div>"
     )
 
 
