@@ -16,7 +16,7 @@ from planner.limits import HOUR, Dimensions, Limits
 from planner.request import Request, Wishes
 from sim.errors import OptionError
 from sim.formats import lost_nodes, require_facts
-from sim.formats.documents import KeyPath, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.edits import edited
 from sim.formats.lost_nodes import Place
 from sim.formats.require_facts import ClusterRequirements, NodesFacts, RequireFacts, RequireFile
@@ -62,8 +62,14 @@ def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
 def check_file(where: Topology, path: str | Path) -> None:
     """Raise TopologyError for nodes and targets that the requirements in a topology's own file name and that do not exist."""
     if written(where):
-        document = parse(str(path), read_text(path)).inside("require")
-        check(document, RequireFacts, _faults(where, document.value))
+        check_document(where, parse(str(path), read_text(path)))
+
+
+def check_document(where: Topology, document: Document) -> None:
+    """Like `check_file`, for the parsed file."""
+    if written(where):
+        inside = document.inside("require")
+        check(inside, RequireFacts, _faults(where, inside.value))
 
 
 def only(where: Topology, given: Mapping[str, Any]) -> Topology:

@@ -52,6 +52,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "joblib": ("holmes_sim/processes.py", "holmes_sim/sweeping/engines/local.py"),
     "scipy": ("planner/replan/moves.py",),
     "distributed": ("holmes_sim/sweeping/engines/dask.py",),
+    "starlette": ("holmes_sim/serving/",),
+    "uvicorn": ("holmes_sim/serving/",),
+    "jinja2": ("holmes_sim/serving/",),
+    "markupsafe": ("holmes_sim/serving/",),
     "torch": ("holmes_sim/torch_backend/", "holmes_sim/profiling/", "holmes_sim/launching/holmes_launch.py"),
 }
 """Third-party library -> the files (or the folder) that may import it."""

@@ -119,6 +119,12 @@ def show_json_line(value: Any) -> None:
     sys.stdout.flush()
 
 
+def show_line(text: str) -> None:
+    """Print a line on stdout, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def note(text: str) -> None:
     """Print a text on stderr, unless it is empty."""
     if text:

@@ -22,6 +22,23 @@ NAMES = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chro
 PATIENCE = 60.0
 """Seconds until a browser that says nothing is given up."""
 
+PALE_WORDS = """(() => {
+  const parse = text => text.match(/[\\d.]+/g).map(Number), bad = [];
+  const light = c => c.slice(0, 3).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  for (const e of document.querySelectorAll('body *')) {
+    const words = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!words || ['SCRIPT', 'STYLE', 'TITLE', 'NOSCRIPT', 'text', 'title'].includes(e.tagName)) continue;
+    let ground = e;
+    while (ground && (parse(getComputedStyle(ground).backgroundColor)[3] ?? 1) === 0) ground = ground.parentElement;
+    const pair = [getComputedStyle(e).color, getComputedStyle(ground || document.body).backgroundColor];
+    const [low, high] = pair.map(parse).map(light).sort((a, b) => a - b);
+    if ((high + .05) / (low + .05) < 4.5) bad.push([e.tagName, e.textContent.slice(0, 40), ...pair]);
+  }
+  return bad;
+})()"""
+"""Elements of a page whose words have less contrast with what lies behind them than 4.5 to 1 (WCAG 2.2, 1.4.3)."""
+
 
 def executable() -> str | None:
     """The browser to use; None where there is none."""
@@ -116,6 +133,10 @@ class Chromium:
 
     def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a file in a window of a size, and wait until it is there."""
+        self.visit(page.resolve().as_uri(), width, height, dark)
+
+    def visit(self, url: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Load an address in a window of a size, and wait until it is there."""
         self._messages.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -124,7 +145,11 @@ class Chromium:
         self.call("Emulation.setTouchEmulationEnabled", {"enabled": width < 600})
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", {"features": [theme]})
-        self.call("Page.navigate", {"url": page.resolve().as_uri()})
+        self.call("Page.navigate", {"url": url})
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Wait until the page that is loading is there."""
         self._wait(lambda message: message.get("method") == "Page.loadEventFired")
         self.settle()
 
