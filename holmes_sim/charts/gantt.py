@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
 
+from holmes_sim.charts.bands import shares, visible
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW
 from sim.engine.timeline import Span
 from sim.plan.program import COMPUTE
@@ -26,6 +28,12 @@ DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp"
 """Kinds in the order they are painted: a collective covers the wait that it causes."""
 BAR = (0.0, 0.66)
 """Vertical extent of a bar, and of the strips below it, within a row of height 1."""
+THIN = 2
+"""Average width of the compute bars of a row, in pixels, below which bands are drawn for it (a guess)."""
+WINDOWS = 120
+"""Windows of time of the bands of a row (a guess)."""
+STACK = ("F", "B", "W", "optimizer", "tp", "ep", "exposed", "bubble")
+"""Kinds of a band, from the bottom to the top."""
 STRIPS = (0.7, 0.77), (0.79, 0.86), (0.88, 0.95)
 HEIGHTS = {
     "tp": (BAR, STRIPS[0]), "ep": (BAR, STRIPS[0]), "cp": (STRIPS[0],),
@@ -46,7 +54,36 @@ def bars(axes: Axes, pp: int, spans: Iterable[Span], ranks: Sequence[int], label
     axes.set_yticks([row + BAR[1] / 2 for row in range(len(ranks))], labels)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    return _bars(axes, pp, [span for span in spans if span.rank in row_of], row_of)
+    shown = [span for span in spans if span.rank in row_of]
+    thin = _thin(shown, axes.get_xlim()[1])
+    in_bands = [span for span in shown if span.rank in thin and BAR in HEIGHTS.get(kind_of(span), (BAR,))]
+    for rank in thin:
+        _bands(axes, [span for span in in_bands if span.rank == rank], row_of[rank])
+    if thin:
+        axes.set_xlabel(f"{axes.get_xlabel()}; heights of bands are shares of time, where bars would be too thin to see")
+    return _bars(axes, pp, shown, row_of, thin) | {kind_of(span) for span in in_bands}
+
+
+def _thin(spans: Iterable[Span], end: float) -> set[int]:
+    """Ranks whose compute bars would be thinner than `THIN` pixels on average on an axis of `end` seconds."""
+    found: dict[int, list[float]] = {}
+    for span in joined(span for span in spans if span.kind in COMPUTE):
+        found.setdefault(span.rank, []).append(span.seconds)
+    pixels = DPI * WIDTH / end
+    return {rank for rank, bars in found.items() if len(bars) > WINDOWS and fmean(bars) * pixels < THIN}
+
+
+def _bands(axes: Axes, spans: Sequence[Span], row: int) -> None:
+    """Draw the shares of time of a row's kinds in each window, stacked."""
+    end = axes.get_xlim()[1]
+    parts = shares(visible(((span.start, span.end, kind_of(span)) for span in spans), DRAWN), end, WINDOWS)
+    times = [end * window / WINDOWS for window in range(WINDOWS + 1)]
+    below = [row + BAR[1]] * WINDOWS
+    for kind in STACK:
+        if kind in parts:
+            above = [low - share * (BAR[1] - BAR[0]) for low, share in zip(below, parts[kind], strict=True)]
+            axes.stairs(above, times, baseline=below, fill=True, color=KINDS[kind][1], zorder=2, gid=kind)
+            below = above
 
 
 def legend(drawn: set[str]) -> list[Patch]:
@@ -64,8 +101,9 @@ def kind_of(span: Span) -> str:
     return lane if lane in ("tp", "cp", "ep", "dp") else span.kind
 
 
-def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int]) -> set[str]:
-    """Draw the spans as bars, one collection for each kind with the kind as its gid; returns the kinds drawn."""
+def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int], thin: set[int]) -> set[str]:
+    """Draw the spans as bars, one collection for each kind with the kind as its gid; returns the kinds drawn. Of `thin` ranks,
+    only the strips."""
     by_kind: dict[str, list[Span]] = {}
     for span in spans:
         by_kind.setdefault(kind_of(span), []).append(span)
@@ -73,19 +111,19 @@ def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int])
     for order, kind in enumerate(sorted(by_kind, key=DRAWN.index)):
         bars = joined(by_kind[kind])
         heights = HEIGHTS.get(kind, (BAR,))
+        drawn_bars = [(height, span) for height in heights for span in bars if height != BAR or span.rank not in thin]
         corners = []
-        for low, high in heights:
-            for span in bars:
-                top, bottom = row_of[span.rank] + low, row_of[span.rank] + high
-                corners.append([(span.start, top), (span.end, top), (span.end, bottom), (span.start, bottom)])
+        for (low, high), span in drawn_bars:
+            top, bottom = row_of[span.rank] + low, row_of[span.rank] + high
+            corners.append([(span.start, top), (span.end, top), (span.end, bottom), (span.start, bottom)])
         drawn = PolyCollection(corners, facecolors=KINDS[kind][1], edgecolors="face", zorder=2 + order / 10, gid=kind)
         # strips have an edge so that short transfers are visible; bars have their exact width
-        drawn.set_linewidth([0.0 if height == BAR else 0.3 for height in heights for _ in bars])
+        drawn.set_linewidth([0.0 if height == BAR else 0.3 for height, _ in drawn_bars])
         drawn.set_snap(False)  # many thin bars should look like a tint
         drawn.set_rasterized(len(bars) > 4 * DPI * WIDTH)
         if kind in COMPUTE:
-            drawn.set_facecolor([shade(KINDS[kind][1], max(span.stage, 0) // pp) for span in bars])
-            drawn.set(edgecolor="white", linewidth=[0.5 if span.seconds > framed else 0.0 for span in bars])
+            drawn.set_facecolor([shade(KINDS[kind][1], max(span.stage, 0) // pp) for _, span in drawn_bars])
+            drawn.set(edgecolor="white", linewidth=[0.5 if span.seconds > framed else 0.0 for _, span in drawn_bars])
         elif kind == "bubble":
             drawn.set(hatch="////", edgecolor=GREY)
         axes.add_collection(drawn, autolim=False)
