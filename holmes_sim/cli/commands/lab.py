@@ -58,10 +58,13 @@ def command(
         out.save(charts.measurement((compared,)), chart)
     for line in answer.notes:
         out.note(f"Note: {line}.")
+    out.note(answer.load.why_not)
     if as_json:
-        out.show_json(running.facts(compared) | {"notes": list(answer.notes)})
+        load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}
+        out.show_json(running.facts(compared) | {"notes": list(answer.notes), "cores": load})
         return
     from holmes_sim import printing
 
     out.show(printing.measured((compared,)))
+    out.note(f"Scale {compared.measured.scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")
     out.note_written(output, chart)
