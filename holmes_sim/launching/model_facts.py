@@ -56,7 +56,11 @@ def assumed(model: Model, options: Options, framework: str) -> Iterator[str]:
     if unknown:
         values = ", ".join(option.name or f"{option.fact} {_shown(option.usual)}" for option in unknown)
         keys = ", ".join(option.fact for option in unknown)
-        yield f"{values} ({framework}'s defaults): the model says no {keys}; set them to your model's."
+        one = len(unknown) == 1
+        yield (
+            f"{values} ({framework}'s default{'' if one else 's'}): the model says no {keys}; "
+            f"set {'it' if one else 'them'} to your model's."
+        )
     for option in of_model:
         value = known.get(option.fact, option.usual)
         if value != option.usual and not option.words(model):
@@ -72,6 +76,8 @@ def _applies(option: Option, model: Model) -> bool:
     """Whether a model can have the fact: with learned positions it has no rotary ones, and with gelu all its biases."""
     if model.learned_positions and option.fact in ("rope_theta", "rope_scaling", "rotary_fraction"):
         return False
+    if option.fact == "rotary_fraction" and model.launch.rope_theta and model.launch.rotary_fraction is None:
+        return False  # config.json of models that rotate whole heads do not say it
     return not (model.mlp == "gelu" and option.fact == "qkv_bias")
 
 

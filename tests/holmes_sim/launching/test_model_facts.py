@@ -53,6 +53,12 @@ def test_what_is_not_known_is_said_once_with_the_defaults():
     ) in launched("megatron", "gpt-3.6b").assumed
 
 
+def test_a_model_that_says_its_rotary_base_rotates_whole_heads_unless_it_says_otherwise():
+    assert list(model_facts.assumed(catalog.model("llama-3-8b"), MEGATRON, "Megatron-LM")) == [
+        "--init-method-std 0.02 (Megatron-LM's default): the model says no init_std; set it to your model's."
+    ]
+
+
 def test_a_model_with_learned_positions_and_biases_is_not_asked_for_rotary_ones():
     assert [line.split(" (")[0] for line in model_facts.assumed(catalog.model("gpt-3.6b"), MEGATRON, "Megatron-LM")] == [
         "--norm-epsilon 1e-05, no --qk-layernorm, --init-method-std 0.02"
