@@ -13,7 +13,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Edits, Json, Measured, ModelWord, StackWord, edited
 
 NAME = "score"
-ORDER = 15
+ORDER = 35
 EXAMPLE = "holmes-sim score train.sh --topo cluster.yaml"
 
 
