@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from holmes_sim import exporters
@@ -15,12 +16,20 @@ def export(plan: Plan, target: str, output: str | Path | None = None) -> Launch:
     """The launch files of a plan for a target, with a README and the plan; written to the folder `output`, if given, completely
     or not at all.
 
-    Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express."""
+    Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express, and the
+    command that finds a plan for it."""
     exporter = exporters.get(target)
     faults = tuple(exporters.unsupported(target, plan))
     if faults:
-        raise NotSupported("\n".join(f"{target} cannot express {fault}" for fault in faults))
+        raise NotSupported("\n".join([*(f"{target} cannot express {fault}" for fault in faults), *_remedy(plan, target)]))
     found = folder.complete(plan, exporter.TITLE, exporter.READERS, exporter.launch(plan))
     if output is not None:
         folder.write(found, output)
     return found
+
+
+def _remedy(plan: Plan, target: str) -> Iterator[str]:
+    """The command that finds a plan for a training framework. Others refuse names and numbers of hosts, as no plan cures."""
+    if target in exporters.frameworks():
+        command = f"holmes-sim plan TOPOLOGY --for {target}"
+        yield f"for a plan that {target} can run: {command} (TOPOLOGY is the file of {plan.topology.name})"

@@ -37,11 +37,12 @@ KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies
 
 
 def list(kind: str) -> tuple[str, ...]:
-    """Names of all entries of a kind (one of `KINDS`), sorted. Raises OptionError for another kind."""
+    """Names of all entries of a kind (one of `KINDS`), sorted; launch targets begin with what most people launch. Raises
+    OptionError for another kind."""
     if kind not in KINDS:
         raise OptionError(f"{kind!r} cannot be listed; known: {', '.join(KINDS)}")
     if kind in REGISTRIES:
-        return REGISTRIES[kind].names
+        return exporters.names() if kind == "targets" else REGISTRIES[kind].names
     return SHIPPED[kind]() if kind in SHIPPED else catalog.names(kind)
 
 

@@ -1,8 +1,9 @@
 """Launch targets: one file per target.
 
-A module provides `TITLE` (name of the target), `READERS` (programs and versions that have read its exports), `KIND` (a training
-framework, a launcher of any program, or data for other programs), `VENDORS` (`planner.target.Vendors`: of how many vendors the
-devices of a plan may be), `EXCLUDED_VENDORS` (on whose devices it does not run), `unsupported_layout(config, workload)`,
+A module provides `TITLE` (name of the target), `READERS` (programs and versions that have read its exports), `ORDER` (place
+in lists: what most people launch comes first, a guess; data for other programs last), `KIND` (training framework, launcher of
+any program, or data for other programs), `VENDORS` (`planner.target.Vendors`: of how many vendors the devices of a plan may
+be), `EXCLUDED_VENDORS` (on whose devices it does not run), `unsupported_layout(config, workload)`,
 `unsupported_placement(plan)` and `launch(plan)`. What a target cannot express is said in two parts, because a search for a
 target needs the first before there is a plan. The folder is the registry.
 """
@@ -28,6 +29,7 @@ class Exporter(Protocol):
 
     TITLE: str
     READERS: str
+    ORDER: int
     KIND: str
     VENDORS: Vendors
     EXCLUDED_VENDORS: tuple[str, ...]
@@ -50,12 +52,12 @@ REGISTRY: Registry[Exporter] = Registry(__name__, "target", HolmesError, suggest
 
 
 def names() -> tuple[str, ...]:
-    """Names of all targets, sorted."""
-    return REGISTRY.names
+    """Names of all targets, by their `ORDER`."""
+    return tuple(sorted(REGISTRY.names, key=lambda name: get(name).ORDER))
 
 
 def frameworks() -> tuple[str, ...]:
-    """Names of the targets that are training frameworks, sorted: what limits the plans that they can run."""
+    """Names of the targets that are training frameworks, in the same order: what limits the plans that they can run."""
     return tuple(name for name in names() if get(name).KIND == "framework")
 
 

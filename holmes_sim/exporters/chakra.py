@@ -21,6 +21,7 @@ from sim.workload.workload import Workload
 
 TITLE = "ASTRA-sim (MLCommons Chakra traces)"
 READERS = "protobuf; ASTRA-sim c459ab6"
+ORDER = 100
 KIND = "data"
 VENDORS: Vendors = "any"
 EXCLUDED_VENDORS: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from sim.workload.workload import Workload
 
 TITLE = "a script of your own"
 READERS = "pandas"
+ORDER = 110
 KIND = "data"
 VENDORS: Vendors = "any"
 EXCLUDED_VENDORS: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, head, model_keys, nets, replicas, tied, torch_launch, unlike_stages
+from holmes_sim.launching import environment, head, model_facts, model_keys, nets, replicas, tied, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from planner.target import Vendors
@@ -33,6 +33,7 @@ from sim.workload.workload import Workload
 
 TITLE = "DeepSpeed 0.19"
 READERS = "DeepSpeed 0.19.8 on torch 2.13"
+ORDER = 50
 KIND = "framework"
 VENDORS: Vendors = "one"
 EXCLUDED_VENDORS: tuple[str, ...] = ()
@@ -259,6 +260,8 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         f"{model.ffn_hidden}; vocabulary {model.vocab}, sequences of {plan.workload.seq_len}, embeddings {tied}, attention "
         f"{config.attention}."
     ]
+    if facts := model_facts.listed(model):
+        lines.append(f"They have {facts}.")
     if model.experts:
         lines.append(f"They have {model.experts} experts, all on each rank; a token is routed to {model.experts_per_token}.")
     if config.tp > 1:

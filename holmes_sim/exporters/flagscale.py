@@ -21,9 +21,10 @@ import itertools
 import json
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, hosts, megatron_flags, model_keys, torch_launch
+from holmes_sim.launching import environment, hosts, megatron_flags, model_facts, model_keys, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from holmes_sim.launching.megatron_options import MEGATRON
 from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -31,6 +32,7 @@ from sim.workload.workload import Workload
 
 TITLE = "FlagScale"
 READERS = "its own code (16a2dd5) with megatron-core 0.16.1"
+ORDER = 80
 KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
@@ -130,10 +132,11 @@ def launch(plan: Plan) -> Launch:
 def _assumed(plan: Plan) -> tuple[str, ...]:
     """What a run must have, beside the assumptions of Megatron-LM. Vocabularies are padded mesh by mesh."""
     config, vocab = plan.config, plan.workload.model.vocab
+    every = (*model_facts.assumed(plan.workload.model, MEGATRON, "Megatron-LM"), *ASSUMED)
     if not config.stage_tp:
-        return ASSUMED
+        return every
     fewest = vocab - vocab // config.tp * min(config.stage_tp)
-    return (*ASSUMED, f"The tokenizer has more than {fewest} tokens, or meshes of unlike tp would pad them unlike.")
+    return (*every, f"The tokenizer has more than {fewest} tokens, or meshes of unlike tp would pad them unlike.")
 
 
 def experiment(plan: Plan) -> dict[str, object]:
@@ -166,6 +169,7 @@ def train(plan: Plan) -> dict[str, object]:
     system = megatron_flags.degrees(plan) | megatron_flags.numbers(plan) | megatron_flags.optimizer(plan)
     system |= megatron_flags.recomputation(plan) | {"attention-backend": config.attention}
     shape = megatron_flags.batches(plan) | megatron_flags.shape(plan)
+    shape |= model_facts.written(model, MEGATRON)
     found = meshes(plan)
     hetero = {
         "enable_hetero": True,

@@ -21,9 +21,19 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holmes_sim.launching import device_types, environment, hosts, megatron_flags, model_keys, torch_launch, unlike_stages
+from holmes_sim.launching import (
+    device_types,
+    environment,
+    hosts,
+    megatron_flags,
+    model_facts,
+    model_keys,
+    torch_launch,
+    unlike_stages,
+)
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from holmes_sim.launching.megatron_options import HOLMES
 from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -32,6 +42,7 @@ from sim.workload.workload import Workload
 
 TITLE = "Holmes (zhejianglab)"
 READERS = "its own code (dadcc08)"
+ORDER = 90
 KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("amd", "huawei")
@@ -87,7 +98,7 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
     if plan.config.gathers_ahead and not _equal(plan):
         yield (
             "overlap_param_gather true: only its legacy models support unequal stages, and they cannot overlap the gather; "
-            "equal stages (--strategy megatron), or a plan whose overlap_param_gather is false"
+            "equal stages, or overlap_param_gather false (plan with --for holmes)"
         )
     if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
         yield "vendor amd: it is built for CUDA; devices of NVIDIA"
@@ -125,7 +136,8 @@ def launch(plan: Plan) -> Launch:
         ARGS: File(megatron_flags.text(flags(plan)), "arguments of Holmes, one a line"),
         CONFIG: File(config_json(plan), "NCCL's settings by device type; `heter` is what joins several"),
     }
-    return Launch(found | files, HOW, (*megatron_flags.assumed(plan), *ASSUMED))
+    of_model = model_facts.assumed(plan.workload.model, HOLMES, "Holmes")
+    return Launch(found | files, HOW, (*megatron_flags.assumed(plan), *of_model, *ASSUMED))
 
 
 def flags(plan: Plan) -> megatron_flags.Flags:
@@ -145,6 +157,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
         "hetero-pipeline-stages": " ".join(stages),
     }
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
+    found |= model_facts.written(model, HOLMES)
     found["make-vocab-size-divisible-by"] = model.vocab // plan.config.tp
     found |= megatron_flags.numbers(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
     if _equal(plan):

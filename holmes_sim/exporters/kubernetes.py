@@ -26,6 +26,7 @@ from sim.workload.workload import Workload
 
 TITLE = "Kubernetes (JobSet)"
 READERS = "JobSet's CRD, kubectl kustomize, PyYAML, bash"
+ORDER = 60
 KIND = "launcher"
 VENDORS: Vendors = "any"
 EXCLUDED_VENDORS: tuple[str, ...] = ()

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, torch_launch, unlike_stages
+from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, model_facts, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
+from holmes_sim.launching.megatron_options import MEGATRON
 from planner.target import Vendors
 from sim import collectives
 from sim.plan.parallel_config import ParallelConfig
@@ -20,6 +21,7 @@ from sim.workload.workload import Workload
 
 TITLE = "Megatron-LM"
 READERS = "megatron-core 0.16.1 and 0.19.2"
+ORDER = 10
 KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
@@ -90,6 +92,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
     if plan.config.pp > 1:
         found["pipeline-model-parallel-layout"] = megatron_flags.layout(plan)
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
+    found |= model_facts.written(plan.workload.model, MEGATRON)
     found["padded-vocab-size"] = plan.workload.model.vocab
     found |= megatron_flags.numbers(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
     found["attention-backend"] = plan.config.attention
@@ -109,6 +112,7 @@ def _bridge_assumed(plan: Plan) -> Iterator[str]:
 
 def _assumed(plan: Plan) -> Iterator[str]:
     yield from megatron_flags.assumed(plan)
+    yield from model_facts.assumed(plan.workload.model, MEGATRON, "Megatron-LM")
     if plan.workload.model.experts:
         yield "Options of the router (score function, groups, bias, auxiliary loss, capacity) are left to the framework."
     yield "Megatron-LM is that of megatron-core 0.16 or later, with Transformer Engine."

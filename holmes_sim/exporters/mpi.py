@@ -30,6 +30,7 @@ from sim.workload.workload import Workload
 
 TITLE = "Open MPI"
 READERS = "Open MPI 4.1.4 and 5.0.11"
+ORDER = 70
 KIND = "launcher"
 VENDORS: Vendors = "any"
 EXCLUDED_VENDORS: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from sim.workload.workload import Workload
 
 TITLE = "Slurm"
 READERS = "Slurm 22.05.8 (slurmctld and slurmd), bash -n"
+ORDER = 20
 KIND = "launcher"
 VENDORS: Vendors = "any"
 EXCLUDED_VENDORS: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from sim.workload.workload import Workload
 
 TITLE = "torchrun"
 READERS = "torch 2.13"
+ORDER = 30
 KIND = "launcher"
 VENDORS: Vendors = "any"
 EXCLUDED_VENDORS: tuple[str, ...] = ()

@@ -26,8 +26,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import context, environment, head, model_keys, replicas, torch_launch, unlike_stages
+from holmes_sim.launching import context, environment, head, model_facts, model_keys, replicas, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
+from holmes_sim.launching.torchtitan_options import LLAMA3, LONGEST, rope
 from planner.target import Vendors
 from sim.formats import planfile
 from sim.plan import schedules
@@ -37,6 +38,7 @@ from sim.workload.workload import Workload
 
 TITLE = "torchtitan 0.3.0"
 READERS = "torchtitan 0.3.0 on torch 2.14"
+ORDER = 40
 KIND = "framework"
 VENDORS: Vendors = "one"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
@@ -45,8 +47,6 @@ SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """Our schedule -> torch's name (get_schedule_class)."""
 MASK_BLOCK = 128
 """Tokens per block of FlexAttention's mask, which cp cannot split (torch, _context_parallel/_attention.py)."""
-LONGEST = 131072
-"""max_seq_len of llama3's RoPE (models/llama3/__init__.py)."""
 UNSHARDED = 3
 """Number of stages per pipeline rank that torch's runtime keeps gathered (_add_unshard_reshard, max_active_stages)."""
 TIMEOUT = 100.0
@@ -83,7 +83,7 @@ def model() -> llama3.Llama3Model.Config:
             n_heads={heads},
             n_kv_heads={kv_heads},
             hidden_dim={ffn_hidden},
-            rope=ComplexRoPE.Config(dim={head_dim}, max_seq_len=131072, theta=500000, scaling="llama"),
+            rope=ComplexRoPE.Config(dim={head_dim}, max_seq_len=131072, {rope}),
             attn_backend="flex",
         ),
     )
@@ -205,7 +205,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
     lines = [
         "Tokenizer, data, optimizer, learning rate and steps are those of torchtitan's llama3_8b; the tokenizer must fit the "
         f"vocabulary of {plan.workload.model.vocab}.",
-        "Positions are rotary as Llama 3 has them (theta 500000, scaled); the plan does not specify them.",
+        *model_facts.assumed(plan.workload.model, LLAMA3, "torchtitan"),
     ]
     if config.dp_cp > 1 and config.pp > 1:
         lines.append(
@@ -252,7 +252,7 @@ def _module(plan: Plan) -> str:
     return TEMPLATE.format(
         name=name, topology=topology, digest=planfile.digest(plan), imports=imports,
         hidden=model.hidden, vocab=model.vocab, tied=model.tied_embeddings, layers=model.layers, heads=model.heads,
-        kv_heads=model.kv_heads, ffn_hidden=model.ffn_hidden, head_dim=model.head_dim,
+        rope=rope(model), kv_heads=model.kv_heads, ffn_hidden=model.ffn_hidden, head_dim=model.head_dim,
         embedding="_EMBEDDING_SKIP_INIT" if model.tied_embeddings else "_EMBEDDING_INIT",
         parts=PARTS.format(pp=config.pp, stages=f"[{stages}]") if config.pp > 1 else "",
         settings="\n".join(f"    {line}".rstrip() for line in _settings(plan)),

@@ -17,6 +17,7 @@ from holmes_sim.printing.plans import effort, groups, planned, simulated, verdic
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.replans import replanned
 from holmes_sim.printing.requirements import required
+from holmes_sim.printing.scores import scored
 from holmes_sim.printing.shortlists import proposed, runs
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
@@ -47,6 +48,7 @@ __all__ = [
     "replanned",
     "required",
     "runs",
+    "scored",
     "search_effort",
     "simulated",
     "step_distribution",

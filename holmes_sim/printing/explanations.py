@@ -34,6 +34,15 @@ def explained(found: Explanation) -> Group:
     )
 
 
+def losses(found: Explanation) -> Group:
+    """The seconds of a step by stage alone, and the longest parts of the critical path."""
+    mean = Account(-1, -1, 0, found.mean)
+    step = time_text(float(f"{found.step_s:.4g}"))
+    table = _accounts(f"Where a rank's {step} go", busiest(found), mean, "mean", found.step_s)
+    legend = "tp, pp, dp: communication that no compute hides. bubble: waiting for other ranks."
+    return Group(table, Text(f"{legend} {longest(found)}"))
+
+
 def busiest(found: Explanation) -> tuple[Account, ...]:
     """For each pipeline rank, the account of its ranks that compute longest."""
     by_stage: dict[int, Account] = {}

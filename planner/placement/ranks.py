@@ -72,7 +72,7 @@ def _launched(request: Request, every: Iterable[Plan]) -> Plan:
     refused = ""
     for rings in every:
         if not any(request.limits.faults(rings)):
-            for plan in (_with_collectives(rings), rings):
+            for plan in (with_collectives(rings), rings):
                 if not request.refuses(plan):
                     return plan
         refused = request.refuses(rings)
@@ -131,7 +131,7 @@ def virtual_stages(layers: NDArray[np.int64], vpp: int) -> NDArray[np.int64]:
     return np.diff(ends, axis=1).reshape(len(layers), -1)
 
 
-def _with_collectives(plan: Plan) -> Plan:
+def with_collectives(plan: Plan) -> Plan:
     """Choose the collective of every tensor- and data-parallel group, stage by stage."""
     config = plan.config
     capacities = Capacities(plan.fleet)

@@ -14,10 +14,13 @@ from sim.formats.fields import (
     Count,
     Flag,
     Fraction,
+    Measured,
+    NonNegative,
     Power,
     Precision,
     Price,
     Rate,
+    RotaryBase,
     Share,
     Size,
     StrictModel,
@@ -28,6 +31,8 @@ from sim.formats.product_facts import JoinFacts, NextFacts, ProductFacts
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
+from sim.workload import launch_facts
+from sim.workload.launch_facts import ROPE_SCALING
 from sim.workload.model import ATTENTION_KINDS, MLP_KINDS, NARROW, Model
 
 
@@ -240,7 +245,8 @@ class RoutingTable(RootModel[dict[str, RoutingFacts]]):
 
 
 class ModelFacts(StrictModel):
-    """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert (`sim.workload.model`)."""
+    """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert (`sim.workload.model`). The
+    keys after `sliding_window_every` change no step time; exports write them (`sim.workload.launch_facts`)."""
 
     name: str = "model"
     layers: Count
@@ -268,6 +274,14 @@ class ModelFacts(StrictModel):
     mtp_layers: Whole = 0
     sliding_window: Whole = 0
     sliding_window_every: Count = 1
+    rope_theta: RotaryBase | None = None
+    rope_scaling: str | None = Field(None, json_schema_extra={"enum": [*ROPE_SCALING, None]})
+    rope_factor: Measured | None = None
+    rotary_fraction: Fraction | None = None
+    norm_epsilon: NonNegative | None = None
+    qk_norm: Flag | None = None
+    qkv_bias: Flag | None = None
+    init_std: Measured | None = None
     sources: dict[str, str] = Field({})
 
     @model_validator(mode="after")
@@ -277,7 +291,8 @@ class ModelFacts(StrictModel):
 
     def model(self) -> Model:
         """The model shape of the simulator."""
-        facts = self.model_dump(include=set(ModelFacts.model_fields) - {"sources"})
+        facts = self.model_dump(include=set(ModelFacts.model_fields) - {"sources", *launch_facts.KEYS})
+        facts["launch"] = launch_facts.LaunchFacts(**{key: getattr(self, key) for key in launch_facts.KEYS})
         facts["kv_heads"] = self.kv_heads or self.heads
         facts["head_dim"] = self.head_dim or 0
         return Model(**facts)

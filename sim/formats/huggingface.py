@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import TopologyError
+from sim.formats import huggingface_launch
 from sim.formats.documents import Document, parse, read_text, suggestion
 from sim.formats.huggingface_families import FAMILIES, Family, Keys
 from sim.workload.model import Model
@@ -59,6 +60,7 @@ def read(path: str | Path) -> Model:
         "shared_ffn_hidden": config.number("shared_ffn_hidden", default=0),
     }
     model |= _unlike(config, model)
+    launch = huggingface_launch.read(config.values, config.fault)
     tied = config.flag("tie_word_embeddings", default=family.tied)
     name = config.text("_name_or_path") or _named(file) or str(config.values["model_type"])
     if not config.faults:
@@ -66,7 +68,7 @@ def read(path: str | Path) -> Model:
     if config.faults:
         raise TopologyError("\n".join(config.faults))
     try:
-        return Model(name=name, mlp=family.mlp, tied_embeddings=tied, attention=family.attention, **model)
+        return Model(name=name, mlp=family.mlp, tied_embeddings=tied, attention=family.attention, launch=launch, **model)
     except ValueError as error:
         raise TopologyError(document.fault((), str(error))) from None
 

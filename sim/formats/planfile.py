@@ -29,6 +29,7 @@ from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 from sim.plan.prediction import Prediction
+from sim.workload import launch_facts
 
 PLAN_FORMAT = "holmes-sim/plan/1"
 
@@ -162,10 +163,13 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def simulation_inputs(plan: Plan) -> str:
-    """Canonical JSON text of what a simulation of the plan depends on: without prediction, certificate and made_by."""
+    """Canonical JSON text of what a simulation of the plan depends on: without prediction, certificate, made_by, and
+    facts of the model that only launches need."""
     data = facts(plan)
     for key in ("prediction", "certificate", "made_by"):
         data.pop(key, None)
+    for key in launch_facts.KEYS:
+        data["workload"]["model"].pop(key, None)
     return json.dumps(data, sort_keys=True)
 
 

@@ -112,7 +112,7 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
     }  # fmt: skip
     if model.experts:
         shape |= {key: getattr(model, key) for key in ("experts", "experts_per_token", "shared_ffn_hidden")}
-    shape |= model.special
+    shape |= model.special | model.launch.known()
     return {
         "model": shape,
         "global_batch_size": workload.global_batch_size,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from sim.workload.launch_facts import LaunchFacts
 
 PRECISION_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
 """Precision -> stored bytes of one activation or weight. Training in fp8 or less keeps both in bf16 and casts them for the
@@ -42,6 +44,8 @@ class Model:
     first one, attends to the last `sliding_window` tokens only. `mtp_layers` layers after the last one predict further tokens
     (arXiv 2412.19437, section 2.2): each has a product of two hidden states, a layer like the last one and a head.
 
+    `launch` holds the facts that a launch needs and no step time depends on.
+
     With `attention` mla, `head_dim` is `qk_nope_head_dim` + `qk_rope_head_dim`; `q_lora_rank` 0 makes queries from one product.
     Raises ValueError for wrong values.
     """
@@ -72,6 +76,7 @@ class Model:
     mtp_layers: int = 0
     sliding_window: int = 0
     sliding_window_every: int = 1
+    launch: LaunchFacts = field(default=LaunchFacts(), hash=False)
 
     def __post_init__(self) -> None:
         _check_attention(self)

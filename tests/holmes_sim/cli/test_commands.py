@@ -49,7 +49,7 @@ def test_the_main_help_shows_a_first_command(run):
 def test_commands_are_listed_in_their_order():
     names = [command.name for command in application().registered_commands]
     assert names == [command.NAME for command in COMMANDS]
-    assert names[:4] == ["init", "check", "plan", "simulate"]
+    assert names[:6] == ["init", "check", "plan", "simulate", "compare", "score"]
     assert len({command.ORDER for command in COMMANDS}) == len(COMMANDS)
 
 

@@ -70,7 +70,7 @@ def test_show_draws_topologies_and_plans(run, plan_file, tmp_path, ending):
 def test_list_names_every_entry(run, kind):
     document = json.loads(run("list", kind, "--json").out)
     assert document["kind"] == kind
-    assert document["names"] == sorted(document["names"]) and document["names"]
+    assert document["names"] and (kind == "targets" or document["names"] == sorted(document["names"]))
     words = run("list", kind)
     assert words.code == 0
     assert all(name in words.out for name in document["names"])

@@ -119,7 +119,7 @@ def test_the_script_says_the_device_type_and_wants_its_config(tmp_path):
     [
         (across(layers=(13, 11)),
          "overlap_param_gather true: only its legacy models support unequal stages, and they cannot overlap the gather; "
-         "equal stages (--strategy megatron), or a plan whose overlap_param_gather is false"),
+         "equal stages, or overlap_param_gather false (plan with --for holmes)"),
         (plan_of("virtual stages"), "vpp 2: its pipeline of device types has no virtual stages; vpp 1 (--vpp 1)"),
         (plan_of("context parallel"), "cp 2: its pipeline of device types has no context parallelism; cp 1"),
         (plan_of("experts, ep 1"), "experts 8: its expert groups do not support device types; a dense model"),

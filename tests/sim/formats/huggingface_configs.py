@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from sim.workload.launch_facts import LaunchFacts
 from sim.workload.model import Model
 
 LLAMA_2_7B = {
@@ -196,6 +198,11 @@ def write(folder: Path, config: object) -> Path:
     file = folder / "config.json"
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return file
+
+
+def shape(model: Model) -> Model:
+    """The model without the facts that only launches need."""
+    return replace(model, launch=LaunchFacts())
 
 
 def without(config: dict[str, object], key: str) -> dict[str, object]:

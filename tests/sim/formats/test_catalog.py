@@ -68,8 +68,21 @@ def test_every_number_has_a_source_and_every_source_a_number(folder: str, name: 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_shape_of_a_model_has_a_source(name: str) -> None:
-    assert list(written("models", name)["sources"]) == ["shape"]
+def test_the_shape_of_a_model_has_a_source_and_so_have_facts_for_launches(name: str) -> None:
+    launch = ["launch"] if catalog.model(name).launch.known() else []
+    assert list(written("models", name)["sources"]) == ["shape", *launch]
+
+
+@pytest.mark.parametrize(
+    ("name", "theta", "scaling"),
+    [
+        ("llama-2-7b", 10000, "none"), ("llama-3-8b", 500000, "none"), ("llama-3-405b", 500000, "llama3"),
+        ("mixtral-8x7b", 1000000, "none"), ("qwen3-30b-a3b", 1000000, "none"), ("deepseek-v3", 10000, "yarn"),
+        ("gpt-3.6b", None, None),
+    ],
+)  # fmt: skip
+def test_models_have_the_rotary_base_of_their_public_configuration(name: str, theta: int | None, scaling: str | None) -> None:
+    assert (catalog.model(name).launch.rope_theta, catalog.model(name).launch.rope_scaling) == (theta, scaling)
 
 
 @pytest.mark.parametrize("name", DEVICES)

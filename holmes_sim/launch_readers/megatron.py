@@ -1,0 +1,207 @@
+"""Megatron-LM: a text of its arguments, or a shell or Slurm script that contains them.
+
+Flags and defaults are those of megatron/training/arguments.py at NVIDIA/Megatron-LM d98e8a64 (2026-08-22)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from holmes_sim.launch_reading import shell
+from holmes_sim.launch_reading.flags import Flags, by_name
+from holmes_sim.launch_reading.given import Given
+from holmes_sim.launch_reading.harmless import is_harmless
+from holmes_sim.launch_reading.job import Job
+from holmes_sim.launch_reading.megatron_model import SHAPE, model_of
+from sim.errors import HolmesError
+from sim.plan.parallel_config import USUAL_GRADIENTS
+from sim.workload.model import Model
+
+NAME = "Megatron-LM arguments, alone or in a shell or Slurm script"
+SIGNS = ("tensor-model-parallel-size", "num-layers", "micro-batch-size")
+"""Flags of which a launch of Megatron-LM has at least one."""
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""--data-parallel-sharding-strategy of Megatron-FSDP -> ZeRO stage."""
+BATCH = re.compile(r"^#SBATCH\s+(-[A-Za-z]|--[\w-]+)(?:[= ]\s*)?(\S+)", re.MULTILINE)
+
+
+def recognises(text: str) -> bool:
+    """Whether a text has flags of Megatron-LM."""
+    return any(f"--{sign}" in text for sign in SIGNS)
+
+
+def read(text: str, name: str, given: Given) -> Job:
+    """The job of a launch. Raises HolmesError."""
+    asked = {flag.lstrip("-"): value for flag, value in BATCH.findall(text)}
+    if "SLURM_NNODES" in given.variables:
+        asked["nodes"] = given.variables["SLURM_NNODES"]
+    script = shell.follow(text, _slurm(asked), given.variables)
+    flags, launcher = _command(script, text, name)
+    tp = flags.number("tensor-model-parallel-size", 1)
+    model, assumed = (given.model, ()) if given.model is not None else model_of(flags, tp)
+    _check_model(flags, model)
+    if given.model is not None:
+        flags.used |= SHAPE
+    pp, layers, vpp = _stages(flags, model)
+    job = Job(
+        target="megatron",
+        model=model,
+        global_batch_size=flags.number("global-batch-size") if flags.has("global-batch-size") else None,
+        local_batch_size=flags.number("micro-batch-size", 1),
+        seq_len=flags.number("seq-length"),
+        precision=_precision(flags),
+        config=_config(flags, tp, pp, vpp),
+        layers=layers,
+        ends_count=flags.has("account-for-embedding-in-pipeline-split"),
+        sharded=0,
+        replicated=flags.number("num-distributed-optimizer-instances", 1),
+        devices=_devices(launcher, asked),
+        not_modelled=tuple(_not_modelled(flags, script)),
+        assumed=assumed,
+    )
+    if flags.has("use-tp-pp-dp-mapping"):
+        raise flags.fault("use-tp-pp-dp-mapping", "only the default order of ranks, tp-cp-ep-dp-pp, is modelled")
+    return job
+
+
+def _slurm(asked: dict[str, str]) -> dict[str, str]:
+    """Variables that Slurm sets for a job with these options of #SBATCH."""
+    nodes, tasks = asked.get("nodes", asked.get("N")), asked.get("ntasks-per-node")
+    found = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS_PER_NODE": tasks}
+    found["SLURM_GPUS_ON_NODE"] = _per_node(asked)
+    return {key: value for key, value in found.items() if value}
+
+
+def _per_node(asked: dict[str, str]) -> str:
+    """Devices of a node by the options of #SBATCH; empty if they say none."""
+    written = asked.get("gpus-per-node") or next((v for k, v in asked.items() if k == "gres" and v.startswith("gpu")), "")
+    return written.rpartition(":")[2] if written else asked.get("ntasks-per-node", "")
+
+
+def _command(script: shell.Script, text: str, name: str) -> tuple[Flags, Flags]:
+    """The flags of the program, and those of its launcher (torchrun, srun), of the command with most flags of Megatron-LM.
+
+    In a text without a program all lines that begin with a flag are one command."""
+    bare = [word for _, words in script.commands if words[0].startswith("--") for word in words]
+    every = [bare, *(words for _, words in script.commands if not words[0].startswith("--"))]
+    if not any(f"--{sign}" in words for words in every for sign in SIGNS):
+        every += [value.split() for value in script.variables.values()]
+    words = max(every, key=lambda words: sum(word.startswith("--") for word in words))
+    if not any(f"--{sign}" in words for sign in SIGNS):
+        raise HolmesError(f"{name}: no command with flags of Megatron-LM; their text alone, one flag a line, is read too")
+    at = next((index + 1 for index, word in enumerate(words) if re.search(r"\.py[\"']?$", word)), 0)
+    return Flags(name, text, by_name(words[at:])), Flags(name, text, by_name(words[:at]))
+
+
+def _devices(launcher: Flags, asked: dict[str, str]) -> int:
+    """Number of devices that the launch says, of torchrun's numbers or else Slurm's; 0 if it says none."""
+    nodes = launcher.values.get("nnodes") or [asked.get("nodes", asked.get("N", ""))]
+    per_node = launcher.values.get("nproc-per-node") or [_per_node(asked)]
+    both = nodes[0], per_node[0]
+    return int(both[0]) * int(both[1]) if all(one.isdigit() for one in both) else 0
+
+
+def _check_model(flags: Flags, model: Model) -> None:
+    """Raises HolmesError where the model that the user gave has another number of layers."""
+    if flags.has("num-layers") and flags.number("num-layers") != model.layers:
+        raise flags.fault("num-layers", f"{flags.word('num-layers')}: model {model.name} has {model.layers}")
+
+
+def _precision(flags: Flags) -> str:
+    kind = next((name for name in ("bf16", "fp16") if flags.has(name)), "fp32")
+    if flags.has("fp4-format"):
+        return "nvfp4"
+    if flags.has("fp8-format") or flags.has("fp8"):
+        return "mxfp8" if flags.word("fp8-recipe") == "mxfp8" else "fp8"
+    return kind
+
+
+def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:
+    precision, cp = _precision(flags), flags.number("context-parallel-size", 1)
+    zero = int(flags.has("use-distributed-optimizer"))
+    if flags.has("use-megatron-fsdp"):
+        zero = SHARDING.get(flags.word("data-parallel-sharding-strategy", "no_shard"), 0)
+    gradients = USUAL_GRADIENTS.get(precision, "fp32")
+    if flags.has("grad-reduce-in-bf16") and precision != "fp16":
+        gradients = "bf16"
+    elif flags.has("accumulate-allreduce-grads-in-fp32"):
+        gradients = "fp32"
+    sequence = flags.has("sequence-parallel") and tp > 1
+    found: dict[str, Any] = {
+        "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "schedule": "interleaved" if vpp > 1 else "1f1b",
+        "microbatch_size": flags.number("micro-batch-size", 1), "zero_stage": zero, "sequence_parallel": sequence,
+        "overlap_grad_reduce": flags.has("overlap-grad-reduce"), "overlap_param_gather": flags.has("overlap-param-gather"),
+        "attention": "unfused" if flags.word("attention-backend") in ("unfused", "local") else "flash",
+        "gradient_precision": gradients,
+    }  # fmt: skip
+    if cp > 1 and flags.word("cp-comm-type", "p2p") != "p2p":
+        found["cp_algo"] = "ulysses" if flags.word("cp-comm-type") == "a2a" else "hybrid"
+    if flags.has("num-experts"):
+        found |= _experts(flags, tp)
+    return found | _recomputation(flags)
+
+
+def _experts(flags: Flags, tp: int) -> dict[str, Any]:
+    dispatcher = flags.word("moe-token-dispatcher-type", "allgather")
+    if dispatcher == "flex":
+        dispatcher = flags.word("moe-flex-dispatcher-backend", "deepep")
+    return {
+        "ep": flags.number("expert-model-parallel-size", 1), "etp": flags.number("expert-tensor-parallel-size", tp),
+        "dispatcher": dispatcher, "overlap_expert_communication": flags.has("overlap-moe-expert-parallel-comm"),
+    }  # fmt: skip
+
+
+def _recomputation(flags: Flags) -> dict[str, Any]:
+    kind = flags.word("recompute-granularity", "selective" if flags.has("recompute-activations") else "none")
+    if kind == "full":
+        block = flags.word("recompute-method") == "block"
+        flags.has("recompute-num-layers")
+        return {"recompute": "full", "recompute_layers": (flags.number("recompute-num-layers", 1),) if block else ()}
+    if kind not in ("none", "selective"):
+        raise flags.fault("recompute-granularity", f"{kind}: full or selective is expected here")
+    modules = tuple(flags.words("recompute-modules")) if kind == "selective" else ()
+    return {"recompute": kind, "recompute_modules": modules}
+
+
+def _stages(flags: Flags, model: Model) -> tuple[int, tuple[int, ...], int]:
+    """(pp, layers of every virtual stage or none for equal ones, vpp)."""
+    pp, layers = flags.number("pipeline-model-parallel-size", 1), model.layers
+    if written := flags.word("pipeline-model-parallel-layout").strip("\"'"):
+        found = tuple(_layers_of(part) for part in written.split("|"))
+        if sum(found) != layers or len(found) % pp:
+            what = f"{written}: {sum(found)} layers on {len(found)} stages; expected are {layers} on a multiple of pp {pp}"
+            raise flags.fault("pipeline-model-parallel-layout", what)
+        return pp, found, len(found) // pp
+    vpp = flags.number("num-virtual-stages-per-pipeline-rank", 1)
+    if flags.has("num-layers-per-virtual-pipeline-stage"):
+        each = flags.number("num-layers-per-virtual-pipeline-stage") * pp
+        if layers % each:
+            what = f"{each // pp} x pp {pp} does not divide {layers} layers"
+            raise flags.fault("num-layers-per-virtual-pipeline-stage", what)
+        vpp = layers // each
+    first, last = (flags.number(f"decoder-{end}-pipeline-num-layers", 0) for end in ("first", "last"))
+    if not first and not last:
+        return pp, (), vpp
+    others = pp - bool(first) - bool(last)
+    if vpp > 1 or others < 1 or (layers - first - last) % others:
+        flag = "decoder-first-pipeline-num-layers" if first else "decoder-last-pipeline-num-layers"
+        raise flags.fault(flag, f"{layers - first - last} other layers do not divide into {others} stages (vpp {vpp})")
+    inner = ((layers - first - last) // others,) * others
+    return pp, (*((first,) if first else ()), *inner, *((last,) if last else ())), 1
+
+
+def _layers_of(part: str) -> int:
+    """Layers of a stage of --pipeline-model-parallel-layout: t, t*3, or (tt)*2."""
+    part = re.sub(r"\(([a-zA-Z]+)\)\*(\d+)", lambda m: m[1] * int(m[2]), part)
+    part = re.sub(r"([a-zA-Z])\*(\d+)", lambda m: m[1] * int(m[2]), part)
+    return part.count("t")
+
+
+def _not_modelled(flags: Flags, script: shell.Script) -> Iterator[str]:
+    """Flags that may change the step time and that nothing here reads, and blocks of the script that were left out."""
+    for flag, values in flags.values.items():
+        if flag not in flags.used and not is_harmless(flag):
+            yield f"{flags.name}:{flags.line(flag)}: " + " ".join([f"--{flag}", *values])
+    for line in script.left_out:
+        yield f"{flags.name}:{line}: arguments under a condition that cannot be followed"

@@ -1,0 +1,1 @@
+"""What readers of launches need: the training job that is read, and the words of shell scripts."""
