@@ -158,6 +158,13 @@ def _compared(plan: Plan, path: Path, name: str, expected: Plan | None = None) -
     return measurement.measured_step(plan, engine.simulate(expected or plan), measured, name)
 
 
+def is_comparable(compared: MeasuredStep) -> bool:
+    """Whether a measured step says something about its prediction: not where CPUs computed in place of devices without a
+    measured profile."""
+    on_cpu = "CPU" in compared.measured.computed_on
+    return not on_cpu or any(spec.profile is not None for spec in compared.plan.specs)
+
+
 def facts(compared: MeasuredStep) -> dict[str, Any]:
     """The comparison as plain data, as `holmes-sim run --json` and `lab --json` print it."""
     return {

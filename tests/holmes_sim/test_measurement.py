@@ -8,6 +8,7 @@ import pytest
 
 from holmes_sim import charts
 from holmes_sim.measurement import MeasuredStep, measured_step
+from holmes_sim.running import is_comparable
 from sim.engine.engine import simulate
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError, TimelineError
@@ -163,3 +164,13 @@ def test_a_timeline_alone_is_drawn_by_its_stages(plan: Plan, comparison: Measure
     rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert rows == ["stage 0 (rank 0)", "stage 0 (rank 1)", "stage 1 (rank 2)", "stage 1 (rank 3)"]
     assert "measured step " in figure.get_suptitle() and "paced compute, 10 times as long as planned" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize(
+    ("computed_on", "comparable"), [(("CPU",), False), (("A100", "CPU"), False), (("A100",), True), ((), True)]
+)
+def test_a_cpu_in_place_of_a_device_says_nothing_about_its_prediction(computed_on: tuple[str, ...], comparable: bool) -> None:
+    plan = builders.plan(builders.fleet(builders.cluster()))
+    simulated = simulate(plan)
+    measured = replace(simulated, computed_on=computed_on)
+    assert is_comparable(measured_step(plan, simulated, measured, "run")) is comparable

@@ -69,4 +69,9 @@ def command(
     if computed_on := compared.measured.computed_on:
         planned = " and ".join(dict.fromkeys(given.fleet.spec(device).name for device in given.placement))
         out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
+        if not running.is_comparable(compared):
+            out.note(
+                "The error says nothing about the prediction: CPUs computed in place of these devices. `holmes-sim profile` "
+                "measures this machine for `plan --profile`; `--compute paced` waits the predicted seconds instead."
+            )
     out.note_written(output)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from holmes_sim import commands
+from holmes_sim import comparisons
 from tests.holmes_sim.cli.arguments import PINNED
 
 QUICK = ("compare", "holmes-hybrid-4", "--strategies", "megatron,holmes", *PINNED)
@@ -144,7 +144,7 @@ def test_compare_without_any_plan_ends_with_exit_code_3(run, tmp_path):
 
 
 def test_compare_checks_its_output_files_first(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(commands, "compare", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr(comparisons, "compare", lambda *_: pytest.fail("work was done"))
     seen = run(*QUICK, "--chart", tmp_path / "chart.txt")
     assert seen.err == f"error: {tmp_path / 'chart.txt'}: a picture ends in one of .png, .svg, .pdf, not in .txt\n"
     (tmp_path / "plans").write_text("a file")

@@ -149,9 +149,14 @@ class Chromium:
         self.loaded()
 
     def loaded(self) -> None:
-        """Wait until the page that is loading is there."""
-        self._wait(lambda message: message.get("method") == "Page.loadEventFired")
-        self.settle()
+        """Wait until the page that is loading is there; where it leads on to another one at once, until that one is."""
+        while True:
+            self._wait(lambda message: message.get("method") == "Page.loadEventFired")
+            try:
+                return self.settle()
+            except AssertionError as error:
+                if "Inspected target navigated" not in str(error):
+                    raise
 
     def ask(self, script: str):
         """The value of an expression in the page; of a promise, what it comes to."""

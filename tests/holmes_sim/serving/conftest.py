@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -28,8 +29,10 @@ def two_plans(topology) -> tuple[Plan, Plan]:
 
 @pytest.fixture(scope="module")
 def site(topology, tmp_path_factory) -> Iterator[Site]:
-    """A site that the visitor has entered."""
+    """A site that the visitor has entered. Its searches take SIGINT, which a test run in the background may ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     made = Site(tmp_path_factory.mktemp("states"), topology)
     made.enter()
     yield made
     made.close()
+    signal.signal(signal.SIGINT, before)
