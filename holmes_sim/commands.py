@@ -125,6 +125,7 @@ def workload_of(
         global_batch_size=global_batch_size if global_batch_size is not None else _of(own).global_batch_size,
         seq_len=seq_len if seq_len is not None else _of(own).seq_len,
         precision=own.precision if own is not None else "bf16",
+        optimizer=own.optimizer if own is not None else "adam",
     )
 
 

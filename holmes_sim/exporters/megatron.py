@@ -54,6 +54,10 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from megatron_flags.unsupported_layout(config, workload)
     yield from (*unlike_stages.unlike_tp(config), *unlike_stages.unlike_recomputation(config))
     yield from megatron_flags.without_buffers(config, workload)
+    if workload.optimizer not in ("adam", "adam-bf16-moments"):
+        yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"
+    if workload.optimizer == "adam-bf16-moments" and not config.zero_stage:
+        yield "zero_stage 0: moments in bf16 need the distributed optimizer; ZeRO 1"
     if config.vpp > 1 and config.pp == 1:
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
 

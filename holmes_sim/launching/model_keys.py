@@ -13,7 +13,9 @@ from sim.workload.workload import Workload
 
 
 def special(workload: Workload) -> Iterator[str]:
-    """A fault where a model has such keys, for exports that do not write them."""
+    """Faults of exports that write neither such keys of a model nor another optimizer than Adam with fp32 moments."""
+    if workload.optimizer != "adam":
+        yield f"optimizer {workload.optimizer}: the export does not set it; adam"
     if found := workload.model.special:
         words = ", ".join(f"{key} {value}" for key, value in found.items())
         yield f"model {workload.model.name}: the export does not write {words}; a model of equal layers without them"

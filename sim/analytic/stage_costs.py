@@ -167,7 +167,8 @@ def optimizer_seconds(
     row = compute.measured(device, workload, config)
     if row and row.update:
         return row.update * owned
-    return compute.optimizer_seconds(device, owned, sum(parameters for _, parameters, _ in shared))
+    held = sum(parameters for _, parameters, _ in shared)
+    return compute.optimizer_seconds(device, owned, held, workload.optimizer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def _unknown_model(name: str, folder: Path) -> Iterator[tuple[KeyPath, str]]:
 def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
     """The workload of the simulator. Raises TopologyError if its model is not found."""
     model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
-    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision)
+    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision, optimizer=facts.optimizer)
 
 
 def workload_facts(workload: Workload) -> dict[str, Any]:
@@ -118,6 +118,7 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
         "global_batch_size": workload.global_batch_size,
         "seq_len": workload.seq_len,
         "precision": workload.precision,
+        **({"optimizer": workload.optimizer} if workload.optimizer != "adam" else {}),
     }
 
 

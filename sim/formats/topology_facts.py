@@ -32,6 +32,7 @@ from sim.formats.profile_facts import ProfileFacts
 from sim.formats.require_facts import RequireFacts
 from sim.formats.stack_facts import StackConstants
 from sim.hardware.topology import HEADROOM
+from sim.workload.optimizers import OPTIMIZERS
 
 TOPOLOGY_FORMAT = "holmes-sim/topology/1"
 
@@ -164,6 +165,13 @@ class WorkloadFacts(StrictModel):
     global_batch_size: Count
     seq_len: Count
     precision: Precision = "bf16"
+    optimizer: str = Field("adam", description=f"what is kept for each parameter: {', '.join(OPTIMIZERS)}")
+
+    @model_validator(mode="after")
+    def _optimizer(self) -> WorkloadFacts:
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer {self.optimizer!r} is unknown; known: {', '.join(OPTIMIZERS)}")
+        return self
 
 
 class TopologyFacts(StrictModel):

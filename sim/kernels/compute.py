@@ -29,6 +29,7 @@ from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
 from sim.workload.model import NARROW
+from sim.workload.optimizers import OPTIMIZERS
 from sim.workload.workload import Workload
 
 LAUNCH_BACKWARD = 1.3
@@ -39,9 +40,6 @@ the rank, for each second of a dense layer's launches: Transformer Engine launch
 the other (GroupedLinear). Chosen on a grid over seven runs of Megatron-Core on H100, five of them bound by launches: with 256
 sequences Qwen2-57B-A14B on 64 and Mixtral 8x22B-G8T8 on 128, unfolded and folded (arXiv 2504.14960, table 1), and
 Qwen3-235B-A22B with tp 4, with pp 32 and with ep 32 (Megatron-MoE-ModelZoo e8650517)."""
-ADAM_BYTES = 34.0
-"""Bytes moved per parameter by a mixed-precision Adam step: gradient read twice (norm, update), fp32 weight and two moments
-read and written, 2-byte weight written: 2 x 4 + 3 x 8 + 2."""
 
 
 def _parts(
@@ -232,11 +230,11 @@ def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -
     return forward, inputs, weights
 
 
-def optimizer_seconds(device: DeviceSpec, owned: float, held: float) -> Seconds:
-    """Seconds of the Adam step over the `owned` parameters whose state this rank has, with the time of the host once in a step.
+def optimizer_seconds(device: DeviceSpec, owned: float, held: float, optimizer: str = "adam") -> Seconds:
+    """Seconds of the optimizer's step over the `owned` parameters whose state this rank has, with the time of the host once.
 
     `held` parameters have their gradient on this rank; software may move `DeviceSpec.update_bytes` for each."""
-    return pass_seconds(ADAM_BYTES * owned + device.update_bytes * held, device) + device.step
+    return pass_seconds(OPTIMIZERS[optimizer].moved_bytes * owned + device.update_bytes * held, device) + device.step
 
 
 @dataclass(frozen=True, slots=True)

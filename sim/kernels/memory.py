@@ -23,6 +23,7 @@ from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import GIGA, Bytes
 from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels
+from sim.workload.optimizers import OPTIMIZERS
 from sim.workload.workload import Workload
 
 OUTSIDE: Bytes = 2.0 * GIGA
@@ -33,8 +34,6 @@ before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB for a commun
 (A100, issue 964), and a rank has at least two communicators, one of all ranks and one of its own group. It depends on the
 platform: 5.06 GB on GH200 (same file)."""
 
-OPTIMIZER_BYTES = 12
-"""Bytes of Adam's state per parameter: fp32 weight, first and second moment."""
 GATHERED_AHEAD = 2
 """Number of layers whose weights are gathered while another one computes: PyTorch's FullyShardedDataParallel lets two
 all_gathers be in flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
@@ -47,7 +46,7 @@ sailor/Planner/llm_info.json), which has no dropout; with it they would be 9. Wh
 @functools.lru_cache(maxsize=65536)
 def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, sharing: int | None = None) -> Bytes:
     """Weights, gradients and optimizer state of `parameters`, sharded over `sharing` ranks (default: `config.shards`)."""
-    optimizer = OPTIMIZER_BYTES - (4 if workload.bytes_per_value == 4 else 0)  # fp32 weights are their own master copy
+    optimizer = OPTIMIZERS[workload.optimizer].state_bytes(workload.bytes_per_value)
     shared = sharing or config.shards
     gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
     shares = [shared if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]

@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from sim.units import Flops
 from sim.workload.kernels import Gemm, LayerSharding, layer_kernels
 from sim.workload.model import PRECISION_BYTES, Model
+from sim.workload.optimizers import OPTIMIZERS
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One optimizer step: `global_batch_size` sequences of `seq_len` tokens through the model.
 
-    held: kinds of layers of one stage, where those of the model differ: (number, model of such layers alone)."""
+    held: kinds of layers of one stage, where those of the model differ: (number, model of such layers alone). optimizer: a name
+    of `sim.workload.optimizers`."""
 
     model: Model
     global_batch_size: int
     seq_len: int
     precision: str = "bf16"
     held: tuple[tuple[int, Model], ...] = ()
+    optimizer: str = "adam"
 
     def __post_init__(self) -> None:
         for key in ("global_batch_size", "seq_len"):
@@ -29,6 +32,8 @@ class Workload:
                 raise ValueError(f"{key} must be at least 1, not {getattr(self, key)}")
         if self.precision not in PRECISION_BYTES:
             raise ValueError(f"precision {self.precision!r} is unknown; known: {', '.join(PRECISION_BYTES)}")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer {self.optimizer!r} is unknown; known: {', '.join(OPTIMIZERS)}")
 
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: many results are cached by workload."""

@@ -1,0 +1,70 @@
+"""Bytes of optimizers for each parameter, by hand, and what they leave of a card's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holmes_sim import commands, exporters, requirements
+from planner.search.fitting import fitting
+from sim.errors import TopologyError
+from sim.formats import planfile
+from sim.formats.edits import edited
+from sim.kernels.compute import optimizer_seconds, pass_seconds
+from sim.kernels.memory import state_bytes
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.optimizers import OPTIMIZERS
+from sim.workload.workload import Workload
+from tests import builders, features
+
+BASE = builders.plan(builders.fleet(builders.cluster())).workload
+CONFIG = ParallelConfig(zero_stage=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "moved"),
+    [
+        ("adam", 2 + 4 + 12, 2 * 4 + 3 * 8 + 2),  # gradient read twice; fp32 weight and two moments read and written
+        ("adam-bf16-moments", 2 + 4 + 8, 2 * 4 + 8 + 2 * 4 + 2),
+        ("adam-8bit", 2 + 4 + 6 + 8 / 2048, 2 * 4 + 8 + 2 * (2 + 8 / 2048) + 2),
+        ("adam-bf16", 2 + 4 + 4, 2 * 4 + 2 * 4 + 2 * 2),
+    ],
+)
+def test_bytes_of_a_parameter(name: str, kept: float, moved: float) -> None:
+    workload = replace(BASE, optimizer=name)
+    assert state_bytes(1e6, workload, CONFIG) == pytest.approx(1e6 * kept)
+    ideal = builders.device()
+    assert optimizer_seconds(ideal, 1e9, 0.0, name) == pytest.approx(pass_seconds(1e9 * moved, ideal))
+
+
+def test_fp32_weights_are_their_own_master_copy() -> None:
+    workload = replace(BASE, precision="fp32")
+    assert state_bytes(1.0, workload, CONFIG) == 4 + 4 + 8
+    assert state_bytes(1.0, replace(workload, optimizer="adam-8bit"), CONFIG) == pytest.approx(4 + 4 + 2 + 8 / 2048)
+
+
+def test_an_unknown_optimizer_is_one_line() -> None:
+    with pytest.raises(ValueError, match="optimizer 'sgd' is unknown; known: adam, adam-bf16-moments, adam-8bit, adam-bf16"):
+        Workload(BASE.model, 8, 128, optimizer="sgd")
+    topology = commands.load("lab/lab-slow-dp")
+    with pytest.raises(TopologyError, match="optimizer 'sgd' is unknown"):
+        edited(topology, {"workload.optimizer": "sgd"})
+
+
+def test_a_plan_keeps_its_optimizer(tmp_path) -> None:
+    topology = edited(commands.load("lab/lab-slow-dp"), {"workload.optimizer": "adam-8bit"})
+    plan = fitting(requirements.request(topology, commands.workload_of(topology), target="none"))
+    assert plan is not None and plan.workload.optimizer == "adam-8bit"
+    (tmp_path / "plan.json").write_text(planfile.to_json(plan))
+    assert commands.read_plan(tmp_path / "plan.json").workload.optimizer == "adam-8bit"
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "adam"])
+def test_only_megatron_lm_writes_another_optimizer(name: str) -> None:
+    plan = features.plan_of(features.FEATURES[0])
+    workload = replace(plan.workload, optimizer=name)
+    for framework in exporters.frameworks():
+        faults = list(exporters.get(framework).unsupported_layout(plan.config, workload))
+        able = (framework, name) == ("megatron", "adam-bf16-moments")
+        assert any(fault.startswith(f"optimizer {name}") for fault in faults) is not able
