@@ -3,7 +3,8 @@
 The keys, and the meaning of absent or null keys, are those of `configuration_<family>.py` in huggingface/transformers,
 src/transformers/models, and of the configurations that DeepSeek, Moonshot and xAI publish with their models. gpt_oss windows
 every second layer, from the first one (`layer_types`), and adds a learned sink to the scores, which is left out; llama4's
-experts beside the routed one are as wide as it. grok-1 has a gated MLP with GELU, which has swiglu's matrices.
+experts beside the routed one are as wide as it. grok-1 and gemma have gated MLPs with GELU, which have swiglu's matrices; the
+second norms of gemma2 and glm4 are left out. gemma3 is not read: five of six of its layers have a window.
 """
 
 from __future__ import annotations
@@ -132,6 +133,26 @@ FAMILIES: dict[str, Family] = {
         may_be_absent=("moe_layer_step",),
     ),
     "grok-1": Family("swiglu", tied=True, kv_heads=_KV, experts=("num_experts",), experts_per_token=_ROUTED),
+    "gemma": Family("swiglu", tied=True, kv_heads=_KV, head_dim=_DIM, may_be_absent=()),
+    "gemma2": Family(
+        "swiglu",
+        tied=True,
+        kv_heads=_KV,
+        head_dim=_DIM,
+        sliding_window=("sliding_window",),
+        sliding_window_every=2,
+        may_be_absent=(),
+    ),
+    "phi": Family("gelu", tied=False, kv_heads=_KV, may_be_absent=("kv_heads",)),
+    "phi3": Family(
+        "swiglu",
+        tied=False,
+        kv_heads=_KV,
+        sliding_window=("sliding_window",),
+        may_be_absent=("kv_heads", "sliding_window"),
+    ),
+    "glm": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM),
+    "glm4": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM),
     "gpt2": Family(
         "gelu",
         tied=True,

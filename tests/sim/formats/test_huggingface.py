@@ -85,3 +85,33 @@ def test_tied_embeddings_of_the_file_override_the_default_of_the_family(tmp_path
 @pytest.mark.parametrize("config", [LLAMA_2_7B, MISTRAL_7B, MIXTRAL_8X7B, QWEN2_7B, GPT_NEOX_20B])
 def test_embeddings_are_not_tied_by_default(tmp_path: Path, config: dict[str, object]) -> None:
     assert read(write(tmp_path, without(config, "tie_word_embeddings"))).tied_embeddings is False
+
+
+def dense(family: str, hidden: int, layers: int, heads: int, ffn: int, vocab: int, **more: int | None) -> dict[str, object]:
+    return {
+        "model_type": family, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "intermediate_size": ffn, "vocab_size": vocab, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [
+        (dense("gemma", 2048, 18, 8, 16384, 256000, num_key_value_heads=1, head_dim=256), 2.506),
+        (dense("gemma", 3072, 28, 16, 24576, 256000, num_key_value_heads=16, head_dim=256), 8.538),
+        (dense("gemma2", 3584, 42, 16, 14336, 256000, num_key_value_heads=8, head_dim=256, sliding_window=4096), 9.242),
+        (dense("phi", 2560, 32, 32, 10240, 51200, num_key_value_heads=32), 2.780),
+        (dense("phi3", 3072, 32, 32, 8192, 32064, num_key_value_heads=32, sliding_window=2047), 3.821),
+        (dense("glm4", 4096, 40, 32, 13696, 151552, num_key_value_heads=2, head_dim=128), 9.400),
+        (dense("mistral", 5120, 40, 32, 32768, 131072, num_key_value_heads=8, head_dim=128), 23.572),
+    ],
+    ids=["gemma-2b", "gemma-7b", "gemma-2-9b", "phi-2", "phi-3-mini", "glm-4-9b-0414", "mistral-small-24b"],
+)
+def test_small_models_have_the_parameters_of_their_cards(tmp_path: Path, config: dict[str, object], billions: float) -> None:
+    """Sizes of the public config.json files and numbers of the model cards, both from memory."""
+    assert read(write(tmp_path, config)).parameters / 1e9 == pytest.approx(billions, rel=2e-3)
+
+
+def test_every_second_layer_of_gemma2_has_a_window(tmp_path: Path) -> None:
+    model = read(write(tmp_path, dense("gemma2", 256, 4, 4, 512, 1024, num_key_value_heads=2, head_dim=64, sliding_window=64)))
+    assert (model.sliding_window, model.sliding_window_every) == (64, 2)
