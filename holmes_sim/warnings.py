@@ -133,8 +133,8 @@ def _links(plan: Plan) -> Iterator[PlanWarning]:
         facts = _link(spec)
         source = facts.sources.get("efficiency", "") if facts else ""
         if "guess" in source:
-            part = "" if source.startswith("guess") else " in part"
-            yield PlanWarning(f"{spec.name}: its efficiency (payload share of the rate) is extrapolated{part}.", (source,))
+            part = "" if source.startswith("guess") else "partly "
+            yield PlanWarning(f"{spec.name}: the share of its rate that payload reaches is {part}a guess.", (source,))
 
 
 def _specs(plan: Plan, group: Group) -> Iterator[LinkSpec]:

@@ -26,16 +26,18 @@ def certificate(plan: Plan, found: Certificate) -> str:
     if found.lower_bound_per_token is not None:
         least = amount(found.objective, found.lower_bound_per_token)
         return (
-            f"Certificate: at most {found.gap:.1%} from the least {found.objective}; no plan takes less than {least} (a bound "
-            f"with every layer on the device where it takes least, and without waiting).{_time_limit(found)}"
+            f"Certificate: no searched plan takes less than {least} (every layer on the device where it takes least, without "
+            f"waiting): at most {found.gap:.1%} of this plan's {found.objective} could be saved.{_time_limit(found)}"
         )
-    best = "plan, however it mixes clusters in a stage" if is_mixed(plan) else "pipeline of whole stages, each on one cluster"
-    far = f"the best {best}" if found.status == "optimal" else f"at most {found.gap:.1%} from the best {best}"
+    others = "plan, however it mixes clusters in a stage," if is_mixed(plan) else "pipeline with each stage on one cluster"
+    far = (
+        "this plan is the best of them" if found.status == "optimal" else f"at most {found.gap:.1%} of the step could be saved"
+    )
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
     open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""
-    return f"Certificate: {far}; no such plan takes less than {least}.{open_part}{more}{_time_limit(found)}"
+    return f"Certificate: no searched {others} takes less than {least}: {far}.{open_part}{more}{_time_limit(found)}"
 
 
 def _time_limit(found: Certificate) -> str:

@@ -146,7 +146,7 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
     unlike, some = ("tp",) if plan.config.stage_tp else (), ("recomputed",) if plan.config.recompute_layers else ()
     seconds = "compute", "exposed", "bubble"
-    table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, "layers", *some, "memory", "limit", *seconds)
+    table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, "layers", *some, "memory", "of device", *seconds)
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
         share = f"{peaks[row.pp_rank] / limits[row.pp_rank]:.0%}"
@@ -218,7 +218,7 @@ def prediction_rows(numbers: Prediction, plan: Plan) -> tuple[tuple[str, str, st
         ("MFU", "mfu", f"{numbers.mfu:.1%}"),
         ("bubble", "bubble_fraction", f"{numbers.bubble_fraction:.1%} of the step"),
         ("exposed communication", "exposed_communication_s", f"{exposed} per rank and step"),
-        ("of the upper bound", "upper_bound_fraction", f"{numbers.upper_bound_fraction:.1%}"),
+        ("of HETHUB's upper bound", "upper_bound_fraction", f"{numbers.upper_bound_fraction:.1%}"),
         *((name, key, amount(name, number)) for name, key, number in spent if number is not None),
     )
 
