@@ -105,7 +105,7 @@ def test_a_range_over_values_that_are_not_searched_says_so():
 def test_a_cost_conflicts_like_any_other():
     prices = {"clusters.ib.node.devices.price": "2 USD/h", "clusters.roce.node.devices.price": "5 USD/h"}
     where = require(edited(HYBRID, prices), {"cost": {"max": "0.07 USD/Mtoken"}, "first_stage": "roce", "devices": {"max": 32}})
-    one = Required(where, WORKLOAD, Wishes(tp=1, microbatch_size=8, schedule="1f1b", recompute="none", zero_stage=1))
+    one = Required(where, WORKLOAD, Wishes(tp=1, microbatch_size=8, schedule="1f1b", recompute="none", zero_stage=1), "none")
     assert smallest(one) == (("cost at most 0.07 USD/Mtoken", "first_stage roce"), True)
 
 
