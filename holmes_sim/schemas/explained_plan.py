@@ -48,7 +48,7 @@ class ExplainedPlan(StrictModel):
     plan: PlanFacts = Field(description="the plan, as in plan.json")
     explanation: ExplanationDocument
     verdicts: tuple[LayoutVerdict, ...]
-    requirements: tuple[RequirementCost, ...]
+    requirements: tuple[RequirementCost, ...] = Field(description="empty unless the topology or --require has any")
 
 
 MODEL = ExplainedPlan
