@@ -27,6 +27,7 @@ from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
 from sim.plan.plan import Plan
 from sim.units import time_text
 
+FORMAT = "holmes-sim/calibration/1"
 FITTED = 4
 """Number of constants that a stack fits."""
 
@@ -238,8 +239,8 @@ def text(fit: Fit) -> str:
 
 
 def facts(fitted: Calibration) -> dict[str, object]:
-    """What `holmes-sim calibrate --json` prints."""
-    found: dict[str, object] = {"stacks": [written(fit) for fit in fitted.fits]}
+    """What `holmes-sim calibrate --json` prints (format holmes-sim/calibration/1)."""
+    found: dict[str, object] = {"format": FORMAT, "stacks": [written(fit) for fit in fitted.fits]}
     if (common := fitted.common) is not None:
         errors = {"default": common.default_error, "fitted": common.error, "source_left_out": common.left_out_error}
         found["common"] = {"fitted": _numbers(common.stack, USUAL), "error": errors}

@@ -28,6 +28,7 @@ RULES: dict[str, Callable[[ExpertProblem], ExpertPlacement]] = {
     "per node": rules.per_node,
 }
 """Name -> rule; `contiguous` is what frameworks do without a placement."""
+FORMAT = "holmes-sim/expert-placements/1"
 PROGRAMME = "programme"
 """Name of the placement that the mixed-integer programme finds."""
 
@@ -159,9 +160,10 @@ class ExpertsPlaced:
         return min((row for row in own if row.replicas == most), key=lambda row: (row.total, row.name != PROGRAMME))
 
     def facts(self) -> dict[str, Any]:
-        """The comparison as plain data."""
+        """The comparison as plain data (format holmes-sim/expert-placements/1)."""
         chosen = self.chosen
         return {
+            "format": FORMAT,
             "origin": self.counts.origin,
             "rows": [row.facts() for row in self.rows],
             "chosen": {"placement": chosen.name, "ep": chosen.plan.config.ep, "replicas": chosen.replicas},

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from holmes_sim import exporters
 from holmes_sim.launching import folder
 from holmes_sim.launching.folder import Launch
 from sim.errors import NotSupported
 from sim.plan.plan import Plan
+
+FORMAT = "holmes-sim/export/1"
 
 
 def export(plan: Plan, target: str, output: str | Path | None = None) -> Launch:
@@ -33,3 +36,9 @@ def _remedy(plan: Plan, target: str) -> Iterator[str]:
     if target in exporters.frameworks():
         command = f"holmes-sim plan TOPOLOGY --for {target}"
         yield f"for a plan that {target} can run: {command} (TOPOLOGY is the file of {plan.topology.name})"
+
+
+def facts(launch: Launch, target: str, output: str | Path) -> dict[str, Any]:
+    """A launch that was written to a folder, as plain data (format holmes-sim/export/1)."""
+    found = {"format": FORMAT, "target": target, "folder": str(output)}
+    return found | {"files": sorted(launch.files), "assumed": list(launch.assumed)}

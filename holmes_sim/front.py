@@ -18,6 +18,8 @@ from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results import cost_energy
 from sim.workload.workload import Workload
 
+FORMAT = "holmes-sim/pareto/1"
+
 
 @dataclass(frozen=True, slots=True)
 class Front:
@@ -30,9 +32,11 @@ class Front:
     interrupted: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """The front as plain data. `devices` counts all devices of occupied nodes by cluster: whole nodes are paid for."""
+        """The front as plain data (format holmes-sim/pareto/1).
+
+        `devices` counts all devices of occupied nodes by cluster: whole nodes are paid for."""
         rows = [_row_facts(plan) for plan in self.plans]
-        return {"objectives": list(self.objectives), "rows": rows, "interrupted": self.interrupted}
+        return {"format": FORMAT, "objectives": list(self.objectives), "rows": rows, "interrupted": self.interrupted}
 
 
 def _row_facts(plan: Plan) -> dict[str, Any]:

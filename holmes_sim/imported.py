@@ -24,6 +24,7 @@ from sim.formats.topology import from_document
 from sim.formats.topology_facts import TOPOLOGY_FORMAT
 from sim.units import bytes_per_second_text, rate_text
 
+FORMAT = "holmes-sim/import/1"
 MAX_EFFICIENCY = 2.0
 """Maximum plausible ratio of busbw to the wire rate: between two hosts a tree sends half of the bytes that busbw counts, and no
 algorithm sends less."""
@@ -59,9 +60,9 @@ class Imported:
     origins: dict[KeyPath, str] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """What `holmes-sim import --json` prints."""
+        """What `holmes-sim import --json` prints (format holmes-sim/import/1)."""
         notes = {"read": list(self.read), "assumed": list(self.assumed), "missing": list(self.missing)}
-        return {"topology": self.topology, **notes}
+        return {"format": FORMAT, "topology": self.topology, **notes}
 
     @property
     def notes(self) -> tuple[str, ...]:

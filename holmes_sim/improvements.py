@@ -9,6 +9,7 @@ from typing import Any
 from planner.progress import Progress
 from sim.units import Seconds
 
+FORMAT = "holmes-sim/improvement/1"
 DIGITS = 3
 """Decimals of the gap that count: a bound that rises by less is no improvement. With more, many lines say almost the same."""
 
@@ -33,8 +34,10 @@ class Improvements:
 
 
 def facts(state: Progress, seconds: Seconds) -> dict[str, Any]:
-    """A state as plain data; the keys of its numbers are those of a plan's prediction and certificate.
+    """A state as plain data (format holmes-sim/improvement/1).
 
+    The keys of its numbers are those of a plan's prediction and certificate.
     `seconds` since the start of the command; `activity`: what the search does."""
     bound = None if state.step_s is None else min(state.lower_bound_s, state.step_s)
-    return {"seconds": seconds, "activity": state.activity, "step_s": state.step_s, "lower_bound_s": bound, "gap": state.gap}
+    found = {"format": FORMAT, "seconds": seconds, "activity": state.activity, "step_s": state.step_s}
+    return found | {"lower_bound_s": bound, "gap": state.gap}

@@ -6,6 +6,7 @@ error is simulated / measured - 1: negative if the simulator is optimistic.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from sim.plan.plan import Plan
 from sim.results import breakdown
 from sim.results.breakdown import PipelineRankSeconds, Share
 from sim.units import Seconds
+
+FORMAT = "holmes-sim/measured-steps/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class MeasuredStep:
         return (max(steps) - min(steps)) / self.measured.step_s if steps else None
 
     def facts(self) -> dict[str, Any]:
-        """Plain data, as `holmes-sim compare --json` prints it."""
+        """Plain data: one row of `holmes-sim compare PLAN TIMELINE --json`."""
         timeline = self.measured
         return {
             "name": self.name, "origin": timeline.origin, "compute": timeline.compute, "scale": timeline.scale,
@@ -87,6 +90,11 @@ class MeasuredStep:
                 for row in self.pipeline_ranks
             ],
         }  # fmt: skip
+
+
+def facts(rows: Iterable[MeasuredStep]) -> dict[str, Any]:
+    """Measured steps of one plan as plain data (format holmes-sim/measured-steps/1)."""
+    return {"format": FORMAT, "rows": [row.facts() for row in rows]}
 
 
 def measured_step(

@@ -29,6 +29,8 @@ from sim.units import Seconds, time_text
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMAT = "holmes-sim/own-calibration/1"
+
 
 @dataclass(frozen=True, slots=True)
 class Shortlist:
@@ -100,8 +102,8 @@ class Calibrated:
         files.write(path, calibration.text(replace(self.fit, name=Path(path).stem)))
 
     def facts(self) -> dict[str, Any]:
-        """Plain data, as `holmes-sim calibrate --runs --json` prints it."""
-        return {"stack": calibration.written(self.fit), "runs": [run.facts() for run in self.runs]}
+        """Plain data (format holmes-sim/own-calibration/1), as `holmes-sim calibrate --runs --json` prints it."""
+        return facts(self.fit, self.runs)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -163,6 +165,11 @@ def calibrate(
     begin = runs.start(stack, found)
     fit = calibration.fit_runs("own", runs.cases(found, "own"), begin, progress)
     return Calibrated(fit, found, runs.predicted(found, fit.stack))
+
+
+def facts(fit: Fit, measured: Iterable[Run]) -> dict[str, Any]:
+    """A stack and the runs that it was fitted to, as plain data (format holmes-sim/own-calibration/1)."""
+    return {"format": FORMAT, "stack": calibration.written(fit), "runs": [run.facts() for run in measured]}
 
 
 def _folders(given: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:

@@ -12,6 +12,8 @@ from holmes_sim.profiling.results import DeviceProfile, LinkProfile, ProfileResu
 from sim.errors import HolmesError
 from sim.workload.model import Model
 
+FORMAT = "holmes-sim/profile-result/1"
+
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
     """Parse `1,2,4` into distinct positive integers in rising order; errors name `option`. Raises HolmesError."""
@@ -67,8 +69,8 @@ def files(found: ProfileResult) -> dict[str, str]:
 
 
 def facts(found: ProfileResult) -> dict[str, Any]:
-    """The files as plain data, as `holmes-sim profile --json` prints them."""
-    data: dict[str, Any] = {}
+    """The files as plain data (format holmes-sim/profile-result/1), as `holmes-sim profile --json` prints them."""
+    data: dict[str, Any] = {"format": FORMAT}
     if (device := found.device) is not None:
         data["device"] = entry.device_facts(device)
         data["profile"] = entry.profile_facts(device) if device.layers else None

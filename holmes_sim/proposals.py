@@ -31,6 +31,7 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
+FORMAT = "holmes-sim/shortlist/1"
 CANDIDATES = 32
 """Plans among which the list is chosen. Guess; more takes longer: each is simulated, and evaluated with seven stacks."""
 NEAR = 1.3
@@ -79,7 +80,7 @@ class Proposals:
     left_out: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """Plain data, as `holmes-sim plan --shortlist --json` prints it."""
+        """Plain data (format holmes-sim/shortlist/1), as `holmes-sim plan --shortlist --json` prints it."""
         rows = [
             {
                 "folder": str(number),
@@ -93,8 +94,8 @@ class Proposals:
             for number, one in enumerate(self.plans, 1)
         ]
         best = {"folder": self.best_name, "expected_s": self.best_s, "config": config_facts(self.best.config)}
-        found = {"target": self.target, "plans": rows, "candidates": self.candidates, "measured": self.measured, "best": best}
-        return found | {"left_out": self.left_out}
+        found = {"format": FORMAT, "target": self.target, "plans": rows, "candidates": self.candidates}
+        return found | {"measured": self.measured, "best": best, "left_out": self.left_out}
 
 
 def proposals(

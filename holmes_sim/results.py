@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,19 @@ from planner.diagnosis.reasons import Verdict
 from planner.effort import Effort
 from planner.request import Request
 from sim.engine.timeline import Timeline
+from sim.formats.config_facts import config_facts
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
+from sim.results import cost_energy
 from sim.results.report import PipelineRankReport
-from sim.units import time_text
+from sim.units import Seconds, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-REPORT_FORMAT = "holmes-sim/report/1"
+REPORT_FORMAT, COMPARISON_FORMAT = "holmes-sim/report/1", "holmes-sim/comparison/1"
+SAME = 1e-9
+"""Relative difference of two steps that rounding explains. Guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +106,19 @@ class Compared:
         return f"Interrupted: {'; '.join(cut)}." if cut else ""
 
     def facts(self) -> dict[str, Any]:
-        """The rows as plain data; the numbers of a strategy without a plan are None."""
+        """The rows as plain data (format holmes-sim/comparison/1).
+
+        The numbers and the layout of a strategy without a plan are None."""
         best, close = (self.ranked[0][2].step_s, self.close) if self.ranked else (None, frozenset())
         rows = [_row_facts(row, best, row.name not in close) for row in self.rows]
-        return {"rows": rows, "interrupted": bool(self.note)}
+        return {"format": COMPARISON_FORMAT, "rows": rows, "interrupted": bool(self.note)}
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Data frame with one row per strategy, with the keys of `facts`: the fastest first, those without a plan last."""
-        return frames.table(self.facts()["rows"]).sort_values("step_s", ignore_index=True, kind="stable")
+        """Data frame with one row per strategy, with the keys of `facts` except those of `LAYOUT`: the fastest first, those
+        without a plan last."""
+        rows = [{key: cell for key, cell in row.items() if key not in LAYOUT} for row in self.facts()["rows"]]
+        return frames.table(rows).sort_values("step_s", ignore_index=True, kind="stable")
 
     def __repr__(self) -> str:
         where = self.request.topology.name
@@ -128,6 +137,8 @@ NUMBERS = (
     "slower_than_best", "told_apart_from_best",
 )  # fmt: skip
 """Keys of a compared strategy that are None if it has no plan; the last one is None for the fastest plan, too."""
+LAYOUT = ("config", "devices")
+"""Keys of a compared strategy with its layout: the configuration, and all devices of the occupied nodes by cluster."""
 
 
 def _row_facts(row: Row, best: float | None, is_apart: bool) -> dict[str, Any]:
@@ -139,7 +150,15 @@ def _row_facts(row: Row, best: float | None, is_apart: bool) -> dict[str, Any]:
         numbers["tokens_per_s_per_device"] = tokens_per_device(row.plan, predicted)
         numbers["slower_than_best"] = predicted.step_s / best - 1
         numbers["told_apart_from_best"] = is_apart if predicted.step_s > best else None
-    return {"name": row.name, **numbers, "planning_s": row.planning_s, "reason_if_none": reason(row) or None}
+    found = {"name": row.name, **numbers, "planning_s": row.planning_s, "reason_if_none": reason(row) or None}
+    return found | _layout(row.plan)
+
+
+def _layout(plan: Plan | None) -> dict[str, Any]:
+    if plan is None:
+        return dict.fromkeys(LAYOUT)
+    devices = {cluster.name: count for cluster, count in cost_energy.occupied(plan)}
+    return {"config": config_facts(plan.config), "devices": devices}
 
 
 def tokens_per_device(plan: Plan, predicted: Prediction) -> float:
@@ -162,6 +181,11 @@ class Simulated:
     def frame(self) -> pd.DataFrame:
         """Data frame with one row per pipeline rank (`frames.pipeline_ranks`)."""
         return frames.pipeline_ranks(self.plan, self.pipeline_ranks)
+
+    @property
+    def confirmed(self) -> bool | None:
+        """Whether the simulation confirms the prediction of the plan (`confirms`); None if the plan has none."""
+        return confirms(self.plan, self.timeline.step_s)
 
     @property
     def spans(self) -> pd.DataFrame:
@@ -190,7 +214,13 @@ class Simulated:
                 "ranks": self.plan.config.world_size,
                 "classes": self.classes,
             },
+            "confirmed": self.confirmed,
         }
+
+
+def confirms(plan: Plan, step_s: Seconds) -> bool | None:
+    """Whether a simulated step has the seconds that a plan predicts, but for rounding; None without a prediction."""
+    return None if plan.prediction is None else math.isclose(plan.prediction.step_s, step_s, rel_tol=SAME)
 
 
 def reason(row: Row) -> str:

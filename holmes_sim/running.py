@@ -20,6 +20,7 @@ from sim.errors import HolmesError
 from sim.hardware.cluster import Nic
 from sim.plan.plan import Plan
 
+FORMAT = "holmes-sim/run/1"
 TRIES = 2
 """How often the default scale of the lab is doubled at most (a guess)."""
 HELPED = 0.8
@@ -166,8 +167,9 @@ def is_comparable(compared: MeasuredStep) -> bool:
 
 
 def facts(compared: MeasuredStep) -> dict[str, Any]:
-    """The comparison as plain data, as `holmes-sim run --json` and `lab --json` print it."""
+    """The comparison as plain data (format holmes-sim/run/1), as `holmes-sim run --json` and `lab --json` print it."""
     return {
+        "format": FORMAT,
         "predicted": {"step_s": compared.step.simulated, "plan_step_s": compared.step.predicted},
         "measured": {"step_s": compared.step.measured, "spread": compared.spread, "steps_s": list(compared.measured.steps_s)},
         "error": compared.step.error,

@@ -23,6 +23,7 @@ from sim.hardware.stack import DEFAULT, Stack
 from sim.kernels import compute
 from sim.plan.plan import Plan, with_stack
 
+FORMAT = "holmes-sim/validation/1"
 HELD_OUT = {"honest": "model", "honest-tp": "tp", "honest-pp": "pp", "honest-nodes": "nodes"}
 """Sets of constants that a fit without the case gives -> axis of the group that is held out (`holmes_sim.calibration`)."""
 STACKS = ("default", "fitted", *HELD_OUT)
@@ -234,7 +235,7 @@ def by_fit(rows: tuple[Row, ...]) -> dict[str, Summary]:
 
 
 def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
-    """Rows and summaries as plain data, as `holmes-sim validate --json` prints them; cases without a plan have a reason."""
+    """Rows and summaries as plain data (format holmes-sim/validation/1); cases without a plan have a reason."""
     everything, sources = summary(rows, one_source=False), by_source(rows)
     listed = [
         {"id": r.case.id, "source": r.case.source, "stack": r.case.stack, "constants": r.constants, "seen": r.seen,
@@ -244,6 +245,7 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
         for r in rows
     ]  # fmt: skip
     return {
+        "format": FORMAT,
         "cases": listed,
         "summary": summary_facts(everything)
         | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources), "macro_coverage": macro_coverage(sources)})

@@ -6,13 +6,13 @@ measured on that device or link. A fitted curve of matrix products holds for siz
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holmes_sim import commands
 from holmes_sim.guesses import CURVES, catalogued, is_guessed
 from holmes_sim.idle import idle_clusters, idle_devices
+from holmes_sim.results import confirms
 from sim.formats import catalog
 from sim.formats.catalog_facts import NicTypeFacts
 from sim.hardware.link_spec import LinkSpec
@@ -22,7 +22,7 @@ from sim.network import tcp
 from sim.plan.groups import Group
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
-from sim.units import GIBI, rate_text, time_text
+from sim.units import GIBI, Seconds, rate_text, time_text
 from sim.workload.kernels import Gemm
 
 NEAR = 0.9
@@ -49,7 +49,8 @@ class PlanWarning:
 
 def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[PlanWarning]:
     """All warnings about a plan, the most important first. `simulated`: the prediction of a new simulation of it."""
-    yield from map(PlanWarning, _promise(plan, simulated))
+    if simulated is not None and (text := unconfirmed(plan, simulated.step_s)):
+        yield PlanWarning(text)
     yield from map(PlanWarning, _memory(plan))
     yield from map(PlanWarning, _sockets(plan))
     yield from map(PlanWarning, _long_links(plan))
@@ -63,14 +64,14 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
     yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan)) if text)
 
 
-def _promise(plan: Plan, found: Prediction | None) -> Iterator[str]:
-    """A warning if the plan's prediction differs from the new simulation."""
-    prediction = plan.prediction
-    if prediction is not None and found is not None and not math.isclose(prediction.step_s, found.step_s, rel_tol=1e-9):
-        yield (
-            f"The plan predicts {time_text(prediction.step_s)} per step, but this version of holmes-sim simulates "
-            f"{time_text(found.step_s)}; the pipeline and the times below show the latter. Make a new plan."
-        )
+def unconfirmed(plan: Plan, step_s: Seconds) -> str:
+    """One line if the plan's prediction differs from a new simulation of its step, in seconds; empty if it does not."""
+    if plan.prediction is None or confirms(plan, step_s):
+        return ""
+    return (
+        f"The plan predicts {time_text(plan.prediction.step_s)} per step, but its simulation gives {time_text(step_s)}, which "
+        "is shown: another version of holmes-sim, or another profile, made the prediction. Make a new plan."
+    )
 
 
 def _memory(plan: Plan) -> Iterator[str]:

@@ -36,6 +36,7 @@ from sim.units import Seconds
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMAT = "holmes-sim/what-if/1"
 PRESENT_SHARE = 0.25
 """Fraction of the time limit for planning the unchanged topology. Guess; up to twice as much under short limits."""
 BOUND_SHARE, SIMULATION_SHARE = 0.2, 0.5
@@ -86,9 +87,10 @@ class WhatIf:
         return frames.html(repr(self), self.frame)
 
     def facts(self) -> dict[str, Any]:
-        """The result as plain data, as `holmes-sim what-if --json` prints it."""
+        """The result as plain data (format holmes-sim/what-if/1), as `holmes-sim what-if --json` prints it."""
         base = {"step_s": self.base.step_s, "tokens_per_s": self.base.tokens_per_s, "gap": self.gap}
-        return {"base": base, "rows": [outcome.facts(self.gap) for outcome in self.outcomes], "interrupted": self.interrupted}
+        rows = [outcome.facts(self.gap) for outcome in self.outcomes]
+        return {"format": FORMAT, "base": base, "rows": rows, "interrupted": self.interrupted}
 
 
 def what_if(

@@ -26,6 +26,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/formats/topology_facts.py",
         "sim/formats/planfile.py",
         "holmes_sim/cases.py",
+        "holmes_sim/document_parts.py",
+        "holmes_sim/schemas/",
         "sim/engine/timeline.py",
         "holmes_sim/sweeping/",
     ),

@@ -1,5 +1,4 @@
-"""The command line: parses arguments and prints tables or JSON. Exit codes: 0 done, 2 wrong input, 3 no feasible plan,
-130 interrupted without a result.
+"""The command line: parses arguments and prints tables or JSON, and ends with one of `EXIT_CODES`.
 
 `commands/` has one file per command. Slow imports are inside the functions, so that --help prints at once.
 """
@@ -15,6 +14,14 @@ import typer
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """The error that typer raises for a command line that it cannot parse. Typer has no public name for this class, and the module
 that defines it differs by version; the class is the direct base class of `BadParameter`."""
+EXIT_CODES = {
+    0: "done; also a search that Ctrl-C ended with a plan",
+    1: "a rank that torchrun started failed; or a fault of holmes-sim itself, with a traceback",
+    2: "wrong input: a file, an option, a target that cannot express the plan, or a missing library or device",
+    3: "right input, but no plan exists; the error says what would help",
+    130: "ended by Ctrl-C without a plan, or a sweep that is not complete",
+}
+"""Exit code -> when a command ends with it."""
 GC_THRESHOLD = 200_000
 """Number of new objects after which Python's cyclic garbage collector runs (default of Python 3.11: 700). A command
 creates many objects that live until it ends, and hardly any cycles, so that frequent collections only cost time. Guess."""

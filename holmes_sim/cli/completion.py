@@ -52,6 +52,12 @@ def schedules(incomplete: str) -> list[str]:
     return list(known.names())
 
 
+def schemas(incomplete: str) -> list[str]:
+    """Complete the name of a schema: that of its module, with hyphens."""
+    known = module_names([str(_folder("holmes_sim.schemas"))])
+    return ["result", *sorted(name.rstrip("_").replace("_", "-") for name in known)]
+
+
 def catalogue(kind: str) -> Completer:
     """A completer of the entries of one kind in the catalogue, such as `models` or `profiles`."""
 

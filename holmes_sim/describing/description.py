@@ -14,6 +14,7 @@ from sim.errors import HolmesError
 from sim.formats.documents import KeyPath, parse, read_text
 from sim.formats.topology import from_document, load_model
 
+FORMAT = "holmes-sim/init/1"
 GUESS = "guess"
 WORKLOAD = ("model", "global_batch_size", "seq_len", "precision")
 HEAD = "Written by holmes-sim init. Comments say what a key is; where its value comes from. Please correct what is a guess."
@@ -37,8 +38,9 @@ class Description:
         return tuple(f"{word}: {line}" for word, lines in titled for line in lines)
 
     def facts(self) -> dict[str, Any]:
-        """What `holmes-sim init --json` prints."""
-        return {"topology": self.topology, "assumed": list(self.assumed), "missing": list(self.missing)}
+        """What `holmes-sim init --json` prints (format holmes-sim/init/1)."""
+        notes = {"assumed": list(self.assumed), "missing": list(self.missing)}
+        return {"format": FORMAT, "topology": self.topology, **notes}
 
     def text(self) -> str:
         """The topology file: notes and a comment for each key. A link that is missing is there as a comment to fill in."""

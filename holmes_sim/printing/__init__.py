@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
+from holmes_sim.printing.catalogue import catalogue, modules, schemas, topologies, topology
 from holmes_sim.printing.checks import checked
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.distributions import step_distribution
@@ -48,6 +48,7 @@ __all__ = [
     "replanned",
     "required",
     "runs",
+    "schemas",
     "scored",
     "search_effort",
     "simulated",

@@ -11,6 +11,7 @@ from rich.text import Text
 from holmes_sim.guesses import is_guessed
 from holmes_sim.printing.stacks import add_stack, families, stack_table
 from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.schemas import Schema, what
 from sim.formats import catalog, profile
 from sim.hardware.topology import Topology
 from sim.units import GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
@@ -104,4 +105,14 @@ def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
     table.columns[1].header = ""
     for name, line in names:
         table.add_row(name, line)
+    return table
+
+
+def schemas(entries: Iterable[Schema]) -> Table:
+    """Table of files and documents that have a schema: format, commands that write it, and what it is."""
+    table = grid("Files and documents", "name", "layout", "plan", "why")
+    for column, header in zip(table.columns[1:], ("format", "written by", ""), strict=True):
+        column.header = header
+    for entry in entries:
+        table.add_row(entry.NAME, entry.FORMAT, "\n".join(entry.WRITTEN_BY) or "-", what(entry))
     return table

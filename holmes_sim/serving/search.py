@@ -81,7 +81,7 @@ class Search:
                 if not line.endswith(b"\n"):  # it was killed
                     break
                 found = json.loads(line)
-                if "format" in found:
+                if found["format"] == planfile.PLAN_FORMAT:
                     last = line.decode()
                 else:
                     self.improvements += (found,)

@@ -73,14 +73,6 @@ class Study:
     scenarios: tuple[Scenario, ...]
 
 
-def study_schema() -> dict[str, Any]:
-    """The JSON Schema of a study file, for editors."""
-    schema = StudyFacts.model_json_schema()
-    schema["title"] = "holmes-sim study"
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema
-
-
 def folder() -> Path:
     """Folder of the shipped studies: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parent.parent

@@ -22,6 +22,7 @@ from sim.units import Seconds
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMAT = "holmes-sim/sweep/1"
 PAUSE: Seconds = 1.0
 """Least time between two writes of the table."""
 REST = 20
@@ -57,9 +58,10 @@ class Swept:
         return max((row for row in self.rows if row["status"] == PLANNED), key=lambda row: row["tokens_per_s"], default=None)
 
     def facts(self) -> dict[str, Any]:
-        """The data that `holmes-sim sweep --json` prints."""
+        """The data that `holmes-sim sweep --json` prints (format holmes-sim/sweep/1)."""
         keys = list(table.varied(self.study))
-        return {"name": self.study.name, "keys": keys, "rows": self.rows, "interrupted": self.interrupted}
+        found = {"format": FORMAT, "name": self.study.name, "keys": keys}
+        return found | {"rows": self.rows, "interrupted": self.interrupted}
 
     def __str__(self) -> str:
         done = [row for row in self.results if row is not None]

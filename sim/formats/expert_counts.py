@@ -35,14 +35,6 @@ class ExpertCountsFacts(StrictModel):
     layers: list[LayerCountsFacts]
 
 
-def expert_counts_schema() -> dict[str, Any]:
-    """JSON Schema of a file of expert counts, for editors."""
-    schema = ExpertCountsFacts.model_json_schema()
-    schema["title"] = "holmes-sim expert counts"
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema
-
-
 def load(path: str | Path) -> ExpertCounts:
     """The counts of a file. Raises OptionError with one line per fault."""
     return from_text(str(path), read_text(path, OptionError))

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from pydantic import Field
+
 from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats.config_facts import ConfigFacts, config_facts, config_values
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
@@ -53,20 +55,19 @@ class GroupFacts(StrictModel):
 
 
 class PredictionFacts(StrictModel):
-    """Results of the plan's simulation. `bubble_fraction` and `exposed_communication_s` are means over the ranks;
-    `upper_bound_fraction` is the throughput over that of devices that compute all the time."""
+    """Results of the plan's simulation."""
 
-    step_s: float
-    samples_per_s: float
-    tokens_per_s: float
-    tflops_per_device: float
-    mfu: float
-    peak_memory_bytes: list[float]
-    bubble_fraction: float
-    exposed_communication_s: float
-    upper_bound_fraction: float
-    usd_per_token: float | None = None
-    joules_per_token: float | None = None
+    step_s: float = Field(description="seconds of a step")
+    samples_per_s: float = Field(description="sequences per second")
+    tokens_per_s: float = Field(description="tokens per second")
+    tflops_per_device: float = Field(description="model TFLOP/s of a device")
+    mfu: float = Field(description="model FLOPs utilisation, a fraction")
+    peak_memory_bytes: list[float] = Field(description="peak memory of a device of each pipeline rank, in bytes")
+    bubble_fraction: float = Field(description="fraction of the step in which a rank waits for work, mean over the ranks")
+    exposed_communication_s: float = Field(description="seconds of communication that does not overlap compute, mean")
+    upper_bound_fraction: float = Field(description="throughput over that of devices that compute all the time")
+    usd_per_token: float | None = Field(None, description="rent for each token in USD; null if a price is unknown")
+    joules_per_token: float | None = Field(None, description="energy for each token in joules; null if a power is unknown")
 
 
 class AxisFacts(StrictModel):
@@ -119,14 +120,6 @@ class PlanFacts(StrictModel):
     guessed_rates: tuple[str, ...] = ()
     certificate: CertificateFacts | None = None
     made_by: MadeByFacts
-
-
-def plan_schema() -> dict[str, Any]:
-    """JSON Schema of a plan file, for editors."""
-    schema = PlanFacts.model_json_schema()
-    schema["title"] = "holmes-sim plan"
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema
 
 
 def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:

@@ -174,11 +174,3 @@ def faults(value: object, clusters: Iterable[str]) -> Iterator[tuple[KeyPath, st
     for path, name in named:
         if isinstance(name, str) and name not in known:
             yield path, f"cluster {name!r} does not exist{suggestion(name, known)}"
-
-
-def require_schema() -> dict[str, Any]:
-    """JSON Schema of a file of requirements, for editors."""
-    schema = RequireFile.model_json_schema()
-    schema["title"] = "holmes-sim requirements"
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema

@@ -6,7 +6,7 @@ Facts may be given in place wherever a name of the catalogue is allowed. The doc
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -205,11 +205,3 @@ class TopologyFacts(StrictModel):
         if twice:
             raise ValueError(f"host {twice[0]!r} is given twice; each host is one node of one cluster")
         return self
-
-
-def topology_schema() -> dict[str, Any]:
-    """JSON Schema of a topology file, for editors."""
-    schema = TopologyFacts.model_json_schema()
-    schema["title"] = "holmes-sim topology"
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema

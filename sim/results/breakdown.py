@@ -17,6 +17,7 @@ from sim.plan.program import COMPUTE
 from sim.results import report
 from sim.units import Seconds
 
+FORMAT = "holmes-sim/breakdown/1"
 KINDS = ("compute", "exposed", "bubble", "other")
 """Kinds of seconds of a rank; they add up to the step."""
 GROUPS = ("tp", "cp", "etp", "ep", "dp", "edp", "embedding", "pp activations", "pp gradients")
@@ -84,9 +85,9 @@ def total(pp_ranks: tuple[PipelineRankSeconds, ...]) -> PipelineRankSeconds:
 
 
 def facts(timeline: Timeline) -> dict[str, Any]:
-    """A timeline's numbers as plain data, as `holmes-sim show TIMELINE --json` prints them."""
+    """A timeline's numbers as plain data (format holmes-sim/breakdown/1), as `holmes-sim show TIMELINE --json` prints them."""
     return {
-        "name": timeline.name, "origin": timeline.origin, "plan_digest": timeline.plan_digest,
+        "format": FORMAT, "name": timeline.name, "origin": timeline.origin, "plan_digest": timeline.plan_digest,
         "step_s": timeline.step_s, "steps_s": list(timeline.steps_s), "scale": timeline.scale, "compute": timeline.compute,
         "tokens": timeline.tokens, "flops": timeline.flops,
         "stages": [

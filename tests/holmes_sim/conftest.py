@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from holmes_sim import cli, processes
+from tests.holmes_sim.documents import conforms, printed_documents
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(monkeypatch, capsys) -> Run:
-    """Run the command line in this process: exit code, stdout, stderr."""
+    """Run the command line in this process: exit code, stdout, stderr. What --json prints must conform to its schema."""
 
     def ran(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["holmes-sim", *map(str, arguments)])
@@ -35,6 +37,8 @@ def run(monkeypatch, capsys) -> Run:
             code = int(stop.code or 0)
         seen = capsys.readouterr()
         assert "Traceback" not in seen.out + seen.err
+        for line in printed_documents(arguments, seen.out) if code == 0 else ():
+            conforms(json.loads(line))
         return Ran(code, seen.out, seen.err)
 
     return ran

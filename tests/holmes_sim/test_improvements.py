@@ -32,4 +32,5 @@ def test_a_line_for_a_shorter_step_or_a_smaller_gap_and_no_other(monkeypatch):
 
 def test_a_state_without_a_plan_has_no_numbers():
     found = facts(Progress("searching", None, 1.0), 2.0)
-    assert found == {"seconds": 2.0, "activity": "searching", "step_s": None, "lower_bound_s": None, "gap": None}
+    numbers = {"seconds": 2.0, "activity": "searching", "step_s": None, "lower_bound_s": None, "gap": None}
+    assert found == {"format": "holmes-sim/improvement/1"} | numbers

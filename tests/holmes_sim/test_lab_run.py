@@ -71,7 +71,9 @@ def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> Non
     result = CliRunner().invoke(application(), arguments)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert set(told) == {"predicted", "measured", "error", "scale", "compute", "computed_on", "seconds", "notes"}
+    assert set(told) == {
+        "format", "predicted", "measured", "error", "scale", "compute", "computed_on", "seconds", "notes", "cores"
+    }  # fmt: skip
     assert (told["scale"], told["compute"]) == (SCALE, "paced")
     assert told["error"] == pytest.approx(told["predicted"]["step_s"] / told["measured"]["step_s"] - 1)
     assert json.loads(timeline.read_text(encoding="utf-8"))["metadata"]["origin"] == "measured"

@@ -59,7 +59,7 @@ def command(
 
 def _own(folders: list[Path], start: str | None, output: Path | None, as_json: bool) -> None:
     """Fit one stack to the runs of folders that `holmes-sim plan --shortlist` wrote."""
-    from holmes_sim import calibration, runs
+    from holmes_sim import calibration, own_runs, runs
 
     found = runs.read(folders)
     runs.measured(found)
@@ -69,7 +69,7 @@ def _own(folders: list[Path], start: str | None, output: Path | None, as_json: b
         fit = calibration.fit_runs(output.stem if output else "own", runs.cases(found, "own"), begin, progress)
     out.write(output, calibration.text(fit))
     if as_json:
-        out.show_json({"stack": calibration.written(fit), "runs": [run.facts() for run in found]})
+        out.show_json(own_runs.facts(fit, found))
         return
     from holmes_sim import printing
 

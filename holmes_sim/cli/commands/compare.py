@@ -145,7 +145,7 @@ def _measured(what: list[str], chart: Path | None, profile: str | None, as_json:
 
         out.save(charts.measurement(compared), chart)
     if as_json:
-        out.show_json({"rows": [row.facts() for row in compared]})
+        out.show_json(measurement.facts(compared))
         return
     from holmes_sim import printing
 

@@ -37,7 +37,7 @@ def command(
 
     launch = exporting.export(commands.read_plan(plan), to, output)
     if as_json:
-        out.show_json({"target": to, "folder": str(output), "files": sorted(launch.files), "assumed": list(launch.assumed)})
+        out.show_json(exporting.facts(launch, to, output))
         return
     from holmes_sim import printing
 

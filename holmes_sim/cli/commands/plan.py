@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes_sim.cli import completion
+from holmes_sim.cli import completion, several_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import (
     BatchSize,
@@ -32,7 +32,7 @@ from holmes_sim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from planner.request import Request, Wishes
+    from planner.request import Wishes
     from sim.hardware.topology import Topology
     from sim.workload.workload import Workload
 
@@ -124,7 +124,7 @@ def command(
 ) -> None:
     """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
     begun = time.monotonic()
-    from holmes_sim import commands, requirements, whole_runs
+    from holmes_sim import commands, explained_plans, requirements, whole_runs
     from holmes_sim.improvements import Improvements
     from holmes_sim.intervals import plan_facts
     from sim.errors import HolmesError
@@ -132,8 +132,6 @@ def command(
 
     if as_json_lines and (as_json or explain or pareto or shortlisted is not None):
         raise HolmesError("--json-lines prints the search for one plan; leave out --json, --explain, --pareto and --shortlist")
-    if explain and as_json:
-        raise HolmesError("--explain prints text only; leave out --json, or use `holmes-sim simulate PLAN --explain --json`")
     edits = [*(edits or []), *([f"memory_headroom={headroom}"] if headroom is not None else [])]
     fleet = commands.load(topo, profile)
     if tokens is not None:
@@ -163,7 +161,7 @@ def command(
         given += [word for edit in edits for word in ("--set", edit)]
         again = " ".join(filter(None, (shlex.join([topo, *given]), str(wishes))))
         request = requirements.request(where, workload, wishes, time_limit, to or "megatron")
-        _shortlist(request, shortlisted, to or "megatron", runs, output, again, as_json)
+        several_plans.shortlist(request, shortlisted, to or "megatron", runs, output, again, as_json)
         return
     if runs:
         raise HolmesError("--runs needs --shortlist; holmes-sim calibrate --runs FOLDER fits a stack for --stack")
@@ -174,7 +172,7 @@ def command(
             raise HolmesError(
                 "--pareto uses strategy certified and all objectives; leave out --strategy, --objective and --explain"
             )
-        _pareto(where, workload, wishes, time_limit, launch, (output, chart), as_json)
+        several_plans.pareto(where, workload, wishes, time_limit, launch, (output, chart), as_json)
         return
     if chart is not None:
         raise HolmesError("--chart needs --pareto; `holmes-sim simulate PLAN --chart FILE` draws a plan")
@@ -192,7 +190,9 @@ def command(
     with out.uninterrupted():
         text = planfile.to_json(answer.plan, plan_facts(answer.plan))
         out.write(output, text)
-        if as_json:
+        if as_json and explain:
+            out.show_json(explained_plans.facts(answer, commands.explain(commands.simulate(answer.plan))))
+        elif as_json:
             sys.stdout.write(text)
         elif as_json_lines:
             out.show_json_line(json.loads(text))
@@ -222,61 +222,3 @@ def _what(where: Topology, workload: Workload, time_limit: float) -> str:
         f"Planning {workload.model.name} on {where.fleet.devices:,} devices of {where.name}: at most {time_limit:g} s "
         "(--time-limit); Ctrl-C ends the search with the best plan so far."
     )
-
-
-def _pareto(
-    where: Topology,
-    workload: Workload,
-    wishes: Wishes,
-    time_limit: float,
-    launch: str,
-    files_to: tuple[Path | None, Path | None],
-    as_json: bool,
-) -> None:
-    """Print, draw and write the Pareto front of step time, cost and energy; `files_to`: folder of the plans, and chart."""
-    from holmes_sim import files, front
-    from holmes_sim.intervals import plan_facts
-    from sim.formats import planfile
-
-    output, chart = files_to
-    out.can_be_drawn(chart)
-    if output is not None:
-        files.folder(output)
-    with out.progress("planning", time_limit) as progress:
-        found = front.pareto(where, workload, wishes, time_limit, progress, launch)
-    for number, plan in enumerate(found.plans, 1):
-        out.write(output / f"{number}.json" if output is not None else None, planfile.to_json(plan, plan_facts(plan)))
-    if chart is not None:
-        from holmes_sim import charts
-
-        out.save(charts.front(found), chart)
-    if as_json:
-        out.show_json(found.facts())
-    else:
-        from holmes_sim import printing
-
-        out.show(printing.front(found))
-        out.note_written(output, chart)
-    out.note("Interrupted: these are the best plans found so far." if found.interrupted else "")
-
-
-def _shortlist(
-    request: Request, number: int, target: str, folders: list[Path] | None, output: Path, again: str, as_json: bool
-) -> None:
-    """Write and print the plans whose measurement says most about which layout is fastest."""
-    from holmes_sim import exporters, proposals, runs, shortlist_folder
-    from holmes_sim.launching import folder
-
-    exporters.get(target)
-    shortlist_folder.check(output)
-    known = runs.read(folders) if folders else ()
-    with out.progress("planning") as progress:
-        found = proposals.proposals(request, number, target, known, progress)
-    folder.write(shortlist_folder.launch(found, output, again, folders or ()), output)
-    if as_json:
-        out.show_json(found.facts())
-        return
-    from holmes_sim import printing
-
-    out.show(printing.proposed(found))
-    out.note(f"Written to {output}. Next: run one plan or more ({output}/README.md says how).")

@@ -1,4 +1,4 @@
-"""holmes-sim schema: print the JSON Schema of a file format."""
+"""holmes-sim schema: print the JSON Schema of a document or a file."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ EXAMPLE = "holmes-sim schema topology > topology.schema.json"
 
 def command(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="topology|plan|study|require|expert-counts",
-            help="File format.",
-            autocompletion=completion.words("topology", "plan", "study", "require", "expert-counts"),
+            metavar="NAME",
+            help="File or document, such as topology, plan, study, require or report; result: every document of --json.",
+            autocompletion=completion.schemas,
         ),
-    ],
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List all files and documents that have a schema.")] = False,
 ) -> None:
-    """Print the JSON Schema of a file format, for use in editors."""
-    from holmes_sim.sweeping.study import study_schema
-    from sim.errors import HolmesError
-    from sim.formats.expert_counts import expert_counts_schema
-    from sim.formats.planfile import plan_schema
-    from sim.formats.require_facts import require_schema
-    from sim.formats.topology_facts import topology_schema
+    """Print the JSON Schema of a file, for use in editors, or of a document that a command prints with --json."""
+    from holmes_sim import schemas
+    from sim.errors import OptionError
 
-    known = {"topology": topology_schema, "plan": plan_schema, "study": study_schema, "require": require_schema}
-    known["expert-counts"] = expert_counts_schema
-    if what not in known:
-        raise HolmesError(f"there is no schema of {what!r}; known: {', '.join(known)}")
-    out.show_json(known[what]())
+    if listed == (what is not None):
+        raise OptionError(f"give either the name of a schema or --list; known: {', '.join(schemas.names())}")
+    if what is not None:
+        out.show_json(schemas.schema(what))
+        return
+    from holmes_sim import printing
+
+    out.show(printing.schemas(schemas.REGISTRY.entries()))

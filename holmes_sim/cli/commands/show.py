@@ -61,10 +61,12 @@ def _topology_or_plan(found: Topology | Plan, output: Path | None, as_json: bool
 
         out.show_json(planfile.facts(found, plan_facts(found)) if isinstance(found, Plan) else topology.written(found))
         return
-    from holmes_sim import commands, printing
+    from holmes_sim import commands, printing, warnings
 
     if isinstance(found, Plan):
-        out.show(printing.simulated(commands.simulate(found)))
+        run = commands.simulate(found)
+        out.note(warnings.unconfirmed(found, run.timeline.step_s))
+        out.show(printing.simulated(run))
         out.show(printing.groups(found))
     else:
         out.show(printing.topology(found))

@@ -104,11 +104,12 @@ def _check_options(has_faults: bool, explain: bool, seeds: int | None) -> None:
 
 
 def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_json: bool) -> None:
-    from holmes_sim import commands
+    from holmes_sim import commands, warnings
     from sim.engine import timeline
 
     with out.progress("simulating"):
         run = commands.simulate(given)
+    out.note(warnings.unconfirmed(given, run.timeline.step_s))
     out.write(trace, timeline.to_json(run.timeline) if trace else "")
     if chart is not None:
         from holmes_sim import charts
@@ -128,11 +129,12 @@ def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_
 def _many(
     given: Plan, kinds: dict[str, str | None], seeds: int | None, trace: Path | None, chart: Path | None, as_json: bool
 ) -> None:
-    from holmes_sim import distribution
+    from holmes_sim import distribution, warnings
     from sim.engine import timeline
 
     with out.progress("simulating") as progress:
         found = distribution.trouble(given, **kinds, seeds=None if seeds is None else range(seeds), progress=progress)
+    out.note(warnings.unconfirmed(given, found.fault_free_s))
     out.write(trace, timeline.to_json(found.timeline(found.slowest)) if trace else "")
     if chart is not None:
         from holmes_sim import charts

@@ -13,7 +13,7 @@ from tests.holmes_sim.cli.arguments import PINNED
 QUICK = ("compare", "holmes-hybrid-4", "--strategies", "megatron,holmes", *PINNED)
 ROW = [
     "name", "step_s", "step_range_s", "guessed_rates", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction",
-    "slower_than_best", "told_apart_from_best", "planning_s", "reason_if_none",
+    "slower_than_best", "told_apart_from_best", "planning_s", "reason_if_none", "config", "devices",
 ]  # fmt: skip
 
 
@@ -42,13 +42,16 @@ def test_compare_prints_one_document_in_the_requested_order(run):
     seen = run("compare", "holmes-hybrid-4", "--strategies", "megatron,holmes", *pinned, "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert (list(document), document["interrupted"]) == (["rows", "interrupted"], False)
+    assert (list(document), document["interrupted"]) == (["format", "rows", "interrupted"], False)
     assert [row["name"] for row in document["rows"]] == ["megatron", "holmes"]
     assert all(list(row) == ROW and row["planning_s"] > 0 for row in document["rows"])
     lost, won = document["rows"]
-    assert {lost[key] for key in ROW[1:9]} == {None}
+    assert {lost[key] for key in (*ROW[1:9], *ROW[11:])} == {None}
     assert lost["reason_if_none"].startswith("no layout with equal stages over all devices ")
     assert won["reason_if_none"] is None and won["slower_than_best"] == 0.0
+    layout = {"tp": 1, "pp": 8, "dp": 4, "microbatch_size": 4, "schedule": "1f1b", "num_microbatches": [48] * 4}
+    assert won["config"].items() >= layout.items()
+    assert won["devices"] == {"ib": 16, "roce": 16}
     least, most = won["step_range_s"]
     assert least < won["step_s"] < most and (won["guessed_rates"], won["told_apart_from_best"]) == ([], None)
     assert won["samples_per_s"] == pytest.approx(768 / won["step_s"], rel=1e-12)

@@ -17,7 +17,7 @@ from holmes_sim.cli import output
 from planner.strategies import certified
 from tests.holmes_sim.cli.arguments import HYBRID
 
-KEYS = ["seconds", "activity", "step_s", "lower_bound_s", "gap"]
+KEYS = ["format", "seconds", "activity", "step_s", "lower_bound_s", "gap"]
 
 
 def test_the_last_json_line_is_the_document_and_the_others_are_improvements(run):

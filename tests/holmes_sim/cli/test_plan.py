@@ -84,10 +84,17 @@ def chosen_size(text: str) -> set[str]:
     return {f"mb {text.splitlines()[1].split(' microbatches of ')[1].split()[0]}"}
 
 
-def test_an_explanation_of_a_plan_is_text_only(run):
-    seen = run(*HYBRID, "--explain", "--json")
-    assert (seen.code, seen.out) == (2, "")
-    assert seen.err.startswith("error: --explain prints text only; leave out --json")
+def test_an_explained_plan_is_one_document(run, tmp_path):
+    """The plan inside is the one that --json prints alone and -o writes; its explanation is that of `simulate`."""
+    seen = run(*HYBRID, "--explain", "--json", "-o", tmp_path / "plan.json")
+    assert (seen.code, seen.err) == (0, "")
+    document = json.loads(seen.out)
+    assert list(document) == ["format", "plan", "explanation", "verdicts", "requirements"]
+    assert document["plan"] == json.loads((tmp_path / "plan.json").read_text())
+    again = json.loads(run("simulate", tmp_path / "plan.json", "--explain", "--json").out)
+    assert document["explanation"] == again["explanation"]
+    (verdict,) = document["verdicts"]
+    assert (verdict["tp"], verdict["dp"], verdict["schedule"], document["requirements"]) == (2, 8, "1f1b", [])
 
 
 def test_missing_memory_is_reported(run):

@@ -106,4 +106,4 @@ def test_changes_keep_to_it(run, need):
 def test_the_schema_is_printed(run):
     seen = run("schema", "require")
     assert seen.code == 0
-    assert json.loads(seen.out)["title"] == "holmes-sim requirements"
+    assert json.loads(seen.out)["title"] == "holmes-sim require"

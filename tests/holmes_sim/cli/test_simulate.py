@@ -6,13 +6,15 @@ import json
 
 import pytest
 
+from sim.units import time_text
+
 
 def test_simulate_gives_the_prediction_of_the_plan(run, plan_file):
     seen = run("simulate", plan_file, "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert list(document) == ["format", "report", "step_range_s", "guessed_rates", "simulation"]
-    assert document["format"] == "holmes-sim/report/1"
+    assert list(document) == ["format", "report", "step_range_s", "guessed_rates", "simulation", "confirmed"]
+    assert (document["format"], document["confirmed"]) == ("holmes-sim/report/1", True)
     assert document["report"] == json.loads(plan_file.read_text())["prediction"]
     assert set(document["report"]) == {
         "step_s", "samples_per_s", "tokens_per_s", "tflops_per_device", "mfu", "peak_memory_bytes", "bubble_fraction",
@@ -38,7 +40,7 @@ def test_simulate_prints_an_explanation_as_json(run, plan_file):
     seen = run("simulate", plan_file, "--explain", "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert list(document) == ["format", "report", "step_range_s", "guessed_rates", "simulation", "explanation"]
+    assert list(document) == ["format", "report", "step_range_s", "guessed_rates", "simulation", "confirmed", "explanation"]
     found, step = document["explanation"], document["report"]["step_s"]
     assert list(found) == ["step_s", "ranks", "mean", "critical_path", "chain", "layers"]
     assert found["step_s"] == step
@@ -81,3 +83,24 @@ def test_simulate_writes_a_trace_and_a_chart(run, plan_file, tmp_path):
     assert max(ends) == pytest.approx(step * 1e6, rel=1e-6)
     assert chart.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.png", "timeline.json"]
+
+
+def test_a_prediction_that_is_not_confirmed_is_told(run, plan_file, tmp_path):
+    document = json.loads(plan_file.read_text())
+    promised = document["prediction"]["step_s"]
+    document["prediction"]["step_s"] = 2 * promised
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(document))
+    line = (
+        f"The plan predicts {time_text(2 * promised)} per step, but its simulation gives {time_text(promised)}, which is "
+        "shown: another version of holmes-sim, or another profile, made the prediction. Make a new plan.\n"
+    )
+    seen = run("simulate", changed, "--json")
+    assert (seen.code, seen.err, json.loads(seen.out)["confirmed"]) == (0, line, False)
+    assert run("simulate", changed).err.startswith(line)
+    assert run("show", changed).err == line
+    assert run("simulate", changed, "--jitter", "1%", "--seeds", 1, "--json").err == line
+    del document["prediction"]
+    changed.write_text(json.dumps(document))
+    seen = run("simulate", changed, "--json")
+    assert (seen.err, json.loads(seen.out)["confirmed"]) == ("", None)

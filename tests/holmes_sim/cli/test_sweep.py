@@ -46,7 +46,7 @@ def test_a_sweep_as_one_document(run, study, tmp_path):
     seen = run("sweep", study, "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert list(document) == ["name", "keys", "rows", "interrupted"]
+    assert list(document) == ["format", "name", "keys", "rows", "interrupted"]
     assert (document["name"], document["keys"]) == ("mine", ["links[0].bandwidth (Gbit/s)", "plan.pp"])
     row = document["rows"][0]
     assert (row["links[0].bandwidth (Gbit/s)"], row["plan.pp"], row["pp"], row["dp"], row["status"]) == (

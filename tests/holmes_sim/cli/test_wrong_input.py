@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holmes_sim import commands
+from holmes_sim import commands, schemas
 from planner import strategies
 from sim.plan import schedules
 from tests.holmes_sim.cli.arguments import HYBRID, KINDS
@@ -52,7 +52,7 @@ WRONG = {
         "error: holmes-hybrid-4:1: clusters.ib.nodes: 'few' is not a whole number\n",
     ),
     ("list", "foo"): (2, f"error: 'foo' cannot be listed; known: {', '.join(KINDS)}\n"),
-    ("schema", "foo"): (2, "error: there is no schema of 'foo'; known: topology, plan, study, require, expert-counts\n"),
+    ("schema", "foo"): (2, f"error: schema 'foo' is unknown; known: {', '.join(schemas.names())}\n"),
     ("plan", "holmes-hybrid-4", "--tp", "16"): (
         3,
         "error: no layout fits --tp 16; tp 16 must fit inside a node (8 devices) and divide heads 32, ffn_hidden 12288 and "

@@ -53,7 +53,7 @@ def test_without_an_output_the_topology_is_printed(run, tmp_path):
 def test_json_is_one_document(run, tmp_path):
     seen = run("import", NODE, "--json", "-o", tmp_path / "one.yaml")
     document = json.loads(seen.out)
-    assert list(document) == ["topology", "read", "assumed", "missing"]
+    assert list(document) == ["format", "topology", "read", "assumed", "missing"]
     assert document["topology"] == topology.load(tmp_path / "one.yaml").facts()
     assert document["assumed"] == ["no source lists hosts: each cluster gets one node"]
     assert seen.err == ""

@@ -11,10 +11,11 @@ from sim.plan.plan import Plan
 
 BEGIN = """
 import signal, sys, time
-print('{"seconds": 0.5, "activity": "estimating layouts", "step_s": 2.0, "lower_bound_s": 0.5, "gap": 0.75}', flush=True)
+line = '{"format": "holmes-sim/improvement/1", "seconds": %s, "activity": "%s", "step_s": %s, "lower_bound_s": %s, "gap": %s}'
+print(line % (0.5, "estimating layouts", 2.0, 0.5, 0.75), flush=True)
 """
 BETTER = """
-print('{"seconds": 1.5, "activity": "2 layouts settled", "step_s": 1.25, "lower_bound_s": 1.0, "gap": 0.2}', flush=True)
+print(line % (1.5, "2 layouts settled", 1.25, 1.0, 0.2), flush=True)
 """
 
 

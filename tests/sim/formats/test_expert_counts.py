@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.errors import OptionError
-from sim.formats.expert_counts import expert_counts_schema, from_text, load
+from sim.formats.expert_counts import ExpertCountsFacts, from_text, load
 
 HEAD = "format: holmes-sim/expert-counts/1\norigin: drawn\nlayers:\n"
 
@@ -68,7 +68,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_schema_names_the_format() -> None:
-    assert expert_counts_schema()["properties"]["format"]["const"] == "holmes-sim/expert-counts/1"
+    assert ExpertCountsFacts.model_json_schema()["properties"]["format"]["const"] == "holmes-sim/expert-counts/1"
 
 
 def test_entries_know_where_they_are_written() -> None:

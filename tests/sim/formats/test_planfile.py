@@ -67,7 +67,7 @@ def test_a_certificate_of_an_older_file_names_no_space_and_its_time_limit_is_ign
 
 
 def test_the_schema_of_a_plan_knows_the_space() -> None:
-    schema = planfile.plan_schema()
+    schema = planfile.PlanFacts.model_json_schema()
     assert schema["$defs"]["AxisFacts"]["required"] == ["axis", "values"]
     assert not {"space", "outside"} & set(schema["$defs"]["CertificateFacts"]["required"])
 

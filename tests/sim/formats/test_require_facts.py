@@ -7,7 +7,7 @@ import pytest
 
 from sim.errors import TopologyError
 from sim.formats.documents import check, parse
-from sim.formats.require_facts import RequireFacts, RequireFile, faults, require_schema
+from sim.formats.require_facts import RequireFacts, RequireFile, faults
 from sim.plan.allowed import Allowed
 
 HEAD = "format: holmes-sim/require/1\n"
@@ -108,5 +108,5 @@ def test_what_was_read_can_be_read_again():
     ],
 )
 def test_the_schema_accepts_what_is_read(value, valid):
-    validator = jsonschema.Draft202012Validator(require_schema())
+    validator = jsonschema.Draft202012Validator(RequireFile.model_json_schema())
     assert validator.is_valid({"format": "holmes-sim/require/1"} | value) is valid
