@@ -208,3 +208,32 @@ def shape(model: Model) -> Model:
 def without(config: dict[str, object], key: str) -> dict[str, object]:
     """A copy of a config that lacks one key."""
     return {name: value for name, value in config.items() if name != key}
+
+
+def dense(family: str, hidden: int, layers: int, heads: int, ffn: int, vocab: int, **more: int | None) -> dict[str, object]:
+    return {
+        "model_type": family, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "intermediate_size": ffn, "vocab_size": vocab, **more,
+    }  # fmt: skip
+
+
+CARDS = [
+    (dense("gemma", 2048, 18, 8, 16384, 256000, num_key_value_heads=1, head_dim=256), 2.506),
+    (dense("gemma", 3072, 28, 16, 24576, 256000, num_key_value_heads=16, head_dim=256), 8.538),
+    (dense("gemma2", 3584, 42, 16, 14336, 256000, num_key_value_heads=8, head_dim=256, sliding_window=4096), 9.242),
+    (dense("phi", 2560, 32, 32, 10240, 51200, num_key_value_heads=32), 2.780),
+    (dense("phi3", 3072, 32, 32, 8192, 32064, num_key_value_heads=32, sliding_window=2047), 3.821),
+    (dense("glm4", 4096, 40, 32, 13696, 151552, num_key_value_heads=2, head_dim=128), 9.400),
+    (dense("glm", 4096, 40, 32, 13696, 151552, num_key_value_heads=2, head_dim=128), 9.400),
+    (dense("mistral", 5120, 40, 32, 32768, 131072, num_key_value_heads=8, head_dim=128), 23.572),
+]
+NAMES_OF_CARDS = [
+    "gemma-2b",
+    "gemma-7b",
+    "gemma-2-9b",
+    "phi-2",
+    "phi-3-mini",
+    "glm-4-9b-0414",
+    "glm-4-9b-hf",
+    "mistral-small-24b",
+]

@@ -11,6 +11,7 @@ from sim.workload.model import Model
 from tests.sim.formats import mixture_configs
 from tests.sim.formats.huggingface_configs import (
     BLOOM_176B,
+    CARDS,
     GPT2,
     GPT_NEOX_20B,
     LLAMA_2_7B,
@@ -252,4 +253,5 @@ def test_every_family_of_the_table_is_among_the_published_configs() -> None:
     mixtures = {
         value["model_type"] for value in vars(mixture_configs).values() if isinstance(value, dict) and "model_type" in value
     }
-    assert {config["model_type"] for config, _, _ in PUBLISHED} | mixtures == set(FAMILIES)
+    cards = {config["model_type"] for config, _ in CARDS}
+    assert {config["model_type"] for config, _, _ in PUBLISHED} | mixtures | cards == set(FAMILIES)
