@@ -9,8 +9,6 @@ from holmes_sim.conflicts import Price, Required, explained, prices, smallest
 from holmes_sim.requirements import require
 from planner.request import Wishes
 from sim.errors import Infeasible
-from sim.formats.edits import edited
-from tests.more import more
 
 HYBRID = commands.load("holmes-hybrid-4")
 WORKLOAD = commands.workload_of(HYBRID)
@@ -99,14 +97,6 @@ def test_a_range_over_values_that_are_not_searched_says_so():
         "none",
         "a range leaves out values that are searched otherwise; a list such as [2, 4] searches others, too",
     ]
-
-
-@more
-def test_a_cost_conflicts_like_any_other():
-    prices = {"clusters.ib.node.devices.price": "2 USD/h", "clusters.roce.node.devices.price": "5 USD/h"}
-    where = require(edited(HYBRID, prices), {"cost": {"max": "0.07 USD/Mtoken"}, "first_stage": "roce", "devices": {"max": 32}})
-    one = Required(where, WORKLOAD, Wishes(tp=1, microbatch_size=8, schedule="1f1b", recompute="none", zero_stage=1), "none")
-    assert smallest(one) == (("cost at most 0.07 USD/Mtoken", "first_stage roce"), True)
 
 
 def test_an_error_without_a_conflict_is_kept():

@@ -83,7 +83,7 @@ def test_more_stragglers_make_no_seed_of_this_plan_faster(hybrid: Plan) -> None:
     A slower device may separate messages that otherwise share a link (Graham's scheduling anomalies), so in other plans more
     stragglers may shorten a step.
     """
-    few, many = (hs.trouble(hybrid, stragglers=share, seeds=range(12)) for share in ("2%:1.3", "20%:1.3"))
+    few, many = (hs.trouble(hybrid, stragglers=share, seeds=range(4)) for share in ("2%:1.3", "20%:1.3"))
     assert all(a <= b * (1 + 1e-9) for a, b in zip(few.steps_s, many.steps_s, strict=True))
     assert few.mean_s < many.mean_s
 
