@@ -50,7 +50,7 @@ def _stages(contents: Contents) -> str:
         ])  # fmt: skip
     some = ("recomputed",) if plan.config.recompute_layers else ()
     headers = (
-        "stage", "cluster", "nodes", "device", "layers", *some, "memory", "of the limit", "compute", "exposed", "bubble"
+        "stage", "cluster", "nodes", "device", "layers", *some, "memory", "of device", "compute", "exposed", "bubble"
     )  # fmt: skip
     return table(headers, rows, "Stages", words=("stage", "cluster", "device"))
 
