@@ -51,6 +51,8 @@ class Budgets:
     """Fastest of these that go through the search over stages once more."""
     first_tries: int = 6
     """Simulations in a row without a faster plan, after which mixed stages are tried and the proof begins."""
+    alone_tries: int = 2
+    """Simulations of pipelines on one cluster in a row without a faster plan, after which no more are simulated."""
     mixed_tries: int = 4
     """Simulations of plans with mixed stages in a row without a faster plan, after which no more are simulated."""
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
-from planner.costs.node_classes import node_classes
+from planner.costs.node_classes import NodeClass, node_classes
 from planner.models.class_orders import EVERY_ORDER
 from planner.search.candidates import Candidate, Estimate, estimates
 from planner.search.incumbent import Incumbent
@@ -48,6 +48,7 @@ def find_first_plan(
     _simulate_best(incumbent, _ranked(incumbent, quick, budgets.first_variants), restaged)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
+    _simulate_alone(incumbent, [variant for variant, _ in every])
     if incumbent.draft is not None:
         incumbent.keep(incumbent.draft)
     for others in (unequal, unlike):
@@ -150,6 +151,31 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequen
     most = 1 if incumbent.limit.is_up() else budgets.first_improved
     incumbent.pool.add([*others, *improved(evaluated, most)], incumbent.cutoff * (1 - budgets.optimal_gap))
     incumbent.simulate_pool(budgets.first_tries)
+
+
+def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
+    """Simulate pipelines on one cluster that are estimated to be faster than the best plan, the most promising shapes first.
+
+    Where links between clusters are slow, the messages of pipelines across them take longer than estimated, and all candidates
+    are across them: a plan on one cluster must not be missed then."""
+    context, budgets = incumbent.context, incumbent.budgets
+    found = list[tuple[float, int, Shape, NodeClass]]()
+    for number, shape in enumerate(one for one in shapes if one.vpp <= budgets.first_vpp):
+        if number >= budgets.first_shapes and incumbent.limit.is_up():
+            break
+        classes = node_classes(context, shape)
+        for option in classes if len(classes) > 1 else ():
+            least = quick_estimate(context, shape, [option], False)
+            if least < incumbent.cutoff:
+                found.append((least, len(found), shape, option))
+    tries = 0
+    for least, _, shape, option in sorted(found):
+        if least >= incumbent.cutoff or tries >= (1 if incumbent.limit.is_up() else budgets.alone_tries):
+            break
+        best = next(iter(estimates(context, shape, [option], 1)), None)
+        if best is not None and best.seconds < incumbent.cutoff:
+            tries = 0 if incumbent.offer(shape, best.evaluated().stages) else tries + 1
+            incumbent.report("simulating plans on one cluster")
 
 
 def _simulate_mixed(incumbent: Incumbent) -> None:
