@@ -13,6 +13,7 @@ from planner.request import Request
 from planner.search.fitting import fitting
 from planner.target import ANY as ANY
 from planner.target import Target
+from sim.errors import OptionError
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -38,6 +39,9 @@ def aimed(request: Request, asked: Sequence[str]) -> Request:
 
     `ANY` alone: any framework; but no target where another schedule is asked for than those that frameworks commonly run, or
     where no plan that fits is found for a framework. Raises HolmesError for an unknown name."""
+    wrong = next((one for one in asked if not isinstance(one, str)), "")
+    if wrong != "":
+        raise OptionError(f"target: the name of a launch target, 'any' or 'none' is expected, not {wrong!r}")
     given = tuple(dict.fromkeys(name for one in asked for name in one.split(exporters.AND) if name != NONE))
     named = tuple(name for name in given if name != ANY)
     if named:

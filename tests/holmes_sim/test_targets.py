@@ -76,6 +76,8 @@ def test_words_for_a_target(asked: tuple[str, ...], name: str | None):
 def test_a_wrong_word_is_told():
     with pytest.raises(HolmesError, match="target 'megatro' is unknown; did you mean 'megatron'"):
         request(HYBRID, WORKLOAD, target="megatro")
+    with pytest.raises(HolmesError, match="target: the name of a launch target, 'any' or 'none' is expected, not None"):
+        request(HYBRID, WORKLOAD, target=None)
 
 
 def test_without_a_framework_that_runs_anything_there_is_no_target():
