@@ -54,7 +54,9 @@ def beyond(request: Request, found: Plan, seconds: Seconds, progress: Callable[[
     if request.target is None or request.target.name != ANY or seconds <= 0:
         return None
     free = replace(request, target=None, time_limit=min(seconds, LONGEST_S))
-    context = PlanningContext(free, lambda text: progress(f"plans that few or no frameworks run: {text}"), start=found, punctual=True)
+    context = PlanningContext(
+        free, lambda text: progress(f"plans that few or no frameworks run: {text}"), start=found, punctual=True
+    )
     context.proves = False
     try:
         other = api.plan(free, context=context)
