@@ -32,6 +32,11 @@ class Beyond:
     saved: float
     able: tuple[str, ...]
 
+    @property
+    def _target(self) -> str:
+        """What `--for` needs to find the plan: the first framework that runs it, else `none`."""
+        return next((name for name in self.able if name != BACKEND), "none")
+
     def __str__(self) -> str:
         config = self.plan.config
         tied = " with the tied embedding summed by shards" if config.tied_shards else ""
@@ -39,7 +44,7 @@ class Beyond:
         runs = f"it runs with {named}" if named else "nothing runs it yet"
         return (
             f"Faster, but few or no frameworks run it: {config.schedule}{tied} takes at most {time_text(step(self.plan))}, "
-            f"{self.saved:.0%} less time; {runs}. `--for none` searches such plans."
+            f"{self.saved:.0%} less time; {runs}. `--for {self._target}` searches such plans."
         )
 
 
@@ -49,7 +54,9 @@ def beyond(request: Request, found: Plan, seconds: Seconds, progress: Callable[[
     if request.target is None or request.target.name != ANY or seconds <= 0:
         return None
     free = replace(request, target=None, time_limit=min(seconds, LONGEST_S))
-    context = PlanningContext(free, lambda text: progress(f"plans that no framework runs: {text}"), start=found, punctual=True)
+    context = PlanningContext(
+        free, lambda text: progress(f"plans that few or no frameworks run: {text}"), start=found, punctual=True
+    )
     context.proves = False
     try:
         other = api.plan(free, context=context)

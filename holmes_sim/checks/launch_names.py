@@ -43,7 +43,9 @@ def _names(at: KeyPath, cluster: Cluster) -> Iterator[Finding]:
     used = [] if cluster.hosts else [f"{cluster.host(0)} ..."]
     used += [f"{interfaces(nic)[0]} ..." for nic in nameless]
     right = [] if cluster.hosts else ["hosts: gpu[001-004] in the cluster"]
-    right += ["names: [mlx5_0, ...] in the NIC (ibstat, ip link)"] if nameless else []
+    rdma, others = any(nic.spec.rdma for nic in nameless), any(not nic.spec.rdma for nic in nameless)
+    right += ["names: [mlx5_0, ...] in the RDMA NIC (ibstat)"] if rdma else []
+    right += ["names: [eno1] in the Ethernet NIC (ip link)"] if others else []
     yield Finding(
         at,
         f"names are not given: {', '.join(missing)}",

@@ -44,6 +44,11 @@ def test_it_is_faster_and_no_framework_runs_it(slow, faster):
     )
 
 
+def test_the_framework_that_runs_it_is_named_for_the_search(faster):
+    named = replace(faster, able=("torchtitan", "holmes-sim run"))
+    assert str(named).endswith("it runs with torchtitan and `holmes-sim run`. `--for torchtitan` searches such plans.")
+
+
 def test_nothing_is_told_where_nothing_is_gained_or_asked(slow, faster):
     assert beyond(ANY, faster.plan, 20.0, lambda text: None) is None
     assert beyond(replace(ANY, target=None), slow, 20.0, lambda text: None) is None

@@ -35,7 +35,8 @@ def command(
     """Write the launch files of a plan for a target, or report what the target cannot express."""
     from holmes_sim import commands, exporting
 
-    launch = exporting.export(commands.read_plan(plan), to, output)
+    with out.progress(f"exporting to {to}"):
+        launch = exporting.export(commands.read_plan(plan), to, output)
     if as_json:
         out.show_json(exporting.facts(launch, to, output))
         return

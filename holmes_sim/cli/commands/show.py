@@ -52,9 +52,10 @@ def _topology_or_plan(found: Topology | Plan, output: Path | None, as_json: bool
     from sim.plan.plan import Plan
 
     if output is not None:
-        from holmes_sim import charts
+        with out.progress("drawing"):
+            from holmes_sim import charts
 
-        out.save(charts.placement(found) if isinstance(found, Plan) else charts.topology(found), output)
+            out.save(charts.placement(found) if isinstance(found, Plan) else charts.topology(found), output)
     if as_json:
         from holmes_sim.intervals import plan_facts
         from sim.formats import planfile, topology
@@ -74,9 +75,10 @@ def _topology_or_plan(found: Topology | Plan, output: Path | None, as_json: bool
 
 def _timeline(found: Timeline, output: Path | None, as_json: bool) -> None:
     if output is not None:
-        from holmes_sim import charts
+        with out.progress("drawing"):
+            from holmes_sim import charts
 
-        out.save(charts.timeline(found), output)
+            out.save(charts.timeline(found), output)
     if as_json:
         from sim.results import breakdown
 

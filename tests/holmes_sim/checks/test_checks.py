@@ -139,6 +139,18 @@ def test_a_fleet_of_one_host_needs_no_names(put):
     assert checking.check(put(CLEAN[: CLEAN.index("  a:")] + one + WORK)).found == ()
 
 
+@pytest.mark.parametrize(
+    ("before", "better"),
+    [
+        (", names: [m0, m1, m2, m3]", "names: [mlx5_0, ...] in the RDMA NIC (ibstat); with your names"),
+        (", names: [eno1]", "names: [eno1] in the Ethernet NIC (ip link); with your names"),
+    ],
+)
+def test_names_are_asked_for_by_the_kind_of_the_nics_that_lack_them(put, before, better):
+    ((_, finding),) = checking.check(put(CLEAN.replace(before, "", 1))).found
+    assert finding.better == better
+
+
 def test_remarks_on_launches_come_last(put):
     text = CLEAN.replace("h100-sxm5-80gb", "rtx-4090").replace('    hosts: "a[1-2]"\n', "")
     assert [name for name, _ in checking.check(put(text)).found] == ["guessed_devices", "launch_names"]
