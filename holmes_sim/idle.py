@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner.target import ANY
 from sim.hardware.cluster import Cluster
 from sim.hardware.transport import joint_nics
 from sim.plan.plan import Plan
@@ -32,4 +33,6 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
         return f"{device.name} has no {precision}"
     if not any(joint_nics(plan.fleet, (one, cluster.name)) for one in used):
         return f"no link of a common NIC type leads to {', '.join(used)} (`links` of the topology)"
-    return "no plan that uses it was found to be faster"
+    target = plan.certificate.target if plan.certificate is not None else ""
+    able = f" and that {'some framework' if target == ANY else target} can run" if target else ""
+    return f"no plan that uses it{able} was found to be faster"

@@ -2,9 +2,9 @@
 
 Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: no launch target;
 no head-room of memory; another value of one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at
-all; another global batch size. Then come changes of the machines: the fewest additional nodes of one cluster or, where no
-number of nodes helps, the least additional memory of its devices. A change is a remedy where `planner.search.fitting` finds a
-plan with it; then `planner.strategies.certified` finds one, too."""
+all; another global batch size; an optimizer with less state. Then come changes of the machines: the fewest additional nodes of
+one cluster or, where no number of nodes helps, the least additional memory of its devices. A change is a remedy where
+`planner.search.fitting` finds a plan with it; then `planner.strategies.certified` finds one, too."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ ORDER = (
     "schedule", "recompute", "zero_stage", "zero_shard_size", "microbatch_size", "vpp", "pp", "tp", "dp", "cp", "ep", "etp",
 )  # fmt: skip
 """Pinned dimensions in the order in which their change is tried, the least disruptive first (a guess)."""
+SMALLER_STATE = ("adam-bf16-moments", "adam-8bit", "adam-bf16")
+"""Optimizers with less state than Adam, the one that changes least first (`sim.workload.optimizers`)."""
 MOST_NODES = 4096
 """Maximum number of nodes added to a cluster (a guess). A larger number takes longer."""
 MOST_MEMORY = 128
@@ -128,6 +130,8 @@ def _request_changes(request: Request) -> Iterator[Remedy]:
         if other not in (0, batch):
             workload = replace(request.workload, global_batch_size=other)
             yield Remedy(f"--global-batch-size {other} instead of {batch}", replace(request, workload=workload))
+    for name in SMALLER_STATE if request.workload.optimizer == "adam" else ():
+        yield Remedy(f"--set workload.optimizer={name}", replace(request, workload=replace(request.workload, optimizer=name)))
 
 
 def _pinned(request: Request, name: str, value: Any, words: str) -> Remedy:
@@ -167,6 +171,8 @@ def _nodes(request: Request) -> Remedy | None:
     number, cluster = _fewest(request, _with_nodes, MOST_NODES)
     more = number * cluster.node.hosts
     words = f"{more} more {'nodes' if more > 1 else 'node'} in cluster {cluster.name}"
+    if not cluster.hosts:  # else their names would be missing
+        words += f" (--set clusters.{cluster.name}.nodes={cluster.num_hosts + more})"
     return Remedy(words, _with_nodes(request, cluster, number)) if number else None
 
 

@@ -71,7 +71,7 @@ def shipped(name: str, model: str = "", wishes: Wishes | None = None, **facts: o
 CASES = {
     "a larger model": (
         shipped("holmes-hybrid-4", "gpt-175b", Wishes(tp=8), global_batch_size=8),
-        "1 more node in cluster ib",
+        "--set workload.optimizer=adam-bf16-moments, or by 1 more node in cluster ib (--set clusters.ib.nodes=3)",
     ),
     "all microbatches in flight": (
         shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
@@ -108,7 +108,7 @@ def test_one_node_less_does_not_cure():
     question = shipped("holmes-hybrid-4", "gpt-1t")
     (remedy,) = remedies(question)
     assert fitting(remedy.request) is not None
-    assert remedy.words == "28 more nodes in cluster ib"
+    assert remedy.words == "28 more nodes in cluster ib (--set clusters.ib.nodes=30)"
     ib, roce = remedy.request.topology.fleet.clusters
     assert (ib.nodes, roce.nodes) == (30, 2)
     fewer = replace(remedy.request.topology.fleet, clusters=(replace(ib, nodes=29), roce))
