@@ -94,7 +94,7 @@ def test_a_shortlist_has_its_target_from_another_option(run, tmp_path):
 
 
 def test_a_front_for_a_target_has_only_plans_that_it_runs(run):
-    seen = run("plan", "mixed-h100-a100-v100", "--for", "megatron", "--pareto", *PINS[:2], "--recompute", "none", "--json")
+    seen = run("plan", "lab/lab-mixed-devices", "--for", "megatron", "--pareto", "--recompute", "none", "--json")
     assert seen.code == 0
     schedules = {row["config"]["schedule"] for row in json.loads(seen.out)["rows"]}
     assert schedules <= {"1f1b", "interleaved"}

@@ -131,5 +131,5 @@ def test_links_alone_need_no_device(
     (tmp_path / "all_reduce.txt").write_text(text)
     command(monkeypatch, "--nccl-tests", tmp_path / "all_reduce.txt", "--json")
     output = json.loads(capsys.readouterr().out)
-    assert list(output) == ["link"]
+    assert list(output) == ["format", "link"]
     assert output["link"]["bandwidth"] == "8 GB/s"
