@@ -126,7 +126,7 @@ def _spans(
         return [Span(rank, event.lane, event.name, event.kind, at, until, *labels)]
     all_started = last_start.get(event.key, at)
     if event.what == "comm":
-        begun = min(max(at, all_started), until)
+        begun = max(at, all_started) if all_started < until else at  # a rank that receives nothing waits for no other
         return [Span(rank, event.lane, event.name, event.kind, begun, max(received.get(event.key, until), begun), *labels)]
     begun = min(max(at, all_started), until)
     return [

@@ -57,6 +57,15 @@ def test_a_collective_begins_when_the_last_rank_comes() -> None:
     )
 
 
+def test_an_exchange_that_ends_before_the_last_rank_comes_is_kept() -> None:
+    """A rank that receives no rows from the last one does not wait for it."""
+    key = ("ep", "within", 0, 0)
+    early = [Event("comm", "ep", "ep all_to_all", "collective", 1.0, 1.5, -1, -1, "ep", key)]
+    late = [Event("comm", "ep", "ep all_to_all", "collective", 2.0, 3.0, -1, -1, "ep", key)]
+    found = [(span.rank, span.start, span.end) for span in spans([early, late], [0.0, 0.0], 0.0, 3.0) if span.lane == "ep"]
+    assert found == [(0, 1.0, 1.5), (1, 2.0, 3.0)]
+
+
 def test_compute_is_cut_around_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute begins at 10 s and ends at 13 s on the clock of the rank; a collective takes the second second."""
     clock = iter((10.0, 13.0))
