@@ -127,7 +127,7 @@ def plan_of(job: Job, where: Topology) -> Plan:
     if rest or not count:
         what = f"global batch {whole} is not a multiple of dp {dp} x microbatch size {micro}"
         raise HolmesError(f"{what}, with {len(placement)} devices")
-    workload = Workload(job.model, whole, job.seq_len, job.precision)
+    workload = Workload(job.model, whole, job.seq_len, job.precision, optimizer=job.optimizer)
     config = ParallelConfig(
         dp=dp,
         num_microbatches=(count,) * dp,
@@ -157,7 +157,10 @@ def _dp(job: Job, devices: int, name: str) -> int:
     dp, rest = divmod(devices, product)
     if rest or not dp:
         words = " x ".join(f"{key} {degree}" for key, degree in degrees.items())
-        raise HolmesError(f"{words} = {product} does not divide the {devices} devices of topology {name}")
+        raise HolmesError(
+            f"{words} = {product} does not divide the {devices} devices of topology {name}; give a topology of the launch's "
+            "devices (--set clusters.NAME.nodes=N; --set clusters.NAME=null leaves a cluster out)"
+        )
     if job.sharded and job.sharded * job.replicated != dp:
         raise HolmesError(
             f"data parallel {job.replicated} x {job.sharded} with tp, pp and cp needs {job.sharded * job.replicated * product} "

@@ -14,6 +14,7 @@ from planner.search.fitting import fitting
 from planner.target import ANY as ANY
 from planner.target import Target
 from sim.errors import OptionError
+from sim.formats.documents import suggestion
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -44,6 +45,9 @@ def aimed(request: Request, asked: Sequence[str]) -> Request:
         raise OptionError(f"target: the name of a launch target, 'any' or 'none' is expected, not {wrong!r}")
     given = tuple(dict.fromkeys(name for one in asked for name in one.split(exporters.AND) if name != NONE))
     named = tuple(name for name in given if name != ANY)
+    for name in named:
+        if name not in exporters.names():
+            raise OptionError(f"target {name!r} is unknown{suggestion(name, names())}")
     if named:
         return replace(request, target=exporters.joined(named))
     found = replace(request, target=any_framework() if given else None)

@@ -135,7 +135,8 @@ RecomputeWord = Annotated[
 def edited(topology: Topology, settings: list[str] | None, require: Path | None = None) -> Topology:
     """The topology with the requirements of a file, and then every setting of --set, such as `clusters.ib.nodes=3`.
 
-    A value is parsed as JSON; if it is not JSON, it is taken as text. Raises HolmesError.
+    A value is parsed as JSON; if it is not JSON, it is taken as text. Only the result of all settings must be right, so that a
+    cluster and its links can be left out together; of settings of one key the last one counts. Raises HolmesError.
     """
     from holmes_sim import requirements
     from sim.errors import HolmesError
@@ -143,12 +144,13 @@ def edited(topology: Topology, settings: list[str] | None, require: Path | None 
 
     if require is not None:
         topology = requirements.require(topology, require)
+    edits_of: dict[str, object] = {}
     for setting in settings or ():
         path, equals, value = setting.partition("=")
         if not equals:
             raise HolmesError(f"--set {setting!r} should be KEY=VALUE, such as clusters.ib.node.nics[0].bandwidth='400 Gbit/s'")
-        topology = edits.edited(topology, {path.strip(): _value(value.strip())})
-    return topology
+        edits_of[path.strip()] = _value(value.strip())
+    return edits.edited(topology, edits_of) if edits_of else topology
 
 
 def _value(text: str) -> object:

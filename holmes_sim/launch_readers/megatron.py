@@ -57,12 +57,22 @@ def read(text: str, name: str, given: Given) -> Job:
         sharded=0,
         replicated=flags.number("num-distributed-optimizer-instances", 1),
         devices=_devices(launcher, asked),
+        optimizer=_optimizer(flags),
         not_modelled=tuple(_not_modelled(flags, script)),
         assumed=assumed,
     )
     if flags.has("use-tp-pp-dp-mapping"):
         raise flags.fault("use-tp-pp-dp-mapping", "only the default order of ranks, tp-cp-ep-dp-pp, is modelled")
     return job
+
+
+def _optimizer(flags: Flags) -> str:
+    """The optimizer, by the precision of its moments; other precisions stay among what is not modelled."""
+    moments = ("exp-avg-dtype", "exp-avg-sq-dtype")
+    if any(flags.values.get(flag) != ["bf16"] for flag in moments) or "use-precision-aware-optimizer" not in flags.values:
+        return "adam"
+    flags.used |= {*moments, "use-precision-aware-optimizer"}
+    return "adam-bf16-moments"
 
 
 def _slurm(asked: dict[str, str]) -> dict[str, str]:

@@ -20,7 +20,8 @@ class Job:
     - `sharded`: ranks of dp x cp that share the optimizer state, 0 for all; `replicated`: blocks of such ranks.
     - `devices`: number of devices that the launch says; 0 if it does not.
     - `not_modelled`: arguments that may change the step time and that the simulation leaves out.
-    - `assumed`: what the launch does not say."""
+    - `assumed`: what the launch does not say.
+    - `optimizer`: a name of `sim.workload.optimizers`."""
 
     target: str
     model: Model
@@ -36,3 +37,4 @@ class Job:
     devices: int = 0
     not_modelled: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    optimizer: str = "adam"

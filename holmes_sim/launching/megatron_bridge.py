@@ -32,6 +32,8 @@ def missing(plan: Plan) -> str | None:
         return (
             f"no overrides of Megatron-Bridge are written for {', '.join(model.special)} of {model.name}: its recipe has them."
         )
+    if plan.workload.optimizer != "adam":
+        return f"no overrides of Megatron-Bridge are written for optimizer {plan.workload.optimizer}: its recipe has Adam."
     if key in PRECISIONS:
         return None
     return f"no mixed precision of Megatron-Bridge has precision {key[0]} with gradients in {key[1]}: no overrides for it."

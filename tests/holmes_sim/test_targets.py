@@ -80,6 +80,11 @@ def test_a_wrong_word_is_told():
         request(HYBRID, WORKLOAD, target=None)
 
 
+def test_a_word_that_is_like_no_target_shows_all_that_may_be_asked_for():
+    with pytest.raises(HolmesError, match=r"^target 'xyz' is unknown; known: any, chakra, .*, none, "):
+        request(HYBRID, WORKLOAD, target="xyz")
+
+
 def test_without_a_framework_that_runs_anything_there_is_no_target():
     """No framework has tf32, which Sailor's inputs use."""
     where = edited(HYBRID, {"workload.precision": "tf32"})

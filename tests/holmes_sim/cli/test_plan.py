@@ -8,6 +8,8 @@ import re
 import jsonschema
 import pytest
 
+from holmes_sim import commands
+from holmes_sim.cli.options import edited
 from tests.holmes_sim.cli.arguments import HYBRID, PINNED
 
 
@@ -168,3 +170,11 @@ def test_explain_prints_the_work_of_the_search(run):
 def test_a_strategy_without_a_proof_prints_no_work(run):
     seen = run(*HYBRID, "--strategy", "megatron", "--explain")
     assert seen.code == 0 and "Work of the search" not in seen.out
+
+
+def test_settings_need_only_be_right_together():
+    """A cluster and the links that name it are left out in any order; of settings of one key the last one counts."""
+    topology = commands.load("holmes-hybrid-4")
+    for settings in (["clusters.roce=null", "links=[]"], ["links=[]", "clusters.roce=null"]):
+        assert [cluster.name for cluster in edited(topology, settings).fleet.clusters] == ["ib"]
+    assert edited(topology, ["clusters.ib.nodes=5", "clusters.ib.nodes=3"]).fleet.cluster("ib").nodes == 3

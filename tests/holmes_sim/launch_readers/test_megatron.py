@@ -161,3 +161,16 @@ def test_another_word_than_a_variable_is_refused():
     assert variables(["TP=8", "ARGS=--x 1"]) == {"TP": "8", "ARGS": "--x 1"}
     with pytest.raises(HolmesError, match="--var 'TP' should be NAME=VALUE, such as TP=8"):
         variables(["TP"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "optimizer", "left"),
+    [
+        ("", "adam", 0),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "adam-bf16-moments", 0),
+        ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8", "adam", 3),
+    ],
+)
+def test_the_precision_of_moments(tmp_path, flags, optimizer, left):
+    found = job(tmp_path, MODEL + flags)
+    assert (found.optimizer, len(found.not_modelled)) == (optimizer, left)

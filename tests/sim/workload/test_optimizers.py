@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim import commands, exporters, requirements
+from holmes_sim.launching import megatron_bridge, megatron_flags
 from planner.search.fitting import fitting
 from sim.errors import TopologyError
 from sim.formats import planfile
@@ -68,3 +69,16 @@ def test_only_megatron_lm_writes_another_optimizer(name: str) -> None:
         faults = list(exporters.get(framework).unsupported_layout(plan.config, workload))
         able = (framework, name) == ("megatron", "adam-bf16-moments")
         assert any(fault.startswith(f"optimizer {name}") for fault in faults) is not able
+
+
+def test_megatron_lm_gets_its_flags_and_megatron_bridge_is_told_missing() -> None:
+    plan = features.plan_of(features.FEATURES[0])
+    sharded = replace(plan, config=replace(plan.config, zero_stage=1))
+    flags = {"use-precision-aware-optimizer": True, "exp-avg-dtype": "bf16", "exp-avg-sq-dtype": "bf16"}
+    small = replace(sharded, workload=replace(plan.workload, optimizer="adam-bf16-moments"))
+    assert megatron_flags.optimizer(small).items() >= flags.items()
+    assert not flags.keys() & megatron_flags.optimizer(sharded).keys()
+    assert megatron_bridge.missing(sharded) is None
+    assert megatron_bridge.missing(small) == (
+        "no overrides of Megatron-Bridge are written for optimizer adam-bf16-moments: its recipe has Adam."
+    )
