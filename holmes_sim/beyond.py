@@ -68,9 +68,9 @@ def beyond(request: Request, found: Plan, seconds: Seconds, progress: Callable[[
 
 def _able(plan: Plan) -> tuple[str, ...]:
     """What runs a plan: the frameworks that can, then the torch backend."""
-    able = [name for name in exporters.frameworks() if next(exporters.unsupported(name, plan), None) is None]
+    able = exporters.able(plan)
     try:
         supported.check(plan)
     except NotSupported:
-        return tuple(able)
+        return able
     return (*able, BACKEND)

@@ -18,7 +18,7 @@ def frameworks(plan: Plan) -> str:
     if plan.config.world_size > MOST:
         return ""
     every = exporters.frameworks()
-    able = [name for name in every if next(exporters.unsupported(name, plan), None) is None]
+    able = exporters.able(plan)
     others = [name for name in every if name not in able]
     asked = plan.certificate.target.split(exporters.AND) if plan.certificate is not None else []
     runs = f"Runs with {', '.join(_with_versions(name) if name in asked else name for name in able)}"

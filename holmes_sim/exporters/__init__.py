@@ -68,6 +68,11 @@ def unsupported(name: str, plan: Plan) -> Iterator[str]:
     yield from exporter.unsupported_placement(plan)
 
 
+def able(plan: Plan) -> tuple[str, ...]:
+    """The training frameworks that can run a plan, in the order of `names`."""
+    return tuple(name for name in frameworks() if next(unsupported(name, plan), None) is None)
+
+
 def target(name: str) -> Target:
     """A target as the planner takes it (`planner.request.Request`). Raises HolmesError for an unknown name."""
     exporter = get(name)

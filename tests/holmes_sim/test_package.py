@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -101,3 +103,13 @@ def test_help_and_version_are_light_too():
     )
     for flag in ("--help", "--version"):
         assert python(script.format(flag=flag)).stdout.splitlines()[-1] == "[]"
+
+
+def test_results_pickle_and_a_thread_plans():
+    """So that a process pool or a thread of an application can plan and hand on what it found."""
+    topology, pins = hs.load("lab/lab-slow-dp"), {"tp": 1, "pp": 2, "dp": 2, "microbatch_size": 4, "schedule": "1f1b"}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(hs.plan, topology, **pins).result()
+    run = hs.simulate(answer.plan)
+    for found in (topology, answer, run, hs.explain(run), hs.compare(topology, names=("megatron",), **pins)):
+        assert repr(pickle.loads(pickle.dumps(found))) == repr(found)
