@@ -1,4 +1,5 @@
-"""Drawn requests with less memory: on some clusters, whose stages may need a larger tp, or on all, where stages recompute."""
+"""Drawn requests with less memory: on some clusters, whose stages may need a larger tp, or on all, where stages recompute;
+or with less of the links between clusters for each rank."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from sim.plan.plan import Plan
 SHARES = (0.1, 0.2, 0.3, 0.5)
 """Memory of a device that has less, as a share of what it has in the catalogue."""
 
+RATES = (0.02, 0.1, 0.5)
+"""Shares of a link's rate that one rank's TCP connections carry."""
 TIGHT = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
 """Memory of all devices, between what the plan without this limit needs with and without full recomputation."""
 
@@ -58,3 +61,14 @@ def squeezed(request: Request, plan: Plan, share: float) -> Request:
         clusters.append(replace(one, node=replace(one.node, device=device)))
     fleet = replace(request.topology.fleet, clusters=tuple(clusters))
     return replace(request, topology=replace(request.topology, fleet=fleet))
+
+
+def windowed(request: Request, seed: int) -> Request:
+    """The request with TCP windows on all Ethernet links between clusters, so that each rank sends at a share of the
+    link's rate (`RATES`)."""
+    rng = random.Random(f"windowed {seed}")
+    trunks = tuple(
+        replace(trunk, window=2 * trunk.latency * trunk.bandwidth * rng.choice(RATES)) if trunk.kind == "ethernet" else trunk
+        for trunk in request.topology.fleet.trunks
+    )
+    return replace(request, topology=replace(request.topology, fleet=replace(request.topology.fleet, trunks=trunks)))

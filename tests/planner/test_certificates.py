@@ -13,7 +13,7 @@ from benchmarks.certificates.bounds import Bounds, evenly_options
 from benchmarks.certificates.brute import best, naive, plans
 from benchmarks.certificates.fleets import draw, size
 from benchmarks.certificates.judge import NEAR, certified, features, judge
-from benchmarks.certificates.scarce import tight
+from benchmarks.certificates.scarce import tight, windowed
 from benchmarks.certificates.space import pipelines, shapes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
@@ -44,6 +44,14 @@ def test_plans_with_too_little_memory_recompute_some_layers(seed):
     verdict = judge(seed, SMALL, tight)
     assert "best plan recomputes some layers" in verdict.features
     assert not verdict.faults, verdict
+
+
+@pytest.mark.parametrize("seed", after(3, [60, 61, 63, 64, 65, 68]))
+def test_no_bound_is_above_the_best_plan_where_tcp_limits_each_rank(seed):
+    assert any(trunk.window for trunk in windowed(draw(seed, SMALL), seed).topology.fleet.trunks)
+    verdict = judge(seed, SMALL, windowed)
+    assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
+    assert verdict.step_s <= verdict.best_s * (1 + NEAR) or verdict.mixed, verdict
 
 
 def test_the_seeds_exercise_every_axis():
