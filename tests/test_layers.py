@@ -19,6 +19,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "pydantic": (
         "sim/formats/documents.py",
         "sim/formats/fields.py",
+        "sim/formats/islandsfile.py",
         "sim/formats/catalog_facts.py",
         "sim/formats/profile_facts.py",
         "sim/formats/require_facts.py",
@@ -43,6 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/engine/communication.py",
         "sim/engine/state.py",
         "sim/engine/steady_state.py",
+        "sim/islands/outer_period.py",
         "sim/results/goodput.py",
     ),
     "pulp": ("planner/models/solver.py",),

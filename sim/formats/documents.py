@@ -46,14 +46,16 @@ class Document:
         """Line of every key and element."""
         return self._find_lines()
 
-    def inside(self, key: str) -> Document:
-        """The part of the document under a top-level key."""
-        assert isinstance(self.value, dict)
+    def inside(self, *keys: str | int) -> Document:
+        """The part of the document at a path of keys and indices that exists."""
+        value = self.value
+        for key in keys:
+            value = value[key]  # type: ignore[index]
 
         def lines() -> Mapping[KeyPath, int]:
-            return {path[1:]: line for path, line in self.lines.items() if path[:1] == (key,)}
+            return {path[len(keys) :]: line for path, line in self.lines.items() if path[: len(keys)] == keys}
 
-        return Document(self.name, self.value[key], lines, [], (*self.outer, key))
+        return Document(self.name, value, lines, [], (*self.outer, *keys))
 
     def line(self, path: Iterable[str | int]) -> int:
         """Line of a key, or of its nearest ancestor that exists."""

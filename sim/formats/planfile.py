@@ -20,7 +20,7 @@ from pydantic import Field
 
 from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats.config_facts import ConfigFacts, config_facts, config_values
-from sim.formats.documents import Document, KeyPath, check, parse, read_text
+from sim.formats.documents import Document, KeyPath, check, key_text, parse, read_text
 from sim.formats.fields import Flag, StrictModel
 from sim.formats.topology import from_document, workload_facts, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
@@ -34,6 +34,8 @@ from sim.plan.prediction import Prediction
 from sim.workload import launch_facts
 
 PLAN_FORMAT = "holmes-sim/plan/1"
+KINDS = {"topology": "topology", "islands": "plan of islands"}
+"""Formats of other files that a person may give in place of a plan -> what they are."""
 
 
 class StageFacts(StrictModel):
@@ -137,14 +139,22 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
         data["prediction"] = asdict(plan.prediction) | {"peak_memory_bytes": list(plan.prediction.peak_memory_bytes)}
     data |= beside
     if plan.certificate is not None:
-        data["certificate"] = _certificate(plan.certificate)
+        data["certificate"] = certificate_facts(plan.certificate)
     data["made_by"] = asdict(plan.made_by)
     return data
 
 
-def _certificate(found: Certificate) -> dict[str, Any]:
+def certificate_facts(found: Certificate) -> dict[str, Any]:
+    """A certificate as plain data."""
     space = [{"axis": axis.name, "values": list(axis.values)} for axis in found.space]
     return asdict(found) | {"space": space, "outside": list(found.outside)}
+
+
+def certificate_from(proof: CertificateFacts) -> Certificate:
+    """The certificate of a file."""
+    space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
+    values = proof.model_dump(exclude={"seconds"})  # the time limit, which plans of version 0.1 and before hold
+    return Certificate(**values | {"space": space})
 
 
 def _stage(stage: Stage) -> dict[str, Any]:
@@ -205,24 +215,26 @@ def from_text(name: str, text: str) -> Plan:
     """The plan of a text of plan.json; `name` is the file in error messages. Raises PlanError with one line per fault."""
     try:
         document = parse(name, text)
-        if isinstance(document.value, dict) and str(document.value.get("format", "")).startswith("holmes-sim/topology"):
-            raise PlanError(document.fault(("format",), "this is a topology; a plan is expected (holmes-sim plan makes one)"))
-        return _plan(document, check(document, PlanFacts))
+        written = str(document.value.get("format", "")) if isinstance(document.value, dict) else ""
+        for kind in ("topology", "islands"):
+            if written.startswith(f"holmes-sim/{kind}"):
+                right = "a plan is expected (holmes-sim plan makes one)"
+                right = "a plan of one island is expected" if kind == "islands" else right
+                raise PlanError(document.fault(("format",), f"this is a {KINDS[kind]}; {right}"))
+        return of_document(document)
     except TopologyError as error:
         raise PlanError(str(error)) from None
 
 
-def _plan(document: Document, data: PlanFacts) -> Plan:
+def of_document(document: Document) -> Plan:
+    """The plan of a parsed document. Raises PlanError or TopologyError with one line per fault."""
+    data = check(document, PlanFacts)
     topology = from_document(document.inside("topology"), Path(document.name).parent)
-    prediction, certificate = None, None
+    prediction = None
     if data.prediction is not None:
         values = data.prediction.model_dump()
         prediction = Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
-    if data.certificate is not None:
-        proof = data.certificate
-        space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
-        values = proof.model_dump(exclude={"seconds"})  # the time limit, which plans of version 0.1 and before hold
-        certificate = Certificate(**values | {"space": space})
+    certificate = certificate_from(data.certificate) if data.certificate is not None else None
     placement: list[Device] = []
     try:
         for text in data.placement:
@@ -257,5 +269,6 @@ def _at(document: Document, path: KeyPath) -> Iterator[None]:
         key, _, text = str(error).partition(": ")
         top = re.split(r"[.\[]", key)[0]
         if not path and (top,) in document.lines:
-            raise PlanError(f"{document.name}:{document.line((top,))}: {key}: {text}") from None
+            outer = f"{key_text(document.outer)}." if document.outer else ""
+            raise PlanError(f"{document.name}:{document.line((top,))}: {outer}{key}: {text}") from None
         raise PlanError(document.fault(path, str(error))) from None

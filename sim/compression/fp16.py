@@ -1,0 +1,17 @@
+"""fp16: values rounded to 2 bytes, and added up in fp32 at each island of the ring."""
+
+from __future__ import annotations
+
+from sim.workload.model import Model
+
+NAME = "fp16"
+ARGUMENT = ""
+SUMMED = True
+LOSSY = True
+FEEDBACK = False
+PASSES = 3.0  # read 4 bytes and write 2; read 2 and write 4
+
+
+def bytes_per_parameter(model: Model, argument: str) -> float:
+    """2 bytes."""
+    return 2.0

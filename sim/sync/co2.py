@@ -1,0 +1,20 @@
+"""co2: local steps whose exchange runs beside the whole next outer period, so that its result is one period old
+(Sun et al., arXiv 2401.16265, section 3.2). A penalty for the staleness and clipping of the outer momentum keep it stable."""
+
+from __future__ import annotations
+
+from sim.sync import Exchange, Sync
+from sim.sync.diloco import PASSES as OUTER_PASSES
+
+NAME = "co2"
+PRICE = "bounded"
+SENDS = "outer gradients"
+OUTER = "nesterov"
+TAKES = ("inner_steps",)
+STATE_BYTES = 16.0  # weights of the last two exchanges, outer momentum, and the values that are under way
+PASSES = OUTER_PASSES + 4.0  # the staleness gap reads two weights, and the copy that is sent is read and written
+
+
+def exchanges(sync: Sync) -> tuple[Exchange, ...]:
+    """All parameters at the end of the outer period; the result is needed at the end of the next one."""
+    return (Exchange(1.0, sync.inner_steps, sync.inner_steps),)
