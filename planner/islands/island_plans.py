@@ -77,5 +77,10 @@ def _moved(found: Plan | Infeasible, name: str) -> Plan | Infeasible:
     return replace(found, placement=tuple(Device(name, device.node, device.index) for device in found.placement))
 
 
+def alike(request: Request, names: tuple[str, ...]) -> object:
+    """What is equal for islands that one search is enough for: a single cluster without its name, or the names of several."""
+    return names if len(names) > 1 else _nameless(request.topology.fleet.cluster(names[0]))
+
+
 def _nameless(cluster: Cluster) -> Cluster:
     return replace(cluster, name="", hosts=())

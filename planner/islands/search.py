@@ -19,7 +19,7 @@ from planner.islands import sync_rows
 from planner.islands.allowed_sync import AllowedSync
 from planner.islands.batches import divided, unit
 from planner.islands.certificate import certificate
-from planner.islands.island_plans import IslandPlans
+from planner.islands.island_plans import IslandPlans, alike
 from planner.islands.partitions import Partition, partitions
 from planner.islands.sync_rows import SyncRow
 from planner.placement.simulation import step
@@ -39,7 +39,7 @@ Tried = dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    """The best row; the best row of each sync strategy, partition and compression; and the exact plans of the whole fleet and
+    """The best row; the best row of each sync strategy and partition; and the exact plans of the whole fleet and
     of one island alone, where there are any. `refused`: why there is no plan of islands, if there is none."""
 
     best: SyncRow
@@ -54,9 +54,9 @@ def plan_with_sync(request: Request, allowed: AllowedSync, progress: Callable[[s
     limit = TimeLimit(request.time_limit)
     parts = partitions(request)
     sites = list(dict.fromkeys(names for partition in parts for names in partition))
-    plans = IslandPlans(request, limit, progress, runs=1 + 2 * len(sites))
-    exact = _exact(request, limit.seconds_left / (1 + 2 * len(sites)), progress)
-    plans.runs -= 1
+    runs = 1 + 2 * len({alike(request, names) for names in sites})
+    plans = IslandPlans(request, limit, progress, runs - 1)
+    exact = _exact(request, limit.seconds_left / runs, progress)
     alone: dict[tuple[str, ...], Plan] = {}
     refused = "no link between clusters, so that they cannot be islands" if len(sites) < 2 else ""
     for names in sites:
@@ -88,21 +88,24 @@ def plan_with_sync(request: Request, allowed: AllowedSync, progress: Callable[[s
 def best(candidates: Iterable[SyncRow]) -> SyncRow:
     """The row with most effective tokens per second among those of known worth, else with most tokens per second.
 
-    Of rows within `NEAR` of it, the one that gives up least: by its price, then its inner steps."""
+    Of rows within `NEAR` of it, the one that gives up least: by its price, its inner steps, and its compression."""
     every = list(candidates)
     known = [row for row in every if row.effective is not None]
     score = {id(row): row.effective if row.effective is not None else row.tokens_per_s for row in known or every}
     most = max(score.values())
     near = [row for row in known or every if score[id(row)] >= most * (1 - NEAR)]
-    return min(near, key=lambda row: (PRICES.index(row.price), _steps(row), -score[id(row)]))
+    return min(near, key=lambda row: (PRICES.index(row.price), *_given_up(row), -score[id(row)]))
 
 
 PRICES = ("exact", "bounded", "changed")
 """Prices from the least to the largest."""
 
 
-def _steps(row: SyncRow) -> int:
-    return row.plan.sync.inner_steps if isinstance(row.plan, IslandsPlan) else 1
+def _given_up(row: SyncRow) -> tuple[int, float]:
+    """Inner steps of an outer period, and how much smaller compression makes a value."""
+    if isinstance(row.plan, Plan):
+        return 1, 0.0
+    return row.plan.sync.inner_steps, -row.plan.sync.bytes_per_parameter(row.plan.workload.model)
 
 
 def _exact(request: Request, seconds: float, progress: Callable[[str], None]) -> Plan | None:
@@ -138,9 +141,9 @@ def _with_batches(partition: Partition, alone: tuple[Plan, ...], plans: IslandPl
 
 
 def _best_of_each(rows: list[SyncRow]) -> list[SyncRow]:
-    """The best row of each sync strategy, partition and compression, those with most tokens per second first."""
+    """The best row of each sync strategy and partition, those with most tokens per second first."""
     groups: dict[tuple[object, ...], list[SyncRow]] = {}
     for row in rows:
         assert isinstance(row.plan, IslandsPlan)
-        groups.setdefault((row.islands, row.plan.sync.strategy, row.plan.sync.compression), []).append(row)
+        groups.setdefault((row.islands, row.plan.sync.strategy), []).append(row)
     return sorted((best(group) for group in groups.values()), key=lambda row: -row.tokens_per_s)
