@@ -52,9 +52,10 @@ from holmes_sim.whatif import WhatIf
 from holmes_sim.whole_runs import whole_run
 from planner.api import Row
 from planner.request import Request
-from sim.formats import planfile, topology
+from sim.formats import islandsfile, planfile, topology
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.results import breakdown
 from sim.workload.expert_counts import ExpertCounts, LayerCounts
@@ -146,6 +147,14 @@ def mixture() -> ExpertsPlaced:
     return place_experts(plan(), ExpertCounts("by hand", (LayerCounts(None, OWN),)), replicas=16, time_limit=2.0)
 
 
+@functools.cache
+def islands() -> IslandsPlan:
+    """The two sites of the lab as islands."""
+    found = hs.plan_islands(hs.load("lab/lab-slow-trunk"), sync="diloco=30,int8", tp=1, pp=1, microbatch_size=1).plan
+    assert isinstance(found, IslandsPlan)
+    return found
+
+
 CORES = {"cores": {"busy": 0.5, "stolen": 0.0, "valid": True}}
 FIT = Fit("mine", True, ("gemm", "step"), DEFAULT, ("a", "b"), (), 0.2, 0.1, 0.15)
 
@@ -190,6 +199,8 @@ MAKERS: dict[str, Made] = {
     "import": lambda plan, run: (json.loads(run("import", SAMPLES / "nccl_topology-rtx-3090.xml", "--json").out),),
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
+    "islands": lambda plan, run: (islandsfile.facts(islands()),),
+    "islands-report": lambda plan, run: (hs.simulate_islands(islands()).facts(),),
     "list": lambda plan, run: [lists.facts(kind) for kind in lists.KINDS],
     "measured-steps": lambda plan, run: (measurement.facts((measured(plan), measured(bare(plan)))),),
     "own-calibration": lambda plan, run: (own_runs.facts(FIT, (Run("1", plan, 2.0), Run("2", plan, None, True))),),
