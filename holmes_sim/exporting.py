@@ -9,21 +9,11 @@ from typing import Any
 from holmes_sim import exporters
 from holmes_sim.launching import folder, islands_folder
 from holmes_sim.launching.folder import Launch
-from sim.errors import NotSupported, PlanError
-from sim.formats import islandsfile, planfile
-from sim.formats.documents import read_text
+from sim.errors import NotSupported
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
 FORMAT = "holmes-sim/export/1"
-
-
-def load(path: str | Path) -> Plan | IslandsPlan:
-    """Read a plan or a plan of islands, whichever the file contains. Raises PlanError, TopologyError."""
-    text = read_text(path, PlanError)
-    if islandsfile.is_islands(text):
-        return islandsfile.from_text(str(path), text)
-    return planfile.from_text(str(path), text)
 
 
 def export(plan: Plan | IslandsPlan, target: str, output: str | Path | None = None) -> Launch:

@@ -11,6 +11,8 @@ checkpoint.py, diloco/utils.py; the keys are the same at pytorch/torchtitan b5bc
   takes the mean of the weights. Both change the first model part of a rank only. Without a method, a hook of FSDP exchanges
   gradients whenever FSDP reduces them.
 - `should_quantize` sends a byte a value, by all_to_all, which needs NCCL: int8, on devices of capability 9 and later float8.
+  torchft gives its NCCL groups no network (process_group.py, `ProcessGroupNCCL._create_pg`, which the exported module wraps),
+  and NCCL would take the RDMA devices that islands use inside.
 - data_parallel_replicate_degree must be 1 (manager.py). global_batch_size is that of all islands (trainer.py, get_dp_info).
 - FaultTolerantTrainer of 0.3.0 does not call set_spmd_backend, and gives ChunkedLossWrapper no head.
 - torchft recovers islands through the checkpoint manager, which must be on."""
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holmes_sim.launching import alike_islands, hosts, torch_launch
+from holmes_sim.launching import alike_islands, hosts, torch_launch, torchft_module
 from holmes_sim.launching.environment import Environments
 from holmes_sim.launching.folder import File, Launch
 from sim.hardware.transport import common_transport
@@ -28,7 +30,7 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.sync import Sync
 
-METHODS = {"every-step": None, "local-steps": "local_sgd", "diloco": "diloco", "streaming-diloco": "diloco"}
+METHODS = {"every-step": None, "local-sgd": "local_sgd", "diloco": "diloco", "streaming-diloco": "diloco"}
 """Our sync strategy -> semi_sync_method."""
 MODULE, LIGHTHOUSE = "holmes_island.py", "lighthouse.sh"
 PORT = 29510
@@ -40,47 +42,6 @@ ALPHA = 0.5
 PATIENCE, UNKNOWN = 600, 3600
 """Seconds that an exchange may take at least before torchft gives it up, and where it was not predicted. Guesses: more waits
 longer for an island that is lost."""
-TEMPLATE = '''\
-"""Island {index} of {count}, {name} on {topology}, for torchtitan 0.3.0 with torchft; written by holmes-sim.
-
-    torchrun ... -m torchtitan.train --module holmes_island --config island
-
-The config function of holmes_plan.py, as replica group {index} of torchft.
-"""
-
-from dataclasses import fields
-from typing import Any
-
-from holmes_plan import plan
-from torchtitan.distributed.utils import set_spmd_backend
-from torchtitan.experiments.torchft.checkpoint import TorchFTCheckpointManager
-from torchtitan.experiments.torchft.config.job_config import FaultTolerance, FaultTolerantModelSpec
-from torchtitan.experiments.torchft.diloco import fragment_llm
-from torchtitan.experiments.torchft.optimizer import TorchFTOptimizersContainer
-from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
-
-
-def values(config: Any) -> dict[str, Any]:
-    return {{field.name: getattr(config, field.name) for field in fields(config)}}
-
-
-def island() -> FaultTolerantTrainer.Config:
-    config = FaultTolerantTrainer.Config(**values(plan()))
-    config.fault_tolerance = FaultTolerance(
-{settings}
-    )
-    config.training.global_batch_size = {batch}  # of all islands
-    config.training.disable_cuda_graphs = True  # torchft replaces gradients, which a captured graph does not see
-    config.model_spec = FaultTolerantModelSpec(**values(config.model_spec), fragment_fn=fragment_llm)
-    config.optimizer = TorchFTOptimizersContainer.Config(**values(config.optimizer))
-    config.checkpoint = TorchFTCheckpointManager.Config(**values(config.checkpoint))
-    config.checkpoint.enable = True  # torchft brings an island that joins to the state of the others through it
-    config.debug.seed = 0  # the same first weights on every island
-    config.loss = config.loss.loss_fn  # FaultTolerantTrainer gives the chunked loss no head
-    config.comm.train_timeout_seconds = max(config.comm.train_timeout_seconds, {patience})
-    set_spmd_backend(config.parallelism.spmd_backend)  # FaultTolerantTrainer does not
-    return config
-'''
 HOW = """\
 `pip install torchtitan==0.3.0 torchft-nightly` on all hosts, and this folder on all of them under one path. First, on {host}:
 
@@ -105,8 +66,6 @@ def unsupported(plan: IslandsPlan) -> Iterator[str]:
     yield from (*_unsupported_sync(plan.sync), *alike_islands.unlike(plan))
     if plan.sync.strategy in METHODS:
         yield from _unsupported_layout(plan.sync, plan.islands[0])
-    if plan.sync.compression == "int8" and process_group(plan) == "gloo":
-        yield "compression int8: NCCL sends it, and would take the RDMA devices of the islands between islands; none"
 
 
 def _unsupported_sync(sync: Sync) -> Iterator[str]:
@@ -147,18 +106,26 @@ def _sharded(config: ParallelConfig) -> int:
 
 
 def process_group(plan: IslandsPlan) -> str:
-    """The library of the exchanges: NCCL where it reaches the other islands by the devices that it uses inside, else gloo."""
+    """The library of the exchanges: NCCL for int8, and where it reaches the other islands by what it uses inside; else gloo."""
+    return "nccl" if plan.sync.compression == "int8" or _is_reached(plan) else "gloo"
+
+
+def _is_reached(plan: IslandsPlan) -> bool:
+    """Whether NCCL reaches the other islands by the network that it uses inside an island."""
     kind, transport = common_transport(plan.fleet, tuple(device for island in plan.islands for device in island.placement))
-    opened = [set(found.open_kinds(host)) for found, host in _environments(plan)]
-    if transport == "intra_node" or (transport == "rdma" and all(kind in one for one in opened)):
-        return "nccl"
-    return "nccl" if plan.sync.compression == "int8" and not any(opened) else "gloo"
+    return transport == "intra_node" or (transport == "rdma" and all(kind in one for one in _opened(plan)))
 
 
-def _environments(plan: IslandsPlan) -> Iterator[tuple[Environments, hosts.Host]]:
+def _needs_sockets(plan: IslandsPlan) -> bool:
+    """Whether NCCL must be told to use sockets between islands, since it would take the devices that it uses inside."""
+    return process_group(plan) == "nccl" and not _is_reached(plan) and any(_opened(plan))
+
+
+def _opened(plan: IslandsPlan) -> Iterator[tuple[str, ...]]:
+    """The RDMA types that NCCL may use on each host of the islands."""
     for island in plan.islands:
         found = Environments(island)
-        yield from ((found, host) for host in hosts.of_plan(island))
+        yield from (found.open_kinds(host) for host in hosts.of_plan(island))
 
 
 def launch(plan: IslandsPlan, files_of: Callable[[Plan], dict[str, File]]) -> Launch:
@@ -175,7 +142,8 @@ def launch(plan: IslandsPlan, files_of: Callable[[Plan], dict[str, File]]) -> La
         seconds = str(patience(plan))
         waits = {"TORCHFT_TIMEOUT_SEC": seconds, "TORCHFT_QUORUM_TIMEOUT_SEC": seconds}
         entry = f'-m torchtitan.train --module {MODULE.removesuffix(".py")} --config island "$@"'
-        own = files_of(island) | {MODULE: File(_module(plan, index), "the config function of the island")}
+        text = torchft_module.text(plan, index, settings(plan, index), patience(plan), _needs_sockets(plan))
+        own = files_of(island) | {MODULE: File(text, "the config function of the island")}
         own |= torch_launch.files(island, entry, waits, setup)
         found |= {f"island{index}/{name}": file for name, file in own.items()}
     how = HOW.format(
@@ -214,22 +182,6 @@ def settings(plan: IslandsPlan, index: int) -> dict[str, object]:
         return found
     found |= {"should_quantize": sync.compression == "int8", "num_fragments": sync.fragments}
     return found | {"fragment_sync_delay": sync.overlap_steps, "fragment_update_alpha": ALPHA if sync.overlap_steps else 0.0}
-
-
-def _module(plan: IslandsPlan, index: int) -> str:
-    name, topology = (text.translate({34: None, 92: None}) for text in (plan.workload.model.name, plan.topology.name))
-    lines = (
-        f"        {key}={str(value) if not isinstance(value, str) else _quoted(value)},"
-        for key, value in settings(plan, index).items()
-    )
-    return TEMPLATE.format(
-        index=index, count=len(plan.islands), name=name, topology=topology, settings="\n".join(lines),
-        batch=sum(plan.batches), patience=patience(plan),
-    )  # fmt: skip
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"'
 
 
 def _assumed(plan: IslandsPlan) -> Iterator[str]:

@@ -112,7 +112,7 @@ def test_what_prime_cannot_express_of_an_island(facts, lines):
 @pytest.mark.parametrize(
     ("plan", "line"),
     [
-        (islands(Sync("local-steps", 10), model=TEN), "strategy local-steps: its outer optimizer is that of DiLoCo; diloco"),
+        (islands(Sync("local-sgd", 10), model=TEN), "strategy local-sgd: its outer optimizer is that of DiLoCo; diloco"),
         (islands(Sync("diloco", 10, compression="fp16"), model=TEN), "compression fp16: it has uint8; none or int8"),
         (
             islands(Sync("diloco", 10, aggregation="median"), model=TEN),

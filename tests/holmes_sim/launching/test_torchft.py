@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
@@ -15,6 +17,7 @@ from sim.sync import Sync
 from tests.island_plans import islands
 
 STREAMING = Sync("streaming-diloco", 100, 5, 4)
+INT8 = Sync("diloco", 100, compression="int8")
 
 
 def files(plan):
@@ -48,7 +51,7 @@ def test_settings_of_streaming_diloco():
     ("sync", "more"),
     [
         (Sync("every-step"), {}),
-        (Sync("local-steps", 30), {"semi_sync_method": "local_sgd", "sync_steps": 30}),
+        (Sync("local-sgd", 30), {"semi_sync_method": "local_sgd", "sync_steps": 30}),
         (
             Sync("diloco", 30, compression="int8"),
             {
@@ -110,15 +113,52 @@ def test_torchft_waits_ten_times_as_long_as_predicted(exchange, waits, seconds):
     assert torchft.patience(islands().annotated(predicted)) == seconds
 
 
-def test_nccl_joins_islands_only_by_devices_that_they_use_inside():
+def test_nccl_sends_int8_over_sockets_where_islands_use_rdma_inside_only():
     """Two sites have no common RDMA fabric: NCCL_IB_HCA of islands of two hosts would lead NCCL astray between them."""
-    int8 = Sync("diloco", 100, compression="int8")
-    assert torchft.process_group(islands(int8)) == "nccl"
     assert torchft.process_group(islands()) == "gloo"
-    assert torchft.process_group(islands(int8, nodes=2, batch=16)) == "gloo"
-    assert refused(islands(int8, nodes=2, batch=16)) == [
-        "compression int8: NCCL sends it, and would take the RDMA devices of the islands between islands; none"
-    ]
+    for nodes, told in ((1, False), (2, True)):
+        plan = islands(INT8, nodes=nodes, batch=8 * nodes)
+        assert torchft.process_group(plan) == "nccl"
+        assert ("over_sockets()" in files(plan)["island0/holmes_island.py"]) is told
+
+
+class Config:
+    net_name = None
+
+
+class Options:
+    def __init__(self):
+        self.config = Config()
+
+
+class NcclGroups:
+    """Stands for torch.distributed.ProcessGroupNCCL."""
+
+    Options = Options
+
+
+class FaultTolerantGroups:
+    """Stands for torchft's ProcessGroupNCCL."""
+
+    def _create_pg(self, store, rank, world_size):
+        return NcclGroups.Options().config.net_name, store, rank, world_size
+
+
+def test_groups_of_torchft_are_told_to_use_sockets_and_others_are_not(monkeypatch):
+    text = files(islands(INT8, nodes=2, batch=16))["island0/holmes_island.py"]
+    function = next(part for part in ast.parse(text).body if getattr(part, "name", "") == "over_sockets")
+    space = {"Any": object}
+    exec(compile(ast.Module([function], []), "holmes_island.py", "exec"), space)
+    stands = {"torch": ModuleType("torch"), "torch.distributed": ModuleType("torch.distributed")}
+    stands |= {"torchft": ModuleType("torchft"), "torchft.process_group": ModuleType("torchft.process_group")}
+    stands["torch"].distributed = stands["torch.distributed"]
+    stands["torch.distributed"].ProcessGroupNCCL = NcclGroups
+    stands["torchft.process_group"].ProcessGroupNCCL = FaultTolerantGroups
+    for name, module in stands.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    space["over_sockets"]()
+    assert FaultTolerantGroups()._create_pg("store", 1, 2) == ("Socket", "store", 1, 2)
+    assert NcclGroups.Options().config.net_name is None
 
 
 def test_nccl_joins_islands_of_one_fabric():
@@ -136,7 +176,7 @@ def test_nccl_joins_islands_of_one_fabric():
     [
         (
             islands(Sync("co2", 10)),
-            ["strategy co2: torchft has DiLoCo, Local SGD and an exchange of every step; every-step, local-steps, "
+            ["strategy co2: torchft has DiLoCo, Local SGD and an exchange of every step; every-step, local-sgd, "
              "diloco, streaming-diloco"],
         ),
         (
@@ -144,7 +184,7 @@ def test_nccl_joins_islands_of_one_fabric():
             ["aggregation median: torchft takes the mean of the islands; mean"],
         ),
         (
-            islands(Sync("local-steps", 10, compression="int8")),
+            islands(Sync("local-sgd", 10, compression="int8")),
             ["compression int8: should_quantize is int8, for DiLoCo alone; none, or int8 with diloco"],
         ),
         (
