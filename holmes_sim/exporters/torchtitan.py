@@ -48,8 +48,8 @@ READERS = "torchtitan 0.3.0 on torch 2.14"
 ORDER = 40
 ISLANDS_TITLE = "torchtitan 0.3.0 with torchft"
 ISLANDS_READERS = (
-    "torchtitan 0.3.0 on torch 2.13 has built the configuration of every island of other plans; none was run, and torchft's "
-    "own settings were compared with its sources"
+    "torchtitan 0.3.0 (torch 2.13) with torchft-nightly 2026.10.26 trained two islands of a small model of other plans, a "
+    "process each on CPUs over gloo, by every strategy that is exported; exchanges over NCCL, int8 and pipelines were not run"
 )
 KIND = "framework"
 VENDORS: Vendors = "one"
@@ -147,7 +147,7 @@ def launch(plan: Plan) -> Launch:
     """holmes_plan.py, the schedule as CSV if torch has no name for it, and torchrun's files."""
     entry = '-m torchtitan.train --module holmes_plan --config plan "$@"'
     how = torch_launch.HOW.format(words="--training.steps 1000").replace("where the training script is", "with the tokenizer")
-    found = _config_files(plan) | torch_launch.files(plan, entry)
+    found = _config_files(plan) | torch_launch.files(plan, entry, setup=torch_launch.IMPORTABLE)
     return Launch(found, f"`pip install torchtitan==0.3.0` on all hosts. {how}", _assumed(plan))
 
 

@@ -134,8 +134,7 @@ def launch(plan: IslandsPlan, files_of: Callable[[Plan], dict[str, File]]) -> La
     first = hosts.of_plan(plan.islands[0])[0].name
     found = {LIGHTHOUSE: File(_lighthouse(plan, first), f"starts the lighthouse, on {first}", executable=True)}
     for index, island in enumerate(plan.islands):
-        setup = (
-            'export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"\n'
+        setup = torch_launch.IMPORTABLE + (
             f'export TORCHFT_LIGHTHOUSE="${{TORCHFT_LIGHTHOUSE:-http://{first}:{PORT}}}"\n'
             f'export MASTER_PORT="${{MASTER_PORT:-{FIRST_MASTER + index}}}"\n'
         )

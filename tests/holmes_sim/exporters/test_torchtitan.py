@@ -292,3 +292,11 @@ def test_recomputation_of_some_layers_is_refused(one_fabric):
     assert list(exporters.unsupported("torchtitan", plan)) == [
         "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
     ]
+
+
+def test_the_config_function_is_found_from_any_folder(one_fabric):
+    """`python -m` looks for modules in the current folder, which is the one with the tokenizer."""
+    plan = builders.plan(one_fabric, dp=2, shape=LLAMA, zero_stage=3, seq_len=128)
+    lines = torchtitan.launch(plan).files["launch/c-node0.sh"].content.splitlines()
+    assert lines[-2] == 'export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"'
+    assert "-m torchtitan.train --module holmes_plan --config plan" in lines[-1]
