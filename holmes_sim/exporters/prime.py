@@ -2,7 +2,8 @@
 
 Names and rules are those of PrimeIntellect-ai/prime d57965b0 (2025-02, src/zeroband: config.py, train.py, comms.py, diloco.py,
 utils/world_info.py, utils/activation_ckpt.py; scripts/simulate_multi_node_diloco.sh), which has torch 2.5.1. The repository of
-that name holds another program today; forks and PrimeIntellect-ai/prime-diloco keep the training framework.
+that name holds another program today: they were read in CloudEngineHub/prime, a fork whose last commit, de5b9317, changes only
+the README.
 
 - An island is one launch of torchrun on one host: fully_shard shards over its local ranks, and nothing else divides the model.
 - Rank r exchanges with local rank r of the other islands, by a store at GLOBAL_ADDR:GLOBAL_PORT + r. The mean is not weighted.
@@ -57,8 +58,9 @@ LONGEST_WAIT = 600.0
 """Seconds that the leader waits for the other islands before it goes on without them (comms.py, GLOBAL_PG_TIMEOUT)."""
 COMPRESSIONS = {"none": "no", "int8": "uint8"}
 HOW = """\
-On every host, from a checkout of prime (`git checkout d57965b0`, then as its README says: `uv sync --extra all`, `iperf`, the
-data), with this folder on all of them under one path:
+On every host, from a checkout of prime with this folder on all of them under one path (the training framework, `git checkout
+d57965b0`; PrimeIntellect-ai/prime holds another program today, and forks such as CloudEngineHub/prime have it; then as its
+README says: `uv sync --extra all`, `iperf`, the data):
 
 ```
 uv run bash FOLDER/launch/{script}.sh --optim.total_steps 88000
