@@ -45,7 +45,7 @@ def list(kind: str) -> tuple[str, ...]:
     if kind not in KINDS:
         raise OptionError(f"{kind!r} cannot be listed; known: {', '.join(KINDS)}")
     if kind in REGISTRIES:
-        return exporters.names() if kind == "targets" else REGISTRIES[kind].names
+        return exporters.every() if kind == "targets" else REGISTRIES[kind].names
     return SHIPPED[kind]() if kind in SHIPPED else catalog.names(kind)
 
 
