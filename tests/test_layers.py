@@ -36,6 +36,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/hardware/transport.py",
         "sim/engine/components.py",
         "sim/engine/replica_blocks.py",
+        "sim/islands/exchange.py",
         "planner/placement/communication_groups.py",
     ),
     "simpy": (

@@ -1,4 +1,4 @@
-"""Aggregation of the values of islands to one: the mean, or rules that withstand some islands whose values are wrong (Byzantine).
+"""Aggregation of the values of islands to one: the mean, or rules that withstand some wrong (Byzantine) islands.
 
 A module must define
 

@@ -7,7 +7,7 @@ ARGUMENT          example of the argument, such as `1%`; empty if it takes none
 SUMMED            islands add up compressed values on the way around a ring (all_reduce); else each island needs those of all
                   others and adds them up itself (all_gather)
 LOSSY             the result differs from that of full precision by more than the rounding of fp32
-FEEDBACK          an island keeps what the compression lost, and adds it to its next values (error feedback): 4 bytes a parameter
+FEEDBACK          an island keeps what the compression lost and adds it to its next values (error feedback): 4 bytes a parameter
 PASSES            how often compression and decompression together read or write an fp32 value of memory, for each exchange
 bytes_per_parameter(model, argument)    bytes that one parameter takes on the network, a mean over the model
 

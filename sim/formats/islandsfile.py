@@ -43,17 +43,15 @@ class IslandsPredictionFacts(StrictModel):
     period_s: float = Field(description="seconds of an outer period: all inner steps and exchanges")
     inner_step_s: list[float] = Field(description="seconds of an inner step of each island, without exchanges")
     exchange_s: float = Field(description="seconds of the exchanges of one outer period on the network")
-    exposed_s: float = Field(
-        description="seconds of an outer period in which the slowest island waits for exchanges or updates"
-    )
+    exposed_s: float = Field(description="seconds of an outer period in which the slowest island waits for exchanges, updates")
     waiting_s: list[float] = Field(description="seconds of an outer period in which each island waits for slower islands")
     tokens_per_s: float = Field(description="tokens of all islands per second")
     mfu: float = Field(description="model FLOPs utilisation of the devices of all islands, a fraction")
 
 
 class IslandsFacts(StrictModel):
-    """A plan of islands: the sync strategy between them, and a plan (holmes-sim/plan/1) of each island on the same topology, with
-    its own share of the batch."""
+    """A plan of islands: the sync strategy between them, and a plan (holmes-sim/plan/1) of each island on the same topology,
+    with its own share of the batch."""
 
     format: Literal["holmes-sim/islands/1"]
     sync: SyncFacts

@@ -69,6 +69,13 @@ class Network:
         if flows:
             self._share(flows, 0.0)
 
+    def cancel(self, flow: Flow) -> None:
+        """End a flow before its last byte has arrived; its event never succeeds."""
+        for link, _ in flow.use:
+            del self._on[link][flow]
+        flow.until = math.inf
+        self._share([other for link, _ in flow.use for other in self._on[link]], 0.0)
+
     def put_off(self, flow: Flow, seconds: Seconds) -> None:
         """Pause a flow for `seconds`. Until then no flow may start or end on links that it shares (not checked)."""
         flow.since += seconds

@@ -1,7 +1,7 @@
 """A plan of islands: parts of a fleet, each with a plan of its own, that keep one model together by a sync strategy.
 
-An island is a set of devices that train synchronously (the word of DiLoCo, arXiv 2311.08105). The plans of two islands may differ
-in everything but the model, the sequence length and the number format, which they share; each has its own share of the batch."""
+An island is a set of devices that train synchronously (the word of DiLoCo, arXiv 2311.08105). The plans of two islands may
+differ in everything but the model, the sequence length and the number format; each has its own share of the batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IslandsPrediction:
     period_s        seconds of an outer period, all inner steps and exchanges included
     inner_step_s    seconds of an inner step of each island, without exchanges
     exchange_s      seconds that the exchanges of one outer period take on the network, one after the other
-    exposed_s       seconds of an outer period in which the slowest island waits for exchanges or computes the outer update
+    exposed_s       seconds of an outer period in which the slowest island waits for exchanges and outer updates
     waiting_s       seconds of an outer period in which each island waits for slower islands
     tokens_per_s    tokens of all islands per second
     mfu             model FLOPs utilisation of all devices of the islands"""
@@ -43,8 +43,8 @@ class IslandsPrediction:
 class IslandsPlan:
     """Plans of islands, each on its own devices of one fleet, and the sync strategy between them.
 
-    Raises PlanError if there are fewer than two islands, if they do not train the same model on the same fleet, or if two use the
-    same device."""
+    Raises PlanError if there are fewer than two islands, if they do not train the same model on the same fleet, or if two use
+    the same device."""
 
     sync: Sync
     islands: tuple[Plan, ...]

@@ -1,13 +1,13 @@
 """Sync strategies: how islands, parts of a fleet that train synchronously inside, keep one model together.
 
-A strategy says which parameters islands exchange after which inner steps, and what they do beside it. Its costs follow from that
-in one place (`sim.islands`). A module must define
+A strategy says which parameters islands exchange after which inner steps, and what they do beside it. Its costs follow from
+that in one place (`sim.islands`). A module must define
 
 NAME            its name in options and files
 PRICE           what it changes about the training (`Price`), without compression
-SENDS           what is exchanged: "gradients" of a step, or "outer gradients", the change of the weights since the last exchange
-OUTER           what is done with the mean of the islands: "step" (the step of the inner optimizer), "mean" (it is added to the old
-                weights) or "nesterov" (a step of SGD with Nesterov momentum)
+SENDS           what is exchanged: "gradients" of a step, or "outer gradients", the change of the weights since the last one
+OUTER           what is done with the mean of the islands: "step" (the step of the inner optimizer), "mean" (it is added to the
+                old weights) or "nesterov" (a step of SGD with Nesterov momentum); all but "step" keep their state on the host
 TAKES           settings of `Sync` that it takes, besides compression and aggregation; others must have their defaults
 STATE_BYTES     bytes of outer state for each parameter, besides error feedback
 PASSES          how often the outer update reads or writes an fp32 value for each parameter
@@ -78,8 +78,8 @@ class Sync:
             )
         if self.overlap_steps > self.inner_steps:
             raise OptionError(
-                f"sync {self.strategy}: overlap_steps {self.overlap_steps} above inner_steps {self.inner_steps}: the next exchange "
-                "of the same parameters would begin before"
+                f"sync {self.strategy}: overlap_steps {self.overlap_steps} above inner_steps {self.inner_steps}: the next "
+                "exchange of the same parameters would begin before"
             )
 
     def __str__(self) -> str:
@@ -118,9 +118,9 @@ class Sync:
         return get(self.strategy).STATE_BYTES + compression.feedback_bytes(self.compression)
 
     @property
-    def passes(self) -> float:
-        """How often an exchange reads or writes an fp32 value for each of its parameters, on each island."""
-        return get(self.strategy).PASSES + compression.get(self.compression).PASSES
+    def compression_passes(self) -> float:
+        """How often compression and decompression read or write an fp32 value for each parameter, on each island."""
+        return compression.get(self.compression).PASSES
 
 
 class Strategy(Protocol):

@@ -1,4 +1,4 @@
-"""local-steps: islands train alone for some steps and then take the mean of their weights (Local SGD: Stich, arXiv 1805.09767)."""
+"""local-steps: islands train alone for some steps, then take the mean of their weights (Local SGD, Stich, arXiv 1805.09767)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""streaming-diloco: DiLoCo by fragments of the layers, one after the other during the outer period, each exchanged beside further
-inner steps (Douillard et al., arXiv 2501.18512, sections 2.1 and 2.2).
+"""streaming-diloco: DiLoCo by fragments of the layers, one after the other during the outer period, each exchanged beside
+further inner steps (Douillard et al., arXiv 2501.18512, sections 2.1 and 2.2).
 
 Fragments are taken as equally large; the paper's are groups of whole layers."""
 
