@@ -52,9 +52,11 @@ class Local:
         processes = [change(_rank_process(plan, rank, port), rank) for rank in range(plan.config.world_size)]
         self._launch(planfile.to_json(plan), options, processes, RANK)
 
-    def run_islands(self, plan: IslandsPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
-        """Start every rank of every island, numbered one after the other, and wait until all have ended. Raises HolmesError with
-        the reason of the first rank that fails."""
+    def run_islands(
+        self, plan: IslandsPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
+    ) -> None:
+        """Start every rank of every island, numbered one after the other, and wait until all have ended. Raises HolmesError
+        with the reason of the first rank that fails."""
         port, processes, total = free_port(), list[RankProcess](), sum(island.config.world_size for island in plan.islands)
         for first, island in zip(plan.first_ranks, plan.islands, strict=True):
             for rank in range(island.config.world_size):

@@ -29,8 +29,9 @@ class Int4:
         rows = blocks(values, BLOCK)
         most = rows.abs().amax(1, keepdim=True)
         mantissa, exponent = torch.frexp(rows.abs() / most.clamp_min(torch.finfo(torch.float32).tiny))  # mantissa in [1/2, 1)
-        exponent = -(exponent - (mantissa < 0.75).to(exponent.dtype))
-        nibbles = torch.where(mantissa == 0, ZERO, exponent.clamp(0, ZERO)) + 8 * (rows < 0)
+        below = (mantissa == 0) | (exponent < 1 - ZERO)  # nearer to zero than to the smallest magnitude
+        nearest = ((mantissa < 0.75).to(exponent.dtype) - exponent).clamp(0, ZERO - 1)
+        nibbles = torch.where(below, ZERO, nearest) + 8 * (rows < 0)
         nibbles = nibbles.to(torch.uint8).view(-1)[: values.numel()]
         pairs = torch.cat([nibbles, nibbles[:1]]) if values.numel() % 2 else nibbles
         return torch.cat([pairs[::2] | pairs[1::2] << 4, as_bytes(most)])

@@ -1,10 +1,12 @@
 """Sums and gathers of encoded values over the ranks that hold the same parameters, one of each island.
 
 A sum goes around a ring in 2 (n - 1) messages of 1/n of the values, as an all_reduce; at each hop values are decoded, added in
-fp32 and encoded anew (INTELLECT-1, arXiv 2412.01152, section 2.2). All islands decode the same final codes, so that they get the
-same values, bit by bit."""
+fp32 and encoded anew (INTELLECT-1, arXiv 2412.01152, section 2.2). All islands decode the same final codes, so that they get
+the same values, bit by bit."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -17,7 +19,7 @@ def ring_sum(values: Tensor, codec: Codec, group: dist.ProcessGroup) -> Tensor:
     """The sum over the ranks of a gloo group of fp32 values in host memory, rounded by the code at each hop."""
     rank, ranks = group.rank(), group.size()
     ends = [values.numel() * index // ranks for index in range(ranks + 1)]
-    sums = [values[start:stop].clone() for start, stop in zip(ends, ends[1:], strict=False)]
+    sums = [values[start:stop].clone() for start, stop in pairwise(ends)]
     for hop in range(ranks - 1):  # the part of rank r starts at rank r + 1 and ends at rank r
         sending, receiving = (rank - hop - 1) % ranks, (rank - hop - 2) % ranks
         code = _pass_on(codec.encode(sums[sending]), codec.nbytes(sums[receiving].numel()), group, hop)

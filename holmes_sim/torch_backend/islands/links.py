@@ -1,14 +1,15 @@
 """Which ranks of islands exchange which parameters.
 
 Each rank of an island holds cells: contiguous parts of weights whose optimizer state is its own. Islands may cut the weights in
-different places (another pp, dp or ZeRO stage). So the weights are cut where any island cuts them; each piece then has one owner in
-every island, and the pieces with the same owners form a link, which is one process group. Islands with equal layouts have one
-link for each rank (two where tensor-parallel ranks also hold copies of the same weights)."""
+different places (another pp, dp or ZeRO stage). So the weights are cut where any island cuts them; each piece then has one
+owner in every island, and the pieces with the same owners form a link, which is one process group. Islands with equal layouts
+have one link for each rank (two where tensor-parallel ranks also hold copies of the same weights)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from sim.errors import NotSupported
@@ -86,7 +87,7 @@ def _by_key(ranks: Sequence[Iterable[Cell]]) -> dict[tuple[str, str], list[_Held
 def _pieces(islands: list[list[_Held]], key: str) -> Iterable[tuple[int, int, list[_Held]]]:
     """(start, stop, owner in each island) of the pieces of a weight. Raises NotSupported for a gap or an overlap."""
     ends = sorted({end for held in islands for one in held for end in (one.start, one.stop)})
-    for start, stop in zip(ends, ends[1:], strict=False):
+    for start, stop in pairwise(ends):
         owners = []
         for index, held in enumerate(islands):
             at = bisect_right(held, start, key=lambda one: one.start) - 1
@@ -101,7 +102,7 @@ def fragments_of(link: Link, fragments: int) -> list[tuple[tuple[int, int], ...]
     """The ranges of a link in `fragments` parts with equally many values, in order."""
     bounds = [link.size * index // fragments for index in range(fragments + 1)]
     found = []
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in pairwise(bounds):
         part, passed = [], 0
         for start, stop in link.ranges:
             begin, end = max(start, start + low - passed), min(stop, start + high - passed)

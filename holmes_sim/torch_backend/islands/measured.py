@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from sim.units import Seconds
 
@@ -71,7 +72,8 @@ class MeasuredPeriods:
     @classmethod
     def from_json(cls, text: str) -> MeasuredPeriods:
         """Periods from the text that `to_json` wrote."""
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()})
+        data: dict[str, Any] = json.loads(text)
+        return cls(**data | {key: tuple(value) for key, value in data.items() if isinstance(value, list)})
 
 
 def measured(ranks: Sequence[RankTimes], weights: Sequence[float], scale: float, compute: str) -> MeasuredPeriods:

@@ -1,6 +1,7 @@
 """When an island exchanges: the exchanges of its sync strategy, counted in inner steps.
 
-Exchanges run in a thread of their own. Inner steps go on beside an exchange until its result is due; only then the rank waits."""
+Exchanges run in a thread of their own. Inner steps go on beside an exchange until its result is due; only then the rank
+waits."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Times:
 
 
 class OuterLoop:
-    """The exchanges of one rank. `pause` is called after an outer update with the number of its parameters; paced ranks sleep."""
+    """The exchanges of one rank. `pause` is called after an outer update with the number of its parameters; paced ranks
+    sleep."""
 
     def __init__(
         self, sync: Sync, values: Values, links: list[Link], reducer: Reducer, pause: Callable[[int], None] = lambda count: None

@@ -1,7 +1,7 @@
 """Outer updates: what an island does with the mean change of the weights, one class for each way.
 
-An outer gradient is the weights of the last exchange minus the weights of now, so that an optimizer steps against it. Each class
-keeps its state for one fragment of one link."""
+An outer gradient is the weights of the last exchange minus the weights of now, so that an optimizer steps against it. Each
+class keeps its state for one fragment of one link."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class MeanOfWeights:
 
 
 class Nesterov:
-    """A step of SGD with Nesterov momentum (DiLoCo). After inner steps beside the exchange, the result is mixed with the weights
-    of now (Streaming DiLoCo)."""
+    """A step of SGD with Nesterov momentum (DiLoCo). After inner steps beside the exchange, the result is mixed with the
+    weights of now (Streaming DiLoCo)."""
 
     DISCARDS = False
 
@@ -83,9 +83,9 @@ class DelayedNesterov(Nesterov):
     """The outer step of CO2, with the mean outer gradient of the period before. The change of the period that has just ended is
     not lost with the weights of now, which are dropped: it is under way, and arrives one period later.
 
-    The staleness gap, how far the weights have moved since the outer gradient was taken, in units of that gradient, divides it if
-    it is above 1. This follows the idea of CO2 (arXiv 2401.16265, section 3.3); its definition there may differ in detail, and its
-    clipping of the outer momentum is left out."""
+    The staleness gap, how far the weights have moved since the outer gradient was taken, in units of that gradient, divides it
+    if it is above 1. This follows the idea of CO2 (arXiv 2401.16265, section 3.3); its definition there may differ in detail,
+    and its clipping of the outer momentum is left out."""
 
     DISCARDS = True
 
@@ -102,7 +102,11 @@ class DelayedNesterov(Nesterov):
         return self.old.clone()
 
 
-UPDATES: dict[str, Callable[[Tensor, bool], OuterUpdate]] = {"mean": MeanOfWeights, "nesterov": Nesterov, "delayed": DelayedNesterov}
+UPDATES: dict[str, Callable[[Tensor, bool], OuterUpdate]] = {
+    "mean": MeanOfWeights,
+    "nesterov": Nesterov,
+    "delayed": DelayedNesterov,
+}
 """What a strategy does with the mean (`OUTER` of `sim.sync`) -> the class."""
 
 

@@ -1,4 +1,5 @@
-"""The parameters of a rank that emulates compute: zeros, in the number that the simulator says (`sim.islands.parameter_shares`).
+"""The parameters of a rank that emulates compute: zeros, in the number that the simulator says
+(`sim.islands.parameter_shares`).
 
 Their codes have the bytes of the compressor and no meaning, and what handles them sleeps for the modelled seconds."""
 

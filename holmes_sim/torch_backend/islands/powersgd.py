@@ -1,8 +1,9 @@
 """Sums of matrices as products of two thin ones, with error feedback (Vogels et al., arXiv 1905.13727, algorithm 1).
 
-For each matrix M of m x n, P = M Q is summed over islands and orthogonalised, Q = M' P is summed, and the sum of the matrices is
-taken as P Q'. The next exchange begins with this Q. Weights of more than two dimensions are matrices of their first dimension
-by the others; vectors, and matrices for which the products are not smaller, are sent whole. The rank is at most the smaller side.
+For each matrix M of m x n, P = M Q is summed over islands and orthogonalised, Q = M' P is summed, and the sum of the matrices
+is taken as P Q'. The next exchange begins with this Q. Weights of more than two dimensions are matrices with columns as their
+last dimension; vectors, and matrices for which the products are not smaller, are sent whole. The rank is at most the smaller
+side.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class LowRankSum:
 
     def __init__(self, shapes: list[tuple[int, ...]], rank: int, seed: int = 0):
         self.sizes = [int(torch.Size(shape).numel()) for shape in shapes]
-        self.sides = [(shape[0], size // shape[0]) for shape, size in zip(shapes, self.sizes, strict=True)]
+        self.sides = [(size // shape[-1], shape[-1]) for shape, size in zip(shapes, self.sizes, strict=True)]
         self.thin = [len(shape) > 1 and rank * sum(sides) < size for shape, sides, size in zip(
             shapes, self.sides, self.sizes, strict=True
         )]  # fmt: skip

@@ -1,8 +1,8 @@
 """Runs one rank of a launch of islands: the executor of its island's plan, unchanged, and the exchanges with other islands.
 
-All ranks belong to one launch and are numbered island by island (`IslandsPlan.first_ranks`). Each island has a group of all its own
-ranks as torch's default group, so that its plan runs as it would alone; groups between islands are made directly on the store of
-the launch, one for each link."""
+All ranks belong to one launch and are numbered island by island (`IslandsPlan.first_ranks`). Each island has a group of all its
+own ranks as torch's default group, so that its plan runs as it would alone; groups between islands are made directly on the
+store of the launch, one for each link."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def main(arguments: list[str]) -> None:
 
 
 def run(plan: IslandsPlan, options: RunOptions) -> MeasuredPeriods | None:
-    """Run one rank of a launch for `options.steps` outer periods, after an untimed one. Returns the measured periods on rank 0. A
-    failure of any rank ends all ranks."""
+    """Run one rank of a launch for `options.steps` outer periods, after an untimed one. Returns the measured periods on rank 0.
+    A failure of any rank ends all ranks."""
     launch = LaunchInfo.read()
     store = store_of(launch, options.connect)
     watchdog = Watchdog(store.clone() if hasattr(store, "clone") else store, launch.rank, launch.world_size)
@@ -104,8 +104,8 @@ def run(plan: IslandsPlan, options: RunOptions) -> MeasuredPeriods | None:
 def _gloo(store: dist.Store, rank: int, ranks: int, connect: Seconds) -> dist.ProcessGroup:
     """A gloo group that torch's registry of groups does not know. Raises HolmesError where it cannot connect."""
     try:
-        group = dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=connect))
-        group.allreduce([torch.zeros(1)]).wait()  # connect before anything is timed
+        group: dist.ProcessGroup = dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=connect))  # type: ignore
+        group.barrier().wait()  # connect before anything is timed
         group.set_timeout(timedelta(seconds=COLLECTIVE_TIMEOUT))
     except RuntimeError as error:
         reason = str(error).splitlines()[0].rsplit("] ", 1)[-1]
@@ -191,7 +191,7 @@ def _links(rank: IslandRank, cells: list[Cell], store: dist.Store) -> list[Link]
 def _groups(
     rank: IslandRank, links: list[Link], cost: ExchangeCost, options: RunOptions, store: dist.Store
 ) -> list[dist.ProcessGroup]:
-    """A gloo group for each link, whose ranks are in the simulator's order of islands. All ranks make them in the same order."""
+    """A gloo group for each link, its ranks in the simulator's order of islands. All ranks make groups in the same order."""
     found = []
     for link in links:
         name = "outer " + " ".join(map(str, link.owners)) + f" {link.kind}"

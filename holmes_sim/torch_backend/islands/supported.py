@@ -37,7 +37,8 @@ def _unsupported(plan: IslandsPlan) -> Iterator[str]:
             yield f"powersgd with aggregation {sync.aggregation} (mean: its products are sums)"
         for index, island in enumerate(plan.islands):
             if island.config.zero_stage and island.config.dp_cp > 1:
-                yield f"powersgd with islands[{index}].config.zero_stage {island.config.zero_stage} (0: it needs whole matrices)"
+                zero = f"islands[{index}].config.zero_stage {island.config.zero_stage}"
+                yield f"powersgd with {zero} (0: it needs whole matrices)"
 
 
 def _tp_by_layer(plan: Plan) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch.distributed as dist
@@ -42,10 +43,7 @@ def reducer_of(
 def _shapes(link: Link) -> list[tuple[int, ...]]:
     """The shapes of the weights of a link. Raises NotSupported where it has parts of weights only."""
     for cell in link.cells:
-        size = 1
-        for side in cell.shape:
-            size *= side
-        if cell.stop - cell.start != size:
+        if cell.stop - cell.start != math.prod(cell.shape):
             raise NotSupported(
                 f"powersgd needs whole matrices, but ranks own values {cell.start} to {cell.stop} of {cell.key} (zero_stage 0)"
             )

@@ -1,8 +1,8 @@
 """The parameters and gradients of a training rank that it exchanges with other islands, as vectors.
 
 A rank exchanges the shards whose optimizer state it owns. Where several ranks of an island own the same shard (data-parallel
-ranks without ZeRO, or the copies of `zero_shard_size`), each exchanges a part of it and broadcasts the result to the others. A tied
-word embedding is exchanged by the first stage alone, which passes the result on to the last."""
+ranks without ZeRO, or the copies of `zero_shard_size`), each exchanges a part of it and broadcasts the result to the others. A
+tied word embedding is exchanged by the first stage alone, which passes the result on to the last."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from holmes_sim.torch_backend import communication
 from holmes_sim.torch_backend.buckets import Segment
+from holmes_sim.torch_backend.experts import ExpertLayer
 from holmes_sim.torch_backend.groups import of_kind
 from holmes_sim.torch_backend.islands.links import Cell
 from holmes_sim.torch_backend.training_worker import TrainingWorker
@@ -67,7 +68,7 @@ class TrainingValues:
 
     def _cells(self, one: _Owned) -> Iterator[Cell]:
         """The weights within the range of this rank."""
-        segment, first = one.segment, one.segment.padded // one.segment.shards * (segment_shard(one.segment))
+        segment, first = one.segment, one.segment.padded // one.segment.shards * _shard(one.segment)
         low, high = first + one.own.start, first + one.own.stop
         for (key, shape), start, stop in self.weights_of[id(segment)]:
             begin, end = max(start, low), min(stop, high)
@@ -116,7 +117,7 @@ def _reduced(segment: Segment) -> Tensor:
     return segment.reduced
 
 
-def segment_shard(segment: Segment) -> int:
+def _shard(segment: Segment) -> int:
     """Index of this rank's shard of a segment."""
     return segment.shard if segment.shards > 1 else 0
 
@@ -130,10 +131,10 @@ def _by_segment(worker: TrainingWorker) -> dict[int, list[tuple[tuple[str, tuple
         for block in stage.blocks:
             for name, weight in block.named_parameters():
                 full = f"{block.name}.{name} of tp {own}"
-                if name in block.routed:
+                if isinstance(block, ExpertLayer) and name in block.routed:
                     mesh = block.mesh
                     full = f"{block.name}.{name} of ep {mesh.rank} and etp {mesh.slices.rank}"
-                start = weight.storage_offset()
+                start = int(weight.storage_offset())
                 held = found[buffers[weight.untyped_storage().data_ptr()]]
                 held.setdefault(start, ((full, tuple(weight.shape)), start, start + weight.numel()))
     return {name: [held[start] for start in sorted(held)] for name, held in found.items()}
