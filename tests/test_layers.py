@@ -37,6 +37,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/engine/components.py",
         "sim/engine/replica_blocks.py",
         "sim/islands/exchange.py",
+        "planner/islands/partitions.py",
         "planner/placement/communication_groups.py",
     ),
     "simpy": (

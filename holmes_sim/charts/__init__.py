@@ -13,6 +13,7 @@ from holmes_sim.charts.fleet import placement, topology
 from holmes_sim.charts.front import front
 from holmes_sim.charts.goodput import goodput
 from holmes_sim.charts.measurement import measurement
+from holmes_sim.charts.outer_period import outer_periods
 from holmes_sim.charts.pipeline import pipeline, timeline
 from holmes_sim.charts.roofline import roofline
 from holmes_sim.charts.style import ENDINGS, ending, save
@@ -28,6 +29,7 @@ __all__ = [
     "front",
     "goodput",
     "measurement",
+    "outer_periods",
     "pipeline",
     "placement",
     "roofline",

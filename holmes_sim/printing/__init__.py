@@ -10,6 +10,7 @@ from holmes_sim.printing.efforts import effort as search_effort
 from holmes_sim.printing.expert_placements import experts_placed
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
+from holmes_sim.printing.islands import planned_islands, simulated_islands
 from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import measured, timeline
 from holmes_sim.printing.months import goodput
@@ -43,6 +44,7 @@ __all__ = [
     "measured",
     "modules",
     "planned",
+    "planned_islands",
     "profiled",
     "proposed",
     "replanned",
@@ -52,6 +54,7 @@ __all__ = [
     "scored",
     "search_effort",
     "simulated",
+    "simulated_islands",
     "step_distribution",
     "studies",
     "swept",

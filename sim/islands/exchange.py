@@ -3,8 +3,8 @@
 Corresponding ranks of the islands form rings, side by side: each ring exchanges what its ranks have in common of the parameters
 (`sim.islands.parameter_shares`). An all_reduce sends 2 (n - 1) / n of the payload from each of n islands to the next, an
 all_gather n - 1 of it. Layers are exchanged one after the other, so that each pays the latency of a whole ring, as prime does
-(CloudEngineHub/prime de5b9317, src/zeroband/diloco.py: a bucket for each layer, blocking). The order of the ring is the one that
-takes least time, as INTELLECT-1 chose it from measured rates (arXiv 2412.01152, section 2.5)."""
+(CloudEngineHub/prime de5b9317, src/zeroband/diloco.py: a bucket for each layer, blocking). The order of the ring is the one
+that takes least time, as INTELLECT-1 chose it from measured rates (arXiv 2412.01152, section 2.5)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from sim.units import GIGA, Bytes, BytesPerSecond, Seconds
 
 MOST_ORDERS = 7
 """Number of islands up to which all orders of the ring are tried: 360 for 7."""
+ENDS = 2
+"""Embedding and head, which are exchanged beside the layers."""
 HOST_RATE: BytesPerSecond = 5 * GIGA
 """Bytes/s that the host reads or writes for one rank in an outer update. INTELLECT-1 says that the outer gradient and the outer
 optimizer took 5 to 10 s (arXiv 2412.01152, section 3.2); for 8 ranks of a node with 10.2 billion parameters that is 3.6 to 7
@@ -66,30 +68,38 @@ NOTHING = ExchangeCost((), "", 0.0, (), 0.0, 0.0, 0.0)
 """The cost where islands exchange nothing."""
 
 
-def exchange_cost(plan: IslandsPlan, sync: Sync | None = None) -> ExchangeCost:
-    """Cost of an exchange of all parameters between the islands of a plan; `sync`: another strategy than the plan's.
+def exchange_cost(plan: IslandsPlan) -> ExchangeCost:
+    """Cost of an exchange of all parameters between the islands of a plan. Raises NoRoute if nothing joins the islands."""
+    return Exchanges(plan).cost(plan.sync)
 
-    Raises NoRoute if nothing joins the islands."""
-    sync = sync or plan.sync
-    if not sync.exchanges:
-        return NOTHING
-    n = len(plan.islands)
-    operation, factor = ("all_gather", n - 1.0) if sync.gathers else ("all_reduce", 2 * (n - 1) / n)
-    rings = _Rings(plan, operation)
-    order = rings.best_order()
-    use, latency = rings.around(order)
-    steps, layers = factor * n, plan.workload.model.layers + 2  # embedding and head beside the layers
-    payload = plan.workload.model.parameters * sync.bytes_per_parameter(plan.workload.model)
-    handled = max(_handling(island, sync) for island in plan.islands)
-    return ExchangeCost(
-        order=order,
-        nic=rings.nic,
-        payload=payload,
-        use=tuple((link, weight * factor) for link, weight in use.items()),
-        latency=layers * latency * steps / n,
-        handling=handled,
-        update=max(_update(island, sync, n) for island in plan.islands),
-    )
+
+class Exchanges:
+    """Costs of exchanges between the islands of a plan under several sync strategies; the rings of each are found once."""
+
+    def __init__(self, plan: IslandsPlan):
+        self.plan = plan
+        self._rings: dict[str, tuple[_Rings, tuple[int, ...]]] = {}
+
+    def cost(self, sync: Sync) -> ExchangeCost:
+        """Cost of an exchange of all parameters under a sync strategy. Raises NoRoute if nothing joins the islands."""
+        if not sync.exchanges:
+            return NOTHING
+        n, model = len(self.plan.islands), self.plan.workload.model
+        operation, factor = ("all_gather", n - 1.0) if sync.gathers else ("all_reduce", 2 * (n - 1) / n)
+        if operation not in self._rings:
+            rings = _Rings(self.plan, operation)
+            self._rings[operation] = rings, rings.best_order()
+        rings, order = self._rings[operation]
+        use, latency = rings.around(order)
+        return ExchangeCost(
+            order=order,
+            nic=rings.nic,
+            payload=model.parameters * sync.bytes_per_parameter(model),
+            use=tuple((link, weight * factor) for link, weight in use.items()),
+            latency=(model.layers + ENDS) * latency * factor,
+            handling=max(_handling(island, sync) for island in self.plan.islands),
+            update=max(_update(island, sync, n) for island in self.plan.islands),
+        )
 
 
 class _Rings:

@@ -38,8 +38,13 @@ TIMEOUT: Seconds = 10.0
 (ZERO_BAND_EDM_HEARTBEAT_TIMEOUT_SECONDS in src/zeroband/comms.py)."""
 
 
+NETWORK = -1
+"""Number of the network between the islands, in place of an island, in spans."""
+
+
 class OuterSpan(NamedTuple):
-    """What an island does from `start` to `end`: "inner steps" (`steps` of them), "wait", "exchange" or "update"."""
+    """What an island does from `start` to `end`: "inner steps" (`steps` of them), "wait" for slower islands, or "exchange",
+    where it waits for one. Island `NETWORK` is the network between islands, on which an "exchange" is under way."""
 
     island: int
     kind: str
@@ -233,6 +238,7 @@ class _Simulation:
                 raise
             finally:
                 self._set_on_network(False)
+                self._log(NETWORK, "exchange", began)
             yield self.env.timeout(max(began + share * cost.handling - self.env.now, 0.0))
         yield self.env.timeout(share * cost.update)
 

@@ -27,9 +27,8 @@ def inner_steps(plan: IslandsPlan, drawn: DrawnFaults = NO_FAULTS) -> tuple[Seco
 
 def timing(plan: IslandsPlan, inner: tuple[Seconds, ...] = (), drawn: DrawnFaults = NO_FAULTS) -> Timing:
     """What the simulation of an outer period needs. `inner`: the seconds of inner steps, if they are known."""
-    cost = exchange_cost(plan)
-    inner = inner or inner_steps(plan, drawn)
-    beside = _beside(plan, cost, inner) if any(exchange.overlap for exchange in plan.sync.exchanges) else inner
+    cost, inner = exchange_cost(plan), inner or inner_steps(plan, drawn)
+    beside = steps_beside(plan, cost, inner) if any(exchange.overlap for exchange in plan.sync.exchanges) else inner
     return Timing(inner, beside, cost, weak=dict(drawn.weak), outages=dict(drawn.down))
 
 
@@ -79,7 +78,7 @@ def _step(plan: Plan, drawn: DrawnFaults) -> Seconds:
     return simulate_step(plan, fold(plan, drawn), drawn).step_s
 
 
-def _beside(plan: IslandsPlan, cost: ExchangeCost, inner: tuple[Seconds, ...]) -> tuple[Seconds, ...]:
+def steps_beside(plan: IslandsPlan, cost: ExchangeCost, inner: tuple[Seconds, ...]) -> tuple[Seconds, ...]:
     """Seconds of an inner step of each island while an exchange has its share of the NICs and trunks that it uses."""
     capacities = Capacities(plan.fleet)
     rate = 1 / max((weight / capacities(link) for link, weight in cost.use), default=float("inf"))

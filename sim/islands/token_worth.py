@@ -32,15 +32,15 @@ Of a model between two sizes the gap is interpolated over the logarithm of the p
 INNER_STEPS = 30
 """Inner steps of `LOSS_GAP`."""
 GAP_BY_STEPS = {1: 0.0024, 2: 0.0058, 4: 0.0092, 8: 0.0126}
-"""Islands -> what the gap grows for each factor e of the inner steps above 30. For 2 and 4: the mean over 35e6 to 1e9 parameters
-of 100 against 30 inner steps (Douillard et al., arXiv 2501.18512, table 6, whose losses have two decimals); for 1 and 8, their
-line over the logarithm of the islands, a guess. DiLoCo's own paper has 0.0035 for 8 islands from 50 to 1000 steps (arXiv
-2311.08105, section 3.1: 2.9 % of perplexity)."""
+"""Islands -> what the gap grows for each factor e of the inner steps above 30. For 2 and 4: the mean over 35e6 to 1e9
+parameters of 100 against 30 inner steps (Douillard et al., arXiv 2501.18512, table 6, whose losses have two decimals); for 1
+and 8, their line over the logarithm of the islands, a guess. DiLoCo's own paper has 0.0035 for 8 islands from 50 to 1000 steps
+(arXiv 2311.08105, section 3.1: 2.9 % of perplexity)."""
 ROUNDING = 0.004
 """Uncertainty of a gap, as a share of the loss: the two decimals of the published losses, 0.01 of 2.5."""
 STRATEGIES = ("diloco", "streaming-diloco")
-"""Strategies whose loss is published. That of streaming DiLoCo, with fragments, an overlap of one inner step and 4-bit values, is
-that of DiLoCo within the rounding (arXiv 2501.18512, table 5)."""
+"""Strategies whose loss is published. That of streaming DiLoCo, with fragments, an overlap of one inner step and 4-bit values,
+is that of DiLoCo within the rounding (arXiv 2501.18512, table 5)."""
 COMPRESSIONS = ("none", "bf16", "int8", "int4")
 """Compressions of outer gradients without a published loss of quality (same table; arXiv 2412.01152, section 2.2)."""
 SOURCE = "arXiv 2503.09799, tables 4 and 5; arXiv 2501.18512, table 6; arXiv 2203.15556, approach 3"

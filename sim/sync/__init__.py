@@ -86,7 +86,8 @@ class Sync:
         words = [self.strategy]
         words += [f"every {self.inner_steps} steps"] if self.inner_steps > 1 else []
         words += [f"{self.fragments} fragments"] if self.fragments > 1 else []
-        words += [f"{self.overlap_steps} steps beside the exchange"] if self.overlap_steps else []
+        beside = "1 step" if self.overlap_steps == 1 else f"{self.overlap_steps} steps"
+        words += [f"{beside} beside the exchange"] if self.overlap_steps else []
         words += [self.compression] if self.compression != "none" else []
         words += [self.aggregation] if self.aggregation != "mean" else []
         return ", ".join(words)

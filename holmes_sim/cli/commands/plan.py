@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes_sim.cli import completion, several_plans
+from holmes_sim.cli import completion, islands_plans, several_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import (
     BatchSize,
@@ -41,6 +41,8 @@ ORDER = 10
 EXAMPLE = "holmes-sim plan holmes-hybrid-4 -o plan.json"
 ANY = "any"
 """Default of --for: at least one training framework must be able to run the plan."""
+EXACT = "exact"
+"""Default of --sync: synchronous training, without islands."""
 INTERRUPTED = "Interrupted: this is the best plan found so far."
 
 
@@ -114,6 +116,15 @@ def command(
     ] = None,
     launch: LaunchTarget = ANY,
     runs: Runs = None,
+    sync: Annotated[
+        str,
+        typer.Option(
+            "--sync",
+            metavar="exact|any|NAME",
+            help="How clusters that thin links join may keep one model: exact; any strategy; or those of NAME (holmes-sim list "
+            "sync), such as 'local-steps<=64' or diloco=100,int8.",
+        ),
+    ] = "exact",
     as_json: Json = False,
     as_json_lines: Annotated[
         bool,
@@ -162,6 +173,15 @@ def command(
         again = " ".join(filter(None, (shlex.join([topo, *given]), str(wishes))))
         request = requirements.request(where, workload, wishes, time_limit, to or "megatron")
         several_plans.shortlist(request, shortlisted, to or "megatron", runs, output, again, as_json)
+        return
+    if sync != EXACT:
+        others = (as_json_lines, explain, pareto, chart, tokens, to, runs)
+        if any(others) or (strategy, objective) != ("certified", "step-time"):
+            raise HolmesError(
+                "--sync uses strategy certified and the step time; leave out --strategy, --objective, --pareto, --chart, "
+                "--explain, --tokens, --json-lines, --to and --runs"
+            )
+        islands_plans.plan(where, workload, sync, wishes, (time_limit, launch), output, as_json)
         return
     if runs:
         raise HolmesError("--runs needs --shortlist; holmes-sim calibrate --runs FOLDER fits a stack for --stack")

@@ -1,4 +1,4 @@
-"""holmes-sim show: print or draw a topology, the placement of a plan, or a timeline."""
+"""holmes-sim show: print or draw a topology, the placement of a plan, a plan of islands, or a timeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes_sim.cli import completion
+from holmes_sim.cli import completion, islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
@@ -36,10 +36,14 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Print or draw a topology, a plan and the placement of its ranks, or the seconds of a timeline by kind."""
-    from holmes_sim import commands
+    from holmes_sim import islands
     from sim.engine.timeline import Timeline
+    from sim.plan.islands import IslandsPlan
 
-    found = commands.read(what) if what.endswith(".json") else commands.load(what)
+    found = islands.read_any(what)
+    if isinstance(found, IslandsPlan):
+        islands_plans.show(found, output, as_json)
+        return
     if isinstance(found, Timeline):
         _timeline(found, output, as_json)
     else:

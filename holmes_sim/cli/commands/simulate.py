@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, Measured, PlanArgument
 
@@ -78,14 +79,24 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Simulate one step of a plan by discrete events; with faults, one step per seed, and the distribution of their times."""
-    from holmes_sim import commands
+    from holmes_sim import commands, islands
+    from sim.errors import HolmesError
+    from sim.plan.islands import IslandsPlan
 
     kinds = {"stragglers": stragglers, "jitter": jitter, "degrade": degrade, "flaps": flaps}
     _check_options(any(kinds.values()), explain, seeds)
-    given = commands.read_plan(plan, profile)
+    read = islands.read_either(plan)
     out.distinct(plan, trace, chart)
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
+    if isinstance(read, IslandsPlan):
+        if trace or explain or profile:
+            raise HolmesError(
+                f"{plan}: a plan of islands takes no --trace, --explain and --profile; simulate the plan of an island"
+            )
+        islands_plans.simulate(read, chart, as_json)
+        return
+    given = commands.with_profile(read, profile)
     if any(kinds.values()):
         _many(given, kinds, seeds, trace, chart, as_json)
     else:

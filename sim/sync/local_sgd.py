@@ -1,10 +1,10 @@
-"""local-steps: islands train alone for some steps, then take the mean of their weights (Local SGD, Stich, arXiv 1805.09767)."""
+"""local-sgd: islands train alone for some steps, then take the mean of their weights (Stich, arXiv 1805.09767)."""
 
 from __future__ import annotations
 
 from sim.sync import Exchange, Sync
 
-NAME = "local-steps"
+NAME = "local-sgd"
 PRICE = "bounded"
 SENDS = "outer gradients"
 OUTER = "mean"

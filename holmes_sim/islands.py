@@ -1,0 +1,163 @@
+"""Plans of islands from the Python API: plan them, read them, simulate them, and compare sync strategies by trunk bandwidth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from holmes_sim import commands, frames, requirements, targets
+from holmes_sim.pins import Pins, pinned
+from planner.islands.allowed_sync import parse
+from planner.islands.search import SyncAnswer, plan_with_sync
+from planner.islands.sync_rows import SyncRow
+from planner.limits import NO_LIMITS
+from planner.request import Request, Wishes
+from sim.engine.timeline import Timeline
+from sim.errors import OptionError, PlanError
+from sim.formats import documents, islandsfile, planfile
+from sim.hardware.topology import Topology
+from sim.islands.outer_period import OuterTimeline
+from sim.islands.prediction import is_on_host, outer_state_bytes, predict
+from sim.islands.token_worth import TokenWorth, token_worth
+from sim.plan.islands import IslandsPlan, IslandsPrediction
+from sim.plan.plan import Plan
+from sim.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPORT_FORMAT = "holmes-sim/islands-report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedIslands:
+    """The best plan with the allowed sync strategies, and the rows that it was chosen from; `seconds` of planning."""
+
+    answer: SyncAnswer
+    seconds: float
+
+    @property
+    def plan(self) -> Plan | IslandsPlan:
+        """The best plan: of islands, or exact."""
+        return self.answer.best.plan
+
+    def rows(self) -> tuple[SyncRow, ...]:
+        """The exact plans (one where the best of the whole fleet uses one island only), then the best row of each strategy."""
+        exact = {row.islands: row for row in (self.answer.exact, self.answer.alone) if row is not None}
+        if len(exact) == 1 and self.answer.exact is not None and self.answer.alone is not None:
+            faster = max((self.answer.exact, self.answer.alone), key=lambda row: row.tokens_per_s)
+            return (faster, *self.answer.rows)
+        return (*exact.values(), *self.answer.rows)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Data frame with one row for each of `rows`: sync, islands, tokens/s, worth of a token, effective tokens/s, price."""
+        return frames.table([_cells(row) for row in self.rows()])
+
+    def __repr__(self) -> str:
+        best = self.answer.best
+        return f"{self.plan.topology.name}: sync {best.sync}, {best.tokens_per_s:,.0f} tokens/s"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedIslands:
+    """Simulated outer periods of a plan of islands, and what a token is worth."""
+
+    plan: IslandsPlan
+    timeline: OuterTimeline
+    prediction: IslandsPrediction
+    worth: TokenWorth | None
+    seconds: float
+
+    def facts(self) -> dict[str, Any]:
+        """The report as plain data (format holmes-sim/islands-report/1)."""
+        report = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self.prediction).items()}
+        return {
+            "format": REPORT_FORMAT,
+            "sync": asdict(self.plan.sync),
+            "price": self.plan.sync.price,
+            "report": report,
+            "token_worth": worth_facts(self.worth),
+            "outer_state": {"bytes": list(outer_state_bytes(self.plan)), "on_host": is_on_host(self.plan)},
+            "simulation": {"seconds": self.seconds, "events": self.timeline.events},
+        }
+
+    def __repr__(self) -> str:
+        numbers = self.prediction
+        return f"{self.plan.topology.name}: sync {self.plan.sync}, {numbers.tokens_per_s:,.0f} tokens/s, MFU {numbers.mfu:.1%}"
+
+
+def plan_islands(
+    where: Topology,
+    workload: Workload | None = None,
+    sync: str = "any",
+    wishes: Wishes | None = None,
+    time_limit: float = 50.0,
+    progress: Callable[[str], None] = lambda text: None,
+    target: str = targets.ANY,
+    **pins: Unpack[Pins],
+) -> PlannedIslands:
+    """Plan a topology with a sync strategy between islands: the text of `plan --sync`, such as "any" or "local-steps<=64".
+
+    `pins` hold for the plan of each island. Raises OptionError, also where the topology has requirements, which are not known
+    to this search, and Infeasible where there is no plan."""
+    begun = time.perf_counter()
+    allowed = parse(sync)
+    request = request_of(where, workload, pinned("plan_islands", wishes, pins), time_limit, target)
+    answer = plan_with_sync(request, allowed, progress)
+    return PlannedIslands(answer, time.perf_counter() - begun)
+
+
+def request_of(
+    where: Topology, workload: Workload | None, wishes: Wishes, time_limit: float, target: str = targets.ANY
+) -> Request:
+    """The planning request of a topology whose clusters may be islands. Raises OptionError where it has requirements."""
+    request = requirements.request(where, workload or commands.workload_of(where), wishes, time_limit, target)
+    if request.limits != NO_LIMITS:
+        raise OptionError("--sync: requirements (--require) are not searched with islands; leave one of both out")
+    return request
+
+
+def simulate_islands(plan: IslandsPlan) -> SimulatedIslands:
+    """Simulate outer periods of a plan of islands. Raises OptionError if `plan` is another thing."""
+    if not isinstance(plan, IslandsPlan):
+        raise OptionError(
+            f"simulate_islands: a plan of islands is expected, not {plan!r}; hs.plan_islands(topology).plan may be one"
+        )
+    begun = time.perf_counter()
+    timeline, prediction = predict(plan)
+    return SimulatedIslands(plan, timeline, prediction, token_worth(plan), time.perf_counter() - begun)
+
+
+def read_either(path: str | Path) -> Plan | IslandsPlan:
+    """Read a plan, or a plan of islands, whichever the file contains. Raises PlanError, TopologyError."""
+    text = documents.read_text(path, PlanError)
+    return islandsfile.from_text(str(path), text) if islandsfile.is_islands(text) else planfile.from_text(str(path), text)
+
+
+def read_any(what: str) -> Topology | Plan | IslandsPlan | Timeline:
+    """Read what a JSON file contains, or a topology from any other file or by its name. Raises HolmesError."""
+    if not what.endswith(".json"):
+        return commands.load(what)
+    text = documents.read_text(what, PlanError)
+    return islandsfile.from_text(what, text) if islandsfile.is_islands(text) else commands.read(what)
+
+
+def _cells(row: SyncRow) -> dict[str, Any]:
+    """A row of the data frame."""
+    return {
+        "sync": row.sync,
+        "islands": " | ".join(" + ".join(names) for names in row.islands),
+        "tokens_per_s": row.tokens_per_s,
+        "token_worth": None if row.worth is None else row.worth.expected,
+        "effective_tokens_per_s": row.effective,
+        "price": row.price,
+    }
+
+
+def worth_facts(worth: TokenWorth | None) -> dict[str, Any] | None:
+    """What a token is worth as plain data; None if it is unknown."""
+    return None if worth is None else asdict(worth)

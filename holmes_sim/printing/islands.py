@@ -1,0 +1,174 @@
+"""Tables of plans of islands: the islands, the outer period, and the sync strategies that were compared."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.islands import PlannedIslands, SimulatedIslands
+from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.printing.trunk_bandwidths import worth_text
+from planner.islands.sync_rows import SyncRow
+from sim.islands.prediction import is_on_host, outer_state_bytes
+from sim.islands.token_worth import SOURCE, TokenWorth, token_worth
+from sim.kernels import memory
+from sim.plan.islands import IslandsPlan, IslandsPrediction
+from sim.plan.plan import Plan
+from sim.sync import PRICES
+from sim.units import GIBI, GIGA, time_text
+
+
+def planned_islands(answer: PlannedIslands) -> Group:
+    """Tables of a plan of islands: islands, prediction, what other sync strategies give, what it gives up, certificate."""
+    plan = answer.plan
+    parts: list[Text | Table | Group] = []
+    if isinstance(plan, IslandsPlan):
+        assert plan.prediction is not None
+        parts += [_description(plan, plan.prediction, token_worth(plan)), Text()]
+    parts += [sync_strategies(answer), Text(), *map(Text, _price(answer))]
+    if isinstance(plan, IslandsPlan) and plan.certificate is not None:
+        proof = plan.certificate
+        tried = "; ".join(str(value) for axis in proof.space if axis.name == "islands" for value in axis.values)
+        parts.append(
+            Text(
+                f"Certificate: with this sync strategy, no searched islands take less than {_time(proof.lower_bound_s)} for an "
+                f"inner step and its part of the exchanges ({_time(proof.objective_s)} here): at most {proof.gap:.1%} could be "
+                f"saved. Searched: {tried}; for each island the space of `plan`."
+            )
+        )
+    return Group(*parts)
+
+
+def simulated_islands(run: SimulatedIslands) -> Group:
+    """Tables of simulated outer periods: islands and prediction."""
+    gives = f"It gives up: {PRICES[run.plan.sync.price]}."
+    return Group(_description(run.plan, run.prediction, run.worth), Text(), Text(gives), *map(Text, _worth_source(run.worth)))
+
+
+def _description(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWorth | None) -> Group:
+    workload, used = plan.workload, sum(island.config.world_size for island in plan.islands)
+    title = Text(
+        f"{plan.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), batch "
+        f"{workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {used} of {plan.fleet.devices} "
+        f"devices in {len(plan.islands)} islands",
+        style=STYLE,
+    )
+    return Group(
+        title, Text(f"sync {plan.sync}"), Text(), _islands(plan, predicted), Text(), _prediction(plan, predicted, worth)
+    )
+
+
+def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
+    where = "host" if is_on_host(plan) else "device"
+    table = grid(
+        "Islands",
+        "island",
+        "cluster",
+        "device",
+        "devices",
+        "batch",
+        "layout",
+        "inner step",
+        "waits",
+        "memory",
+        f"on the {where}",
+    )
+    state = outer_state_bytes(plan)
+    for index, island in enumerate(plan.islands):
+        config = island.config
+        clusters = " + ".join(dict.fromkeys(device.cluster for device in island.placement))
+        words = f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}, mb {config.microbatch_size}, {config.schedule}"
+        peak = max(a / b for a, b in zip(memory.peak_memory(island), memory.limits(island), strict=True))
+        table.add_row(
+            str(index), clusters, ", ".join(spec.name for spec in island.specs), str(config.world_size),
+            str(island.workload.global_batch_size), words, _time(predicted.inner_step_s[index]),
+            _share(predicted.waiting_s[index], predicted.period_s), f"{peak:.0%}",
+            f"{state[index] / GIBI:.3g} GiB" if state[index] else "-",
+        )  # fmt: skip
+    return table
+
+
+def _time(seconds: float) -> str:
+    return time_text(float(f"{seconds:.4g}"))
+
+
+def _share(seconds: float, period: float) -> str:
+    return f"{seconds / period:.1%}" if seconds > 1e-6 * period else "-"
+
+
+def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWorth | None) -> Table:
+    table = grid("Prediction (simulated)", "name", "value")
+    table.show_header = False
+    steps = plan.sync.inner_steps
+    noun = "inner steps" if steps > 1 else "inner step"
+    table.add_row("outer period", f"{_time(predicted.period_s)}, {steps} {noun}")
+    hidden = max(predicted.exchange_s - predicted.exposed_s, 0.0)
+    beside = (
+        f", {hidden / predicted.exchange_s:.0%} of it beside inner steps" if hidden > 1e-6 * predicted.exchange_s > 0 else ""
+    )
+    table.add_row("exchanges on the network", f"{_time(predicted.exchange_s)}{beside}")
+    waits = predicted.exposed_s > 1e-6 * predicted.period_s
+    table.add_row(
+        "islands wait for them", f"{predicted.exposed_s / predicted.period_s:.1%} of the period" if waits else "never"
+    )
+    table.add_row("tokens/s", f"{predicted.tokens_per_s:,.0f}")
+    table.add_row("a token is worth", worth_text(worth))
+    if worth is not None:
+        low, high = (predicted.tokens_per_s * share for share in (worth.low, worth.high))
+        spread = f", {low:,.0f} to {high:,.0f}" if high > low else ""
+        table.add_row("effective tokens/s", f"{predicted.tokens_per_s * worth.expected:,.0f}{spread}")
+    table.add_row("MFU", f"{predicted.mfu:.1%}")
+    return table
+
+
+def sync_strategies(answer: PlannedIslands) -> Table:
+    """Table of the sync strategies that were compared, the plans without islands first."""
+    table = grid("Sync strategies", "name", "plan", "tokens/s", "a token is worth", "effective", "gives up")
+    for row in answer.rows():
+        mark = "> " if _is_best(row, answer.answer.best) else "  "
+        islands = " | ".join(" + ".join(names) for names in row.islands)
+        effective = "unknown" if row.effective is None else f"{row.effective:,.0f}"
+        table.add_row(
+            mark + row.sync,
+            islands,
+            f"{row.tokens_per_s:,.0f}",
+            worth_text(row.worth, short=True),
+            effective,
+            GIVES_UP[row.price],
+        )
+    return table
+
+
+GIVES_UP = {"exact": "nothing", "bounded": "islands differ", "changed": "one model"}
+"""What a strategy gives up, in two words (`sim.sync.PRICES` has the sentence)."""
+
+
+def _is_best(row: SyncRow, best: SyncRow) -> bool:
+    return (row.sync, row.islands, row.tokens_per_s) == (best.sync, best.islands, best.tokens_per_s)
+
+
+def _price(answer: PlannedIslands) -> list[str]:
+    """Sentences about what the chosen strategy gives up, against the best exact plan."""
+    best, exact = answer.answer.best, [row for row in (answer.answer.exact, answer.answer.alone) if row is not None]
+    lines = [f"No plan of islands: {answer.answer.refused}."] if answer.answer.refused else []
+    if isinstance(best.plan, Plan) or best.price == "exact":
+        return [*lines, "The best plan is exact: it gives up nothing."]
+    if exact:
+        most = max(row.tokens_per_s for row in exact)
+        more = "not known how many more, or fewer, effective ones"
+        if best.worth is not None:
+            low, high = (best.tokens_per_s * share / most for share in (best.worth.low, best.worth.high))
+            more = f"{low:.2f} to {high:.2f} times as many effective ones"
+        lines.append(f"Against the best exact plan: {best.tokens_per_s / most:.2f} times as many tokens/s, {more}.")
+    return [*lines, f"It gives up: {PRICES[best.price]}.", *_worth_source(best.worth)]
+
+
+def _worth_source(worth: TokenWorth | None) -> list[str]:
+    """Where the worth of a token is from, and how far it is extrapolated."""
+    if worth is None:
+        return ["What a token is worth is not published for this strategy on language models: compare losses of your own."]
+    if worth.low == worth.high:
+        return []
+    outside = f" Outside the published range: {worth.extrapolated}." if worth.extrapolated else ""
+    return [f"Worth of a token: the tokens of synchronous training with the same loss ({SOURCE}).{outside}"]

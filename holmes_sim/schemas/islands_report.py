@@ -1,0 +1,52 @@
+"""Simulated outer periods of a plan of islands, and what a token of such training is worth."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from sim.formats.fields import StrictModel
+from sim.formats.islandsfile import IslandsPredictionFacts, SyncFacts
+
+NAME = "islands-report"
+FORMAT = "holmes-sim/islands-report/1"
+WRITTEN_BY = ("simulate ISLANDS --json",)
+
+
+class TokenWorthFacts(StrictModel):
+    """Tokens of synchronous training that reach the loss of one token: the expected value and its range."""
+
+    expected: float
+    low: float
+    high: float
+    extrapolated: str = Field(description="what is outside the published range; empty if nothing is")
+
+
+class OuterState(StrictModel):
+    """Outer state and error feedback."""
+
+    bytes: list[float] = Field(description="of the rank with most of them, of each island")
+    on_host: bool = Field(description="whether the host keeps them, not the device")
+
+
+class OuterSimulation(StrictModel):
+    """The work of the simulation."""
+
+    seconds: float = Field(description="wall time of the simulation in seconds")
+    events: int = Field(description="number of simulated events")
+
+
+class IslandsReport(StrictModel):
+    """Simulated outer periods in steady state."""
+
+    format: Literal["holmes-sim/islands-report/1"]
+    sync: SyncFacts
+    price: Literal["exact", "bounded", "changed"] = Field(description="what the strategy gives up")
+    report: IslandsPredictionFacts
+    token_worth: TokenWorthFacts | None = Field(description="null where nothing is published about the strategy")
+    outer_state: OuterState
+    simulation: OuterSimulation
+
+
+MODEL = IslandsReport

@@ -1,0 +1,5 @@
+"""Plans of islands (`sim.plan.islands`): which clusters form an island, how the batch is divided, and how islands exchange.
+
+`allowed_sync` reads what a person allows (`--sync`), `partitions` divides the clusters, `batches` the batch, `island_plans`
+plans each island with the planner of a whole fleet, `sync_rows` prices each sync strategy, `search` puts them together, and
+`certificate` bounds the result."""

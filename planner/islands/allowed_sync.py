@@ -1,0 +1,89 @@
+"""Which sync strategies a person allows between islands: the text of `--sync`, and the settings that follow from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sim import compression, sync
+from sim.errors import OptionError
+from sim.sync import Sync
+from sim.workload.model import Model
+
+EXACT, ANY, FAMILY = "exact", "any", "local-steps"
+STEPS = (2, 4, 8, 16, 30, 64, 100, 200, 500, 1000)
+"""Inner steps that are tried, with the largest allowed number; 30 and 100 are those of the published losses."""
+USUAL_STEPS = 100
+"""Most inner steps where none are given: the largest number with published losses (`sim.islands.token_worth`)."""
+COMPRESSIONS = ("none", "bf16", "int8")
+"""Compressions that are tried where none is named."""
+LAYERS_PER_FRAGMENT = 3
+"""Layers of a fragment of streaming DiLoCo (arXiv 2501.18512, table 4)."""
+OVERLAP_STEPS = 1
+"""Inner steps beside an exchange of streaming DiLoCo, the number with a published loss (same paper, section 2.2)."""
+_TEXT = re.compile(r"([a-z0-9_-]+)(?:(<=|=)([0-9]+))?(?:,([a-z0-9_-]+(?:=[^,]+)?))?")
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedSync:
+    """Allowed sync strategies: their names, the inner steps, and the compressions that are tried. `exact`: plans without
+    islands are allowed, too. `text` is what the person wrote."""
+
+    text: str
+    names: tuple[str, ...]
+    steps: tuple[int, ...]
+    compressions: tuple[str, ...]
+    exact: bool
+
+    def settings(self, model: Model) -> Iterator[Sync]:
+        """All settings that are tried for a model."""
+        for name in self.names:
+            strategy = sync.get(name)
+            for steps in self.steps if "inner_steps" in strategy.TAKES else (1,):
+                fragments = overlap = 0
+                if "fragments" in strategy.TAKES:
+                    fragments, overlap = max(1, min(steps, round(model.layers / LAYERS_PER_FRAGMENT))), OVERLAP_STEPS
+                for compressed in self.compressions if strategy.SENDS else ("none",):
+                    yield Sync(name, steps, overlap, fragments or 1, compressed)
+
+
+def parse(text: str) -> AllowedSync:
+    """What `exact`, `any`, `NAME`, `NAME<=STEPS` or `NAME=STEPS`, each of them also with `,COMPRESSION`, allow.
+
+    NAME is a sync strategy, or `local-steps`: all strategies with inner steps. `any` allows all that keep one model. With `<=`,
+    `any` and `local-steps`, a plan without islands is allowed, too. Raises OptionError."""
+    match = _TEXT.fullmatch(text.strip())
+    if match is None:
+        raise _wrong(text, "it is not understood")
+    name, sign, number, compressed = match.groups()
+    if name == EXACT:
+        if sign or compressed:
+            raise _wrong(text, "exact takes no number and no compression")
+        return AllowedSync(text, (), (), (), True)
+    if compressed:
+        compression.get(compressed)
+    chosen = _names(name, text)
+    has_steps = any("inner_steps" in sync.get(one).TAKES for one in chosen)
+    if sign and (not has_steps or int(number) < 1):
+        raise _wrong(text, f"{name} takes no number of steps" if not has_steps else "at least 1 inner step is needed")
+    most = int(number) if sign else USUAL_STEPS
+    steps = (most,) if sign == "=" else tuple(sorted({most, *(one for one in STEPS if one < most)}))
+    exact = name in (ANY, FAMILY) or sign == "<="
+    return AllowedSync(text, chosen, steps, (compressed,) if compressed else COMPRESSIONS, exact and sign != "=")
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    """The sync strategies of a word."""
+    every = sync.names()
+    if name == ANY:
+        return tuple(one for one in every if sync.get(one).PRICE != "changed")
+    if name == FAMILY:
+        return tuple(one for one in every if "inner_steps" in sync.get(one).TAKES)
+    if name not in every:
+        raise _wrong(text, f"{name} is unknown; known: {EXACT}, {ANY}, {FAMILY}, {', '.join(every)}")
+    return (name,)
+
+
+def _wrong(text: str, why: str) -> OptionError:
+    return OptionError(f"--sync {text!r}: {why}; write for example exact, any, local-steps<=64 or diloco=100,int8")

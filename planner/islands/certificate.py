@@ -1,0 +1,68 @@
+"""The certificate of a plan of islands: no plan of the stated islands, batches and sync strategy has a shorter inner step."""
+
+from __future__ import annotations
+
+import math
+
+from planner.islands.partitions import Partition
+from sim.islands.exchange import Exchanges
+from sim.network.paths import Capacities
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.islands import IslandsPlan
+from sim.plan.plan import Plan
+from sim.units import Seconds
+
+OPTIMAL_GAP = 0.005
+"""Gap up to which a plan is called optimal, that of `planner.search.budgets`."""
+
+
+def certificate(plan: IslandsPlan, tried: dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]) -> Certificate:
+    """The certificate of a simulated plan of islands.
+
+    tried: (partition, batches) -> plans of the islands, each with a certificate of its own. The objective is the mean seconds
+    of an inner step with its part of the exchanges. Its lower bound is the least over all that was tried of the largest lower
+    bound of an island, and the seconds that two islands wait for the bytes of their exchange on the link between them."""
+    assert plan.prediction is not None
+    steps = plan.sync.inner_steps
+    objective = plan.prediction.period_s / steps
+    bounds = [max(map(_lower_bound, islands)) + _waits(plan, islands) / steps for islands in tried.values()]
+    bound = min([objective, *bounds])
+    proofs = [island.certificate for islands in tried.values() for island in islands if island.certificate is not None]
+    gap = 1 - bound / objective
+    return Certificate(
+        status="optimal" if gap <= OPTIMAL_GAP else "feasible",
+        objective_s=objective,
+        lower_bound_s=bound,
+        gap=gap,
+        solver="+".join(dict.fromkeys(name for proof in proofs for name in proof.solver.split("+"))),
+        time_limit_reached=any(proof.time_limit_reached for proof in proofs),
+        space=(
+            Axis("sync", (str(plan.sync),)),
+            Axis("islands", tuple(_text(partition, batches) for partition, batches in tried)),
+            *(axis for axis in proofs[0].space if axis.name not in ("sync", "islands")),
+        ),
+        outside=("other islands and batches", *proofs[0].outside),
+    )
+
+
+def _lower_bound(plan: Plan) -> Seconds:
+    """A lower bound on the inner step of any plan of an island, those with stages across clusters included."""
+    proof = plan.certificate
+    if proof is None:
+        return 0.0
+    return min(proof.lower_bound_s, math.inf if proof.mixed_lower_bound_s is None else proof.mixed_lower_bound_s)
+
+
+def _waits(plan: IslandsPlan, islands: tuple[Plan, ...]) -> Seconds:
+    """Seconds of an outer period in which two islands wait for bytes on trunks, whatever their layouts: all bytes of an
+    exchange cross the trunks, and no inner step runs beside. More islands may order their ring in another way: none."""
+    waited = sum(exchange.share for exchange in plan.sync.exchanges if not exchange.overlap)
+    if len(islands) > 2 or not waited:
+        return 0.0
+    cost, capacities = Exchanges(IslandsPlan(plan.sync, islands, plan.made_by)).cost(plan.sync), Capacities(plan.fleet)
+    crossed = [weight / capacities(link) for link, weight in cost.use if link[0] == "trunk"]
+    return waited * cost.payload * max(crossed, default=0.0)
+
+
+def _text(partition: Partition, batches: tuple[int, ...]) -> str:
+    return " | ".join(f"{' + '.join(names)}: batch {batch}" for names, batch in zip(partition, batches, strict=True))

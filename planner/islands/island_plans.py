@@ -1,0 +1,86 @@
+"""Plans of islands: the certified plan of each set of clusters for each batch, found once, and moved to equal clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner import api
+from planner.costs.context import PlanningContext
+from planner.request import Request
+from planner.time_limit import TimeLimit
+from sim.errors import Infeasible
+from sim.hardware.cluster import Cluster, Device
+from sim.plan.plan import Plan
+
+LEAST_SECONDS = 1.0
+"""Least time limit of the search for the plan of one island. A guess."""
+
+
+class IslandPlans:
+    """Plans of islands of one request, within one time limit.
+
+    `runs` is the number of searches that are still expected; each has its share of the time that is left."""
+
+    def __init__(self, request: Request, limit: TimeLimit, progress: Callable[[str], None], runs: int):
+        self.request, self.limit, self.progress, self.runs = request, limit, progress, runs
+        self._found: dict[tuple[tuple[str, ...], int], Plan | Infeasible] = {}
+        self._clusters = {cluster.name: cluster for cluster in request.clusters()}
+
+    def is_known(self, names: tuple[str, ...], batch: int) -> bool:
+        """Whether the plan of an island needs no search: it was found, or one on an equal cluster was."""
+        return (names, batch) in self._found or self._twin(names, batch) is not None
+
+    def plan(self, names: tuple[str, ...], batch: int) -> Plan:
+        """The plan of an island with a batch, in sequences. Raises Infeasible where there is none."""
+        key = names, batch
+        if key not in self._found:
+            twin = self._twin(names, batch)
+            self._found[key] = self._search(names, batch) if twin is None else _moved(self._found[twin, batch], names[0])
+        found = self._found[key]
+        if isinstance(found, Infeasible):
+            raise found
+        return found
+
+    def _search(self, names: tuple[str, ...], batch: int) -> Plan | Infeasible:
+        """Search for the plan of an island."""
+        seconds = max(self.limit.seconds_left / max(self.runs, 1), LEAST_SECONDS)
+        self.runs -= 1
+        machines = tuple((name, self._clusters[name].nodes) for name in names)
+        workload = replace(self.request.workload, global_batch_size=batch)
+        request = replace(self.request, workload=workload, machines=machines, time_limit=seconds)
+        who = f"{' + '.join(names)}, batch {batch}"
+        context = PlanningContext(request, lambda text: self.progress(f"{who}: {text}"), punctual=True)
+        try:
+            found = api.plan(request, context=context)
+        except Infeasible as error:
+            return error
+        if context.interrupted:
+            raise KeyboardInterrupt
+        return found
+
+    def _twin(self, names: tuple[str, ...], batch: int) -> tuple[str, ...] | None:
+        """An island with a known plan on a cluster that differs in nothing but its name and hosts."""
+        if len(names) > 1:
+            return None
+        own = _nameless(self._clusters[names[0]])
+        for other, size in self._found:
+            if size == batch and len(other) == 1 and _nameless(self._clusters[other[0]]) == own:
+                return other
+        return None
+
+
+def _moved(found: Plan | Infeasible, name: str) -> Plan | Infeasible:
+    """What is known of a cluster, for an equal one."""
+    if isinstance(found, Infeasible):
+        return found
+    return replace(found, placement=tuple(Device(name, device.node, device.index) for device in found.placement))
+
+
+def alike(request: Request, names: tuple[str, ...]) -> object:
+    """What is equal for islands that one search is enough for: a single cluster without its name, or the names of several."""
+    return names if len(names) > 1 else _nameless(request.topology.fleet.cluster(names[0]))
+
+
+def _nameless(cluster: Cluster) -> Cluster:
+    return replace(cluster, name="", hosts=())

@@ -1,0 +1,35 @@
+"""Partitions of clusters into islands: those that links of at least some bandwidth join, for each such bandwidth."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from planner.request import Request
+
+Partition = tuple[tuple[str, ...], ...]
+"""Islands, each as the names of its clusters in the order of the topology."""
+
+
+def partitions(request: Request) -> list[Partition]:
+    """All partitions of the clusters that may be used into two or more islands, the one with fewest islands first.
+
+    For each bandwidth of a link between clusters, the islands are what remains joined without the links of at most that
+    bandwidth; links between the same clusters add up. Clusters that no link joins are islands of their own."""
+    names = [cluster.name for cluster in request.clusters()]
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(names)
+    for trunk in request.topology.fleet.trunks:
+        a, b = trunk.between
+        if a in graph and b in graph:
+            before = graph.get_edge_data(a, b, {"bandwidth": 0.0})["bandwidth"]
+            graph.add_edge(a, b, bandwidth=before + trunk.bandwidth)
+    rates = sorted({data["bandwidth"] for _, _, data in graph.edges(data=True)})
+    found: dict[Partition, None] = {}
+    for rate in (0.0, *rates):
+        thick: nx.Graph[str] = nx.Graph()
+        thick.add_nodes_from(names)
+        thick.add_edges_from((a, b) for a, b, data in graph.edges(data=True) if data["bandwidth"] > rate)
+        parts = [tuple(sorted(part, key=names.index)) for part in nx.connected_components(thick)]
+        if len(parts) > 1:
+            found[tuple(sorted(parts, key=lambda part: names.index(part[0])))] = None
+    return list(found)
