@@ -10,6 +10,7 @@ from holmes_sim.printing.efforts import effort as search_effort
 from holmes_sim.printing.expert_placements import experts_placed
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
+from holmes_sim.printing.island_runs import measured_islands
 from holmes_sim.printing.islands import planned_islands, simulated_islands
 from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import measured, timeline
@@ -42,6 +43,7 @@ __all__ = [
     "groups",
     "launched",
     "measured",
+    "measured_islands",
     "modules",
     "planned",
     "planned_islands",

@@ -1,4 +1,4 @@
-"""powersgd=RANK: each matrix as the product of two thin ones, with error feedback (Vogels et al., arXiv 1905.13727, algorithm 1).
+"""powersgd=RANK: each matrix as a product of two thin ones, with error feedback (Vogels et al., arXiv 1905.13727, algorithm 1).
 
 A matrix of m x n is sent as m x r and n x r values, which islands add up one after the other in two all_reduces; vectors, and
 matrices that would not become smaller, are sent whole. The experts of a layer are one matrix with the rows of all of them."""

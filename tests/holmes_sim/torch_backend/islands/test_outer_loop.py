@@ -81,7 +81,7 @@ def test_every_step_adds_up_gradients_by_shares_of_the_batch() -> None:
 
 
 def test_local_steps_take_the_mean_of_the_weights() -> None:
-    first, second = trained(Sync("local-steps", inner_steps=2), (1.0, 3.0), 4)
+    first, second = trained(Sync("local-sgd", inner_steps=2), (1.0, 3.0), 4)
     assert flat(first) == [2.0, 5.0, 6.0, 9.0]
     assert flat(second) == [4.0, 5.0, 8.0, 9.0]
 
@@ -116,7 +116,7 @@ def test_streaming_diloco_exchanges_fragments_and_mixes_late_results() -> None:
 
 
 def test_co2_applies_the_change_of_the_period_before() -> None:
-    """The first period's change, 0.4 in the mean, is used after the second period, and each period begins with equal weights."""
+    """The first period's change, 0.4 in the mean, is used after the second. Each period begins with equal weights."""
     found, other = trained(Sync("co2", inner_steps=2), (0.1, 0.3), 6)
     assert found[1][0] == other[1][0] == 1.0
     assert found[3][0] == other[3][0] == pytest.approx(1 + 0.7 * 1.9 * 0.4)
@@ -134,12 +134,12 @@ def test_independent_islands_exchange_nothing() -> None:
 def test_robust_aggregations_withstand_an_island_that_is_wrong(aggregation: str, after: float) -> None:
     """Five islands change the weights by 0.1, 0.2, 0.2, 0.3 and 99.2."""
     drifts = (0.1, 0.2, 0.2, 0.3, 99.2)
-    found = trained(Sync("local-steps", inner_steps=1, aggregation=aggregation), drifts, 1)
+    found = trained(Sync("local-sgd", inner_steps=1, aggregation=aggregation), drifts, 1)
     assert [rows[0][0] for rows in found] == pytest.approx([after] * 5)
 
 
 def test_compressed_outer_gradients_reach_the_mean_up_to_their_rounding() -> None:
     for compression, close in (("bf16", 0.01), ("int8", 0.01), ("int4", 0.2), ("top-k=100%", 1e-6), ("powersgd=4", 1e-6)):
-        found, other = trained(Sync("local-steps", inner_steps=2, compression=compression), (0.1, 0.3), 2)
+        found, other = trained(Sync("local-sgd", inner_steps=2, compression=compression), (0.1, 0.3), 2)
         assert found[-1] == other[-1]
         assert found[-1] == pytest.approx([value + 0.4 for value in START], abs=close)

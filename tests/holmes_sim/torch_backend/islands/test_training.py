@@ -102,7 +102,7 @@ def mean_of_weights(plan: IslandsPlan, periods: int) -> dict[str, torch.Tensor]:
 
 
 def test_local_steps_of_unlike_layouts_equal_copies_in_one_process(tmp_path: Path, here: local.Local) -> None:
-    plan = islands_of(tmp_path, Sync("local-steps", inner_steps=2), UNLIKE)
+    plan = islands_of(tmp_path, Sync("local-sgd", inner_steps=2), UNLIKE)
     found = run(here, plan, tmp_path, periods=2)
     assert len(found.losses) == 4
     check_weights(plan, mean_of_weights(plan, 2), tmp_path)
