@@ -6,9 +6,8 @@ waits."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from holmes_sim.torch_backend.comm_threads import CommThread, Job
 from holmes_sim.torch_backend.devices import HOST
 from holmes_sim.torch_backend.islands import outer_updates
 from holmes_sim.torch_backend.islands.links import Link, fragments_of
-from holmes_sim.torch_backend.islands.outer_updates import OuterUpdate
+from holmes_sim.torch_backend.islands.outer_updates import MakesUpdate, MeanOfWeights
 from holmes_sim.torch_backend.islands.reducers import Reducer
 from sim.sync import Sync, get
 from sim.units import Seconds
@@ -45,14 +44,16 @@ class Values(Protocol):
         ...
 
 
-class Underway(NamedTuple):
-    """An exchange that has begun: its fragment, its job, its results by link once the job is done, and the inner step after
-    which they are due."""
+@dataclass(slots=True, eq=False)
+class Underway:
+    """An exchange that has begun: its fragment, the inner step after which its result is due, its job, and once the job is done
+    the mean of each link, and when the last value had come."""
 
     fragment: int
-    job: Job
-    results: list[Tensor]
     due: int
+    job: Job | None = None
+    means: list[Tensor] = field(default_factory=list)
+    arrived: Seconds = 0.0
 
 
 @dataclass(slots=True)
@@ -65,19 +66,17 @@ class Times:
 
 
 class OuterLoop:
-    """The exchanges of one rank. `pause` is called after an outer update with the number of its parameters; paced ranks
-    sleep."""
+    """The exchanges of one rank. `update` makes the outer update of a fragment of a link; the default is that of the
+    strategy."""
 
-    def __init__(
-        self, sync: Sync, values: Values, links: list[Link], reducer: Reducer, pause: Callable[[int], None] = lambda count: None
-    ):
-        self.sync, self.values, self.links, self.reducer, self.pause = sync, values, links, reducer, pause
+    def __init__(self, sync: Sync, values: Values, links: list[Link], reducer: Reducer, update: MakesUpdate | None = None):
+        self.sync, self.values, self.links, self.reducer = sync, values, links, reducer
         self.thread, self.times, self.steps = CommThread("outer", HOST), Times(), 0
         self.underway: list[Underway] = []
         self.fragments: list[list[Ranges]] = []
-        self.updates: list[list[OuterUpdate]] = []
+        self.updates: list[list[MeanOfWeights]] = []
         if get(sync.strategy).SENDS == "outer gradients":
-            weights, update = values.weights(), outer_updates.of(sync)
+            weights, update = values.weights(), update or outer_updates.of(sync)
             by_link = [fragments_of(link, len(sync.exchanges)) for link in links]
             for index, exchange in enumerate(sync.exchanges):
                 self.fragments.append([parts[index] for parts in by_link])
@@ -91,9 +90,8 @@ class OuterLoop:
         gradients = self.values.gradients()
         sent = [_taken(gradients, link.ranges) for link in self.links]
         one = self._begin(0, sent, 0)
-        one.job.wait()
-        self.times.exchanges.append((one.job.started, one.job.ended))
-        for link, result in zip(self.links, one.results, strict=True):
+        self._wait(one)
+        for link, result in zip(self.links, one.means, strict=True):
             _put(gradients, link.ranges, result)
         self.values.set_gradients(gradients)
         self.times.waited += time.perf_counter() - since
@@ -128,12 +126,26 @@ class OuterLoop:
     def close(self) -> None:
         """Wait for exchanges under way, whose results are not used, and end the thread."""
         for one in self.underway:
-            one.job.wait()
+            self._wait(one)
         self.thread.close()
 
     def _begin(self, fragment: int, sent: list[Tensor], due: int) -> Underway:
-        results: list[Tensor] = []
-        return Underway(fragment, self.thread.submit(lambda: results.extend(self.reducer.reduce(sent, fragment))), results, due)
+        """Begin an exchange, and behind it the outer step."""
+        found = Underway(fragment, due)
+
+        def work() -> None:
+            found.means = self.reducer.reduce(sent, fragment)
+            found.arrived = time.perf_counter()
+            for update, mean in zip(self.updates[fragment], found.means, strict=True) if self.updates else ():
+                update.step(mean)
+
+        found.job = self.thread.submit(work)
+        return found
+
+    def _wait(self, one: Underway) -> None:
+        assert one.job is not None
+        one.job.wait()
+        self.times.exchanges.append((one.job.started, one.arrived))
 
     def _outer_gradients(self, fragment: int, weights: Tensor) -> list[Tensor]:
         pairs = zip(self.updates[fragment], self.fragments[fragment], strict=True)
@@ -141,14 +153,10 @@ class OuterLoop:
 
     def _finish(self, one: Underway, weights: Tensor) -> None:
         """Wait for a result and write the updated weights of its fragment into `weights`."""
-        one.job.wait()
+        self._wait(one)
         self.underway.remove(one)
-        self.times.exchanges.append((one.job.started, one.job.ended))
-        count = 0
-        for update, ranges, mean in zip(self.updates[one.fragment], self.fragments[one.fragment], one.results, strict=True):
-            _put(weights, ranges, update.updated(_taken(weights, ranges), mean))
-            count += mean.numel()
-        self.pause(count)
+        for update, ranges in zip(self.updates[one.fragment], self.fragments[one.fragment], strict=True):
+            _put(weights, ranges, update.finish(_taken(weights, ranges)))
 
 
 def _taken(values: Tensor, ranges: Ranges) -> Tensor:

@@ -1,12 +1,13 @@
 """Outer updates: what an island does with the mean change of the weights, one class for each way.
 
 An outer gradient is the weights of the last exchange minus the weights of now, so that an optimizer steps against it. Each
-class keeps its state for one fragment of one link."""
+object keeps its state for one fragment of one link. The outer step runs in the thread of the exchange, beside inner steps; its
+result is used when it is due."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,62 +21,46 @@ MIXED = 0.5
 2501.18512, section 2.2)."""
 
 
-class OuterUpdate(Protocol):
-    """Interface of the classes of this module. `old` is the weights of the last exchange. With DISCARDS the next period begins
-    with them: what an island sends is taken before a due result replaces them, and its own weights are dropped."""
-
-    DISCARDS: bool
-    old: Tensor
-
-    def outer_gradient(self, now: Tensor) -> Tensor:
-        """What an island sends, from its weights."""
-        ...
-
-    def updated(self, now: Tensor, mean: Tensor) -> Tensor:
-        """New weights, from the weights of now and the mean outer gradient."""
-        ...
-
-
 class MeanOfWeights:
-    """The mean of the weights of all islands (Local SGD)."""
+    """The mean of the weights of all islands (Local SGD). `old` is the weights of the last exchange.
+
+    With DISCARDS the next period begins with `old`, and the island's own weights are dropped once their change is sent."""
 
     DISCARDS = False
 
     def __init__(self, weights: Tensor, overlaps: bool):
-        self.old = weights.clone()
+        self.old = self.result = weights.clone()
 
     def outer_gradient(self, now: Tensor) -> Tensor:
-        """The change since the last exchange."""
-        return self.old - now
-
-    def updated(self, now: Tensor, mean: Tensor) -> Tensor:
-        """The weights of the last exchange, plus the mean change."""
-        self.old = self.old - mean
-        return self.old.clone()
-
-
-class Nesterov:
-    """A step of SGD with Nesterov momentum (DiLoCo). After inner steps beside the exchange, the result is mixed with the
-    weights of now (Streaming DiLoCo)."""
-
-    DISCARDS = False
-
-    def __init__(self, weights: Tensor, overlaps: bool):
-        self.old, self.momentum = weights.clone(), torch.zeros_like(weights)
-        self.share = MIXED if overlaps else 0.0
-
-    def outer_gradient(self, now: Tensor) -> Tensor:
-        """The change since the last outer step."""
+        """What an island sends: its change since the last exchange."""
         return self.old - now
 
     def step(self, mean: Tensor) -> None:
-        """One step of the outer optimizer, as `torch.optim.SGD` computes it."""
-        self.momentum = MOMENTUM * self.momentum + mean
-        self.old = self.old - LEARNING_RATE * (mean + MOMENTUM * self.momentum)
+        """Compute the result from the mean outer gradient of all islands, in the thread of the exchange."""
+        self.result = self.old - mean
 
-    def updated(self, now: Tensor, mean: Tensor) -> Tensor:
+    def finish(self, now: Tensor) -> Tensor:
+        """New weights, from the weights of now, when the result is due."""
+        self.old = self.result
+        return self.old
+
+
+class Nesterov(MeanOfWeights):
+    """A step of SGD with Nesterov momentum (DiLoCo). After inner steps beside the exchange, the result is mixed with the
+    weights of now (Streaming DiLoCo)."""
+
+    def __init__(self, weights: Tensor, overlaps: bool):
+        super().__init__(weights, overlaps)
+        self.momentum, self.share = torch.zeros_like(weights), MIXED if overlaps else 0.0
+
+    def step(self, mean: Tensor) -> None:
+        """A step of the outer optimizer, as `torch.optim.SGD` computes it."""
+        self.momentum = MOMENTUM * self.momentum + mean
+        self.result = self.old - LEARNING_RATE * (mean + MOMENTUM * self.momentum)
+
+    def finish(self, now: Tensor) -> Tensor:
         """The result of the outer step, mixed with the weights of now."""
-        self.step(mean)
+        self.old = self.result
         return torch.lerp(self.old, now, self.share)
 
 
@@ -90,27 +75,27 @@ class DelayedNesterov(Nesterov):
     DISCARDS = True
 
     def __init__(self, weights: Tensor, overlaps: bool):
-        super().__init__(weights, overlaps)
+        super().__init__(weights, False)
         self.taken_at = self.old
 
-    def updated(self, now: Tensor, mean: Tensor) -> Tensor:
+    def step(self, mean: Tensor) -> None:
+        """A step with the outer gradient, divided by its staleness gap."""
+        moved = float((self.old - self.taken_at).norm())
+        super().step(mean / max(1.0, moved / max(float(mean.norm()), torch.finfo(torch.float32).tiny)))
+
+    def finish(self, now: Tensor) -> Tensor:
         """The result of the outer step; all islands begin the next period with it."""
-        moved, before = float((self.old - self.taken_at).norm()), self.old
-        gap = max(1.0, moved / max(float(mean.norm()), torch.finfo(torch.float32).tiny))
-        self.step(mean / gap)
-        self.taken_at = before
-        return self.old.clone()
+        self.taken_at = self.old
+        return super().finish(now)
 
 
-UPDATES: dict[str, Callable[[Tensor, bool], OuterUpdate]] = {
-    "mean": MeanOfWeights,
-    "nesterov": Nesterov,
-    "delayed": DelayedNesterov,
-}
+MakesUpdate: TypeAlias = Callable[[Tensor, bool], MeanOfWeights]
+"""A function that makes an outer update, from the weights and whether inner steps run beside the exchange."""
+UPDATES: dict[str, MakesUpdate] = {"mean": MeanOfWeights, "nesterov": Nesterov, "delayed": DelayedNesterov}
 """What a strategy does with the mean (`OUTER` of `sim.sync`) -> the class."""
 
 
-def of(sync: Sync) -> Callable[[Tensor, bool], OuterUpdate]:
+def of(sync: Sync) -> MakesUpdate:
     """The outer update of a strategy that exchanges outer gradients. Raises NotSupported for one that this backend lacks."""
     outer = "delayed" if sync.strategy == "co2" else get(sync.strategy).OUTER
     if outer not in UPDATES:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holmes_sim.torch_backend.islands.collectives import gather, ring_sum
 from holmes_sim.torch_backend.islands.links import Cell
+from holmes_sim.torch_backend.islands.outer_updates import MeanOfWeights
 from sim.islands.exchange import ExchangeCost
 from sim.islands.parameter_shares import parts
 from sim.plan.islands import IslandsPlan
@@ -58,6 +59,26 @@ class Sized:
     def decode(self, code: Tensor, count: int) -> Tensor:
         """Zeros."""
         return torch.zeros(count)
+
+
+class PacedUpdate(MeanOfWeights):
+    """An outer update that takes the modelled seconds, `seconds_each` for each parameter, and changes nothing."""
+
+    def __init__(self, seconds_each: Seconds, weights: Tensor, overlaps: bool):
+        super().__init__(weights[:0], overlaps)
+        self.seconds = seconds_each * weights.numel()
+
+    def outer_gradient(self, now: Tensor) -> Tensor:
+        """Zeros."""
+        return now
+
+    def step(self, mean: Tensor) -> None:
+        """Sleep for the seconds of the update."""
+        time.sleep(self.seconds)
+
+    def finish(self, now: Tensor) -> Tensor:
+        """Zeros."""
+        return now
 
 
 class PacedReducer:

@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from holmes_sim.torch_backend.groups import gloo_interfaces, interfaces
 from holmes_sim.torch_backend.islands.links import Cell, Link, links_of
 from holmes_sim.torch_backend.islands.measured import MeasuredPeriods, RankTimes, measured
 from holmes_sim.torch_backend.islands.outer_loop import OuterLoop
-from holmes_sim.torch_backend.islands.paced_values import PacedReducer, PacedValues
+from holmes_sim.torch_backend.islands.paced_values import PacedReducer, PacedUpdate, PacedValues
 from holmes_sim.torch_backend.islands.supported import check
 from holmes_sim.torch_backend.islands.training import reducer_of, training_values
 from holmes_sim.torch_backend.rank import COLLECTIVE_TIMEOUT, LaunchInfo, check_hosts, executor_of, gathered, store_of
@@ -163,9 +164,9 @@ def _outer_loop(rank: IslandRank, options: RunOptions, store: dist.Store, execut
         values = PacedValues(worker.plan, worker.rank)
         links = _links(rank, values.cells, store) if sync.exchanges else []
         groups = _groups(rank, links, cost, options, store)
-        share = cost.update * options.scale / max(len(values.zeros), 1)
-        pause = lambda count: time.sleep(count * share)  # noqa: E731
-        return OuterLoop(sync, values, links, PacedReducer(plan, groups, cost, options.scale), pause)
+        reducer = PacedReducer(plan, groups, cost, options.scale)
+        update = cost.update * options.scale / max(sum(link.size for link in links), 1)
+        return OuterLoop(sync, values, links, reducer, partial(PacedUpdate, update))
     worker.samples_before = sum(plan.batches[: rank.island])
     if sync.strategy == ADAPTIVE:
         for group in worker.optimizer.adam.param_groups:

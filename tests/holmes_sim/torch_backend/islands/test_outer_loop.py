@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from holmes_sim.torch_backend.islands import outer_updates  # noqa: E402
 from holmes_sim.torch_backend.islands.links import Cell, links_of  # noqa: E402
 from holmes_sim.torch_backend.islands.outer_loop import OuterLoop  # noqa: E402
+from holmes_sim.torch_backend.islands.outer_updates import DelayedNesterov, MeanOfWeights, Nesterov  # noqa: E402
 from holmes_sim.torch_backend.islands.training import reducer_of  # noqa: E402
 from tests.holmes_sim.torch_backend.islands.ranks_as_threads import together  # noqa: E402
 
@@ -68,8 +69,8 @@ def flat(rows: list[list[float]]) -> list[float]:
 
 def test_every_strategy_can_be_executed() -> None:
     senders = [name for name in strategies.names() if strategies.get(name).SENDS == "outer gradients"]
-    assert [outer_updates.of(Sync(name)).__name__ for name in senders] == [
-        "MeanOfWeights", "DelayedNesterov", "Nesterov", "MeanOfWeights", "Nesterov"
+    assert [outer_updates.of(Sync(name)) for name in senders] == [
+        MeanOfWeights, DelayedNesterov, Nesterov, MeanOfWeights, Nesterov
     ]  # fmt: skip
     assert sorted(set(strategies.names()) - set(senders)) == ["every-step", "independent"]
 
