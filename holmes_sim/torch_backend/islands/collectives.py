@@ -20,36 +20,51 @@ def ring_sum(values: Tensor, codec: Codec, group: dist.ProcessGroup) -> Tensor:
     rank, ranks = group.rank(), group.size()
     ends = [values.numel() * index // ranks for index in range(ranks + 1)]
     sums = [values[start:stop].clone() for start, stop in pairwise(ends)]
-    for hop in range(ranks - 1):  # the part of rank r starts at rank r + 1 and ends at rank r
-        sending, receiving = (rank - hop - 1) % ranks, (rank - hop - 2) % ranks
-        code = _pass_on(codec.encode(sums[sending]), codec.nbytes(sums[receiving].numel()), group, hop)
-        sums[receiving] += codec.decode(code, sums[receiving].numel())
-    code = codec.encode(sums[rank])
-    for hop in range(ranks - 1):
-        sending, receiving = (rank - hop) % ranks, (rank - hop - 1) % ranks
-        sums[sending] = codec.decode(code, sums[sending].numel())
-        code = _pass_on(code, codec.nbytes(sums[receiving].numel()), group, ranks + hop)
-    last = (rank + 1) % ranks
-    sums[last] = codec.decode(code, sums[last].numel())
+    # the part of rank r starts at rank r + 1 and ends at rank r, which then sends the sum around
+    arriving = [(rank - hop - 2) % ranks for hop in range(ranks - 1)] + [(rank - hop - 1) % ranks for hop in range(ranks - 1)]
+    ring = _Ring(group, [codec.nbytes(sums[part].numel()) for part in arriving])
+    code = codec.encode(sums[(rank - 1) % ranks])
+    for part in arriving[: ranks - 1]:
+        received = ring.pass_on(code)
+        sums[part] += codec.decode(received, sums[part].numel())
+        code = codec.encode(sums[part])
+    for part in (rank, *arriving[ranks - 1 :]):
+        sums[part] = codec.decode(code, sums[part].numel())
+        code = ring.pass_on(code) if ring.is_open else code
     return torch.cat(sums)
 
 
-def _pass_on(code: Tensor, nbytes: int, group: dist.ProcessGroup, tag: int) -> Tensor:
-    """Send a code to the next rank. Returns that of the previous rank, of `nbytes` bytes."""
-    rank, ranks = group.rank(), group.size()
-    received = torch.empty(nbytes, dtype=torch.uint8)
-    sent = group.send([code], (rank + 1) % ranks, tag) if code.numel() else None
-    if nbytes:
-        group.recv([received], (rank - 1) % ranks, tag).wait()
-    if sent is not None:
-        sent.wait()
-    return received
+class _Ring:
+    """Codes that come from the previous rank and go to the next. All receives are posted at the beginning: the notice that a
+    receive is posted would otherwise wait behind our own codes on a link that is busy in both directions, and halve the rate."""
+
+    def __init__(self, group: dist.ProcessGroup, sizes: list[int]):
+        self.group, rank, ranks = group, group.rank(), group.size()
+        self.next_rank, self.hop = (rank + 1) % ranks, 0
+        self.buffers = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+        self.posted = [
+            group.recv([buffer], (rank - 1) % ranks, hop) if buffer.numel() else None for hop, buffer in enumerate(self.buffers)
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether codes are still to come."""
+        return self.hop < len(self.buffers)
+
+    def pass_on(self, code: Tensor) -> Tensor:
+        """Send a code to the next rank. Returns that of the previous rank."""
+        hop, self.hop = self.hop, self.hop + 1
+        sent = self.group.send([code], self.next_rank, hop) if code.numel() else None
+        for work in (self.posted[hop], sent):
+            if work is not None:
+                work.wait()
+        return self.buffers[hop]
 
 
 def gather(values: Tensor, codec: Codec, group: dist.ProcessGroup) -> list[Tensor]:
     """The decoded values of every rank of a gloo group, this one's included, each n - 1 times on the network (all_gather)."""
-    code = codec.encode(values)
-    codes = [torch.empty_like(code) for _ in range(group.size())]
-    if code.numel():
-        group.allgather([codes], [code]).wait()
-    return [codec.decode(one, values.numel()) for one in codes]
+    rank, ranks, code = group.rank(), group.size(), codec.encode(values)
+    ring, codes = _Ring(group, [codec.nbytes(values.numel())] * (ranks - 1)), {rank: code}
+    for hop in range(ranks - 1):
+        codes[(rank - hop - 1) % ranks] = code = ring.pass_on(code)
+    return [codec.decode(codes[index], values.numel()) for index in range(ranks)]

@@ -18,6 +18,7 @@ from sim.islands.exchange import ExchangeCost
 from sim.islands.parameter_shares import parts
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
+from sim.sync import get
 from sim.units import Seconds
 
 
@@ -87,6 +88,8 @@ class PacedReducer:
     def __init__(self, plan: IslandsPlan, groups: list[dist.ProcessGroup], cost: ExchangeCost, scale: float):
         self.gathers, self.groups = plan.sync.gathers, groups
         self.codec = Sized(plan.sync.bytes_per_parameter(plan.workload.model))
+        gradients = get(plan.sync.strategy).SENDS == "gradients"
+        self.update = cost.update * scale if gradients else 0.0  # else `PacedUpdate` takes these seconds
         self.handling: list[Seconds] = [exchange.share * cost.handling * scale for exchange in plan.sync.exchanges]
 
     def reduce(self, values: list[Tensor], fragment: int) -> list[Tensor]:
@@ -97,5 +100,5 @@ class PacedReducer:
                 gather(one, self.codec, group)
             else:
                 ring_sum(one, self.codec, group)
-        time.sleep(max(until - time.perf_counter(), 0.0))
+        time.sleep(max(until - time.perf_counter(), 0.0) + self.update)
         return values

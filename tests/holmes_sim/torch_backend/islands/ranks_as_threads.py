@@ -24,10 +24,6 @@ class Counting:
         self.sent += sum(value.nbytes for value in values)
         return self.group.send(values, target, tag)
 
-    def allgather(self, every: list[list[torch.Tensor]], own: list[torch.Tensor]) -> Any:
-        self.sent += sum(value.nbytes for value in own) * (self.size() - 1)
-        return self.group.allgather(every, own)
-
 
 def together(ranks: int, work: Callable[[Any], Result]) -> list[Result]:
     """The results of `work`, called with the group of each rank, all at once."""
