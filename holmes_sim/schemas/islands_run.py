@@ -10,7 +10,7 @@ from holmes_sim.document_parts import Notes
 from holmes_sim.schemas.run import LabCores
 from sim.formats.fields import StrictModel
 
-NAME = "islands_run"
+NAME = "islands-run"
 FORMAT = "holmes-sim/islands-run/1"
 WRITTEN_BY = ("run ISLANDS --json", "lab ISLANDS --json")
 

@@ -36,7 +36,7 @@ def ring_sum(values: Tensor, codec: Codec, group: dist.ProcessGroup) -> Tensor:
 
 class _Ring:
     """Codes that come from the previous rank and go to the next. All receives are posted at the beginning: the notice that a
-    receive is posted would otherwise wait behind our own codes on a link that is busy in both directions, and halve the rate."""
+    receive is posted would otherwise wait behind our own codes on a link that is busy in both directions, at half the rate."""
 
     def __init__(self, group: dist.ProcessGroup, sizes: list[int]):
         self.group, rank, ranks = group, group.rank(), group.size()

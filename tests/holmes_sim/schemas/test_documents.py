@@ -35,6 +35,7 @@ from holmes_sim.changes import Change
 from holmes_sim.describing.description import Description
 from holmes_sim.expert_placement import ExpertsPlaced, place_experts
 from holmes_sim.front import Front
+from holmes_sim.islands import plan_islands
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.memory_validation import Outcomes
 from holmes_sim.outcomes import Outcome
@@ -45,8 +46,10 @@ from holmes_sim.profiling.machine import Machine
 from holmes_sim.profiling.results import DeviceProfile, LinkProfile
 from holmes_sim.proposals import Proposals, Proposed
 from holmes_sim.results import Compared
+from holmes_sim.running_islands import MeasuredIslands
 from holmes_sim.runs import Run
 from holmes_sim.scoring import Scored
+from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.verifying import Step, Verification
 from holmes_sim.whatif import WhatIf
 from holmes_sim.whole_runs import whole_run
@@ -55,6 +58,7 @@ from planner.request import Request
 from sim.formats import planfile, topology
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.results import breakdown
 from sim.workload.expert_counts import ExpertCounts, LayerCounts
@@ -173,6 +177,15 @@ def verification(hosts: int, link: bool) -> Any:
     return Verification(device, 1, "", (step,), joined, "", ()).facts()
 
 
+def islands_runs() -> Documents:
+    plan = plan_islands(hs.load("lab/lab-two-sites"), tp=1, microbatch_size=2).plan
+    assert isinstance(plan, IslandsPlan)
+    assert plan.prediction is not None
+    measured = MeasuredPeriods((2.0, 2.1), (0.5, 0.5), 0.4, 0.1, (2.5, 2.4), 20.0, "paced", ())
+    facts = MeasuredIslands(plan, plan.prediction, measured).facts()
+    return facts, facts | {"notes": ["no InfiniBand"]} | CORES
+
+
 MAKERS: dict[str, Made] = {
     "breakdown": lambda plan, run: (breakdown.facts(hs.simulate(plan).timeline),),
     "calibration": lambda plan, run: (
@@ -190,6 +203,7 @@ MAKERS: dict[str, Made] = {
     "import": lambda plan, run: (json.loads(run("import", SAMPLES / "nccl_topology-rtx-3090.xml", "--json").out),),
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
+    "islands-run": lambda plan, run: islands_runs(),
     "list": lambda plan, run: [lists.facts(kind) for kind in lists.KINDS],
     "measured-steps": lambda plan, run: (measurement.facts((measured(plan), measured(bare(plan)))),),
     "own-calibration": lambda plan, run: (own_runs.facts(FIT, (Run("1", plan, 2.0), Run("2", plan, None, True))),),
