@@ -75,12 +75,14 @@ class OuterLoop:
         self.underway: list[Underway] = []
         self.fragments: list[list[Ranges]] = []
         self.updates: list[list[MeanOfWeights]] = []
+        self._begins_first = False
         if get(sync.strategy).SENDS == "outer gradients":
             weights, update = values.weights(), update or outer_updates.of(sync)
             by_link = [fragments_of(link, len(sync.exchanges)) for link in links]
             for index, exchange in enumerate(sync.exchanges):
                 self.fragments.append([parts[index] for parts in by_link])
                 self.updates.append([update(_taken(weights, ranges), exchange.overlap > 0) for ranges in self.fragments[-1]])
+            self._begins_first = any(one.BEGINS_FIRST for some in self.updates for one in some)
 
     def before_optimizer(self) -> None:
         """Exchange the gradients of the step, under a strategy that does so. A worker calls it before its optimizer."""
@@ -108,18 +110,15 @@ class OuterLoop:
             return
         since = time.perf_counter()
         weights = self.values.weights()
-        discards = bool(begin) and self.updates[begin[0]][0].DISCARDS
-        sent = {index: self._outer_gradients(index, weights) for index in begin if discards}
+        first = {index: self._outer_gradients(index, weights) for index in begin if self._begins_first}
         for one in due:
             self._finish(one, weights)
         for index in begin:
             overlap = self.sync.exchanges[index].overlap
-            outer = sent[index] if discards else self._outer_gradients(index, weights)
+            outer = first[index] if index in first else self._outer_gradients(index, weights)
             self.underway.append(self._begin(index, outer, self.steps + overlap))
             if not overlap:
                 self._finish(self.underway[-1], weights)
-            for update, ranges in zip(self.updates[index], self.fragments[index], strict=True) if discards else ():
-                _put(weights, ranges, update.old)
         self.values.set_weights(weights)
         self.times.waited += time.perf_counter() - since
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from sim.errors import NotSupported
-from sim.sync import Sync, get
-from sim.sync.diloco import LEARNING_RATE, MOMENTUM
+from sim.sync import Sync, co2, diloco, get
 
 MIXED = 0.5
 """Share of an island's own weights that a result is mixed with, if inner steps ran beside the exchange (Streaming DiLoCo, arXiv
@@ -24,9 +23,9 @@ MIXED = 0.5
 class MeanOfWeights:
     """The mean of the weights of all islands (Local SGD). `old` is the weights of the last exchange.
 
-    With DISCARDS the next period begins with `old`, and the island's own weights are dropped once their change is sent."""
+    With BEGINS_FIRST an exchange that begins when the result of another one is due sends the change before that result."""
 
-    DISCARDS = False
+    BEGINS_FIRST = False
 
     def __init__(self, weights: Tensor, overlaps: bool):
         self.old = self.result = weights.clone()
@@ -52,11 +51,12 @@ class Nesterov(MeanOfWeights):
     def __init__(self, weights: Tensor, overlaps: bool):
         super().__init__(weights, overlaps)
         self.momentum, self.share = torch.zeros_like(weights), MIXED if overlaps else 0.0
+        self.rate, self.decay = diloco.LEARNING_RATE, diloco.MOMENTUM
 
     def step(self, mean: Tensor) -> None:
         """A step of the outer optimizer, as `torch.optim.SGD` computes it."""
-        self.momentum = MOMENTUM * self.momentum + mean
-        self.result = self.old - LEARNING_RATE * (mean + MOMENTUM * self.momentum)
+        self.momentum = self.decay * self.momentum + mean
+        self.result = self.old - self.rate * (mean + self.decay * self.momentum)
 
     def finish(self, now: Tensor) -> Tensor:
         """The result of the outer step, mixed with the weights of now."""
@@ -65,18 +65,25 @@ class Nesterov(MeanOfWeights):
 
 
 class DelayedNesterov(Nesterov):
-    """The outer step of CO2, with the mean outer gradient of the period before. The change of the period that has just ended is
-    not lost with the weights of now, which are dropped: it is under way, and arrives one period later.
+    """The outer step of CO2, with the mean outer gradient of the period before. An island begins the next period with the
+    result and its own change of the period that has just ended, whose mean is still under way.
 
-    The staleness gap, how far the weights have moved since the outer gradient was taken, in units of that gradient, divides it
-    if it is above 1. This follows the idea of CO2 (arXiv 2401.16265, section 3.3); its definition there may differ in detail,
-    and its clipping of the outer momentum is left out."""
+    The staleness gap, how far the outer weights have moved since the outer gradient was taken, in units of that gradient,
+    divides it if it is above 1. This follows the idea of CO2 (arXiv 2401.16265, section 3.3), whose own definitions may differ
+    in detail; its clipping of the outer momentum is left out."""
 
-    DISCARDS = True
+    BEGINS_FIRST = True
 
     def __init__(self, weights: Tensor, overlaps: bool):
         super().__init__(weights, False)
-        self.taken_at = self.old
+        self.rate, self.decay = co2.LEARNING_RATE, co2.MOMENTUM
+        self.taken_at = self.start = self.old
+        self.change = torch.zeros_like(weights)
+
+    def outer_gradient(self, now: Tensor) -> Tensor:
+        """The change of this period."""
+        self.change, self.start = self.start - now, now
+        return self.change
 
     def step(self, mean: Tensor) -> None:
         """A step with the outer gradient, divided by its staleness gap."""
@@ -84,9 +91,10 @@ class DelayedNesterov(Nesterov):
         super().step(mean / max(1.0, moved / max(float(mean.norm()), torch.finfo(torch.float32).tiny)))
 
     def finish(self, now: Tensor) -> Tensor:
-        """The result of the outer step; all islands begin the next period with it."""
-        self.taken_at = self.old
-        return super().finish(now)
+        """The result of the outer step with the own change of this period."""
+        self.taken_at, self.old = self.old, self.result
+        self.start = self.old - self.change
+        return self.start
 
 
 MakesUpdate: TypeAlias = Callable[[Tensor, bool], MeanOfWeights]

@@ -117,13 +117,13 @@ def test_streaming_diloco_exchanges_fragments_and_mixes_late_results() -> None:
 
 
 def test_co2_applies_the_change_of_the_period_before() -> None:
-    """The first period's change, 0.4 in the mean, is used after the second. Each period begins with equal weights."""
+    """The first period's change, 0.4 in the mean, is used after the second, to which the own change of the second is added."""
     found, other = trained(Sync("co2", inner_steps=2), (0.1, 0.3), 6)
-    assert found[1][0] == other[1][0] == 1.0
-    assert found[3][0] == other[3][0] == pytest.approx(1 + 0.7 * 1.9 * 0.4)
-    gap = 0.7 * 1.9  # how far the weights moved, in units of the change that is applied
-    momentum = 0.9 * 0.4 + 0.4 / gap
-    assert found[5][0] == pytest.approx(found[3][0] + 0.7 * (0.4 / gap + 0.9 * momentum))
+    assert (found[1][0], other[1][0]) == pytest.approx((1.2, 1.6))
+    moved = 0.7 * 1.5 * 0.4
+    assert (found[3][0], other[3][0]) == pytest.approx((1 + moved + 0.2, 1 + moved + 0.6))
+    late = 0.4 / 1.05  # how far the weights moved is 1.05 times the change that is applied
+    assert found[5][0] == pytest.approx(1 + moved + 0.7 * (late + 0.5 * (0.5 * 0.4 + late)) + 0.2)
 
 
 def test_independent_islands_exchange_nothing() -> None:
