@@ -55,7 +55,7 @@ def _preload() -> None:
     """Import what every rank needs, including the modules that torch imports with the first optimizer."""
     import torch
 
-    from holmes_sim.torch_backend import rank  # noqa: F401
+    from holmes_sim.torch_backend.islands import rank  # noqa: F401
 
     torch.optim.Adam([torch.zeros(1)])
 

@@ -28,8 +28,6 @@ def _unsupported(plan: IslandsPlan) -> Iterator[str]:
             value, other = getattr(island.config, key), getattr(first.config, key)
             if value != other and first.workload.model.experts:
                 yield f"islands[{index}].config.{key} {value} (as in islands[0], {other})"
-        if island.config.sequence_parallel != first.config.sequence_parallel and island.config.tp > 1:
-            yield f"islands[{index}].config.sequence_parallel (as in islands[0])"
     if compression.get(sync.compression).NAME == "powersgd":
         if sync.fragments > 1:
             yield f"powersgd with {sync.fragments} fragments (1: it needs whole matrices)"
