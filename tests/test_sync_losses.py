@@ -11,7 +11,7 @@ from sim.sync import Sync
 
 pytest.importorskip("torch")
 
-from benchmarks import sync_losses  # noqa: E402
+from benchmarks import sync_losses
 
 
 def test_exact_training_does_not_depend_on_the_number_of_islands() -> None:

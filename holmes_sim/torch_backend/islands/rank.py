@@ -119,33 +119,14 @@ def _execute(
 ) -> MeasuredPeriods | None:
     plan, own = rank.plan, rank.plan.islands[rank.island]
     executor, computed_on = executor_of(own, options, rank.launch, watchdog.fail)
-    loop, count = _outer_loop(rank, options, store, executor), max(plan.sync.inner_steps, 1)
-    worker = executor.worker
+    loop, worker = _outer_loop(rank, options, store, executor), executor.worker
     worker.before_update = loop.before_optimizer
-    times, losses, inner = [], list[float](), 0.0
     everyone.barrier().wait()
-    for period in range(options.steps + 1):
-        start, waited, exchanges = time.perf_counter(), loop.times.waited, len(loop.times.exchanges)
-        steps: list[Seconds] = []
-        for _ in range(count):
-            since, before = time.perf_counter(), loop.times.waited
-            worker.loss = 0.0
-            executor.step()
-            steps.append(time.perf_counter() - since - (loop.times.waited - before))
-            losses.append(float(worker.loss) if executor.tp == 0 else 0.0)
-            loop.after_step()
-        if period:
-            spent = sum(end - begin for begin, end in loop.times.exchanges[exchanges:])
-            times.append((time.perf_counter() - start, loop.times.waited - waited, spent))
-            inner += statistics.mean(steps) / options.steps
+    mine = replace(_timed(executor, loop, options.steps), island=rank.island, device=" and ".join(computed_on))
     loop.close()
     executor.close()
     if isinstance(worker, TrainingWorker) and options.weights:
-        torch.save({"losses": losses, "weights": gathered(worker)}, Path(options.weights) / f"{rank.whole.rank}.pt")
-    periods, waits, spent_s = zip(*times, strict=True)
-    mine = RankTimes(
-        rank.island, periods, inner, statistics.mean(waits), statistics.mean(spent_s), tuple(losses), " and ".join(computed_on)
-    )
+        torch.save({"losses": mine.losses, "weights": gathered(worker)}, Path(options.weights) / f"{rank.whole.rank}.pt")
     store.set(f"times/{rank.whole.rank}", mine.to_json())
     if rank.whole.rank:
         return None
@@ -154,6 +135,28 @@ def _execute(
     if options.output:
         files.write(Path(options.output), found.to_json())
     return found
+
+
+def _timed(executor: Executor, loop: OuterLoop, periods: int) -> RankTimes:
+    """Execute an untimed outer period and `periods` timed ones."""
+    seconds, waits, exchanges, losses, steps = list[Seconds](), list[Seconds](), list[Seconds](), list[float](), list[Seconds]()
+    worker, times = executor.worker, loop.times
+    for period in range(periods + 1):
+        start, waited, before = time.perf_counter(), times.waited, len(times.exchanges)
+        for _ in range(loop.sync.inner_steps):
+            since, waits_before = time.perf_counter(), times.waited
+            worker.loss = 0.0
+            executor.step()
+            if period:
+                steps.append(time.perf_counter() - since - (times.waited - waits_before))
+            losses.append(float(worker.loss) if executor.tp == 0 else 0.0)
+            loop.after_step()
+        if period:
+            seconds.append(time.perf_counter() - start)
+            waits.append(times.waited - waited)
+            exchanges.append(sum(end - begin for begin, end in times.exchanges[before:]))
+    inner, waited, spent = (statistics.mean(some) for some in (steps, waits, exchanges))
+    return RankTimes(0, tuple(seconds), inner, waited, spent, tuple(losses))
 
 
 def _outer_loop(rank: IslandRank, options: RunOptions, store: dist.Store, executor: Executor) -> OuterLoop:
