@@ -1,4 +1,4 @@
-"""Export a plan: the files that launch it with a training framework or a scheduler."""
+"""Export a plan, or a plan of islands: the files that launch it with a training framework or a scheduler."""
 
 from __future__ import annotations
 
@@ -7,33 +7,49 @@ from pathlib import Path
 from typing import Any
 
 from holmes_sim import exporters
-from holmes_sim.launching import folder
+from holmes_sim.launching import folder, islands_folder
 from holmes_sim.launching.folder import Launch
 from sim.errors import NotSupported
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
 FORMAT = "holmes-sim/export/1"
 
 
-def export(plan: Plan, target: str, output: str | Path | None = None) -> Launch:
+def export(plan: Plan | IslandsPlan, target: str, output: str | Path | None = None) -> Launch:
     """The launch files of a plan for a target, with a README and the plan; written to the folder `output`, if given, completely
     or not at all.
 
     Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express, and the
     command that finds a plan for it."""
-    exporter = exporters.get(target)
-    faults = tuple(exporters.unsupported(target, plan))
-    if faults:
-        raise NotSupported("\n".join([*(f"{target} cannot express {fault}" for fault in faults), *_remedy(plan, target)]))
-    found = folder.complete(plan, exporter.TITLE, exporter.READERS, exporter.launch(plan))
+    found = _islands(plan, target) if isinstance(plan, IslandsPlan) else _one(plan, target)
     if output is not None:
         folder.write(found, output)
     return found
 
 
+def _one(plan: Plan, target: str) -> Launch:
+    exporter = exporters.get(target)
+    faults = tuple(exporters.unsupported(target, plan))
+    if faults:
+        raise NotSupported("\n".join([*(f"{target} cannot express {fault}" for fault in faults), *_remedy(plan, target)]))
+    return folder.complete(plan, exporter.TITLE, exporter.READERS, exporter.launch(plan))
+
+
+def _islands(plan: IslandsPlan, target: str) -> Launch:
+    exporter = exporters.islands(target)
+    if exporter is None:
+        able = ", ".join(exporters.of_islands())
+        raise NotSupported(f"{target} cannot keep islands together by {plan.sync.strategy}; targets that can: {able}")
+    faults = tuple(exporters.unsupported_islands(target, plan))
+    if faults:
+        raise NotSupported("\n".join(f"{target} cannot express {fault}" for fault in faults))
+    return islands_folder.complete(plan, exporter.ISLANDS_TITLE, exporter.ISLANDS_READERS, exporter.islands_launch(plan))
+
+
 def _remedy(plan: Plan, target: str) -> Iterator[str]:
     """The command that finds a plan for a training framework. Others refuse names and numbers of hosts, as no plan cures."""
-    if target in exporters.frameworks():
+    if exporters.get(target).KIND in ("framework", "islands"):
         command = f"holmes-sim plan TOPOLOGY --for {target}"
         yield f"for a plan that {target} can run: {command} (TOPOLOGY is the file of {plan.topology.name})"
 

@@ -132,6 +132,11 @@ def simulate_islands(plan: IslandsPlan) -> SimulatedIslands:
     return SimulatedIslands(plan, timeline, prediction, token_worth(plan), time.perf_counter() - begun)
 
 
+def read_islands(path: str | Path) -> IslandsPlan:
+    """Read a plan of islands. Raises PlanError, TopologyError."""
+    return islandsfile.load(path)
+
+
 def read_either(path: str | Path) -> Plan | IslandsPlan:
     """Read a plan, or a plan of islands, whichever the file contains. Raises PlanError, TopologyError."""
     text = documents.read_text(path, PlanError)

@@ -9,7 +9,7 @@ from typing import Any
 from holmes_sim import commands, exporters
 from holmes_sim.sweeping import study
 from planner import strategies
-from sim import collectives
+from sim import aggregation, collectives, compression, sync
 from sim.errors import OptionError
 from sim.formats import catalog
 from sim.plan import schedules
@@ -28,6 +28,9 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "strategies": strategies.REGISTRY,
     "schedules": schedules.REGISTRY,
     "collectives": collectives.REGISTRY,
+    "sync": sync.REGISTRY,
+    "compressions": compression.REGISTRY,
+    "aggregations": aggregation.REGISTRY,
     "targets": exporters.REGISTRY,
 }
 """Kinds that are modules of a folder."""
@@ -42,7 +45,7 @@ def list(kind: str) -> tuple[str, ...]:
     if kind not in KINDS:
         raise OptionError(f"{kind!r} cannot be listed; known: {', '.join(KINDS)}")
     if kind in REGISTRIES:
-        return exporters.names() if kind == "targets" else REGISTRIES[kind].names
+        return exporters.every() if kind == "targets" else REGISTRIES[kind].names
     return SHIPPED[kind]() if kind in SHIPPED else catalog.names(kind)
 
 

@@ -48,8 +48,8 @@ def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
     given = value if isinstance(value, dict) else {}
     wanted, nodes = given.get("targets"), given.get("nodes")
     for index, name in enumerate(wanted if isinstance(wanted, list) else []):
-        if name not in exporters.names():
-            yield ("targets", index), f"target {name!r} is unknown{suggestion(str(name), exporters.names())}"
+        if name not in exporters.every():
+            yield ("targets", index), f"target {name!r} is unknown{suggestion(str(name), exporters.every())}"
     for key, named in nodes.items() if isinstance(nodes, dict) else ():
         with suppress(ValueError):  # the schema reports it
             for name in require_facts.places(named) if key in ("exclude", "only") else ():

@@ -26,7 +26,7 @@ NONE = "none"
 
 def names() -> tuple[str, ...]:
     """What may be asked for: `ANY`, `NONE`, and the names of all targets."""
-    return (ANY, NONE, *exporters.names())
+    return (ANY, NONE, *exporters.every())
 
 
 def of_strategy(strategy: str, target: str) -> str:
@@ -46,7 +46,7 @@ def aimed(request: Request, asked: Sequence[str]) -> Request:
     given = tuple(dict.fromkeys(name for one in asked for name in one.split(exporters.AND) if name != NONE))
     named = tuple(name for name in given if name != ANY)
     for name in named:
-        if name not in exporters.names():
+        if name not in exporters.every():
             raise OptionError(f"target {name!r} is unknown{suggestion(name, names())}")
     if named:
         return replace(request, target=exporters.joined(named))

@@ -18,6 +18,7 @@ from holmes_sim.charts.pipeline import pipeline, timeline
 from holmes_sim.charts.roofline import roofline
 from holmes_sim.charts.style import ENDINGS, ending, save
 from holmes_sim.charts.sweep import axes_of, sweep
+from holmes_sim.charts.trunk_bandwidths import trunk_bandwidths
 from holmes_sim.charts.validation import validation
 
 __all__ = [
@@ -37,5 +38,6 @@ __all__ = [
     "sweep",
     "timeline",
     "topology",
+    "trunk_bandwidths",
     "validation",
 ]

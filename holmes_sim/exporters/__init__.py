@@ -2,22 +2,26 @@
 
 A module provides `TITLE` (name of the target), `READERS` (programs and versions that have read its exports), `ORDER` (place
 in lists: what most people launch comes first, a guess; data for other programs last), `KIND` (training framework, launcher of
-any program, or data for other programs), `VENDORS` (`planner.target.Vendors`: of how many vendors the devices of a plan may
-be), `EXCLUDED_VENDORS` (on whose devices it does not run), `unsupported_layout(config, workload)`,
-`unsupported_placement(plan)` and `launch(plan)`. What a target cannot express is said in two parts, because a search for a
-target needs the first before there is a plan. The folder is the registry.
+any program, data for other programs, or a framework that is made for islands), `VENDORS` (`planner.target.Vendors`: of how
+many vendors the devices of a plan may be), `EXCLUDED_VENDORS` (on whose devices it does not run),
+`unsupported_layout(config, workload)`, `unsupported_placement(plan)` and `launch(plan)`. What a target cannot express is said
+in two parts, because a search for a target needs the first before there is a plan. The folder is the registry.
+
+A target that launches plans of islands (`sim.plan.islands`) also provides `ISLANDS_TITLE`, `ISLANDS_READERS` (how the settings
+of islands were checked), `unsupported_islands(plan)` and `islands_launch(plan)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from holmes_sim.launching.folder import Launch
 from planner.target import Target, Vendors
 from sim.errors import HolmesError
 from sim.formats.documents import suggestion
+from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.registry import Registry
@@ -48,12 +52,32 @@ class Exporter(Protocol):
         ...
 
 
+class IslandsExporter(Exporter, Protocol):
+    """Interface of the modules that launch plans of islands."""
+
+    ISLANDS_TITLE: str
+    ISLANDS_READERS: str
+
+    def unsupported_islands(self, plan: IslandsPlan) -> Iterator[str]:
+        """What the target cannot express of a plan of islands beyond the plan of each island, in the same form."""
+        ...
+
+    def islands_launch(self, plan: IslandsPlan) -> Launch:
+        """The files of a launch of all islands, for a plan without unsupported properties."""
+        ...
+
+
 REGISTRY: Registry[Exporter] = Registry(__name__, "target", HolmesError, suggestion)
 
 
-def names() -> tuple[str, ...]:
+def every() -> tuple[str, ...]:
     """Names of all targets, by their `ORDER`."""
     return tuple(sorted(REGISTRY.names, key=lambda name: get(name).ORDER))
+
+
+def names() -> tuple[str, ...]:
+    """Names of the targets that are made for one plan, in the same order: all but those of plans of islands alone."""
+    return tuple(name for name in every() if get(name).KIND != "islands")
 
 
 def frameworks() -> tuple[str, ...]:
@@ -66,6 +90,29 @@ def unsupported(name: str, plan: Plan) -> Iterator[str]:
     exporter = get(name)
     yield from exporter.unsupported_layout(plan.config, plan.workload)
     yield from exporter.unsupported_placement(plan)
+
+
+def of_islands() -> tuple[str, ...]:
+    """Names of the targets that launch plans of islands, in the same order."""
+    return tuple(name for name in every() if islands(name) is not None)
+
+
+def islands(name: str) -> IslandsExporter | None:
+    """The target with this name if it launches plans of islands, else None. Raises HolmesError for an unknown name."""
+    exporter = get(name)
+    return cast(IslandsExporter, exporter) if hasattr(exporter, "islands_launch") else None
+
+
+def unsupported_islands(name: str, plan: IslandsPlan) -> Iterator[str]:
+    """All properties of a plan of islands that a target cannot express, those of the plan of each island first.
+
+    Raises HolmesError for an unknown name and for a target that launches no islands."""
+    exporter = islands(name)
+    if exporter is None:
+        raise HolmesError(f"{name} launches no plans of islands; {' and '.join(of_islands())} do")
+    for index, island in enumerate(plan.islands):
+        yield from (f"islands[{index}].{fault}" for fault in unsupported(name, island))
+    yield from exporter.unsupported_islands(plan)
 
 
 def able(plan: Plan) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""torchtitan: a config function for a plan, launched by torchrun.
+"""torchtitan: a config function for a plan, launched by torchrun; islands by torchft.
 
 Names and rules are those of torchtitan 0.3.0 (config/configs.py, distributed/parallel_dims.py, pipeline_parallel.py, fsdp.py,
 models/llama3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/schedules.py, stage.py):
@@ -20,18 +20,25 @@ models/llama3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/s
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import context, environment, head, model_facts, model_keys, replicas, torch_launch, unlike_stages
+from holmes_sim.launching import (
+    context,
+    environment,
+    head,
+    model_facts,
+    model_keys,
+    replicas,
+    torch_launch,
+    torchft,
+    unlike_stages,
+)
 from holmes_sim.launching.folder import File, Launch
-from holmes_sim.launching.torchtitan_options import LLAMA3, LONGEST, rope
+from holmes_sim.launching.torchtitan_module import module
+from holmes_sim.launching.torchtitan_options import LLAMA3, LONGEST
+from holmes_sim.launching.torchtitan_schedule import TIMETABLE, has_timetable, timetable
 from planner.target import Vendors
-from sim.formats import planfile
-from sim.plan import schedules
+from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -39,71 +46,19 @@ from sim.workload.workload import Workload
 TITLE = "torchtitan 0.3.0"
 READERS = "torchtitan 0.3.0 on torch 2.14"
 ORDER = 40
+ISLANDS_TITLE = "torchtitan 0.3.0 with torchft"
+ISLANDS_READERS = (
+    "torchtitan 0.3.0 (torch 2.13) with torchft-nightly 2026.10.26 trained two islands of a small model of other plans, a "
+    "process each on CPUs over gloo, by every strategy that is exported; exchanges over NCCL, int8 and pipelines were not run"
+)
 KIND = "framework"
 VENDORS: Vendors = "one"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
-MODULE, TIMETABLE = "holmes_plan.py", "schedule.csv"
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
-"""Our schedule -> torch's name (get_schedule_class)."""
+MODULE = "holmes_plan.py"
 MASK_BLOCK = 128
 """Tokens per block of FlexAttention's mask, which cp cannot split (torch, _context_parallel/_attention.py)."""
 UNSHARDED = 3
 """Number of stages per pipeline rank that torch's runtime keeps gathered (_add_unshard_reshard, max_active_stages)."""
-TIMEOUT = 100.0
-"""Seconds after which torchtitan aborts a collective (config/configs.py, train_timeout_seconds)."""
-TEMPLATE = '''\
-"""{name} on {topology} for torchtitan 0.3.0: plan {digest}, written by holmes-sim.
-
-    torchrun ... -m torchtitan.train --module holmes_plan --config plan
-
-Data, tokenizer, optimizer and number of steps are those of llama3_8b: change them here, or by --training.steps and the like.
-"""
-
-from dataclasses import replace
-{imports}
-from torchtitan.models import llama3
-from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
-from torchtitan.models.llama3.config_registry import llama3_8b
-from torchtitan.trainer import Trainer
-
-
-def model() -> llama3.Llama3Model.Config:
-    """The shape of {name}; RoPE and initial weights as Llama 3 has them."""
-    dim, vocab = {hidden}, {vocab}
-    return llama3.Llama3Model.Config(
-        dim=dim,
-        vocab_size=vocab,
-        enable_weight_tying={tied},
-        tok_embeddings=Embedding.Config(num_embeddings=vocab, embedding_dim=dim, param_init=llama3.{embedding}),
-        norm=RMSNorm.Config(normalized_shape=dim, param_init=llama3._NORM_INIT),
-        lm_head=Linear.Config(in_features=dim, out_features=vocab, param_init=llama3._output_linear_init(dim)),
-        layers=llama3._build_llama3_layers(
-            n_layers={layers},
-            dim=dim,
-            n_heads={heads},
-            n_kv_heads={kv_heads},
-            hidden_dim={ffn_hidden},
-            rope=ComplexRoPE.Config(dim={head_dim}, max_seq_len=131072, {rope}),
-            attn_backend="flex",
-        ),
-    )
-
-{parts}
-def plan() -> Trainer.Config:
-    config = llama3_8b()
-{settings}
-    return config
-'''
-PARTS = '''
-def parts() -> list[list[str]]:
-    """Modules of every stage in pipeline order (stage i is on place i % {pp}); torchtitan drops names that it knows not."""
-    stages = {stages}  # layers [first, past last)
-    found = [[f"layers.{{layer}}" for layer in range(first, past_last)] for first, past_last in stages]
-    found[0].insert(0, "tok_embeddings")
-    found[-1] += ["norm", "lm_head"]
-    return found
-
-'''
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
@@ -191,13 +146,28 @@ def _unsupported_shards(config: ParallelConfig) -> Iterator[str]:
 def launch(plan: Plan) -> Launch:
     """holmes_plan.py, the schedule as CSV if torch has no name for it, and torchrun's files."""
     entry = '-m torchtitan.train --module holmes_plan --config plan "$@"'
-    found = {MODULE: File(_module(plan), "the config function, for torchtitan's --module and --config")}
-    if _has_timetable(plan.config):
-        found[TIMETABLE] = File(timetable(plan.config), "the pipeline schedule, a row a place, as torch's runtime loads it")
     how = torch_launch.HOW.format(words="--training.steps 1000").replace("where the training script is", "with the tokenizer")
-    return Launch(
-        found | torch_launch.files(plan, entry), f"`pip install torchtitan==0.3.0` on all hosts. {how}", _assumed(plan)
-    )
+    found = _config_files(plan) | torch_launch.files(plan, entry, setup=torch_launch.IMPORTABLE)
+    return Launch(found, f"`pip install torchtitan==0.3.0` on all hosts. {how}", _assumed(plan))
+
+
+def _config_files(plan: Plan) -> dict[str, File]:
+    found = {MODULE: File(module(plan), "the config function, for torchtitan's --module and --config")}
+    if has_timetable(plan.config):
+        found[TIMETABLE] = File(timetable(plan.config), "the pipeline schedule, a row a place, as torch's runtime loads it")
+    return found
+
+
+def unsupported_islands(plan: IslandsPlan) -> Iterator[str]:
+    """What torchft cannot express."""
+    return torchft.unsupported(plan)
+
+
+def islands_launch(plan: IslandsPlan) -> Launch:
+    """A folder for each island, as replica group of torchft, and the lighthouse."""
+    found = torchft.launch(plan, _config_files)
+    more = (line for island in plan.islands for line in _assumed(island)[1:])
+    return Launch(found.files, found.how, tuple(dict.fromkeys((*found.assumed, *more))))
 
 
 def _assumed(plan: Plan) -> tuple[str, ...]:
@@ -219,82 +189,3 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
     if config.recompute == "selective":
         lines.append("recompute selective is written as none: fused attention recomputes its scores by itself.")
     return tuple(lines)
-
-
-def _has_timetable(config: ParallelConfig) -> bool:
-    """Whether torch does not have the schedule by name."""
-    microbatches = config.num_microbatches[0]
-    if config.pp == 1:
-        return False
-    if config.schedule == "1f1b":
-        return microbatches < config.pp
-    return config.schedule not in SCHEDULES or (config.schedule == "interleaved" and microbatches == config.pp)
-
-
-def timetable(config: ParallelConfig) -> str:
-    """The schedule in torch's notation: `0F3` is the forward of stage 0 for microbatch 3; one row per pipeline rank."""
-    split = schedules.get(config.schedule).SPLITS_BACKWARD
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for pp_rank in range(config.pp):
-        program = schedules.actions(config.schedule, pp_rank, config.pp, config.num_microbatches[0], config.vpp)
-        writer.writerow(f"{a.stage}{'I' if split and a.kind == 'B' else a.kind}{a.microbatch}" for a in program)
-    return text.getvalue()
-
-
-def _module(plan: Plan) -> str:
-    config, model = plan.config, plan.workload.model
-    imports = "from pathlib import Path\n" if _has_timetable(config) else ""
-    if config.recompute == "full":
-        imports += "\nfrom torchtitan.distributed.activation_checkpoint import FullAC"
-    stages = ", ".join(f"({stage.first}, {stage.past_last})" for stage in plan.stages)
-    name, topology = (re.sub(r'["\\]', "", text) for text in (model.name, plan.topology.name))
-    return TEMPLATE.format(
-        name=name, topology=topology, digest=planfile.digest(plan), imports=imports,
-        hidden=model.hidden, vocab=model.vocab, tied=model.tied_embeddings, layers=model.layers, heads=model.heads,
-        rope=rope(model), kv_heads=model.kv_heads, ffn_hidden=model.ffn_hidden, head_dim=model.head_dim,
-        embedding="_EMBEDDING_SKIP_INIT" if model.tied_embeddings else "_EMBEDDING_INIT",
-        parts=PARTS.format(pp=config.pp, stages=f"[{stages}]") if config.pp > 1 else "",
-        settings="\n".join(f"    {line}".rstrip() for line in _settings(plan)),
-    )  # fmt: skip
-
-
-def _settings(plan: Plan) -> Iterator[str]:
-    """Statements of the config function."""
-    config, workload = plan.config, plan.workload
-    microbatches = config.num_microbatches[0]
-    yield f"config.model_spec = replace(config.model_spec, flavor={json.dumps(workload.model.name)}, model=model())"
-    yield f"config.loss.loss_fn.global_vocab_size = {workload.model.vocab}"
-    yield f"config.activation_checkpoint = {'FullAC.Config()' if config.recompute == 'full' else 'None'}"
-    yield ""
-    yield "training = config.training"
-    yield f"training.seq_len = {workload.seq_len}"
-    if config.pp > 1:
-        yield f"training.local_batch_size = {config.microbatch_size * microbatches}  # of {microbatches} microbatches"
-        yield "training.disable_cuda_graphs = True  # torchtitan wants it of a pipeline"
-    else:
-        yield f"training.local_batch_size = {config.microbatch_size}"
-    yield f"training.global_batch_size = {workload.global_batch_size}"
-    yield f'training.mixed_precision_param = "{ {"bf16": "bfloat16", "fp32": "float32"}[workload.precision] }"'
-    yield ""
-    shard = config.shards // config.cp if config.zero_stage else 1
-    yield "parallelism = config.parallelism"
-    yield 'parallelism.spmd_backend = "partial_dtensor"  # DTensors, as torch 2.13 and 2.14 shard them'
-    yield f"parallelism.data_parallel_replicate_degree = {config.dp // shard}"
-    yield f"parallelism.data_parallel_shard_degree = {shard}"
-    yield f'parallelism.fsdp_reshard_after_forward = "{"always" if config.zero_stage == 3 else "never"}"'
-    yield f"parallelism.context_parallel_degree = {config.cp}"
-    yield f"parallelism.tensor_parallel_degree = {config.tp}"
-    yield f"parallelism.enable_sequence_parallel = {config.sequence_parallel}"
-    yield f"parallelism.pipeline_parallel_degree = {config.pp}"
-    if config.pp > 1:
-        yield "parallelism.module_fqns_per_model_part = parts()"
-        yield f"parallelism.pipeline_parallel_microbatch_size = {config.microbatch_size}"
-        if _has_timetable(config):
-            yield 'parallelism.pipeline_parallel_schedule = "PipelineScheduleMulti"'
-            yield f'parallelism.pipeline_parallel_schedule_csv = str(Path(__file__).with_name("{TIMETABLE}"))'
-        else:
-            yield f'parallelism.pipeline_parallel_schedule = "{SCHEDULES[config.schedule]}"'
-    if plan.prediction and 2 * plan.prediction.step_s > TIMEOUT:
-        yield ""
-        yield f"config.comm.train_timeout_seconds = {round(10 * plan.prediction.step_s)}  # ten steps as promised"

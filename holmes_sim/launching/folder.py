@@ -58,6 +58,14 @@ def _readme(plan: Plan, title: str, readers: str, launch: Launch) -> str:
         f"{config.world_size} ranks on {len(hosts.of_plan(plan))} hosts, {degrees}; layers by stage: {layers}; "
         f"schedule {config.schedule}, microbatches of {config.microbatch_size}.{predicted}",
         "",
+    ]
+    tested = f"Tested with other plans: exports of holmes-sim for {title} were read by {readers} and compared with the plan."
+    return "\n".join([*lines, *sections(launch), tested, ""])
+
+
+def sections(launch: Launch) -> list[str]:
+    """Lines of a README on how to launch, the files, and what is assumed."""
+    return [
         "## Launch",
         "",
         launch.how.strip(),
@@ -72,10 +80,7 @@ def _readme(plan: Plan, title: str, readers: str, launch: Launch) -> str:
         "",
         *([f"- {line}" for line in launch.assumed] or ["Nothing."]),
         "",
-        f"Tested with other plans: exports of holmes-sim for {title} were read by {readers} and compared with the plan.",
-        "",
     ]
-    return "\n".join(lines)
 
 
 def _rows(found: dict[str, File]) -> list[tuple[str, str]]:

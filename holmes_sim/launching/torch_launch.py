@@ -26,6 +26,8 @@ from sim.hardware.transport import trunk_path
 from sim.plan.plan import Plan
 
 SHIM, TABLE = "holmes_launch.py", "ranks.json"
+IMPORTABLE = 'export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"\n'
+"""Line of a script for launches whose modules are in the launch folder: `python -m` looks in the current folder only."""
 PORT = 29500
 """torchrun's default port (torch/distributed/run.py)."""
 HOW = """\

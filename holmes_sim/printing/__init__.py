@@ -24,6 +24,7 @@ from holmes_sim.printing.shortlists import proposed, runs
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
 from holmes_sim.printing.tables import console
+from holmes_sim.printing.trunk_bandwidths import trunk_bandwidths
 from holmes_sim.printing.validations import validated
 from holmes_sim.printing.verifications import verified
 from holmes_sim.printing.whatifs import what_if
@@ -63,6 +64,7 @@ __all__ = [
     "timeline",
     "topologies",
     "topology",
+    "trunk_bandwidths",
     "validated",
     "verdicts",
     "verified",

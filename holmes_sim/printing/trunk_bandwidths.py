@@ -1,8 +1,16 @@
-"""Table of sync strategies by the bandwidth of the links between clusters."""
+"""Table of exact training and sync strategies by the bandwidth of the links between islands, and their crossings."""
 
 from __future__ import annotations
 
+from rich.console import Group
+from rich.text import Text
+
+from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.trunk_bandwidths import TrunkBandwidths
+from planner.islands.trunk_sweep import Crossing
 from sim.islands.token_worth import TokenWorth
+from sim.sync import PRICES
+from sim.units import rate_text
 
 
 def worth_text(worth: TokenWorth | None, short: bool = False) -> str:
@@ -13,3 +21,29 @@ def worth_text(worth: TokenWorth | None, short: bool = False) -> str:
         return f"{worth.expected:.3g}"
     spread = f"{worth.low:.2f} to {worth.high:.2f}"
     return f"{worth.expected:.2f} ({spread})" if short else f"{worth.expected:.2f} ({spread}) tokens of synchronous training"
+
+
+def trunk_bandwidths(found: TrunkBandwidths) -> Group:
+    """Tokens per second by bandwidth, the crossings, and what each strategy gives up."""
+    sweep = found.sweep
+    islands = " | ".join(" + ".join(names) for names in sweep.partition)
+    title = Text(f"{sweep.topology.name}: {found.model}, by the bandwidth between islands {islands}", style=STYLE)
+    table = grid("Tokens/s", "name", *(rate_text(bandwidth) for bandwidth in sweep.bandwidths), "a token is worth")
+    exact = [row.tokens_per_s for row in sweep.exact]
+    table.add_row("exact", *(f"{value:,.0f}" for value in exact), "1")
+    for sync, rows in sweep.rows.items():
+        cells = ["-" if row is None else f"{row.tokens_per_s:,.0f}" for row in rows]
+        worth = next((row.worth for row in rows if row is not None), None)
+        table.add_row(str(sync), *cells, worth_text(worth, short=True))
+    plans = [" + ".join(row.islands[0]) for row in sweep.exact]
+    table.add_row("devices of the exact plan", *plans, "")
+    lines = [_crossing(crossing) for crossing in sweep.crossings]
+    lines += ["No crossing in this range."] if not lines else []
+    prices = dict.fromkeys(sync.price for sync in sweep.rows if sync.price != "exact")
+    lines += [f"{', '.join(str(s) for s in sweep.rows if s.price == price)}: {PRICES[price]}." for price in prices]
+    return Group(title, Text(), table, Text(), *map(Text, lines))
+
+
+def _crossing(crossing: Crossing) -> str:
+    side = "above" if crossing.gains else "below"
+    return f"{crossing.sync} gives more tokens/s than exact training {side} {rate_text(float(f'{crossing.bandwidth:.4g}'))}."

@@ -1,9 +1,9 @@
 """Search for a plan with a sync strategy between islands: `plan_with_sync(request, allowed)`.
 
-1. The exact plan of the whole fleet, and that of each island alone with the whole batch, are planned as ever: they are what
-   islands must beat.
-2. For each partition of the clusters, the batch is divided in proportion to the speeds of the islands alone, each island is
-   planned with its batch, and the batch is divided once more if the steps are not equal.
+1. The exact plan of the whole fleet, and that of the largest island alone with the whole batch, are planned as ever: they are
+   what islands must beat.
+2. For each partition of the clusters, the finest first, the batch is divided in proportion to the peaks of the islands, each
+   island is planned with its batch, and the batch is divided anew by their speeds if the steps are not equal.
 3. For each setting of an allowed sync strategy, the outer period is simulated with these plans.
 4. The best row is the one with most effective tokens per second; where no worth is known, with most tokens per second. Of
    nearly equal ones it is that with the least price, then the fewest inner steps."""
@@ -29,8 +29,8 @@ from sim.errors import Infeasible
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
-UNEQUAL = 0.02
-"""Relative difference of inner steps from which the batch is divided once more. A guess."""
+UNEQUAL, DIVISIONS = 0.02, 3
+"""Relative difference of inner steps from which the batch is divided anew, and how often it is divided at most. Guesses."""
 NEAR = 0.005
 """Relative difference of tokens per second up to which two rows count as equal; then the one that gives up less is better. A
 guess, far below the errors of a prediction."""
@@ -51,32 +51,28 @@ class SyncAnswer:
 
 def plan_with_sync(request: Request, allowed: AllowedSync, progress: Callable[[str], None] = lambda text: None) -> SyncAnswer:
     """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none."""
-    limit = TimeLimit(request.time_limit)
-    parts = partitions(request)
-    sites = list(dict.fromkeys(names for partition in parts for names in partition))
-    runs = 1 + 2 * len({alike(request, names) for names in sites})
-    plans = IslandPlans(request, limit, progress, runs - 1)
-    exact = _exact(request, limit.seconds_left / runs, progress)
-    alone: dict[tuple[str, ...], Plan] = {}
-    refused = "no link between clusters, so that they cannot be islands" if len(sites) < 2 else ""
-    for names in sites:
+    limit, parts = TimeLimit(request.time_limit), partitions(request)[::-1]  # the finest first
+    searches = {alike(request, names) for partition in parts for names in partition}
+    plans = IslandPlans(request, limit, progress, len(searches) + 1)
+    exact = _exact(request, limit.seconds_left / (len(searches) + 2), progress)
+    alone, refused = None, "no link joins two clusters, so that there are no islands" if not parts else ""
+    if parts:
         try:
-            alone[names] = plans.plan(names, request.workload.global_batch_size)
+            alone = plans.plan(
+                max(parts[0], key=lambda names: sync_rows.peak(request, names)), request.workload.global_batch_size
+            )
         except Infeasible as error:
-            refused = f"{' + '.join(names)} alone: {error}"
+            refused = str(error)
     tried: Tried = {}
     for partition in parts:
-        if all(names in alone for names in partition):
-            tried |= _with_batches(partition, tuple(alone[names] for names in partition), plans)
+        if not tried or not limit.is_up():
+            tried |= _with_batches(partition, plans)
     settings = list(allowed.settings(request.workload.model))
     found = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
-    exact_row = sync_rows.of_plan(exact) if exact is not None else None
-    alone_row = max(map(sync_rows.of_plan, alone.values()), key=lambda row: row.tokens_per_s, default=None)
+    exact_row, alone_row = (sync_rows.of_plan(plan) if plan is not None else None for plan in (exact, alone))
     candidates = [*found, *(row for row in (exact_row, alone_row) if row is not None and allowed.exact)]
     if not candidates:
-        raise Infeasible(
-            f"no plan with --sync {allowed.text}: {refused or 'nothing joins the islands, or memory is too small'}"
-        )
+        raise Infeasible(f"no plan with --sync {allowed.text}: {refused or 'memory, or no route between islands'}")
     chosen = best(candidates)
     if isinstance(chosen.plan, IslandsPlan):
         assert chosen.plan.prediction is not None
@@ -117,14 +113,15 @@ def _exact(request: Request, seconds: float, progress: Callable[[str], None]) ->
         return None
 
 
-def _with_batches(partition: Partition, alone: tuple[Plan, ...], plans: IslandPlans) -> Tried:
-    """Plans of the islands of a partition for one or two divisions of the batch; none where an island has no plan."""
+def _with_batches(partition: Partition, plans: IslandPlans) -> Tried:
+    """Plans of the islands of a partition: for a batch divided by their peaks, then twice by the speeds that they have; none
+    where an island has no plan."""
     batch = plans.request.workload.global_batch_size
     if batch // unit(batch) < len(partition):
         return {}
     found: Tried = {}
-    speeds = tuple(batch / step(plan) for plan in alone)
-    for _ in range(2):
+    speeds = tuple(sync_rows.peak(plans.request, names) for names in partition)
+    for _ in range(DIVISIONS):
         batches = divided(batch, speeds)
         if (partition, batches) in found:
             break
@@ -134,7 +131,7 @@ def _with_batches(partition: Partition, alone: tuple[Plan, ...], plans: IslandPl
             break
         found[partition, batches] = islands
         steps = tuple(map(step, islands))
-        if max(steps) <= min(steps) * (1 + UNEQUAL):
+        if max(steps) <= min(steps) * (1 + UNEQUAL) or plans.limit.is_up():
             break
         speeds = tuple(own / seconds for own, seconds in zip(batches, steps, strict=True))
     return found

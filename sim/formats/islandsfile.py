@@ -30,9 +30,9 @@ class SyncFacts(StrictModel):
     `inner_steps` steps; `overlap_steps` inner steps run beside it; the model is exchanged in `fragments`."""
 
     strategy: str
-    inner_steps: int = 1
-    overlap_steps: int = 0
-    fragments: int = 1
+    inner_steps: int = Field(1, description="optimizer steps of an island between exchanges of the same parameters")
+    overlap_steps: int = Field(0, description="inner steps that run beside an exchange before its result is used")
+    fragments: int = Field(1, description="parts of the model that are exchanged one after the other")
     compression: str = "none"
     aggregation: str = "mean"
 

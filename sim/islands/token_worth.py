@@ -18,6 +18,7 @@ import numpy as np
 
 from sim.plan.islands import IslandsPlan
 from sim.sync import Sync
+from sim.units import GIGA
 
 PARAMETERS = (35e6, 90e6, 180e6, 335e6, 550e6, 1.3e9, 2.4e9, 4e9, 10e9)
 LOSS_GAP = {
@@ -74,7 +75,7 @@ def worth_of(sync: Sync, parameters: float, islands: int) -> TokenWorth | None:
     if sync.strategy not in STRATEGIES or sync.compression not in COMPRESSIONS or sync.aggregation != "mean":
         return None
     gap = loss_gap(parameters, islands, sync.inner_steps)
-    outside = [f"{parameters / 1e9:.3g} billion parameters (published: to 10)"] if parameters > PARAMETERS[-1] else []
+    outside = [f"{parameters / GIGA:.3g} billion parameters (published: to 10)"] if parameters > PARAMETERS[-1] else []
     outside += [f"{islands} islands (published: to 8)"] if islands > max(LOSS_GAP) else []
     outside += [f"{sync.inner_steps} inner steps (published: to 100)"] if sync.inner_steps > 100 else []
     expected, low, high = (_worth(gap + spread, parameters) for spread in (0.0, ROUNDING, -ROUNDING))

@@ -1,4 +1,4 @@
-"""holmes-sim export: write the files that launch a plan."""
+"""holmes-sim export: write the files that launch a plan, or a plan of islands."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def command(
     ],
     as_json: Json = False,
 ) -> None:
-    """Write the launch files of a plan for a target, or report what the target cannot express."""
-    from holmes_sim import commands, exporting
+    """Write the launch files of a plan, or of a plan of islands, for a target, or report what the target cannot express."""
+    from holmes_sim import exporting, islands
 
     with out.progress(f"exporting to {to}"):
-        launch = exporting.export(commands.read_plan(plan), to, output)
+        launch = exporting.export(islands.read_either(plan), to, output)
     if as_json:
         out.show_json(exporting.facts(launch, to, output))
         return

@@ -9,6 +9,6 @@ PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--re
 HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
 KINDS = (
     "devices", "links", "nics", "models", "profiles", "stacks", "topologies", "studies",
-    "strategies", "schedules", "collectives", "targets",
+    "strategies", "schedules", "collectives", "sync", "compressions", "aggregations", "targets",
 )  # fmt: skip
 COMMANDS = tuple(command.NAME for command in cli_commands.in_order())

@@ -55,7 +55,7 @@ def test_commands_and_options_are_completed(tab):
         ("plan x --recompute ", ("none", "selective", "full", "block")),
         ("plan x --model ", catalog.names("models")),
         ("simulate plan.json --profile ", catalog.names("profiles")),
-        ("export plan.json --to ", sorted(exporters.names())),
+        ("export plan.json --to ", sorted(exporters.every())),
         ("list ", listing.KINDS),
         ("plan ", (*face.shipped_topologies(), "mine.yaml")),
         ("show ", (*face.shipped_topologies(), "mine.yaml", "plan.json")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim import charts, commands, exporting, printing
+from holmes_sim import charts, exporting, islands, printing
 from holmes_sim.cli import output
 from holmes_sim.cli.commands import export, show
 
@@ -29,7 +29,7 @@ def shown(monkeypatch) -> list[str]:
 
 def test_export_says_to_what_it_exports(monkeypatch, shown):
     seen: list[list[str]] = []
-    monkeypatch.setattr(commands, "read_plan", lambda path: None)
+    monkeypatch.setattr(islands, "read_either", lambda path: None)
     monkeypatch.setattr(exporting, "export", lambda plan, to, folder: seen.append(list(shown)))
     monkeypatch.setattr(printing, "launched", lambda to, folder, launch: "")
     export.command("plan.json", "megatron", Path("launch"))

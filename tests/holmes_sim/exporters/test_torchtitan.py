@@ -9,6 +9,7 @@ import pytest
 
 from holmes_sim import exporters
 from holmes_sim.exporters import torchtitan
+from holmes_sim.launching import torchtitan_schedule
 from sim.hardware.cluster import Trunk
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
@@ -157,7 +158,7 @@ def test_long_steps_get_the_time_that_they_take(one_fabric, step, allowed):
 
 def test_a_zero_bubble_schedule_is_a_table_of_pipeline_ranks(one_fabric):
     plan = builders.plan(one_fabric, pp=3, schedule="zb-h1", microbatches=3, shape=LLAMA)
-    assert written(plan, torchtitan.TIMETABLE).splitlines() == [
+    assert written(plan, torchtitan_schedule.TIMETABLE).splitlines() == [
         "0F0,0F1,0F2,0I0,0W0,0I1,0W1,0I2,0W2",
         "1F0,1F1,1I0,1F2,1I1,1W0,1I2,1W1,1W2",
         "2F0,2I0,2F1,2I1,2F2,2I2,2W0,2W1,2W2",
@@ -174,7 +175,7 @@ def test_a_zero_bubble_schedule_is_a_table_of_pipeline_ranks(one_fabric):
 def test_torch_finds_every_table_valid(pp, vpp, schedule, microbatches):
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
     config = ParallelConfig(pp=pp, vpp=vpp, schedule=schedule, num_microbatches=(microbatches,))
-    rows = torchtitan.timetable(config).splitlines()
+    rows = torchtitan_schedule.timetable(config).splitlines()
     actions = {pp_rank: [schedules._Action.from_str(word) for word in row.split(",")] for pp_rank, row in enumerate(rows)}
     found = schedules._validate_schedule(actions, pp, pp * vpp, microbatches)
     assert found == {stage: stage % pp for stage in range(pp * vpp)}
@@ -188,15 +189,15 @@ def test_torch_finds_every_table_valid(pp, vpp, schedule, microbatches):
 def test_torch_plays_the_schedules_that_it_has_a_name_for_in_our_order(pp, vpp, schedule):
     visualizer = pytest.importorskip("torch.distributed.pipelining._schedule_visualizer")
     for microbatches in (2 * pp, 3 * pp, 8 * pp):
-        rows = visualizer.get_schedule_ops(torchtitan.SCHEDULES[schedule], pp, microbatches, num_stages_per_rank=vpp)
+        rows = visualizer.get_schedule_ops(torchtitan_schedule.SCHEDULES[schedule], pp, microbatches, num_stages_per_rank=vpp)
         theirs = [",".join(str(action) for action in row if action and action.computation_type.value in "FB") for row in rows]
         config = ParallelConfig(pp=pp, vpp=vpp, schedule=schedule, num_microbatches=(microbatches,))
-        assert torchtitan.timetable(config).splitlines() == theirs
+        assert torchtitan_schedule.timetable(config).splitlines() == theirs
 
 
 def test_a_named_schedule_has_no_table(one_fabric):
     plan = builders.plan(one_fabric, pp=4, schedule="1f1b", microbatches=4, shape=LLAMA)
-    assert torchtitan.TIMETABLE not in torchtitan.launch(plan).files
+    assert torchtitan_schedule.TIMETABLE not in torchtitan.launch(plan).files
 
 
 def test_a_name_cannot_end_the_text_that_it_stands_in(one_fabric):
@@ -291,3 +292,11 @@ def test_recomputation_of_some_layers_is_refused(one_fabric):
     assert list(exporters.unsupported("torchtitan", plan)) == [
         "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
     ]
+
+
+def test_the_config_function_is_found_from_any_folder(one_fabric):
+    """`python -m` looks for modules in the current folder, which is the one with the tokenizer."""
+    plan = builders.plan(one_fabric, dp=2, shape=LLAMA, zero_stage=3, seq_len=128)
+    lines = torchtitan.launch(plan).files["launch/c-node0.sh"].content.splitlines()
+    assert lines[-2] == 'export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"'
+    assert "-m torchtitan.train --module holmes_plan --config plan" in lines[-1]

@@ -35,7 +35,6 @@ from holmes_sim.changes import Change
 from holmes_sim.describing.description import Description
 from holmes_sim.expert_placement import ExpertsPlaced, place_experts
 from holmes_sim.front import Front
-from holmes_sim.islands import plan_islands
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.memory_validation import Outcomes
 from holmes_sim.outcomes import Outcome
@@ -55,7 +54,7 @@ from holmes_sim.whatif import WhatIf
 from holmes_sim.whole_runs import whole_run
 from planner.api import Row
 from planner.request import Request
-from sim.formats import planfile, topology
+from sim.formats import islandsfile, planfile, topology
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT
 from sim.plan.islands import IslandsPlan
@@ -150,6 +149,14 @@ def mixture() -> ExpertsPlaced:
     return place_experts(plan(), ExpertCounts("by hand", (LayerCounts(None, OWN),)), replicas=16, time_limit=2.0)
 
 
+@functools.cache
+def islands() -> IslandsPlan:
+    """The two sites of the lab as islands."""
+    found = hs.plan_islands(hs.load("lab/lab-slow-trunk"), sync="diloco=30,int8", tp=1, pp=1, microbatch_size=1).plan
+    assert isinstance(found, IslandsPlan)
+    return found
+
+
 CORES = {"cores": {"busy": 0.5, "stolen": 0.0, "valid": True}}
 FIT = Fit("mine", True, ("gemm", "step"), DEFAULT, ("a", "b"), (), 0.2, 0.1, 0.15)
 
@@ -178,8 +185,7 @@ def verification(hosts: int, link: bool) -> Any:
 
 
 def islands_runs() -> Documents:
-    plan = plan_islands(hs.load("lab/lab-two-sites"), tp=1, microbatch_size=2).plan
-    assert isinstance(plan, IslandsPlan)
+    plan = islands()
     assert plan.prediction is not None
     measured = MeasuredPeriods((2.0, 2.1), (0.5, 0.5), 0.4, 0.1, (2.5, 2.4), 20.0, "paced", ())
     facts = MeasuredIslands(plan, plan.prediction, measured).facts()
@@ -203,6 +209,8 @@ MAKERS: dict[str, Made] = {
     "import": lambda plan, run: (json.loads(run("import", SAMPLES / "nccl_topology-rtx-3090.xml", "--json").out),),
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
+    "islands": lambda plan, run: (islandsfile.facts(islands()),),
+    "islands-report": lambda plan, run: (hs.simulate_islands(islands()).facts(),),
     "islands-run": lambda plan, run: islands_runs(),
     "list": lambda plan, run: [lists.facts(kind) for kind in lists.KINDS],
     "measured-steps": lambda plan, run: (measurement.facts((measured(plan), measured(bare(plan)))),),

@@ -1,0 +1,109 @@
+"""Plans of islands from Python and on the command line: planned, printed, drawn, simulated, shown, and refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import holmes_sim as hs
+from holmes_sim import charts
+from sim.errors import OptionError
+from sim.formats import islandsfile
+
+PINS = ("--tp", "1", "--pp", "1", "--microbatch-size", "1", "--schedule", "1f1b", "--time-limit", "10")
+TRUNK = ("plan", "lab/lab-slow-trunk", *PINS, "--set", "links[0].bandwidth=100 Mbit/s")
+
+
+@pytest.fixture(scope="module")
+def islands(tmp_path_factory):
+    """A file of a plan of islands."""
+    where = hs.edited(hs.load("lab/lab-slow-trunk"), {"links[0].bandwidth": "100 Mbit/s"})
+    found = hs.plan_islands(where, sync="diloco=30,int8", tp=1, pp=1, microbatch_size=1, schedule="1f1b").plan
+    path = tmp_path_factory.mktemp("islands") / "islands.json"
+    path.write_text(islandsfile.to_json(found))
+    return path
+
+
+def test_plan_prints_the_strategies_and_what_is_given_up(run, tmp_path):
+    path = tmp_path / "islands.json"
+    done = run(*TRUNK, "--sync", "any", "-o", path)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0].endswith("4 of 4 devices in 2 islands")
+    assert lines[1].startswith("sync streaming-diloco, every ")
+    names = [line[2:].split(",")[0].split()[0] for line in lines if line.startswith(("  ", "> "))]
+    assert {"exact", "every-step", "diloco", "streaming-diloco", "local-sgd", "co2", "adaptive-sgd"} <= set(names)
+    assert len([line for line in lines if line.startswith("> streaming-diloco")]) == 1
+    assert "It gives up: not the result of synchronous training; islands differ for a bounded number of steps." in done.out
+    assert "Certificate: with this sync strategy, no searched islands take less than " in done.out
+    assert isinstance(hs.read_islands(path), hs.IslandsPlan)
+
+
+def test_an_exact_plan_is_an_ordinary_plan(run, tmp_path):
+    path = tmp_path / "plan.json"
+    done = run(*TRUNK, "--set", "links[0].bandwidth=1 Tbit/s", "--sync", "every-step", "-o", path, "--json")
+    assert json.loads(done.out)["format"] == "holmes-sim/islands/1"
+    assert path.read_text() == done.out
+    one = run("plan", "holmes-infiniband-4", *PINS[4:], "--tp", "2", "--pp", "2", "--sync", "any", "--json")
+    assert json.loads(one.out)["format"] == "holmes-sim/plan/1"
+
+
+def test_simulate_and_show_say_the_same(run, islands, tmp_path):
+    simulated, shown = run("simulate", islands), run("show", islands)
+    assert simulated.code == 0
+    assert simulated.out == shown.out
+    assert "a token is worth  0.94 (0.90 to 0.97) tokens of synchronous training" in " ".join(simulated.out.split("  ")) or (
+        "a token is worth" in simulated.out
+    )
+    assert json.loads(run("simulate", islands, "--json").out)["price"] == "bounded"
+    assert json.loads(run("show", islands, "--json").out) == json.loads(islands.read_text())
+    assert run("simulate", islands, "--chart", tmp_path / "outer.png").code == 0
+    assert (tmp_path / "outer.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--sync", "dilco"), "--sync 'dilco': dilco is unknown; known: exact, any, local-steps, adaptive-sgd"),
+        (("--sync", "any", "--explain"), "--sync uses strategy certified and the step time; leave out --strategy"),
+        (("--sync", "any", "--set", "require.tp=1"), "--sync: requirements (--require) are not searched with islands"),
+    ],
+)
+def test_wishes_that_are_refused(run, arguments, why):
+    done = run(*TRUNK, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert why in done.err
+
+
+def test_commands_for_plans_say_what_they_were_given(run, islands):
+    for words in (("report", islands, "-o", "x.html"), ("goodput", islands, "--checkpoint", "1s", "--restart", "1s")):
+        done = run(*words)
+        assert done.code == 2
+        assert "this is a plan of islands; a plan of one island is expected" in done.err
+    assert "a plan of islands takes no --trace" in run("simulate", islands, "--explain").err
+
+
+def test_from_python(islands):
+    plan = hs.read_islands(islands)
+    found = hs.simulate_islands(plan)
+    assert repr(found).startswith("lab-slow-trunk: sync diloco, every 30 steps, int8, ")
+    assert found.worth is not None
+    assert charts.outer_periods(found).axes[0].get_xlabel() == "seconds"
+    with pytest.raises(OptionError, match="a plan of islands is expected, not 3"):
+        hs.simulate_islands(3)
+
+
+def test_the_frame_has_a_row_for_each_strategy():
+    answer = hs.plan_islands(hs.load("lab/lab-slow-trunk"), sync="local-steps<=8", tp=1, pp=1, microbatch_size=1)
+    assert list(answer.frame.columns) == [
+        "sync", "islands", "tokens_per_s", "token_worth", "effective_tokens_per_s", "price",
+    ]  # fmt: skip
+    assert repr(answer).startswith("lab-slow-trunk: sync ")
+    assert len(answer.frame) == len(answer.rows())
+
+
+def test_sync_strategies_are_listed(run):
+    assert "diloco" in run("list", "sync").out
+    assert "powersgd" in run("list", "compressions").out
+    assert "krum" in run("list", "aggregations").out

@@ -1,0 +1,81 @@
+"""The certificate of a plan of islands: no plan of its space is below the bound."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from planner import api
+from planner.islands.certificate import certificate
+from planner.islands.island_plans import IslandPlans
+from planner.request import Wishes
+from planner.time_limit import TimeLimit
+from sim.errors import Infeasible
+from sim.islands.prediction import predict
+from sim.plan.islands import IslandsPlan
+from sim.plan.plan import Plan
+from sim.sync import Sync
+from tests.planner.islands.fleets import request, slow_trunk
+
+SYNCS = (Sync("every-step"), Sync("diloco", 4, compression="int8"), Sync("streaming-diloco", 4, 1, 2), Sync("co2", 3))
+PARTITION = (("east",), ("west",))
+BATCHES = ((16, 16), (24, 8))
+
+
+@pytest.fixture(scope="module")
+def tried() -> dict:
+    plans = IslandPlans(request(slow_trunk(), Wishes()), TimeLimit(20.0), lambda text: None, 4)
+    return {
+        (PARTITION, batches): tuple(plans.plan(names, batch) for names, batch in zip(PARTITION, batches, strict=True))
+        for batches in BATCHES
+    }
+
+
+def some_plans(name: str, batch: int) -> list[Plan]:
+    """Plans of one island: of published strategies and of many pinned layouts."""
+    here = request(slow_trunk(), Wishes())
+    inside = replace(here, workload=replace(here.workload, global_batch_size=batch), machines=((name, 2),), time_limit=1.0)
+    found = []
+    for pp, size, schedule in itertools.product((1, 2), (1, 2, 4), ("1f1b", "zb-h1")):
+        try:
+            found.append(api.plan(replace(inside, wishes=Wishes(pp=pp, microbatch_size=size, schedule=schedule)), "megatron"))
+        except Infeasible:
+            continue
+    assert len(found) > 5
+    return found
+
+
+@pytest.mark.parametrize("sync", SYNCS, ids=str)
+def test_no_plan_of_the_space_is_below_the_bound(tried, sync):
+    islands = tried[PARTITION, BATCHES[0]]
+    plan = IslandsPlan(sync, islands, islands[0].made_by)
+    proof = certificate(plan.annotated(predict(plan)[1]), tried)
+    assert proof.lower_bound_s <= proof.objective_s
+    assert proof.gap == pytest.approx(1 - proof.lower_bound_s / proof.objective_s)
+    for batches in BATCHES:
+        east, west = (some_plans(names[0], batch) for names, batch in zip(PARTITION, batches, strict=True))
+        for pair in zip(east, west, strict=False):
+            other = IslandsPlan(sync, pair, pair[0].made_by)
+            assert predict(other)[1].period_s / sync.inner_steps >= proof.lower_bound_s
+
+
+def test_the_space_is_stated(tried):
+    islands = tried[PARTITION, BATCHES[0]]
+    plan = IslandsPlan(SYNCS[1], islands, islands[0].made_by)
+    proof = certificate(plan.annotated(predict(plan)[1]), tried)
+    axes = {axis.name: axis.values for axis in proof.space}
+    assert axes["sync"] == ("diloco, every 4 steps, int8",)
+    assert axes["islands"] == ("east: batch 16 | west: batch 16", "east: batch 24 | west: batch 8")
+    assert axes["tp"] == (1,)
+    assert proof.outside[0] == "other islands and batches"
+
+
+def test_bytes_on_the_only_trunk_are_part_of_the_bound(tried):
+    islands = tried[PARTITION, BATCHES[0]]
+    plan = IslandsPlan(SYNCS[0], islands, islands[0].made_by)
+    bound = certificate(plan.annotated(predict(plan)[1]), {(PARTITION, BATCHES[0]): islands}).lower_bound_s
+    inner = max(island.certificate.lower_bound_s for island in islands)
+    payload = 4 * plan.workload.model.parameters
+    assert bound == pytest.approx(inner + payload / (2e9 / 8 * 0.736), rel=1e-3)

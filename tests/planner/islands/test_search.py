@@ -1,0 +1,83 @@
+"""Search for plans of islands: thin trunks make islands, thick ones do not, and what a person allows is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.islands.allowed_sync import parse
+from planner.islands.search import best, plan_with_sync
+from planner.islands.sync_rows import SyncRow
+from planner.request import Wishes
+from sim.errors import Infeasible
+from sim.islands.token_worth import TokenWorth
+from sim.plan.islands import IslandsPlan
+from sim.plan.plan import Plan
+from sim.sync import Sync
+from tests.planner.islands.fleets import PINS, request, slow_trunk
+from tests.sim.islands.builders import islands_plan, machines
+
+
+def row(tokens_per_s: float, sync: Sync | None = None, worth: float | None = 1.0) -> SyncRow:
+    """A row of a sync strategy; of an exact plan if None."""
+    plan = islands_plan(machines(), sync or Sync("every-step"))
+    known = None if worth is None else TokenWorth(worth, worth, worth)
+    if sync is None:
+        return SyncRow(plan.islands[0], (("a",),), "exact", "exact", tokens_per_s, known)
+    return SyncRow(plan, (("a",), ("b",)), str(sync), sync.price, tokens_per_s, known)
+
+
+def test_most_effective_tokens_win():
+    exact, worth_less = row(100.0), row(150.0, Sync("diloco", 30), 0.6)
+    assert best([exact, worth_less]) is exact
+    assert best([row(80.0), worth_less]) is worth_less
+
+
+def test_a_known_worth_goes_before_an_unknown_one():
+    known, unknown = row(100.0, Sync("diloco", 30), 0.9), row(150.0, Sync("co2", 30), None)
+    assert best([unknown, known]) is known
+    assert best([unknown, row(140.0, Sync("co2", 4), None)]) is unknown
+
+
+def test_of_equal_rows_the_one_that_gives_up_least_wins():
+    exact, eight, many = row(100.0), row(100.4, Sync("diloco", 8)), row(100.4, Sync("diloco", 16))
+    packed = row(100.45, Sync("diloco", 8, compression="int8"))
+    assert best([many, packed, eight, exact]) is exact
+    assert best([many, packed, eight]) is eight
+
+
+def test_a_thin_trunk_makes_islands():
+    answer = plan_with_sync(request(slow_trunk("100 Mbit/s")), parse("any"))
+    assert isinstance(answer.best.plan, IslandsPlan)
+    assert answer.exact is not None
+    assert answer.alone is not None
+    assert answer.best.tokens_per_s > 1.75 * max(answer.exact.tokens_per_s, answer.alone.tokens_per_s)
+    proof = answer.best.plan.certificate
+    assert proof is not None
+    assert proof.lower_bound_s <= proof.objective_s
+    assert {row.plan.sync.strategy for row in answer.rows} == {
+        "adaptive-sgd", "co2", "diloco", "every-step", "local-sgd", "streaming-diloco",
+    }  # fmt: skip
+
+
+def test_only_what_is_allowed_is_chosen():
+    answer = plan_with_sync(request(slow_trunk("10 Mbit/s")), parse("diloco=4,int8"))
+    assert isinstance(answer.best.plan, IslandsPlan)
+    assert answer.best.plan.sync == Sync("diloco", 4, compression="int8")
+    exact = plan_with_sync(request(slow_trunk("10 Mbit/s")), parse("exact"))
+    assert isinstance(exact.best.plan, Plan)
+    assert exact.rows == ()
+
+
+def test_a_fleet_of_one_cluster_has_no_islands():
+    here = request(slow_trunk())
+    one = type(here)(here.topology, here.workload, PINS, 5.0, (("east", 2),))
+    answer = plan_with_sync(one, parse("any"))
+    assert isinstance(answer.best.plan, Plan)
+    assert answer.refused == "no link joins two clusters, so that there are no islands"
+    with pytest.raises(Infeasible, match="no plan with --sync diloco=4: no link joins two clusters"):
+        plan_with_sync(one, parse("diloco=4"))
+
+
+def test_pins_that_no_island_can_have():
+    with pytest.raises(Infeasible, match="no plan with --sync diloco=4"):
+        plan_with_sync(request(slow_trunk(), Wishes(dp=4, tp=1, pp=1)), parse("diloco=4"))
