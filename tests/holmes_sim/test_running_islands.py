@@ -106,9 +106,11 @@ def test_the_lab_has_the_ranks_of_all_islands_and_the_groups_between_them(plan: 
     Sync("streaming-diloco", inner_steps=4, overlap_steps=2, fragments=2),
 ])  # fmt: skip
 def test_no_outer_period_is_faster_than_its_links(sync: Sync, plan: IslandsPlan) -> None:
-    """What waits the model's seconds and sends the exchange's bytes over the shaped trunk cannot be much faster."""
+    """What waits the model's seconds and sends the exchange's bytes over the shaped trunk cannot be much faster.
+
+    A rank that arrives late at an exchange measures less of it, while the other rank of its node has the NIC alone."""
     given = dataclasses.replace(plan, sync=sync)
     compared = running_islands.run_in_lab(given, RunOptions(steps=1, compute="paced", scale=SCALE)).compared
     assert compared.measured.scale == SCALE
-    assert compared.measured.period_s >= 0.97 * compared.times()[0][1]
-    assert compared.measured.exchange_s >= 0.97 * compared.simulated.exchange_s * SCALE
+    assert compared.measured.period_s >= 0.93 * compared.times()[0][1]
+    assert compared.measured.exchange_s >= 0.9 * compared.simulated.exchange_s * SCALE
