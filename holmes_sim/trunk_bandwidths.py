@@ -64,7 +64,7 @@ class TrunkBandwidths:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Data frame with a row for each bandwidth: the bandwidth in Gbit/s, and tokens/s of exact training and each strategy."""
+        """Data frame with a row for each bandwidth: Gbit/s, and tokens/s of exact training and of each strategy."""
         sweep, rows = self.sweep, []
         for index, bandwidth in enumerate(sweep.bandwidths):
             row: dict[str, Any] = {"gbit_per_s": bandwidth * units.BITS_PER_BYTE / units.GIGA}

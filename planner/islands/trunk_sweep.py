@@ -44,7 +44,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class TrunkSweep:
-    """exact: the best exact plan for each of `bandwidths`; rows: that of each sync strategy, None where its state has no room."""
+    """exact: the best exact plan for each of `bandwidths`; rows: that of each sync strategy, None where it has no room."""
 
     topology: Topology
     partition: Partition

@@ -157,6 +157,11 @@ def islands() -> IslandsPlan:
     return found
 
 
+def trunk(run: Callable[..., Any]) -> Any:
+    words = ("--bandwidths", "1 Gbit/s, 10 Gbit/s", "--sync", "diloco=30,int8", "--sync", "every-step,none", "--time-limit", 2)
+    return json.loads(run("trunk", "lab/lab-slow-trunk", *words, "--json").out)
+
+
 CORES = {"cores": {"busy": 0.5, "stolen": 0.0, "valid": True}}
 FIT = Fit("mine", True, ("gemm", "step"), DEFAULT, ("a", "b"), (), 0.2, 0.1, 0.15)
 
@@ -230,6 +235,7 @@ MAKERS: dict[str, Made] = {
     "sweep": lambda plan, run: swept(plan),
     "topology": lambda plan, run: (topology.written(plan.topology), plan.topology.facts()),
     "trouble": lambda plan, run: troubles(plan),
+    "trunk": lambda plan, run: (trunk(run),),
     "validation": lambda plan, run: validations(plan),
     "verification": lambda plan, run: (verification(1, True), verification(1, False)),
     "what-if": lambda plan, run: changes(plan),
