@@ -34,7 +34,7 @@ SCALE = 20.0
 
 @pytest.fixture(scope="module")
 def plan() -> IslandsPlan:
-    found = plan_islands(load("lab/lab-two-sites"), tp=1, microbatch_size=2).plan
+    found = plan_islands(load("lab/lab-two-sites"), sync="diloco=30,int8", tp=1, pp=1, microbatch_size=2).plan
     assert isinstance(found, IslandsPlan)
     return dataclasses.replace(found, sync=Sync("diloco", inner_steps=2), prediction=None, certificate=None)
 
