@@ -21,6 +21,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `pins [FLEETS [PINS]]`: whether random pins give faster plans than the search without them; some minutes.
 - `unlike [FLEETS]`: what a tp of their own for devices with little memory is worth, on drawn fleets; three minutes.
 - `recompute [FLEETS]`: what it is worth that each stage recomputes as few layers as fit, on drawn fleets; six minutes.
+- `sync_losses [STEPS [SEEDS]]`: losses of a small GPT under each sync strategy, 2 and 4 islands; four minutes. Needs torch.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -46,6 +47,7 @@ from benchmarks import (
     shortlist,
     strategies,
     sweep,
+    sync_losses,
     unlike,
 )
 from benchmarks.certificates import run
@@ -111,6 +113,7 @@ WITH_OPTIONS = {
     "shortlist": shortlist.show,
     "pins": pins.show,
     "recompute": recompute.show,
+    "sync_losses": sync_losses.show,
     "unlike": unlike.show,
 }
 

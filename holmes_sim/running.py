@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from holmes_sim import measurement
 from holmes_sim.lab.load import ENOUGH_FREE, Load, Sampler
@@ -44,7 +45,8 @@ def run_here(plan: Plan, options: RunOptions) -> MeasuredStep:
     """Run all ranks of a plan on this machine, and compare the measured step with the simulation. Raises HolmesError.
 
     If the plan uses several nodes, the ranks compute on CPUs, because devices of different nodes have the same index."""
-    _check(plan, options)
+    check_options(options)
+    check(plan)
     from holmes_sim.torch_backend import local
 
     if plan.nodes > 1:
@@ -65,6 +67,18 @@ class InLab:
     load: Load
 
 
+class HasLoad(Protocol):
+    """A measurement that says how busy the cores were."""
+
+    @property
+    def load(self) -> Load:
+        """How busy the cores were."""
+        ...
+
+
+Loaded = TypeVar("Loaded", bound=HasLoad)
+
+
 def run_in_lab(plan: Plan, options: RunOptions) -> InLab:
     """Run a plan in the lab, `options.scale` times slower than its nodes.
 
@@ -74,18 +88,27 @@ def run_in_lab(plan: Plan, options: RunOptions) -> InLab:
     simulation has links slowed down by the scale.
     Raises HolmesError.
     """
-    _check(plan, options, in_lab=True)
-    if sys.platform != "linux":
-        raise HolmesError("the lab needs Linux, because it uses network namespaces")
+    check_options(options, in_lab=True)
+    check(plan)
     from holmes_sim import lab
 
-    scale = options.scale or lab.smallest_scale(plan, len(os.sched_getaffinity(0)))
-    answer = _in_lab(plan, options, scale)
+    return at_scale(lambda scale: _in_lab(plan, options, scale), options, lab.smallest_scale(plan, cores()))
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def at_scale(measure: Callable[[float], Loaded], options: RunOptions, smallest: float) -> Loaded:
+    """A measurement in the lab at `options.scale`; with scale 0 at `smallest`, doubled as `run_in_lab` says."""
+    scale = options.scale or smallest
+    answer = measure(scale)
     for _ in range(TRIES if not options.scale and options.compute == "paced" else 0):
         if answer.load.busy <= ENOUGH_FREE:
             break
         before, scale = answer, 2 * scale
-        answer = _in_lab(plan, options, scale)
+        answer = measure(scale)
         if answer.load.busy > HELPED * before.load.busy:
             break
     return answer
@@ -133,7 +156,8 @@ def as_rank(plan: Plan, options: RunOptions) -> MeasuredStep | None:
 
     Raises HolmesError, SystemExit if any rank fails.
     """
-    _check(plan, options)
+    check_options(options)
+    check(plan)
     from holmes_sim.torch_backend import rank
 
     with tempfile.TemporaryDirectory() as folder:
@@ -142,15 +166,17 @@ def as_rank(plan: Plan, options: RunOptions) -> MeasuredStep | None:
         return None if measured is None else _compared(plan, path, options.output or "run")
 
 
-def _check(plan: Plan, options: RunOptions, in_lab: bool = False) -> None:
+def check_options(options: RunOptions, in_lab: bool = False) -> None:
+    """Raise HolmesError where torch is missing, or where options are unknown or contradict each other."""
     needs_torch()
+    if in_lab and sys.platform != "linux":
+        raise HolmesError("the lab needs Linux, because it uses network namespaces")
     if options.compute not in COMPUTE:
         raise HolmesError(f"--compute {options.compute!r} is unknown; known: {', '.join(COMPUTE)}")
     if options.device not in DEVICES:
         raise HolmesError(f"--device {options.device!r} is unknown; known: {', '.join(DEVICES)}")
     if not in_lab and options.scale != 1 and options.compute != "paced":
         raise HolmesError(f"--scale {options.scale:g}: real compute cannot be slowed down; add --compute paced")
-    check(plan)
 
 
 def _compared(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> MeasuredStep:

@@ -10,6 +10,7 @@ from holmes_sim.lab.namespaces import Namespaces, set_below_proc
 from holmes_sim.lab.ranks import RankOutput, environment, run_ranks
 from holmes_sim.lab.wiring import RankLocation, Wiring, wire
 from sim.errors import HolmesError
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -26,7 +27,7 @@ class Lab:
     above `LONGEST`.
     """
 
-    def __init__(self, plan: Plan, scale: float):
+    def __init__(self, plan: Plan | IslandsPlan, scale: float):
         self.wiring: Wiring = wire(plan, scale)
         self.has_latency = False
         self._namespaces: Namespaces | None = None

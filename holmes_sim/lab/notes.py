@@ -6,27 +6,30 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from holmes_sim.lab.payload_rates import PayloadRates
+from holmes_sim.lab.traffic import LabTraffic, traffic_of
 from holmes_sim.lab.wiring import Host, Wiring, rail
 from sim.hardware.cluster import Device
 from sim.network.paths import near_nics
-from sim.plan.derived_groups import gradient_groups
+from sim.network.routes import by_host
 from sim.plan.groups import Group
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
 
-def notes(plan: Plan, wiring: Wiring) -> tuple[str, ...]:
+def notes(plan: Plan | IslandsPlan, wiring: Wiring) -> tuple[str, ...]:
     """Lines for the user; none if no difference is known."""
-    groups = [group for group in (*plan.groups, *gradient_groups(plan)) if group.nic != "intra_node"]
-    return (*_efficiencies(plan), *_rails(plan, wiring, groups), *_shared(plan, groups))
+    traffic = traffic_of(plan)
+    groups = [group for group in traffic.groups if group.nic != "intra_node"]
+    return (*_efficiencies(plan), *_rails(traffic, wiring, groups), *_shared(traffic, groups))
 
 
-def _efficiencies(plan: Plan) -> Iterator[str]:
+def _efficiencies(plan: Plan | IslandsPlan) -> Iterator[str]:
     """Operations that are faster in the lab, because a NIC has the rate of the best operation."""
     for kind, operation, ratio in PayloadRates(plan).mixed():
         yield f"{kind}: {operation} is {ratio:.2f} times as fast as modelled; links have the rate of the best operation"
 
 
-def _rails(plan: Plan, wiring: Wiring, groups: list[Group]) -> Iterator[str]:
+def _rails(plan: LabTraffic, wiring: Wiring, groups: list[Group]) -> Iterator[str]:
     """Pairs of neighbours in a group whose devices are near different NICs; the target's address alone selects the NIC."""
     hosts = {(host.cluster, host.node): host for host in wiring.hosts}
     crossed: dict[str, int] = {}
@@ -39,7 +42,7 @@ def _rails(plan: Plan, wiring: Wiring, groups: list[Group]) -> Iterator[str]:
         yield f"{kind}: {count} pairs of neighbouring ranks are near different NICs; the lab connects them over one rail"
 
 
-def _uses_near_nics(plan: Plan, hosts: dict[tuple[str, int], Host], kind: str, a: Device, b: Device) -> bool:
+def _uses_near_nics(plan: LabTraffic, hosts: dict[tuple[str, int], Host], kind: str, a: Device, b: Device) -> bool:
     """Whether connections between two devices use the NIC near each device, no matter which end connects."""
     near = []
     for device in (a, b):
@@ -54,16 +57,17 @@ def _uses_near_nics(plan: Plan, hosts: dict[tuple[str, int], Host], kind: str, a
     return rail(plan.fleet, here, there, second) == first and rail(plan.fleet, there, here, first) == second
 
 
-def _shared(plan: Plan, groups: list[Group]) -> Iterator[str]:
+def _shared(plan: LabTraffic, groups: list[Group]) -> Iterator[str]:
     """Collectives with several members on a node: they use the NICs of all members in the model, but of one in gloo's ring."""
     spread: dict[str, int] = {}
     for group in groups:
-        for host in plan.hosts(group.ranks) if group.kind != "pp" else ():
-            device = plan.placement[host[0]]
+        members = tuple(plan.placement[rank] for rank in group.ranks) if group.kind != "pp" else ()
+        for host in by_host(members):
+            device = host[0]
             node = plan.fleet.cluster(device.cluster).node
             nic = node.nic(group.nic)
             assert nic is not None
-            rails = {i for rank in host for i in near_nics(node.count, nic.count, plan.placement[rank].index)}
+            rails = {i for one in host for i in near_nics(node.count, nic.count, one.index)}
             spread[group.nic] = max(spread.get(group.nic, 1), len(rails))
     for kind, count in spread.items():
         if count > 1:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
+from holmes_sim.lab.traffic import traffic_of
 from sim.hardware.cluster import Cluster, Fleet, Nic, Trunk
 from sim.hardware.link_spec import LinkSpec
 from sim.network.paths import near_nics
-from sim.plan.derived_groups import gradient_groups
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds
 
@@ -27,6 +29,8 @@ within 4 % of the model (all_gather within 9 % at the higher rate), of 590 Mbit/
 bottleneck and an all_gather takes three times as long.
 """
 
+Wired = TypeVar("Wired", Plan, IslandsPlan)
+"""A plan, or a plan of islands."""
 OPERATIONS = {"pp": ("send_recv",), "cp": ("send_recv",), "ep": ("all_to_all",)}
 """Kind of group -> its operations over NICs; all other kinds use `REDUCTIONS`."""
 REDUCTIONS = ("all_reduce", "all_gather", "reduce_scatter")
@@ -36,13 +40,14 @@ REDUCTIONS = ("all_reduce", "all_gather", "reduce_scatter")
 class PayloadRates:
     """Payload share of the wire rate by cluster and NIC type, for the NIC types that the groups of a plan use."""
 
-    def __init__(self, plan: Plan):
-        self._fleet = plan.fleet
+    def __init__(self, plan: Plan | IslandsPlan):
+        traffic = traffic_of(plan)
+        self._fleet, self.placement = traffic.fleet, traffic.placement
         self._operations: dict[str, set[str]] = {}
-        for group in (*plan.groups, *gradient_groups(plan)):
+        for group in traffic.groups:
             if group.nic != "intra_node":
                 self._operations.setdefault(group.nic, set()).update(OPERATIONS.get(group.kind, REDUCTIONS))
-                if group.kind == "pp" and plan.workload.model.tied_embeddings:
+                if group.kind == "pp" and traffic.is_tied:
                     self._operations[group.nic].add("all_reduce")
 
     @property
@@ -92,11 +97,11 @@ def _large_payload_protocol(spec: LinkSpec) -> tuple[str, Seconds]:
     return best.name, best.latency
 
 
-def carried(plan: Plan) -> BytesPerSecond:
+def carried(plan: Plan | IslandsPlan) -> BytesPerSecond:
     """Payload bytes/s that all NICs of the plan's ranks can send together, unscaled."""
     payload, total = PayloadRates(plan), 0.0
     for cluster in plan.fleet.clusters:
-        placed = [device for device in plan.placement if device.cluster == cluster.name]
+        placed = [device for device in payload.placement if device.cluster == cluster.name]
         for nic in cluster.node.nics:
             if nic.kind in payload.kinds:
                 used = {(d.node, i) for d in placed for i in near_nics(cluster.node.count, nic.count, d.index)}
@@ -104,14 +109,14 @@ def carried(plan: Plan) -> BytesPerSecond:
     return total
 
 
-def smallest_scale(plan: Plan, cores: int) -> float:
+def smallest_scale(plan: Plan | IslandsPlan, cores: int) -> float:
     """The smallest of 1, 2, 5, 10, 20, 50 ... such that `cores` cores can carry the scaled rates of all NICs of the plan."""
     least = max(carried(plan) / (cores * CARRIED), 1.0)
     decade = 10.0 ** math.floor(math.log10(least))
     return next(step * decade for step in (1, 2, 5, 10) if step * decade >= least * (1 - 1e-9))
 
 
-def as_wired(plan: Plan, has_latency: bool) -> Plan:
+def as_wired(plan: Wired, has_latency: bool) -> Wired:
     """The plan with links that behave like the lab's, unscaled. Its simulated step x scale is what the lab should measure.
 
     NICs carry all operations at one efficiency and without overhead, and without latency if the lab has none. Communication
@@ -121,7 +126,14 @@ def as_wired(plan: Plan, has_latency: bool) -> Plan:
     clusters = tuple(_wired(cluster, payload, has_latency) for cluster in fleet.clusters)
     trunks = tuple(Trunk(t.between, t.kind, t.bandwidth, t.latency if has_latency else 0.0) for t in fleet.trunks)
     wired = Fleet(fleet.name, clusters, trunks, fleet.communicator)
-    return replace(plan, topology=replace(plan.topology, fleet=wired))
+    if isinstance(plan, IslandsPlan):
+        return replace(plan, islands=tuple(_on(island, wired) for island in plan.islands))
+    return _on(plan, wired)
+
+
+def _on(plan: Plan, fleet: Fleet) -> Plan:
+    """The plan on another fleet."""
+    return replace(plan, topology=replace(plan.topology, fleet=fleet))
 
 
 def _wired(cluster: Cluster, payload: PayloadRates, has_latency: bool) -> Cluster:

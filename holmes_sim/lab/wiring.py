@@ -21,6 +21,7 @@ from sim.errors import HolmesError
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.transport import trunk_between, trunk_path
 from sim.network.paths import capacity, near_nics
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.units import BytesPerSecond, Seconds
 
@@ -127,22 +128,22 @@ class _Switch:
     leaf: int = -1
 
 
-def wire(plan: Plan, scale: float) -> Wiring:
+def wire(plan: Plan | IslandsPlan, scale: float) -> Wiring:
     """The lab of a plan, `scale` times slower than its topology. Raises HolmesError if it has too many hosts or NICs."""
     fleet, payload = plan.fleet, PayloadRates(plan)
-    used = dict.fromkeys(sorted((device.cluster, device.node) for device in plan.placement))
+    used = dict.fromkeys(sorted((device.cluster, device.node) for device in payload.placement))
     if len(used) > MOST_HOSTS:
         raise HolmesError(f"the plan uses {len(used)} nodes; a lab has at most {MOST_HOSTS}")
     switches = tuple(_switches(fleet, payload.kinds, tuple(used)))
     names = {switch: f"br{number}" for number, switch in enumerate(switches)}
-    hosts = tuple(_host(plan, payload, scale, names, number, *place) for number, place in enumerate(used))
+    hosts = tuple(_host(fleet, payload, scale, names, number, *place) for number, place in enumerate(used))
     crowded = Counter(nic.bridge for host in hosts for nic in host.interfaces).most_common(1)
     if crowded and crowded[0][1] > MOST_PORTS:
         raise HolmesError(f"the plan uses {crowded[0][1]} NICs of one fabric; a lab has at most {MOST_PORTS}")
     cables, between = _cables(fleet, payload, scale, names)
     bridges = tuple(Bridge(names[switch], tuple(_ports(fleet, switch, hosts, between))) for switch in switches)
     routes = tuple(tuple(_routes(fleet, host, hosts)) for host in hosts)
-    return Wiring(scale, hosts, bridges, cables, routes, tuple(_ranks(plan, hosts)))
+    return Wiring(scale, hosts, bridges, cables, routes, tuple(_ranks(fleet, payload.placement, hosts)))
 
 
 def _switches(fleet: Fleet, kinds: tuple[str, ...], used: tuple[tuple[str, int], ...]) -> Iterator[_Switch]:
@@ -171,11 +172,11 @@ def _switch_of(cluster: Cluster, node: int, kind: str) -> _Switch:
 
 
 def _host(
-    plan: Plan, payload: PayloadRates, scale: float, names: dict[_Switch, str], number: int, cluster: str, node: int
+    fleet: Fleet, payload: PayloadRates, scale: float, names: dict[_Switch, str], number: int, cluster: str, node: int
 ) -> Host:
     """A host with the NICs near its placed devices."""
-    found = plan.fleet.cluster(cluster)
-    devices = sorted(device.index for device in plan.placement if (device.cluster, device.node) == (cluster, node))
+    found = fleet.cluster(cluster)
+    devices = sorted(device.index for device in payload.placement if (device.cluster, device.node) == (cluster, node))
     interfaces: list[Interface] = []
     for kind_number, kind in enumerate(payload.kinds):
         nic = found.node.nic(kind)
@@ -264,12 +265,12 @@ def rail(fleet: Fleet, host: Host, other: Host, target: Interface) -> Interface:
     return min(host.of_kind(target.kind), key=lambda interface: (abs(interface.index - wanted), interface.index))
 
 
-def _ranks(plan: Plan, hosts: tuple[Host, ...]) -> Iterator[RankLocation]:
+def _ranks(fleet: Fleet, placement: tuple[Device, ...], hosts: tuple[Host, ...]) -> Iterator[RankLocation]:
     """The location of each rank."""
     number = {(host.cluster, host.node): at for at, host in enumerate(hosts)}
     taken = [0] * len(hosts)
-    for rank, device in enumerate(plan.placement):
-        at, node = number[device.cluster, device.node], plan.fleet.cluster(device.cluster).node
+    for rank, device in enumerate(placement):
+        at, node = number[device.cluster, device.node], fleet.cluster(device.cluster).node
         near: dict[str, list[str]] = {}
         for interface in hosts[at].interfaces:
             nic = node.nic(interface.kind)

@@ -10,6 +10,7 @@ from holmes_sim.printing.efforts import effort as search_effort
 from holmes_sim.printing.expert_placements import experts_placed
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
+from holmes_sim.printing.island_runs import measured_islands
 from holmes_sim.printing.islands import planned_islands, simulated_islands
 from holmes_sim.printing.islands_trouble import islands_goodput, islands_trouble
 from holmes_sim.printing.launches import launched
@@ -46,6 +47,7 @@ __all__ = [
     "islands_trouble",
     "launched",
     "measured",
+    "measured_islands",
     "modules",
     "planned",
     "planned_islands",

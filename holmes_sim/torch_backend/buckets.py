@@ -115,21 +115,25 @@ class Segment:
         return lambda: all_gather(self.flat, own, group)
 
     def sum_tied(self, groups: list[dist.ProcessGroup], by_shards: bool) -> None:
-        """Sum the reduced gradients with those of the other stage that holds the same weights: this rank's shard, or with other
-        frameworks' traffic, a buffer of full size that has the shard and is zero elsewhere.
+        """Sum the reduced gradients with those of the other stage that holds the same weights (`sum_over_tied`)."""
+        assert self.reduced is not None
+        self.reduced = self.sum_over_tied(self.reduced, groups, by_shards)
+
+    def sum_over_tied(self, part: Tensor, groups: list[dist.ProcessGroup], by_shards: bool) -> Tensor:
+        """The sum of values of this rank's shard with those of the other stage that holds the same weights: of the shard, or
+        with other frameworks' traffic, of a buffer of full size that has the shard and is zero elsewhere.
 
         With a larger tp on the other stage, each of several groups has the rank that holds one part of these weights."""
-        assert self.reduced is not None
         if by_shards:  # the ranks of both stages with equal replicas own equal shards of the segment
             (group,) = groups
-            all_reduce(self.reduced, group)
-            return
-        whole = torch.zeros(self.padded, dtype=self.summed_as, device=self.device)
-        own = whole.chunk(self.shards)[self.shard if self.shards > 1 else 0]
-        own.copy_(self.reduced)
-        for part, group in zip(whole[: self.size].chunk(len(groups)), groups, strict=True):
             all_reduce(part, group)
-        self.reduced = own
+            return part
+        whole = part.new_zeros(self.padded)
+        own = whole.chunk(self.shards)[self.shard if self.shards > 1 else 0]
+        own.copy_(part)
+        for half, group in zip(whole[: self.size].chunk(len(groups)), groups, strict=True):
+            all_reduce(half, group)
+        return own
 
 
 class Bucket:

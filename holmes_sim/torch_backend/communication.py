@@ -30,6 +30,12 @@ def all_gather(whole: Tensor, part: Tensor, group: dist.ProcessGroup | None) -> 
         gather(staged, part.to(staged.device), group=group)
 
 
+def broadcast(value: Tensor, group: dist.ProcessGroup | None, source: int) -> None:
+    """Replace `value` by that of rank `source` of the group."""
+    with _host_staged(value, group) as staged:
+        dist.broadcast(staged, group=group, group_src=source)
+
+
 def reduce_scatter(part: Tensor, whole: Tensor, group: dist.ProcessGroup) -> None:
     """Write this rank's part of the sum over ranks into `part`. `whole` may be overwritten."""
     if dist.get_backend(group) == GLOO:

@@ -29,10 +29,13 @@ class EmulatedWorker:
         self.durations = Durations(plan)
         self.device = HOST
         self.loss = 0.0
+        self.before_update: Callable[[], None] = lambda: None  # called before the optimizer
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def compute(self, action: Action) -> None:
         """Sleep for the duration of the action on the plan's device."""
+        if action.kind == "optimizer":
+            self.before_update()
         time.sleep(self.durations.of(self.rank, action) * self.scale)
 
     def includes(self, action: Action) -> bool:

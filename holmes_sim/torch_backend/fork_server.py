@@ -8,6 +8,7 @@ launch have ended, one line goes to stdout: the reason of the failure, or an emp
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -34,9 +35,9 @@ class RankProcess:
     namespace: str = ""
 
 
-def write(folder: Path, options: str, processes: list[RankProcess]) -> None:
-    """Write launch.json for the plan in FOLDER/plan.json."""
-    facts = {"options": options, "processes": [asdict(process) for process in processes]}
+def write(folder: Path, options: str, processes: list[RankProcess], module: str) -> None:
+    """Write launch.json for the plan in FOLDER/plan.json. `module`: the module whose `main` each rank calls."""
+    facts = {"options": options, "module": module, "processes": [asdict(process) for process in processes]}
     (folder / "launch.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
@@ -54,7 +55,7 @@ def _preload() -> None:
     """Import what every rank needs, including the modules that torch imports with the first optimizer."""
     import torch
 
-    from holmes_sim.torch_backend import rank  # noqa: F401
+    from holmes_sim.torch_backend.islands import rank  # noqa: F401
 
     torch.optim.Adam([torch.zeros(1)])
 
@@ -68,7 +69,7 @@ def _run_launch(folder: Path) -> str:
         for number, process in enumerate(processes):
             child = os.fork()
             if child == 0:
-                _run_rank(folder, number, process, facts["options"])
+                _run_rank(folder, number, process, facts["options"], facts["module"])
             children[child] = number
         failed = _wait(children)
     finally:
@@ -76,7 +77,7 @@ def _run_launch(folder: Path) -> str:
     return "" if failed is None else _reason(folder, processes, *failed)
 
 
-def _run_rank(folder: Path, number: int, process: RankProcess, options: str) -> None:
+def _run_rank(folder: Path, number: int, process: RankProcess, options: str, module: str) -> None:
     """Run one rank in the child process. Does not return."""
     status = 1
     try:
@@ -90,10 +91,8 @@ def _run_rank(folder: Path, number: int, process: RankProcess, options: str) -> 
         os.environ.update(process.environment)
         import torch
 
-        from holmes_sim.torch_backend import rank
-
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        rank.main([str(folder / "plan.json"), options])
+        importlib.import_module(module).main([str(folder / "plan.json"), options])
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1

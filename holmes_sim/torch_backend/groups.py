@@ -136,7 +136,7 @@ def build(
 
 
 def _new_group(group: Group, chosen: str, names: list[str], connect_timeout: timedelta) -> dist.ProcessGroup:
-    with _gloo_interfaces(names):
+    with gloo_interfaces(names):
         made: dist.ProcessGroup | None = dist.new_group(
             list(group.ranks),
             backend=chosen,
@@ -159,7 +159,7 @@ def nccl_options(name: str | None) -> object:
 
 
 @contextmanager
-def _gloo_interfaces(names: list[str]) -> Iterator[None]:
+def gloo_interfaces(names: list[str]) -> Iterator[None]:
     """A context in which gloo uses these interfaces. They are set by environment variable, as `new_group` passes gloo no
     options."""
     before = os.environ.get(GLOO_INTERFACES)

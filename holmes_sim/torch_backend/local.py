@@ -17,9 +17,12 @@ from holmes_sim.torch_backend import fork_server
 from holmes_sim.torch_backend.fork_server import RankProcess
 from holmes_sim.torch_backend.run_options import HOST, RunOptions, node_of
 from sim.errors import HolmesError
-from sim.formats import planfile
+from sim.formats import islandsfile, planfile
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
+RANK, ISLAND_RANK = "holmes_sim.torch_backend.rank", "holmes_sim.torch_backend.islands.rank"
+"""Module that runs a rank of a plan, and of a plan of islands."""
 ProcessChange: TypeAlias = Callable[[RankProcess, int], RankProcess]
 """A function that changes the process of a rank: (process, rank) -> process."""
 
@@ -45,15 +48,31 @@ class Local:
 
     def run(self, plan: Plan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
         """Start every rank and wait until all have ended. Raises HolmesError with the reason of the first rank that fails."""
+        port = free_port()
+        processes = [change(_rank_process(plan, rank, port), rank) for rank in range(plan.config.world_size)]
+        self._launch(planfile.to_json(plan), options, processes, RANK)
+
+    def run_islands(
+        self, plan: IslandsPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
+    ) -> None:
+        """Start every rank of every island, numbered one after the other, and wait until all have ended. Raises HolmesError
+        with the reason of the first rank that fails."""
+        port, processes, total = free_port(), list[RankProcess](), sum(island.config.world_size for island in plan.islands)
+        for first, island in zip(plan.first_ranks, plan.islands, strict=True):
+            for rank in range(island.config.world_size):
+                made = _rank_process(island, rank, port, first, total)
+                processes.append(change(made, first + rank))
+        self._launch(islandsfile.to_json(plan), options, processes, ISLAND_RANK)
+
+    def _launch(self, text: str, options: RunOptions, processes: list[RankProcess], module: str) -> None:
         server = self._server
         assert server.stdin is not None
         assert server.stdout is not None
         with tempfile.TemporaryDirectory() as name:
-            (Path(name) / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-            port, ranks = free_port(), range(plan.config.world_size)
+            (Path(name) / "plan.json").write_text(text, encoding="utf-8")
             output, weights = (str(Path(path).resolve()) if path else "" for path in (options.output, options.weights))
             absolute = replace(options, output=output, weights=weights)
-            fork_server.write(Path(name), absolute.to_json(), [change(_rank_process(plan, rank, port), rank) for rank in ranks])
+            fork_server.write(Path(name), absolute.to_json(), processes, module)
             try:
                 server.stdin.write(f"{name}\n")
                 server.stdin.flush()
@@ -79,12 +98,13 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _rank_process(plan: Plan, rank: int, port: int) -> RankProcess:
-    ranks, device = plan.config.world_size, plan.placement[rank]
+def _rank_process(plan: Plan, rank: int, port: int, first: int = 0, ranks: int = 0) -> RankProcess:
+    """The process of a rank of a plan whose ranks are `first` and following of `ranks` in all."""
+    ranks, device = ranks or plan.config.world_size, plan.placement[rank]
     omp = os.environ.get("OMP_NUM_THREADS", "")
     threads = omp if omp.isdecimal() else str(max((os.cpu_count() or 1) // ranks, 1))
     environment = {
-        "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(device.index), "OMP_NUM_THREADS": threads,
+        "RANK": str(first + rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(device.index), "OMP_NUM_THREADS": threads,
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), HOST: node_of(plan, rank),
     }  # fmt: skip
     return RankProcess(str(device), environment)

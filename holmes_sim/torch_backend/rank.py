@@ -87,11 +87,11 @@ def main(arguments: list[str]) -> None:
 def run(plan: Plan, options: RunOptions) -> Timeline | None:
     """Run one rank of a launch. Returns the timeline on rank 0. A failure of any rank ends all ranks."""
     launch = LaunchInfo.read()
-    store = _store(launch, options.connect)
+    store = store_of(launch, options.connect)
     watchdog = Watchdog(store.clone() if hasattr(store, "clone") else store, launch.rank, launch.world_size)
     try:
         check(plan, launch, options)
-        _check_hosts(plan, launch, store)
+        check_hosts(plan, launch, store)
         dist.init_process_group(
             WORLD, store=dist.PrefixStore("world", store), rank=launch.rank, world_size=launch.world_size,
             timeout=timedelta(seconds=COLLECTIVE_TIMEOUT),
@@ -109,7 +109,7 @@ def run(plan: Plan, options: RunOptions) -> Timeline | None:
     raise SystemExit(1)
 
 
-def _store(launch: LaunchInfo, within: Seconds) -> dist.Store:
+def store_of(launch: LaunchInfo, within: Seconds) -> dist.Store:
     """The key-value store of the launch, kept by torchrun or rank 0. Raises HolmesError where it cannot be reached."""
     try:
         store, _, _ = next(iter(dist.rendezvous("env://", launch.rank, launch.world_size, timeout=timedelta(seconds=within))))
@@ -118,7 +118,7 @@ def _store(launch: LaunchInfo, within: Seconds) -> dist.Store:
     return dist.PrefixStore("holmes-sim", store)
 
 
-def _check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
+def check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
     """Check that ranks of one host of the plan run on one host and other ranks elsewhere. Skipped for a local launch."""
     if os.environ.get(HOST) is not None:
         return
@@ -135,22 +135,9 @@ def _check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
 
 
 def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
-    rank, recorder = launch.rank, Recorder()
-    device = devices.device_of(options, rank, launch.local_rank)
-    on: list[tuple[str, str]] = [("", "")] * launch.world_size
-    dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
-    built = groups.build(plan, rank, device, [kind for kind, _ in on], options.connect, COLLECTIVE_TIMEOUT, watchdog.fail)
-
-    def run_timed(group: str, name: str, nbytes: float, work: Callable[[], None]) -> None:
-        executor.timed_collective(group, name, nbytes, work)
-
-    computed_on = tuple(sorted({name for _, name in on})) if options.compute == "real" else ()
-    worker = (
-        EmulatedWorker(plan, rank, built, options.scale)
-        if options.compute == "paced"
-        else TrainingWorker(plan, rank, built, run_timed, options.seed, device)
-    )
-    executor = Executor(plan, rank, built, worker, recorder)
+    rank = launch.rank
+    executor, computed_on = executor_of(plan, options, launch, watchdog.fail)
+    worker = executor.worker
     events: list[list[Event]] = []
     times: list[tuple[Seconds, Seconds]] = []
     losses = torch.zeros(options.steps + 1)
@@ -165,13 +152,34 @@ def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watc
     executor.close()
     after = clocks.offset(rank, launch.world_size)
     if isinstance(worker, TrainingWorker) and options.weights:
-        found = {"losses": losses, "weights": _gathered(worker)}
+        found = {"losses": losses, "weights": gathered(worker)}
         worker.optimizer.put_moments()
-        torch.save(found | {"moments": _gathered(worker)}, Path(options.weights) / f"{rank}.pt")
+        torch.save(found | {"moments": gathered(worker)}, Path(options.weights) / f"{rank}.pt")
     return _measured_timeline(plan, options, launch, computed_on, events[1:], times[1:], (before + after) / 2)
 
 
-def _gathered(worker: TrainingWorker) -> dict[str, torch.Tensor]:
+def executor_of(
+    plan: Plan, options: RunOptions, launch: LaunchInfo, on_timeout: Callable[[str], None]
+) -> tuple[Executor, tuple[str, ...]]:
+    """(executor of a rank with its process groups and its worker, names of the devices that all ranks compute on)."""
+    rank, device = launch.rank, devices.device_of(options, launch.rank, launch.local_rank)
+    on: list[tuple[str, str]] = [("", "")] * launch.world_size
+    dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
+    built = groups.build(plan, rank, device, [kind for kind, _ in on], options.connect, COLLECTIVE_TIMEOUT, on_timeout)
+
+    def run_timed(group: str, name: str, nbytes: float, work: Callable[[], None]) -> None:
+        executor.timed_collective(group, name, nbytes, work)
+
+    worker = (
+        EmulatedWorker(plan, rank, built, options.scale)
+        if options.compute == "paced"
+        else TrainingWorker(plan, rank, built, run_timed, options.seed, device)
+    )
+    executor = Executor(plan, rank, built, worker, Recorder())
+    return executor, tuple(sorted({name for _, name in on})) if options.compute == "real" else ()
+
+
+def gathered(worker: TrainingWorker) -> dict[str, torch.Tensor]:
     """Name -> value of the weights, with the shards of all ranks."""
     worker.gather()
     return {name: weight.cpu().clone() for name, weight in worker.weights()}

@@ -23,10 +23,11 @@ from sim.plan.plan import Plan
 from sim.plan.program import Action
 
 
-def samples(plan: Plan, seed: int, step: int, replica: int, microbatch: int) -> Tensor:
-    """Tokens (seq_len + 1, microbatch size) of a microbatch. The samples of a batch do not depend on the parallel layout."""
+def samples(plan: Plan, seed: int, step: int, replica: int, microbatch: int, before: int = 0) -> Tensor:
+    """Tokens (seq_len + 1, microbatch size) of a microbatch. The samples of a batch do not depend on the parallel layout.
+    `before`: samples of the batch that precede those of the plan, where it is that of one of several islands."""
     workload, size = plan.workload, plan.config.microbatch_size
-    first = (sum(plan.config.num_microbatches[:replica]) + microbatch) * size
+    first = before + (sum(plan.config.num_microbatches[:replica]) + microbatch) * size
     rows = []
     for sample in range(first, first + size):
         stream = torch.Generator().manual_seed((seed * 1_000_003 + step) * 1_000_003 + sample)
@@ -49,7 +50,8 @@ class TrainingWorker:
         self.plan, self.groups, self.seed, self.device = plan, groups, seed, device
         tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
         self.config = config = plan.config.with_tp(plan.config.tp_of(self.pp_rank))
-        self.step = 0
+        self.step = self.samples_before = 0
+        self.before_update: Callable[[], None] = lambda: None  # called with the reduced gradients, before the optimizer
         timed = functools.partial(run_timed, "tp")
         self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, timed, device=device)
         own = tp + config.tp * self.dp_cp
@@ -109,7 +111,7 @@ class TrainingWorker:
         x: Tensor | None = None
         tokens: Tensor | None = None
         if stage.first or stage.last:
-            tokens = samples(self.plan, self.seed, self.step, self.dp_cp, m).to(self.device)
+            tokens = samples(self.plan, self.seed, self.step, self.dp_cp, m, self.samples_before).to(self.device)
         if part or not stage.first:
             x = self.inputs.pop(("F", action.stage, m))
         for index in stage.cut(part, action.parts):
@@ -172,6 +174,7 @@ class TrainingWorker:
             for segment in buckets.segments_of(self.every, replicated=True):
                 assert segment.reduced is not None
                 self.parallel.all_reduce(segment.reduced)
+        self.before_update()
         self.optimizer.step()
         self.step += 1
 

@@ -1,9 +1,11 @@
-"""powersgd=RANK: each matrix as the product of two thin ones, with error feedback (Vogels et al., arXiv 1905.13727).
+"""powersgd=RANK: each matrix as a product of two thin ones, with error feedback (Vogels et al., arXiv 1905.13727, algorithm 1).
 
-A matrix of m x n is sent as m x r and n x r values, which islands add up one after the other in two all_reduces; vectors are
-sent whole. The matrix of a linear layer is taken as hidden x hidden in size, the mean shape of a transformer's."""
+A matrix of m x n is sent as m x r and n x r values, which islands add up one after the other in two all_reduces; vectors, and
+matrices that would not become smaller, are sent whole. The experts of a layer are one matrix with the rows of all of them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from sim.errors import OptionError
 from sim.workload.model import Model
@@ -24,5 +26,30 @@ def rank_of(argument: str) -> int:
 
 
 def bytes_per_parameter(model: Model, argument: str) -> float:
-    """4 bytes x r (m + n) / (m n) of a square matrix of the model's hidden size; at most 4."""
-    return min(4.0, 4.0 * rank_of(argument) * 2 / model.hidden)
+    """4 bytes for each value that is sent, r (m + n) of a matrix of m x n; the mean over all parameters, without tensor
+    parallelism, which makes matrices smaller."""
+    rank, sent, held = rank_of(argument), 0, 0
+    for number, rows, columns in _matrices(model):
+        sent += number * min(rank * (rows + columns), rows * columns)
+        held += number * rows * columns
+    return 4.0 * (sent + model.parameters - held) / model.parameters
+
+
+def _matrices(model: Model) -> Iterator[tuple[int, int, int]]:
+    """(number, rows, columns) of the matrices of a model. Latent attention is taken as one matrix."""
+    hidden = model.hidden
+    yield (1 if model.tied_embeddings else 2), model.vocab, hidden
+    yield 1, model.learned_positions, hidden
+    for number, kind in model.kinds(0, model.layers):
+        if kind.attention == "mla":
+            yield number, kind.attention_parameters // hidden, hidden
+        else:
+            yield number, kind.query_size + kind.key_value_size, hidden
+            yield number, hidden, kind.value_size
+        if kind.experts:
+            yield number, kind.experts * kind.up_width, hidden
+            yield number, kind.experts * hidden, kind.ffn_hidden
+            yield number, kind.experts, hidden
+        if width := kind.shared_ffn_hidden if kind.experts else kind.ffn_hidden:
+            yield number, width * kind.up_width // kind.ffn_hidden, hidden
+            yield number, hidden, width

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion
+from holmes_sim.cli import completion, islands_runs
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -18,7 +18,9 @@ EXAMPLE = "holmes-sim lab plan.json -o timeline.json --chart lab.png"
 
 def command(
     plan: PlanArgument,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps, after one untimed warm-up step.")] = 3,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Timed steps (of a plan of islands: outer periods), after one untimed one.")
+    ] = 3,
     compute: Annotated[
         str,
         typer.Option(
@@ -42,13 +44,17 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Run a plan in network namespaces with real packets, and compare the measured step with the simulated one."""
-    from holmes_sim import commands, running
+    from holmes_sim import islands, running
     from holmes_sim.torch_backend.run_options import RunOptions
+    from sim.plan.islands import IslandsPlan
 
-    given = commands.read_plan(plan)
+    given = islands.read_either(plan)
     out.distinct(plan, output, chart)
     out.can_be_written(output, chart)
     out.can_be_drawn(chart)
+    if isinstance(given, IslandsPlan):
+        islands_runs.lab(plan, given, RunOptions(steps, compute, scale, str(output or "")), chart, as_json)
+        return
     with out.progress(f"{given.config.world_size} ranks in the lab"):
         answer = running.run_in_lab(given, RunOptions(steps, compute, scale, str(output or "")))
     compared = answer.compared

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion
+from holmes_sim.cli import completion, islands_runs
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -21,7 +21,9 @@ def command(
     local: Annotated[
         bool, typer.Option("--local", help="Start all ranks on this machine. Default: torchrun starts each rank.")
     ] = False,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps, after one untimed warm-up step.")] = 3,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Timed steps (of a plan of islands: outer periods), after one untimed one.")
+    ] = 3,
     compute: Annotated[
         str,
         typer.Option(
@@ -41,15 +43,19 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a few steps of a plan with torch, and compare the measured step with the simulated one."""
-    from holmes_sim import commands, running
+    """Train a few steps of a plan, or outer periods of islands, with torch, and compare measured with simulated times."""
+    from holmes_sim import islands, running
     from holmes_sim.torch_backend.run_options import RunOptions
     from sim.errors import HolmesError
+    from sim.plan.islands import IslandsPlan
 
-    given = commands.read_plan(plan)
+    given = islands.read_either(plan)
     out.distinct(plan, output)
     out.can_be_written(output)
     options = RunOptions(steps, compute, scale, str(output or ""), device=device)
+    if isinstance(given, IslandsPlan):
+        islands_runs.run(plan, given, options, local, as_json)
+        return
     if running.is_launched() and not local:
         compared = running.as_rank(given, options)
     elif local:

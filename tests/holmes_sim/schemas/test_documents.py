@@ -46,8 +46,10 @@ from holmes_sim.profiling.machine import Machine
 from holmes_sim.profiling.results import DeviceProfile, LinkProfile
 from holmes_sim.proposals import Proposals, Proposed
 from holmes_sim.results import Compared
+from holmes_sim.running_islands import MeasuredIslands
 from holmes_sim.runs import Run
 from holmes_sim.scoring import Scored
+from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.verifying import Step, Verification
 from holmes_sim.whatif import WhatIf
 from holmes_sim.whole_runs import whole_run
@@ -197,6 +199,14 @@ def verification(hosts: int, link: bool) -> Any:
     return Verification(device, 1, "", (step,), joined, "", ()).facts()
 
 
+def islands_runs() -> Documents:
+    plan = islands()
+    assert plan.prediction is not None
+    measured = MeasuredPeriods((2.0, 2.1), (0.5, 0.5), 0.4, 0.1, (2.5, 2.4), 20.0, "paced", ())
+    facts = MeasuredIslands(plan, plan.prediction, measured).facts()
+    return facts, facts | {"notes": ["no InfiniBand"]} | CORES
+
+
 MAKERS: dict[str, Made] = {
     "breakdown": lambda plan, run: (breakdown.facts(hs.simulate(plan).timeline),),
     "calibration": lambda plan, run: (
@@ -217,6 +227,7 @@ MAKERS: dict[str, Made] = {
     "islands": lambda plan, run: (islandsfile.facts(islands()),),
     "islands-goodput": lambda plan, run: (hs.goodput_islands(islands(), "60s", "10min").facts(),),
     "islands-report": lambda plan, run: (islands_report(), islands_report() | trouble()),
+    "islands-run": lambda plan, run: islands_runs(),
     "list": lambda plan, run: [lists.facts(kind) for kind in lists.KINDS],
     "measured-steps": lambda plan, run: (measurement.facts((measured(plan), measured(bare(plan)))),),
     "own-calibration": lambda plan, run: (own_runs.facts(FIT, (Run("1", plan, 2.0), Run("2", plan, None, True))),),

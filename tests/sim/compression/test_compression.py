@@ -19,7 +19,7 @@ from tests.builders import model
         ("int4", 0.5009765625),
         ("top-k=1%", 0.08),
         ("top-k=0.5%", 0.04),
-        ("powersgd=4", 4 * 4 * 2 / 96),
+        ("powersgd=4", 4 * (6912 + 12288 + 2688) / 371328),  # two word matrices, matrices of two layers, vectors
         ("powersgd=96", 4.0),
     ],
 )

@@ -1,0 +1,67 @@
+"""Plans of islands on real processes: `holmes-sim run` and `holmes-sim lab` of their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holmes_sim.cli import output as out
+from sim.errors import HolmesError, OptionError
+
+if TYPE_CHECKING:
+    from holmes_sim.torch_backend.run_options import RunOptions
+    from sim.plan.islands import IslandsPlan
+
+
+def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json: bool) -> None:
+    """Run outer periods here or as one rank of a launch, and print them beside the simulated ones."""
+    from holmes_sim import running, running_islands
+
+    _no_timeline(path, options)
+    ranks = sum(island.config.world_size for island in plan.islands)
+    if running.is_launched() and not local:
+        compared = running_islands.as_rank(plan, options)
+    elif local:
+        with out.progress(f"running {ranks} ranks of {len(plan.islands)} islands"):
+            compared = running_islands.run_here(plan, options)
+    else:
+        raise HolmesError(f"{path}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
+    if compared is None:
+        return
+    if as_json:
+        out.show_json(compared.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.measured_islands(compared))
+    if computed_on := compared.measured.computed_on:
+        planned = " and ".join(dict.fromkeys(spec.name for island in plan.islands for spec in island.specs))
+        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
+
+
+def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
+    """Run outer periods in the lab, and print them beside the simulated ones."""
+    from holmes_sim import running_islands
+
+    _no_timeline(path, options)
+    if chart is not None:
+        raise OptionError(f"{path}: lab draws no --chart of a plan of islands; `holmes-sim show` draws its simulation")
+    ranks = sum(island.config.world_size for island in plan.islands)
+    with out.progress(f"{ranks} ranks of {len(plan.islands)} islands in the lab"):
+        answer = running_islands.run_in_lab(plan, options)
+    for line in answer.notes:
+        out.note(f"Note: {line}.")
+    out.note(answer.load.why_not)
+    if as_json:
+        load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}
+        out.show_json(answer.compared.facts() | {"notes": list(answer.notes), "cores": load})
+        return
+    from holmes_sim import printing
+
+    out.show(printing.measured_islands(answer.compared))
+    out.note(f"Scale {answer.compared.measured.scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")
+
+
+def _no_timeline(path: Path, options: RunOptions) -> None:
+    if options.output:
+        raise OptionError(f"{path}: a run of a plan of islands writes no timeline (-o); --json prints its outer periods")
