@@ -5,11 +5,13 @@ sent whole. The matrix of a linear layer is taken as hidden x hidden in size, th
 
 from __future__ import annotations
 
+from sim.compression import EXCHANGES
 from sim.errors import OptionError
 from sim.workload.model import Model
 
 NAME = "powersgd"
 ARGUMENT = "4"
+USES = (EXCHANGES,)
 SUMMED = True
 LOSSY = True
 FEEDBACK = True
@@ -23,6 +25,6 @@ def rank_of(argument: str) -> int:
     return int(argument)
 
 
-def bytes_per_parameter(model: Model, argument: str) -> float:
-    """4 bytes x r (m + n) / (m n) of a square matrix of the model's hidden size; at most 4."""
-    return min(4.0, 4.0 * rank_of(argument) * 2 / model.hidden)
+def bytes_per_value(model: Model, argument: str, width: int) -> float:
+    """r (m + n) / (m n) values of a square matrix of the model's hidden size; at most 1."""
+    return width * min(1.0, rank_of(argument) * 2 / model.hidden)
