@@ -81,6 +81,11 @@ class Messages:
     def _code(self, source: int, target: int) -> Code | None:
         return self._codes.get((min(source, target), max(source, target)))
 
+    def is_compressed(self, source: int, target: int) -> bool:
+        """Whether messages between two pipeline ranks are compressed."""
+        code = self._code(source, target)
+        return code is not None and code.compressing > 0
+
     def nbytes(self, source: int, target: int) -> Bytes:
         """Bytes on the network of one message between two pipeline ranks, from a rank to one of its peers."""
         whole, code = self._whole(source, target), self._code(source, target)

@@ -94,16 +94,16 @@ def test_the_step_is_shorter_by_the_bytes_and_longer_by_the_passes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("zip", "message_compression: compression 'zip' is unknown; known: adaptive-top-k, int4, int8, none, top-k"),
-        ("powersgd=4", "message_compression: compression 'powersgd' is not for messages between clusters; known: adaptive-top-k, "),
-        ("top-k", "message_compression: compression 'top-k': write top-k=1%"),
-        ("adaptive-top-k=0%", "message_compression: compression adaptive-top-k=0%: write the share of the values that is sent, such as adaptive-top-k=1%"),
+        ("zip", "'zip' is unknown; known: adaptive-top-k, int4, int8, none, top-k"),
+        ("fp16", "'fp16' is not for messages between clusters; known: adaptive-top-k, int4, int8, none, top-k"),
+        ("top-k", "'top-k': write top-k=1%"),
+        ("top-k=0%", "top-k=0%: write the share of the values that is sent, such as top-k=1%"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_value_is_one_line(text, message):
     with pytest.raises(PlanError) as error:
         ParallelConfig(pp=2, message_compression=text)
-    assert str(error.value).startswith(message)
+    assert str(error.value) == f"message_compression: compression {message}"
 
 
 def test_a_plan_file_has_the_key_only_where_it_is_used():
