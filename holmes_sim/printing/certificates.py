@@ -38,7 +38,7 @@ def certificate(plan: Plan, found: Certificate) -> str:
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
     if plan.config.message_compression != NONE:
-        more += " It is of plans with whole messages: for plans with compressed messages between clusters nothing is proved."
+        more += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
     open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""
     return f"Certificate: no searched {others} takes less than {least}: {far}.{open_part}{more}{_time_limit(found)}"
 
