@@ -1,6 +1,7 @@
 """Lowering of a plan to the program of a rank: the schedule's compute actions and the communication around them.
 
-For every forward the activations are received before and sent after, for every backward the gradients; tensor-parallel
+For every forward the activations are received before and sent after, for every backward the gradients (`sim.kernels.messages`);
+tensor-parallel
 collectives follow the compute they belong to, those of all layers of a stage together. The distributed optimizer (ZeRO 1)
 reduces each bucket of gradients after its part of the last backward of a stage, or of its last W where weight gradients are
 split off (`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers each bucket of updated parameters before
@@ -18,17 +19,16 @@ Ranks with the same pipeline rank whose replicas have the same number of microba
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from sim.kernels import memory
+from sim.kernels.messages import Messages
 from sim.kernels.payloads import (
     buckets,
     gathered_bytes,
     gradient_bytes,
     layer_collectives,
-    message_bytes,
     parameter_bytes,
     ring_exchanges,
     tensor_collectives,
@@ -111,8 +111,8 @@ class Lowered:
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
-        degrees = [self.config.tp_of(stage % self.config.pp) for stage in range(self.head_stage + 1)]
-        self.hops = tuple(message_bytes(self.workload, self.config, max(pair)) for pair in itertools.pairwise(degrees))
+        messages, pp = Messages(plan), plan.config.pp
+        self.hops = tuple(messages.nbytes(stage % pp, (stage + 1) % pp) for stage in range(self.head_stage))
         self.gathered = gathered_bytes(self.workload, self.configs[pp_rank])
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
         self._pieces: dict[int, tuple[Action, ...]] = {}
