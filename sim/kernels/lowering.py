@@ -116,6 +116,7 @@ class Lowered:
         self.gathered = gathered_bytes(self.workload, self.configs[pp_rank])
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
         self._pieces: dict[int, tuple[Action, ...]] = {}
+        self._runs: dict[tuple[int, int], tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self.compute) + 2
@@ -131,12 +132,19 @@ class Lowered:
         before = index - 2  # a piece depends on the compute actions before and after its own
         if not 0 < length <= before:
             return 0
-        same = 0
-        for earlier, later in zip(self.compute[before - length :], self.compute[before:], strict=False):
-            if not self._is_repeat(earlier, later, microbatches):
-                break
-            same += 1
-        return max(same - 3, 0) // length
+        return max(self._end_of_repeats(before, length, microbatches) - before - 3, 0) // length
+
+    def _end_of_repeats(self, first: int, length: int, microbatches: int) -> int:
+        """Index of the first compute action, from `first` on, that does not repeat the one `length` before it.
+
+        The last run of repeats for each distance is kept, because a run is asked for again and again from later actions."""
+        begin, end = self._runs.get((length, microbatches), (0, 0))
+        if not begin <= first <= end:
+            pairs = zip(self.compute[first - length :], self.compute[first:], strict=False)
+            repeats = itertools.takewhile(lambda pair: self._is_repeat(*pair, microbatches), pairs)
+            begin, end = first, first + sum(1 for _ in repeats)
+            self._runs[length, microbatches] = begin, end
+        return end
 
     def _is_repeat(self, earlier: Action, later: Action, microbatches: int) -> bool:
         """Whether two compute actions differ only in the microbatch, which is neither the first nor the last of the stage."""
