@@ -19,6 +19,7 @@ Ranks with the same pipeline rank whose replicas have the same number of microba
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
