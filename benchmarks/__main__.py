@@ -21,6 +21,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `pins [FLEETS [PINS]]`: whether random pins give faster plans than the search without them; some minutes.
 - `unlike [FLEETS]`: what a tp of their own for devices with little memory is worth, on drawn fleets; three minutes.
 - `recompute [FLEETS]`: what it is worth that each stage recomputes as few layers as fit, on drawn fleets; six minutes.
+- `intellect`: outer exchanges and MFU of INTELLECT-1, by link rate; some seconds.
 - `sync_losses [STEPS [SEEDS]]`: losses of a small GPT under each sync strategy, 2 and 4 islands; four minutes. Needs torch.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
@@ -35,6 +36,7 @@ from benchmarks import (
     collectives,
     engine,
     evaluator,
+    intellect,
     lab,
     orders,
     pins,
@@ -104,7 +106,7 @@ UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluat
 PARTS = UNASKED | {
     "peers": tables.show, "strategies": show_strategies,
     "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
-    "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show,
+    "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show, "intellect": intellect.show,
 }  # fmt: skip
 WITH_OPTIONS = {
     "certificates": run.show,

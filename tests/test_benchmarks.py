@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import evaluator, orders, planning, ranges, scale, shortlist, strategies
+from benchmarks import evaluator, intellect, orders, planning, ranges, scale, shortlist, strategies
 from benchmarks import residuals as held_out
 from benchmarks.__main__ import main
 from holmes_sim import cases, validation
@@ -199,3 +199,19 @@ def test_expected_improvement_by_hand() -> None:
     assert shortlist.improvement(2.0, 2.0, 0.5) == pytest.approx(0.5 / math.sqrt(2 * math.pi))
     assert shortlist.improvement(2.0, 1.0, 1e-6) == pytest.approx(1.0)
     assert shortlist.improvement(2.0, 3.0, 1e-3) == 0.0
+
+
+def test_published_link_rates_explain_the_exchanges_of_intellect_1() -> None:
+    """Within 10 % of the published seconds for link rates of the published range, and so the MFU within half a percent point."""
+    found = list(intellect.rows())
+    assert [row.nodes for row in found] == [8, 12, 14]
+    for row in found:
+        assert row.exchange_s == pytest.approx(row.published_s, rel=0.10)
+        assert row.mfu == pytest.approx(row.published_mfu, abs=0.005)
+    assert [round(row.rate * 8e-9, 2) for row in found] == [2.08, 0.56, 0.47]
+
+
+def test_the_inner_step_of_intellect_1_by_software() -> None:
+    """Published: 22.8 s. The default stack is a quarter too slow, the one with the newest kernels 1 % too fast."""
+    assert intellect.inner_step(None) == pytest.approx(28.65, rel=1e-3)
+    assert intellect.inner_step(intellect.NEWEST) == pytest.approx(22.60, rel=1e-3)
