@@ -43,6 +43,8 @@ _PUBLIC = {
     "simulate_islands": "holmes_sim.islands",
     "read_islands": "holmes_sim.islands",
     "trunk_bandwidths": "holmes_sim.trunk_bandwidths",
+    "trouble_islands": "holmes_sim.islands_trouble",
+    "goodput_islands": "holmes_sim.islands_goodput",
     "compare": "holmes_sim.comparisons",
     "compare_targets": "holmes_sim.comparisons",
     "sweep": "holmes_sim.sweeping.sweep",

@@ -9,6 +9,7 @@ a plan.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +20,7 @@ from pydantic import Field, model_validator
 
 from sim.errors import PlanError, TopologyError
 from sim.formats.config_facts import ConfigFacts, config_values
-from sim.formats.documents import Document, check, parse, read_text
+from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.fields import Count, Flag, Measured, StrictModel
 from sim.formats.planfile import StageFacts
 from sim.formats.profile_facts import ProfileFacts
@@ -146,13 +147,18 @@ def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator
     for index, case in enumerate(written if isinstance(written, list) else []):
         if not isinstance(case, dict) or not isinstance(case.get("topology"), dict):
             continue
-        inside = {p[3:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "topology")}
-        inside |= {p[2:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "workload")}
         described = {**_used_domains(case["topology"]), "workload": case.get("workload")}
+        lines = functools.partial(_lines_of, document, index)
         try:
-            yield from_document(Document(document.name, described, inside.copy, [], ("cases", index)), folder)
+            yield from_document(Document(document.name, described, lines, [], ("cases", index)), folder)
         except TopologyError as error:
             faults.append(str(error))
+
+
+def _lines_of(document: Document, index: int) -> dict[KeyPath, int]:
+    """The line of every key of the topology of a case, and of its workload."""
+    lines = {path[3:]: line for path, line in document.lines.items() if path[:3] == ("cases", index, "topology")}
+    return lines | {path[2:]: line for path, line in document.lines.items() if path[:3] == ("cases", index, "workload")}
 
 
 def _used_domains(topology: dict[str, Any]) -> dict[str, Any]:

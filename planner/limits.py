@@ -67,11 +67,12 @@ class Limits:
         """The listed values of a dimension; empty where it is free or has a range."""
         return next((allowed.values for dimension, allowed in self.dimensions if dimension == name), ())
 
-    def allows_shape(self, shape: Layout) -> bool:
-        """Whether all values of a shape are allowed, and one stage of it has no more devices than allowed."""
+    def allows_shape(self, shape: Layout, but: tuple[str, ...] = ()) -> bool:
+        """Whether all values of a shape are allowed, `but` those of some dimensions, and one stage of it has no more devices
+        than allowed."""
         if self.devices is not None and shape.least_tp * shape.slots > self.devices:
             return False
-        return all(_holds(shape, name, allowed) for name, allowed in self.dimensions if name != "pp")
+        return all(_holds(shape, name, allowed) for name, allowed in self.dimensions if name != "pp" and name not in but)
 
     def allows_on(self, cluster: str, shape: Layout) -> bool:
         """Whether a plan of a shape may use a cluster."""

@@ -40,6 +40,9 @@ OVER_NICS = (
 )
 """What NICs offer beside them: protocols of trees, one of them with switches that reduce inside the nodes, and chunks."""
 
+MESSAGES = ("none", "none", "int8", "top-k=10%", "adaptive-top-k=10%")
+"""How messages between clusters are written."""
+
 EAGER = MemoryFacts(tuple(KEPT), workspace=1e6, fragmentation=0.25, launches=(30, 40))
 """Software that keeps whatever software is known to keep."""
 
@@ -306,5 +309,7 @@ def any_plan(
     elif unlike and cp == ep == 1 and draw(st.booleans()):
         equal_ends = tied and dp > 1 and switches["zero_stage"] > 0
         switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
+    if pp > 1 and len(machines.clusters) > 1:
+        switches["message_compression"] = draw(st.sampled_from(MESSAGES))
     wanted = made(chosen)
     return wanted if _fits(wanted) else made({})

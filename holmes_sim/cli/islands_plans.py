@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from holmes_sim.cli import output as out
 
 if TYPE_CHECKING:
-    from holmes_sim.islands import SimulatedIslands
     from planner.request import Wishes
     from sim.hardware.topology import Topology
     from sim.plan.islands import IslandsPlan
     from sim.workload.workload import Workload
+
+NONE: Mapping[str, str | None] = MappingProxyType({})
+"""No faults."""
 
 
 def plan(
@@ -49,27 +53,45 @@ def plan(
     out.note(f"Planned in {found.seconds:.1f} s." + (f" Written to {output}." if output else ""))
 
 
-def simulate(plan: IslandsPlan, chart: Path | None, as_json: bool) -> None:
-    """Simulate outer periods, draw and print them."""
-    from holmes_sim import islands
+def simulate(
+    plan: IslandsPlan, chart: Path | None, as_json: bool, faults: Mapping[str, str | None] = NONE, leave: str | None = None
+) -> None:
+    """Simulate outer periods, with faults and with an island that leaves where asked; draw and print them."""
+    from holmes_sim import islands, islands_trouble
 
+    slow, weak, flaps = (faults.get(kind) for kind in ("stragglers", "degrade", "flaps"))
     with out.progress("simulating"):
         run = islands.simulate_islands(plan)
-    _answer(run, chart, as_json)
-
-
-def _answer(run: SimulatedIslands, chart: Path | None, as_json: bool) -> None:
+        trouble = islands_trouble.trouble_islands(plan, slow, weak, flaps) if slow or weak or flaps else None
+        left = islands_trouble.without_island(plan, leave) if leave is not None else None
     if chart is not None:
         from holmes_sim import charts
 
         out.save(charts.outer_periods(run), chart)
     if as_json:
-        out.show_json(run.facts())
+        more = {"trouble": trouble, "leave": left}
+        out.show_json(run.facts() | {key: found.facts() for key, found in more.items() if found is not None})
         return
     from holmes_sim import printing
 
     out.show(printing.simulated_islands(run))
+    for found in (trouble, left):
+        if found is not None:
+            out.show(printing.islands_trouble(found))
     out.note_written(chart)
+
+
+def goodput(plan: IslandsPlan, checkpoint: str, restart: str, fail: tuple[str, ...], as_json: bool) -> None:
+    """Print the goodput of islands, and that of one synchronous run of their devices."""
+    from holmes_sim import islands_goodput
+
+    found = islands_goodput.goodput_islands(plan, checkpoint, restart, fail)
+    if as_json:
+        out.show_json(found.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.islands_goodput(found))
 
 
 def show(plan: IslandsPlan, chart: Path | None, as_json: bool) -> None:

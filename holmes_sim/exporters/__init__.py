@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from holmes_sim.launching.compressed_messages import compressed
 from holmes_sim.launching.folder import Launch
 from planner.target import Target, Vendors
 from sim.errors import HolmesError
@@ -87,9 +88,17 @@ def frameworks() -> tuple[str, ...]:
 
 def unsupported(name: str, plan: Plan) -> Iterator[str]:
     """All properties of a plan that a target cannot express. Raises HolmesError for an unknown name."""
+    yield from unsupported_layout(name, plan.config, plan.workload)
+    yield from get(name).unsupported_placement(plan)
+
+
+def unsupported_layout(name: str, config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """What a target cannot express of a layout: what its module says, and what no framework can. Raises HolmesError for an
+    unknown name."""
     exporter = get(name)
-    yield from exporter.unsupported_layout(plan.config, plan.workload)
-    yield from exporter.unsupported_placement(plan)
+    yield from exporter.unsupported_layout(config, workload)
+    if exporter.KIND == "framework":
+        yield from compressed(config)
 
 
 def of_islands() -> tuple[str, ...]:
@@ -123,9 +132,17 @@ def able(plan: Plan) -> tuple[str, ...]:
 def target(name: str) -> Target:
     """A target as the planner takes it (`planner.request.Request`). Raises HolmesError for an unknown name."""
     exporter = get(name)
-    return Target(
-        name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, exporter.unsupported_layout, exporter.unsupported_placement
-    )
+    return Target(name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, _Layouts(name), exporter.unsupported_placement)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layouts:
+    """What the target of this name cannot express of a layout."""
+
+    name: str
+
+    def __call__(self, config: ParallelConfig, workload: Workload) -> Iterator[str]:
+        return unsupported_layout(self.name, config, workload)
 
 
 AND = " and "

@@ -12,6 +12,7 @@ from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.island_runs import measured_islands
 from holmes_sim.printing.islands import planned_islands, simulated_islands
+from holmes_sim.printing.islands_trouble import islands_goodput, islands_trouble
 from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import measured, timeline
 from holmes_sim.printing.months import goodput
@@ -42,6 +43,8 @@ __all__ = [
     "front",
     "goodput",
     "groups",
+    "islands_goodput",
+    "islands_trouble",
     "launched",
     "measured",
     "measured_islands",

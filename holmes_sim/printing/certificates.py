@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from planner.search.mixed import is_mixed
 from planner.target import ANY
+from sim.compression import NONE
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.plan import Plan
 from sim.units import MEGA, time_text
@@ -36,6 +37,8 @@ def certificate(plan: Plan, found: Certificate) -> str:
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
+    if plan.config.message_compression != NONE:
+        more += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
     open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""
     return f"Certificate: no searched {others} takes less than {least}: {far}.{open_part}{more}{_time_limit(found)}"
 

@@ -135,13 +135,15 @@ def sync_strategies(answer: PlannedIslands) -> Table:
             f"{row.tokens_per_s:,.0f}",
             worth_text(row.worth, short=True),
             effective,
-            GIVES_UP[row.price],
+            MESSAGES if isinstance(row.plan, Plan) and row.price != "exact" else GIVES_UP[row.price],
         )
     return table
 
 
 GIVES_UP = {"exact": "nothing", "bounded": "islands differ", "changed": "one model"}
 """What a strategy gives up, in two words (`sim.sync.PRICES` has the sentence)."""
+MESSAGES = "exact messages"
+"""What compressed messages give up."""
 
 
 def _is_best(row: SyncRow, best: SyncRow) -> bool:

@@ -20,6 +20,7 @@ from holmes_sim.warnings import plan_warnings
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shape import Shape
+from sim.compression import NONE
 from sim.kernels import memory
 from sim.plan.parallel_config import BLOCK, ParallelConfig
 from sim.plan.plan import Plan
@@ -130,6 +131,7 @@ def layout(plan: Plan) -> str:
     parts += [f"{many} {noun} of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
     parts += [f"recompute {_recomputation(config)}"] + (["sequence parallel"] if config.sequence_parallel else [])
     parts += ["tied embedding summed by shards"] if config.tied_shards else []
+    parts += [f"messages between clusters {config.message_compression}"] if config.message_compression != NONE else []
     return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
 
 

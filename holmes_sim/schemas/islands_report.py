@@ -37,6 +37,33 @@ class OuterSimulation(StrictModel):
     events: int = Field(description="number of simulated events")
 
 
+class Trouble(StrictModel):
+    """Outer periods with faults."""
+
+    faults: str
+    fault_free_s: float = Field(description="seconds of an outer period without faults")
+    mean_s: float = Field(description="mean seconds of an outer period over the seeds")
+    p95_s: float = Field(description="seconds that 95 % of the seeds do not exceed")
+    slowest_s: float = Field(description="seconds of the slowest seed")
+    seeds: int = Field(description="number of seeds")
+
+
+class Rates(StrictModel):
+    """Tokens per second."""
+
+    before: float = Field(description="with all islands")
+    after: float = Field(description="without the island")
+
+
+class Leave(StrictModel):
+    """An island that leaves."""
+
+    island: int = Field(description="index of the island")
+    at_s: float = Field(description="seconds at which it leaves")
+    waited_s: float = Field(description="seconds that the others lose once")
+    tokens_per_s: Rates
+
+
 class IslandsReport(StrictModel):
     """Simulated outer periods in steady state."""
 
@@ -47,6 +74,8 @@ class IslandsReport(StrictModel):
     token_worth: TokenWorthFacts | None = Field(description="null where nothing is published about the strategy")
     outer_state: OuterState
     simulation: OuterSimulation
+    trouble: Trouble | None = Field(None, description="with faults")
+    leave: Leave | None = Field(None, description="with --leave")
 
 
 MODEL = IslandsReport

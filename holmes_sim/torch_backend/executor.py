@@ -16,6 +16,7 @@ from torch import Tensor
 
 from holmes_sim.torch_backend import communication
 from holmes_sim.torch_backend.comm_threads import CommThread, Job, ReceiveThread
+from holmes_sim.torch_backend.compressed_messages import MessageCode
 from holmes_sim.torch_backend.devices import synchronize
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
 from holmes_sim.torch_backend.groups import of_kind
@@ -53,6 +54,7 @@ class Executor:
         self.plan, self.config, self.rank, self.groups = plan, plan.config, rank, groups
         self.worker, self.recorder = worker, recorder
         self.tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
+        self.code = MessageCode(plan, self.pp_rank) if isinstance(worker, TrainingWorker) else None
         self.program: Program = lowering.program(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp))
         self.in_backward = in_backward(self.program)
         self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
@@ -144,7 +146,8 @@ class Executor:
         buffers: list[Tensor] = []
 
         def post() -> Callable[[], None]:
-            buffers.append(self.worker.receive_buffer(action))
+            whole = self.worker.receive_buffer(action)
+            buffers.append(self.code.buffer(action, whole) if self.code else whole)
             return communication.receive(buffers[0], group, peer, self._tag(action))
 
         name = int(key[1]), action.operation
@@ -157,13 +160,17 @@ class Executor:
         since = time.perf_counter()
         for one in posted:
             one.job.wait()
-        self.worker.receive(action, [one.buffers[0] for one in posted])
+        values = [one.buffers[0] for one in posted]
+        if self.code:
+            values = [self.code.decode(action, value, self.worker.receive_buffer(action)) for value in values]
+        self.worker.receive(action, values)
         last = max(posted, key=lambda one: one.job.ended)
         self.recorder.wait(action, "pp", since, time.perf_counter(), last.key)
 
     def _send(self, action: Action) -> None:
         messages = self._messages(action)
-        values, since = self.worker.send_values(action, len(messages)), time.perf_counter()
+        values = self.worker.send_values(action, len(messages))
+        values, since = [self.code.encode(action, value) for value in values] if self.code else values, time.perf_counter()
         jobs = [self._sending(action, value, *message) for value, message in zip(values, messages, strict=True)]
         self.sent += [(action, job, key) for job, (_, _, key) in zip(jobs, messages, strict=True)]
         if not self.overlaps:

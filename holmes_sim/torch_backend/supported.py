@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sim import compression
+from sim.compression.int8 import NAME as INT8
 from sim.errors import NotSupported
 from sim.plan.plan import Plan
 
@@ -25,6 +27,8 @@ def _unsupported(plan: Plan) -> Iterator[str]:
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
     if config.ep > 1 and config.overlap_expert_communication:
         yield "overlap_expert_communication (one microbatch at a time; plan without it)"
+    if config.message_compression not in (compression.NONE, INT8):
+        yield f"message_compression {config.message_compression} ({INT8}, {compression.NONE})"
     if model.special:
         yield f"model {model.name} has {', '.join(f'{key} {value}' for key, value in model.special.items())}"
     if plan.head_stage != config.num_stages - 1:

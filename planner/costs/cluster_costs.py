@@ -71,7 +71,7 @@ class ClusterCosts:
         if key not in self._collectives:
             placed = ReplicaRows.of(self._fleets.fleet, spread(cluster, shape.tp, shape.slots))
             self._collectives[key] = (CollectiveCosts(self._fleets.fleet, config, placed, self._fleets.capacities),)
-        return StageCosts(self._workload, config, *self._collectives[key])
+        return StageCosts(self._workload, config, self._collectives[key][0])
 
     def layer(self, cluster: Cluster, shape: Shape, alone: bool = False) -> tuple[float, float]:
         """(forward, backward) seconds of one microbatch on one layer, without cp and ep, where replicas do not matter.

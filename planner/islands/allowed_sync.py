@@ -28,13 +28,14 @@ _TEXT = re.compile(r"([a-z0-9_-]+)(?:(<=|=)([0-9]+))?(?:,([a-z0-9_-]+(?:=[^,]+)?
 @dataclass(frozen=True, slots=True)
 class AllowedSync:
     """Allowed sync strategies: their names, the inner steps, and the compressions that are tried. `exact`: plans without
-    islands are allowed, too. `text` is what the person wrote."""
+    islands are allowed, too. `messages`: compressed messages between clusters are tried. `text` is what the person wrote."""
 
     text: str
     names: tuple[str, ...]
     steps: tuple[int, ...]
     compressions: tuple[str, ...]
     exact: bool
+    messages: bool = False
 
     def settings(self, model: Model) -> Iterator[Sync]:
         """All settings that are tried for a model."""
@@ -70,7 +71,8 @@ def parse(text: str) -> AllowedSync:
     most = int(number) if sign else USUAL_STEPS
     steps = (most,) if sign == "=" else tuple(sorted({most, *(one for one in STEPS if one < most)}))
     exact = name in (ANY, FAMILY) or sign == "<="
-    return AllowedSync(text, chosen, steps, (compressed,) if compressed else COMPRESSIONS, exact and sign != "=")
+    tried = (compressed,) if compressed else COMPRESSIONS
+    return AllowedSync(text, chosen, steps, tried, exact and sign != "=", messages=name == ANY)
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:

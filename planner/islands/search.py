@@ -6,7 +6,8 @@
    island is planned with its batch, and the batch is divided anew by their speeds if the steps are not equal.
 3. For each setting of an allowed sync strategy, the outer period is simulated with these plans.
 4. The best row is the one with most effective tokens per second; where no worth is known, with most tokens per second. Of
-   nearly equal ones it is that with the least price, then the fewest inner steps."""
+   nearly equal ones it is that with the least price, then the fewest inner steps.
+5. Where everything is allowed, the exact plan is also simulated with compressed messages between clusters, for comparison."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from planner.islands.allowed_sync import AllowedSync
 from planner.islands.batches import divided, unit
 from planner.islands.certificate import certificate
 from planner.islands.island_plans import IslandPlans, alike
+from planner.islands.message_rows import message_rows
 from planner.islands.partitions import Partition, partitions
 from planner.islands.sync_rows import SyncRow
 from planner.placement.simulation import step
@@ -39,8 +41,9 @@ Tried = dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    """The best row; the best row of each sync strategy and partition; and the exact plans of the whole fleet and
-    of one island alone, where there are any. `refused`: why there is no plan of islands, if there is none."""
+    """The best row; other rows, those of the exact plan with compressed messages (`planner.islands.message_rows`) and then the
+    best one of each sync strategy and partition; and the exact plans of the whole fleet and of one island alone, where there
+    are any. `refused`: why there is no plan of islands, if there is none."""
 
     best: SyncRow
     rows: tuple[SyncRow, ...]
@@ -78,7 +81,8 @@ def plan_with_sync(request: Request, allowed: AllowedSync, progress: Callable[[s
         assert chosen.plan.prediction is not None
         certified = chosen.plan.annotated(chosen.plan.prediction, certificate(chosen.plan, tried))
         chosen = replace(chosen, plan=certified)
-    return SyncAnswer(chosen, tuple(_best_of_each(found)), exact_row, alone_row, "" if tried else refused)
+    messages = message_rows(exact) if exact is not None and allowed.messages else ()
+    return SyncAnswer(chosen, (*messages, *_best_of_each(found)), exact_row, alone_row, "" if tried else refused)
 
 
 def best(candidates: Iterable[SyncRow]) -> SyncRow:

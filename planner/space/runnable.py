@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+import operator
+from dataclasses import fields, replace
+from typing import Any
 
 from planner.request import Request
 from planner.space.shape import Shape
@@ -13,6 +15,12 @@ from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
 
+Kind = tuple[object, ...]
+"""The values of `SAME`, of a shape."""
+SAME = tuple(one.name for one in fields(Shape) if one.name not in ("dp", "microbatch_size"))
+"""Fields of a shape that a target is asked about as they are; of the others it is asked about small numbers."""
+_kind = operator.attrgetter(*SAME)
+
 
 def runs(request: Request, shape: Shape, pp: int) -> bool:
     """Whether the target of a request, if it has one, can run a shape in pipelines of pp stages.
@@ -20,14 +28,14 @@ def runs(request: Request, shape: Shape, pp: int) -> bool:
     Targets are asked for one and for two stages only: whether there are borders decides what they can express."""
     if request.target is None:
         return True
-    return not _fault(request.target, request.workload, *_probe(request.workload, shape), min(pp, 2))
+    return not _fault(request.target, request.workload, _kind(shape), _microbatches(request.workload, shape), min(pp, 2))
 
 
 def fault(request: Request, shape: Shape) -> str:
     """The first property of a shape that the target cannot express with any number of stages; empty where there is none."""
     if request.target is None:
         return ""
-    probe = request.target, request.workload, *_probe(request.workload, shape)
+    probe = request.target, request.workload, _kind(shape), _microbatches(request.workload, shape)
     return _fault(*probe, 1) and _fault(*probe, 2)
 
 
@@ -39,17 +47,19 @@ def recomputes_blocks(request: Request) -> bool:
     return not any(text.startswith("recompute") for text in request.target.unsupported_layout(config, request.workload))
 
 
-def _probe(workload: Workload, shape: Shape) -> tuple[Shape, tuple[int, ...]]:
-    """A small shape of the same kind, and the microbatches of its replicas: targets ask whether there are several replicas and
+def _microbatches(workload: Workload, shape: Shape) -> tuple[int, ...]:
+    """The microbatches of the replicas of a small shape of the same kind: targets ask whether there are several replicas and
     microbatches, and whether replicas are equal, not for their number."""
     dp = min(shape.dp, 2) if shape.expert_rows == 1 and shape.zero_shard_size is None else shape.dp
     most = min(shape.microbatches(workload), 2)
     least = most if shape.divides(workload) else most - 1
-    return replace(shape, dp=dp, microbatch_size=1), (most,) * (dp - 1) + (max(least, 1),)
+    return (most,) * (dp - 1) + (max(least, 1),)
 
 
 @functools.lru_cache(maxsize=65536)
-def _fault(target: Target, workload: Workload, probe: Shape, microbatches: tuple[int, ...], pp: int) -> str:
+def _fault(target: Target, workload: Workload, kind: Kind, microbatches: tuple[int, ...], pp: int) -> str:
+    facts: dict[str, Any] = dict(zip(SAME, kind, strict=True))
+    probe = Shape(dp=len(microbatches), microbatch_size=1, **facts)
     try:
         config = replace(probe.config(workload, pp), num_microbatches=microbatches)
         if probe.cluster_tp and pp > 1:
@@ -59,6 +69,7 @@ def _fault(target: Target, workload: Workload, probe: Shape, microbatches: tuple
     return next(iter(target.unsupported_layout(config, workload)), "")
 
 
+@functools.lru_cache(maxsize=1024)
 def schedules_for(target: Target | None, workload: Workload) -> tuple[str, ...]:
     """The schedules that are searched: those of `sim.plan.schedules.is_searched`; where the target plays none of them in a
     pipeline, those that it plays."""

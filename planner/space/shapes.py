@@ -36,10 +36,16 @@ RECOMPUTE = ("none", "full")
 (`ParallelConfig.attention`), with which selective recomputation equals none, so it is used only when pinned."""
 
 
+VARIED = ("schedule", "vpp", "zero_stage")
+"""Dimensions in which the variants of a shape differ."""
+
+
 def variants(request: Request, shape: Shape) -> Iterator[Shape]:
     """The shape under every schedule, vpp and ZeRO stage that is searched or pinned, allowed, and that the target can run.
 
     Virtual stages need replicas with the same number of microbatches, because they run these in rounds."""
+    if not request.limits.allows_shape(shape, but=VARIED):
+        return
     for zero in zero_stages(request, shape):
         for name, vpp in searched_schedules(request):
             if vpp == 1 or shape.divides(request.workload):

@@ -147,7 +147,7 @@ def _sharded(
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
     """Compute seconds of a stage and microbatch without the attention that hides the cp ring exchange."""
     shape = at.workload.of_stage(layers, first, last), at.config, layers
-    seconds = stage_costs.compute_seconds(spec, *shape, first, last)[backward]
+    seconds = at.computed(spec, layers, first, last)[backward]
     for way, _, _ in payloads.ring_exchanges(*shape, backward):
         seconds -= stage_costs.ring_windows(spec, *shape)[way]
     return seconds

@@ -16,6 +16,7 @@ from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import payloads
+from sim.kernels.messages import Messages
 from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.p2p_load import P2PLoad
@@ -77,6 +78,7 @@ class PlanCosts:
         self._collectives: dict[int, CollectiveCosts] = {}
         self._alike: dict[object, CollectiveCosts] = {}
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
+        self._sizes = Messages(plan)
         self._in_class: dict[tuple[CollectiveCosts, tuple[int, ...]], CollectiveCosts] = {}
 
     def stage(self, pp_rank: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
@@ -99,7 +101,8 @@ class PlanCosts:
         every = self._collectives_of(pp_rank)
         if (every, replicas) not in self._in_class:
             self._in_class[every, replicas] = every.among(replicas)
-        return StageCosts(self.plan.workload_of(stages), self.plan.config_of(stages), self._in_class[every, replicas])
+        facts = self.plan.workload_of(stages), self.plan.config_of(stages), self._in_class[every, replicas]
+        return StageCosts(*facts, self._sizes.passes(stages))
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:
@@ -133,8 +136,7 @@ class PlanCosts:
             )
             nics = [self._nics[chain] for chain in (config.tp * index + slices * (config.tp // most)).tolist()]
             self._messages[key] = P2PLoad(plan, self._sites, here, there, nics).alpha_beta_cost("send_recv", self.capacities)
-        most = max(config.tp_of(source), config.tp_of(target))
-        return self._messages[key].seconds(payloads.message_bytes(plan.workload, config, most))
+        return self._messages[key].seconds(self._sizes.nbytes(source, target))
 
     def step(self, replicas: tuple[int, ...], tied: Seconds) -> Seconds:
         """Seconds of a step of a class of replicas (`sim.analytic.pipeline_step`); `tied` is what `tied_seconds` returns."""

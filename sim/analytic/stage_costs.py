@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, memory, payloads
+from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -173,11 +174,13 @@ def optimizer_seconds(
 
 @dataclass(frozen=True, slots=True)
 class StageCosts:
-    """Computes the cost of a stage of any size on the devices of `collectives`."""
+    """Computes the cost of a stage of any size on the devices of `collectives`. `handling`: passes that compress and decompress
+    messages in a forward and in a backward of the stage (`sim.kernels.messages`)."""
 
     workload: Workload
     config: ParallelConfig
     collectives: CollectiveCosts
+    handling: tuple[Passes, Passes] = NO_PASSES
 
     def of(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
@@ -236,10 +239,11 @@ class StageCosts:
         return self.collectives.seconds("tp", "all_gather", whole, 1) if whole else 0.0
 
     def work(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
-        """(forward, backward) seconds of a stage for one microbatch: compute and tensor-parallel collectives only."""
+        """(forward, backward) seconds of a stage for one microbatch: compute, with the handling of compressed messages, and
+        tensor-parallel collectives only."""
         shape = (self.workload, self.config, layers, first, last)
         specs = specs or self.collectives.specs
-        pairs = [compute_seconds(spec, *shape) for spec in specs]
+        pairs = [self.computed(spec, layers, first, last) for spec in specs]
         included = [compute.includes_collectives(spec, self.workload, self.config) for spec in specs]
 
         def seconds(backward: bool) -> Seconds:
@@ -248,6 +252,11 @@ class StageCosts:
             return max(pair[backward] + (0.0 if inside else tensor) for pair, inside in zip(pairs, included, strict=True))
 
         return seconds(False), seconds(True)
+
+    def computed(self, spec: DeviceSpec, layers: int, first: bool, last: bool) -> tuple[Seconds, Seconds]:
+        """(forward, backward) seconds of a stage for one microbatch on one device: `compute_seconds` and `handling`."""
+        forward, backward = compute_seconds(spec, self.workload, self.config, layers, first, last)
+        return forward + handling_seconds(self.handling[0], spec), backward + handling_seconds(self.handling[1], spec)
 
     def _exposed_ring(self, workload: Workload, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
         """Exposed seconds of the cp ring exchange: what the attention of the slowest device does not hide."""

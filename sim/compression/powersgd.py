@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sim.compression import EXCHANGES
 from sim.errors import OptionError
 from sim.workload.model import Model
 
 NAME = "powersgd"
 ARGUMENT = "4"
+USES = (EXCHANGES,)
 SUMMED = True
 LOSSY = True
 FEEDBACK = True
@@ -25,14 +27,14 @@ def rank_of(argument: str) -> int:
     return int(argument)
 
 
-def bytes_per_parameter(model: Model, argument: str) -> float:
-    """4 bytes for each value that is sent, r (m + n) of a matrix of m x n; the mean over all parameters, without tensor
+def bytes_per_value(model: Model, argument: str, width: int) -> float:
+    """The bytes of each value that is sent, r (m + n) of a matrix of m x n; the mean over all parameters, without tensor
     parallelism, which makes matrices smaller."""
     rank, sent, held = rank_of(argument), 0, 0
     for number, rows, columns in _matrices(model):
         sent += number * min(rank * (rows + columns), rows * columns)
         held += number * rows * columns
-    return 4.0 * (sent + model.parameters - held) / model.parameters
+    return width * (sent + model.parameters - held) / model.parameters
 
 
 def _matrices(model: Model) -> Iterator[tuple[int, int, int]]:

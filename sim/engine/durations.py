@@ -1,6 +1,7 @@
 """Durations of the compute actions of a program on each rank: the seconds of the closed forms, divided among the actions.
 
-Stragglers and jitter (`sim.engine.faults`) change them here. Where measured seconds include the collectives of a
+The passes that compress and decompress messages are part of F and B (`sim.kernels.messages`). Stragglers and jitter
+(`sim.engine.faults`) change them here. Where measured seconds include the collectives of a
 tensor-parallel group, the group computes as one: as slow as its slowest device, with one jitter."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from sim.analytic import stage_costs
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.kernels import compute, payloads
+from sim.kernels.messages import Messages, handling_seconds
 from sim.plan.plan import Plan
 from sim.plan.program import Action
 from sim.units import Seconds
@@ -22,6 +24,7 @@ class Durations:
         self.plan, self.config, self.drawn = plan, plan.config, drawn
         self._seconds: dict[tuple[int, str, str, int], Seconds] = {}
         self._measured: dict[int, bool] = {}
+        self._messages = Messages(plan)
         self._jitters: dict[int, Iterator[float]] = {}
 
     def of(self, rank: int, action: Action) -> Seconds:
@@ -70,7 +73,9 @@ class Durations:
             return weight
         forward, backward = stage_costs.compute_seconds(device, workload, config, layers, first, last)
         exchanges = payloads.ring_exchanges(workload, config, layers, action.kind == "B")
-        return (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in exchanges)
+        handling = handling_seconds(self._messages.passes((action.stage,))[action.kind == "B"], device)
+        computed = (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in exchanges)
+        return computed + handling
 
     def include(self, rank: int, action: Action) -> bool:
         """Whether the measured compute seconds of all devices of its group include this collective."""

@@ -13,6 +13,10 @@ Name: TypeAlias = tuple[str, int, str | None]
 """Name of a span in parts: text before its microbatch, the microbatch, text after it (None: the name has no microbatch)."""
 
 
+ROUNDING = 1e-13
+"""Times count as equal if they differ by at most this share of the clock: some hundred times the rounding of a double."""
+
+
 class Label(NamedTuple):
     """What a span belongs to: the action that names it, the kind of group, and whether it is of one microbatch."""
 
@@ -32,8 +36,11 @@ class SpanLog:
     def add(
         self, rank: Rank, lane: str, kind: str, start: Seconds, end: Seconds, label: Label, after: int = -1
     ) -> int:  # fmt: skip
-        """Log a span and return its index; a span without duration is left out, and `after` is returned in its place."""
-        if end <= start:
+        """Log a span and return its index; a span without duration is left out, and `after` is returned in its place.
+
+        A wait whose duration is rounding is left out, too: nothing comes after a wait, and no period with a span as short as
+        that can be extrapolated (`sim.engine.steady_state`)."""
+        if end <= start or (lane == "wait" and end - start <= ROUNDING * end):
             return after
         action, group, prefix, has_microbatch = label
         index, number = len(self.spans), action.microbatch + rank.component.skipped

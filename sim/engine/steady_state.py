@@ -21,13 +21,10 @@ from typing import Any
 import simpy
 
 from sim.engine.communication import Communication
-from sim.engine.spans import Name
+from sim.engine.spans import ROUNDING, Name
 from sim.engine.state import Component, Transfer
 from sim.engine.timeline import Span
 from sim.units import Seconds
-
-ROUNDING = 1e-13
-"""Times count as equal if they differ by at most this share of the clock: some hundred times the rounding of a double."""
 
 LONGEST_PERIOD = 8
 """Number of moments remembered for each component, divided by pp. A leader has two for each microbatch (F and B), three with

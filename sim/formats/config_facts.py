@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from sim import compression
 from sim.errors import PlanError
 from sim.formats.fields import Count, Flag, Measured, NonNegative, StrictModel, Whole, Wholes
 from sim.plan.expert_parallelism import DISPATCHERS, REAL_IMBALANCE
@@ -40,7 +41,8 @@ class ImbalanceFacts(StrictModel):
 class ConfigFacts(StrictModel):
     """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica, `recompute_layers`
     one for all stages, or one for each. `stage_tp` has the tensor-parallel degree of each pipeline rank, where they differ;
-    `tp` is the largest. `etp` is that of routed experts, where it is not `tp`."""
+    `tp` is the largest. `etp` is that of routed experts, where it is not `tp`. `message_compression` is how the pipeline's
+    messages between clusters are written: none, int8, int4, top-k=10%, adaptive-top-k=10%."""
 
     tp: Count
     pp: Count
@@ -70,11 +72,12 @@ class ConfigFacts(StrictModel):
     cp_algo: str = CP_ALGORITHMS[0]
     offload: tuple[str, ...] = ()
     stage_tp: tuple[Count, ...] = ()
+    message_compression: str = compression.NONE
 
 
 OPTIONAL = (
     "etp", "dispatcher", "routing", "overlap_expert_communication", "recompute_layers", "recompute_modules", "tied_shards",
-    "cuda_graphs", "cp_algo", "offload", "stage_tp",
+    "cuda_graphs", "cp_algo", "offload", "stage_tp", "message_compression",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
 
@@ -82,7 +85,7 @@ OPTIONAL = (
 def config_facts(config: ParallelConfig) -> dict[str, Any]:
     """A parallel configuration as plain data; facts of the software stack are not part of it."""
     found = {name: getattr(config, name) for name in ConfigFacts.model_fields if name not in OPTIONAL}
-    for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards", "cp_algo"):
+    for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards", "cp_algo", "message_compression"):
         if (value := getattr(config, name)) != ConfigFacts.model_fields[name].default:
             found[name] = value
     if config.imbalance > 1 or config.exchange is not None:

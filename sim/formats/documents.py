@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, TypeVar, cast, get_args, get_origin
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -101,7 +101,7 @@ def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str
 def parse(name: str, text: str) -> Document:
     """Parse YAML or JSON text; raises TopologyError if it is malformed. `check` reports keys given twice."""
     try:
-        return Document(name, json.loads(text, object_pairs_hook=_unique_keys), lambda: _lines(text)[0], [])
+        return Document(name, json.loads(text, object_pairs_hook=_unique_keys), lambda: _lines(Loader(text))[1], [])
     except (ValueError, RecursionError):  # YAML, or JSON with a fault: parse it with lines
         return _parse_yaml(name, text)
 
@@ -114,7 +114,7 @@ def parse_json(name: str, text: str) -> Document:
         raise HolmesError(f"{name}:{fault.lineno}: not well-formed JSON: {fault.msg} (column {fault.colno})") from None
     except (ValueError, RecursionError) as fault:
         raise HolmesError(f"{name}:1: not well-formed JSON: {fault}") from None
-    return Document(name, value, lambda: _lines(text)[0] if text.strip().count("\n") else {}, [])
+    return Document(name, value, lambda: _lines(Loader(text))[1] if text.strip().count("\n") else {}, [])
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -125,8 +125,8 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _lines(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int]]]:
-    """(line of every key and element, keys given twice with the line that repeats them)."""
+def _lines(loader: Any) -> tuple[yaml.Node | None, dict[KeyPath, int], list[tuple[KeyPath, int]]]:
+    """(the root of a YAML text, line of every key and element, keys given twice with the line that repeats them)."""
     lines: dict[KeyPath, int] = {}
     duplicates: list[tuple[KeyPath, int]] = []
 
@@ -143,15 +143,16 @@ def _lines(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int]]]:
                 lines[(*path, index)] = value.start_mark.line + 1
                 walk(value, (*path, index))
 
-    walk(yaml.compose(text, Loader=Loader), ())
-    return lines, duplicates
+    walk(root := loader.get_single_node(), ())
+    return root, lines, duplicates
 
 
 def _parse_yaml(name: str, text: str) -> Document:
     kind = "JSON" if Path(name).suffix == ".json" else "YAML"
     try:
-        lines, duplicates = _lines(text)
-        value = yaml.load(text, Loader=Loader)
+        loader = Loader(text)
+        root, lines, duplicates = _lines(loader)  # the lines and the value come from one scan of the text
+        value = None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
         line = mark.line + 1 if mark else 1

@@ -1,6 +1,7 @@
 """Lowering of a plan to the program of a rank: the schedule's compute actions and the communication around them.
 
-For every forward the activations are received before and sent after, for every backward the gradients; tensor-parallel
+For every forward the activations are received before and sent after, for every backward the gradients (`sim.kernels.messages`);
+tensor-parallel
 collectives follow the compute they belong to, those of all layers of a stage together. The distributed optimizer (ZeRO 1)
 reduces each bucket of gradients after its part of the last backward of a stage, or of its last W where weight gradients are
 split off (`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers each bucket of updated parameters before
@@ -23,12 +24,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from sim.kernels import memory
+from sim.kernels.messages import Messages
 from sim.kernels.payloads import (
     buckets,
     gathered_bytes,
     gradient_bytes,
     layer_collectives,
-    message_bytes,
     parameter_bytes,
     ring_exchanges,
     tensor_collectives,
@@ -111,11 +112,12 @@ class Lowered:
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
-        degrees = [self.config.tp_of(stage % self.config.pp) for stage in range(self.head_stage + 1)]
-        self.hops = tuple(message_bytes(self.workload, self.config, max(pair)) for pair in itertools.pairwise(degrees))
+        messages, pp = Messages(plan), plan.config.pp
+        self.hops = tuple(messages.nbytes(stage % pp, (stage + 1) % pp) for stage in range(self.head_stage))
         self.gathered = gathered_bytes(self.workload, self.configs[pp_rank])
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
         self._pieces: dict[int, tuple[Action, ...]] = {}
+        self._runs: dict[tuple[int, int], tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self.compute) + 2
@@ -131,12 +133,19 @@ class Lowered:
         before = index - 2  # a piece depends on the compute actions before and after its own
         if not 0 < length <= before:
             return 0
-        same = 0
-        for earlier, later in zip(self.compute[before - length :], self.compute[before:], strict=False):
-            if not self._is_repeat(earlier, later, microbatches):
-                break
-            same += 1
-        return max(same - 3, 0) // length
+        return max(self._end_of_repeats(before, length, microbatches) - before - 3, 0) // length
+
+    def _end_of_repeats(self, first: int, length: int, microbatches: int) -> int:
+        """Index of the first compute action, from `first` on, that does not repeat the one `length` before it.
+
+        The last run of repeats for each distance is kept, because a run is asked for again and again from later actions."""
+        begin, end = self._runs.get((length, microbatches), (0, 0))
+        if not begin <= first <= end:
+            pairs = zip(self.compute[first - length :], self.compute[first:], strict=False)
+            repeats = itertools.takewhile(lambda pair: self._is_repeat(*pair, microbatches), pairs)
+            begin, end = first, first + sum(1 for _ in repeats)
+            self._runs[length, microbatches] = begin, end
+        return end
 
     def _is_repeat(self, earlier: Action, later: Action, microbatches: int) -> bool:
         """Whether two compute actions differ only in the microbatch, which is neither the first nor the last of the stage."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
-from sim.errors import NotDefined, NotModelled, PlanError
+from sim import compression
+from sim.errors import NotDefined, NotModelled, OptionError, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import ExpertParallelism
@@ -45,6 +46,7 @@ class ParallelConfig(ExpertParallelism):
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
     `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: activations that go to the host; none are modelled.
+    `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
@@ -72,6 +74,7 @@ class ParallelConfig(ExpertParallelism):
     cuda_graphs: tuple[str, ...] = ()
     cp_algo: str = CP_ALGORITHMS[0]
     offload: tuple[str, ...] = ()
+    message_compression: str = compression.NONE
     tp_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
@@ -89,6 +92,7 @@ class ParallelConfig(ExpertParallelism):
         _check_stage_tp(self)
         _check_shards(self)
         _check_recomputation(self)
+        _check_messages(self)
         if self.offload:
             raise NotModelled(f"offload {_listed(self.offload)}: activations that go to the host are not modelled")
         if self.cp_algo == "hybrid":
@@ -228,6 +232,15 @@ def _check_recomputation(config: ParallelConfig) -> None:
             raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")
     if counts and min(counts) < 0:
         raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
+
+
+def _check_messages(config: ParallelConfig) -> None:
+    if config.message_compression == compression.NONE:
+        return
+    try:
+        compression.code(config.message_compression, 2)
+    except OptionError as error:
+        raise PlanError(f"message_compression: {error}") from None
 
 
 def _check_shards(config: ParallelConfig) -> None:

@@ -75,7 +75,7 @@ def test_wishes_that_are_refused(run, arguments, why):
 
 
 def test_commands_for_plans_say_what_they_were_given(run, islands):
-    for words in (("report", islands, "-o", "x.html"), ("goodput", islands, "--checkpoint", "1s", "--restart", "1s")):
+    for words in (("report", islands, "-o", "x.html"), ("replan", islands, "--lost", "east/node0")):
         done = run(*words)
         assert done.code == 2
         assert "this is a plan of islands; a plan of one island is expected" in done.err
@@ -109,8 +109,8 @@ def test_sync_strategies_are_listed(run):
 
 def test_the_command_trunk(run, tmp_path):
     picture = tmp_path / "t.svg"
-    words = ("--bandwidths", "1 Mbit/s, 1 Gbit/s", "--sync", "diloco=30,int8", "--time-limit", "2", "--chart", picture)
-    done = run("trunk", "lab/lab-slow-trunk", *words)
+    words = ("--bandwidths", "1 Mbit/s, 100 Gbit/s", "--sync", "diloco=30,int8", "--time-limit", "2", "--chart", picture)
+    done = run("trunk", "lab/lab-slow-trunk", "--global-batch-size", "1024", *words)
     assert done.code == 0
     assert "diloco, every 30 steps, int8 gives more tokens/s than exact training above " in done.out
     assert picture.stat().st_size > 10_000
@@ -125,6 +125,6 @@ def test_the_command_trunk(run, tmp_path):
     ],
 )
 def test_wrong_words_for_trunk(run, words, why):
-    done = run("trunk", "lab/lab-slow-trunk", *words)
+    done = run("trunk", "lab/lab-slow-trunk", "--global-batch-size", "1024", *words)
     assert (done.code, done.out) == (2, "")
     assert why.split(":")[0] in done.err

@@ -77,3 +77,9 @@ def test_a_plan_says_how_much_memory_stays_free():
     assert free_memory(full) == ""
     kept = replace(full, topology=replace(full.topology, memory_headroom=0.08))
     assert free_memory(kept) == "Plans leave 8% of each device's memory free (--memory-headroom)."
+
+
+def test_nothing_is_proved_of_compressed_messages():
+    unproved = " This bound is for whole messages: nothing is proved for compressed messages between clusters."
+    assert unproved not in certificate(plan(fleet(cluster(nodes=2)), pp=2), PROOF)
+    assert unproved in certificate(plan(fleet(cluster(nodes=2)), pp=2, message_compression="int8"), PROOF)

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim import cli, printing, verifying  # noqa: E402
 from holmes_sim.profiling.machine import Machine  # noqa: E402

@@ -83,7 +83,7 @@ def read(target: str) -> None:
     """Have the exports of a target read that were not read before as they are now, the small ones first.
 
     What was read is kept, also where Ctrl-C comes; the rest stands there as unread. Ends with a line at a difference."""
-    plans = dict(exported.expressible(target, tuple(exported.shipped())))
+    plans = dict(exported.expressible(target, exported.shipped()))
     before = exported.kept(target) if exported.file_of(target).exists() else {"versions": {}, "verdicts": {}}
     known: dict[str, dict[str, Any]] = {}
     wrong, reader = [], Reader(target)

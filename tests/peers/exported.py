@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator
@@ -31,8 +32,13 @@ def plans(target: str, shipped: Plans) -> Iterator[tuple[str, Plan]]:
         yield f"feature {feature.name}", features.plan_of(feature, features.schedule(target))
 
 
-def shipped() -> Iterator[tuple[str, Plan]]:
+@functools.cache
+def shipped() -> Plans:
     """(name, plan) of the corpus; strategies with the same plan of a topology share a name."""
+    return tuple(_shipped())
+
+
+def _shipped() -> Iterator[tuple[str, Plan]]:
     for topology in commands.shipped_topologies():
         same: dict[str, tuple[list[str], Plan]] = {}
         for strategy, plan in corpus.plans(topology) if corpus.file_of(topology).exists() else ():

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument, Tokens
 
@@ -41,15 +42,22 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Compute the goodput of a month of training with failures, and the best checkpoint interval."""
-    from holmes_sim import commands
+    from holmes_sim import islands
     from holmes_sim.month import goodput
     from holmes_sim.whole_runs import tokens_of, whole_run
+    from sim.errors import HolmesError
+    from sim.plan.islands import IslandsPlan
 
     if tokens is not None:
         tokens_of(tokens)
-    given = commands.read_plan(plan)
+    given = islands.read_either(plan)
     out.can_be_written(chart)
     out.can_be_drawn(chart)
+    if isinstance(given, IslandsPlan):
+        if tokens is not None or interval is not None or chart is not None:
+            raise HolmesError(f"{plan}: a plan of islands takes no --tokens, --interval and --chart")
+        islands_plans.goodput(given, checkpoint, restart, tuple(fail or ()), as_json)
+        return
     kinds = tuple(fail or ())
     with out.progress("simulating"):
         found = goodput(

@@ -75,6 +75,12 @@ def command(
             rich_help_panel=FAULTS,
         ),
     ] = None,
+    leave: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ISLAND@TIME", help="1@2h = island 1 of a plan of islands leaves after 2 h.", rich_help_panel=FAULTS
+        ),
+    ] = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:
@@ -90,12 +96,14 @@ def command(
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
     if isinstance(read, IslandsPlan):
-        if trace or explain or profile:
+        if trace or explain or profile or jitter:
             raise HolmesError(
-                f"{plan}: a plan of islands takes no --trace, --explain and --profile; simulate the plan of an island"
+                f"{plan}: a plan of islands takes no --trace, --explain, --profile and --jitter; simulate the plan of an island"
             )
-        islands_plans.simulate(read, chart, as_json)
+        islands_plans.simulate(read, chart, as_json, {k: text for k, text in kinds.items() if k != "jitter"}, leave)
         return
+    if leave is not None:
+        raise HolmesError(f"{plan}: --leave is for plans of islands (holmes-sim plan --sync)")
     given = commands.with_profile(read, profile)
     if any(kinds.values()):
         _many(given, kinds, seeds, trace, chart, as_json)

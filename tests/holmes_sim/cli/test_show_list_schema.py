@@ -52,6 +52,10 @@ def test_recomputed_layers_are_a_column_of_the_stages(run, plan_file, tmp_path, 
     assert [row[:end].split()[-1] for row in rows] == columns
     assert run("report", changed, "-o", page).code == 0
     assert "recomputed</th>" in page.read_text()
+
+
+def test_without_recomputed_layers_there_is_no_such_column(run, plan_file, tmp_path):
+    page = tmp_path / "page.html"
     assert run("report", plan_file, "-o", page).code == 0
     assert "recomputed</th>" not in page.read_text()
 

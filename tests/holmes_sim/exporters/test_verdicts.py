@@ -11,15 +11,10 @@ MOST_RANKS = {"chakra": 8}
 """Exports of more ranks are made by `make test-peers` alone: all traces of the corpus are gigabytes."""
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return tuple(exported.shipped())
-
-
 @pytest.mark.parametrize("target", exported.readers())
-def test_what_is_exported_has_been_read(target, shipped):
+def test_what_is_exported_has_been_read(target):
     kept = exported.kept(target)
-    plans = dict(exported.expressible(target, shipped))
+    plans = dict(exported.expressible(target, exported.shipped()))
     few = [name for name, plan in plans.items() if len(plan.placement) <= MOST_RANKS.get(target, len(plan.placement))]
     today = {name: exported.digest(exporters.get(target).launch(plans[name])) for name in few}
     assert {name: kept["verdicts"][name]["digest"] for name in few} == today, "run make test-peers"

@@ -35,6 +35,7 @@ from holmes_sim.changes import Change
 from holmes_sim.describing.description import Description
 from holmes_sim.expert_placement import ExpertsPlaced, place_experts
 from holmes_sim.front import Front
+from holmes_sim.islands_trouble import without_island
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.memory_validation import Outcomes
 from holmes_sim.outcomes import Outcome
@@ -157,6 +158,15 @@ def islands() -> IslandsPlan:
     return found
 
 
+def islands_report() -> Any:
+    return hs.simulate_islands(islands()).facts()
+
+
+def trouble() -> Any:
+    found = hs.trouble_islands(islands(), degrade="50%:50%", seeds=[0, 1])
+    return {"trouble": found.facts(), "leave": without_island(islands(), "1@20s").facts()}
+
+
 def trunk(run: Callable[..., Any]) -> Any:
     words = ("--bandwidths", "1 Gbit/s, 10 Gbit/s", "--sync", "diloco=30,int8", "--sync", "every-step,none", "--time-limit", 2)
     return json.loads(run("trunk", "lab/lab-slow-trunk", *words, "--json").out)
@@ -215,7 +225,8 @@ MAKERS: dict[str, Made] = {
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
     "islands": lambda plan, run: (islandsfile.facts(islands()),),
-    "islands-report": lambda plan, run: (hs.simulate_islands(islands()).facts(),),
+    "islands-goodput": lambda plan, run: (hs.goodput_islands(islands(), "60s", "10min").facts(),),
+    "islands-report": lambda plan, run: (islands_report(), islands_report() | trouble()),
     "islands-run": lambda plan, run: islands_runs(),
     "list": lambda plan, run: [lists.facts(kind) for kind in lists.KINDS],
     "measured-steps": lambda plan, run: (measurement.facts((measured(plan), measured(bare(plan)))),),

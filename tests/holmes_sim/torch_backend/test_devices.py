@@ -15,7 +15,6 @@ from sim.errors import HolmesError
 from sim.formats import planfile
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import communication, devices  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402

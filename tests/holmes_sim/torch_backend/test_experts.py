@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from sim.plan.plan import Plan
 from tests.more import after
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import emulated_worker, experts, local, supported  # noqa: E402
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker  # noqa: E402
@@ -83,12 +81,6 @@ QUICK = 7
 def case(folder: Path, name: str) -> Plan:
     layers, microbatches, config = CASES[name]
     return plan_of(folder, layers, microbatches, **({"model": QWEN} | config))  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[local.Local]:
-    with local.Local() as machine:
-        yield machine
 
 
 @pytest.mark.parametrize("name", after(QUICK, CASES))

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 from sim.errors import HolmesError
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import groups, local, watchdog  # noqa: E402
 from holmes_sim.torch_backend.fork_server import RankProcess  # noqa: E402
@@ -29,13 +27,6 @@ def changed(rank: int, **environment: str) -> local.ProcessChange:
         return dataclasses.replace(given, environment=given.environment | environment) if number == rank else given
 
     return change
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[local.Local]:
-    """One launch that fails does not end the next."""
-    with local.Local() as machine:
-        yield machine
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from sim.formats import planfile
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import local  # noqa: E402
 from holmes_sim.torch_backend.buckets import PRECISIONS  # noqa: E402
@@ -77,12 +75,6 @@ FIRST = (
     "tp 2, pp 2, dp 2, tied by shards", "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
 )  # fmt: skip
 """One case of each feature, which `make test` tries."""
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[local.Local]:
-    with local.Local() as machine:
-        yield machine
 
 
 @pytest.mark.parametrize("name", after(14, sorted(CASES, key=lambda name: name not in FIRST)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import event, given
@@ -12,14 +13,17 @@ from hypothesis import strategies as st
 
 from sim.engine.components import components
 from sim.engine.engine import simulate, simulate_at_length
+from sim.engine.spans import Label, SpanLog
+from sim.engine.state import Rank
 from sim.engine.steady_state import Jump, Moment, extrapolate
 from sim.engine.symmetry import fold, unfolded
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.plan.groups import groups_of
 from sim.plan.plan import Plan
+from sim.plan.program import Action
 from sim.results.explain import critical_path
-from tests import builders
+from tests import builders, corpus
 from tests.builders import any_plan, device, nic, wire
 
 SCHEDULES = ("1f1b", "1f1b-deepspeed", "gpipe", "interleaved", "zb-h1", "zb-h2")
@@ -196,6 +200,24 @@ def test_replicas_that_share_a_trunk_repeat_together_or_not_at_all() -> None:
     assert components(fold(aside := replica_by_replica(plan)), aside.config) == ((0, 2), (1, 3))
     assert short.events < whole.events / 2
     assert_equal(short, whole)
+
+
+def test_a_wait_that_is_rounding_is_left_out() -> None:
+    rank = cast(Rank, SimpleNamespace(rank=3, component=SimpleNamespace(skipped=0, spans=[])))
+    log, label = SpanLog(), Label(Action("F", 0, 5), "pp", "wait ")
+    assert log.add(rank, "wait", "bubble", 2.0, 2.0 + 1e-14, label) == -1
+    assert log.add(rank, "wait", "bubble", 2.0, 2.0 + 1e-12, label) == 0
+    assert log.add(rank, "compute", "F", 2.0, 2.0 + 1e-14, Label(Action("F", 0, 5)), 0) == 1
+    assert [(span.name, span.lane) for span in log.spans] == [("wait F5", "wait"), ("F5", "compute")]
+
+
+def test_waits_that_are_rounding_do_not_prevent_extrapolation() -> None:
+    """Some receives of this plan's periods wait for 1e-15 s, since times that should be equal are rounded."""
+    plan = dict(corpus.plans("peers/metis-64-odd"))["metis"]
+    short, whole = simulate(plan), simulate_at_length(plan)
+    assert whole.events > 1.6 * short.events
+    assert_equal(short, whole)
+    assert_is_led(short)
 
 
 def test_a_short_step_is_fully_simulated(nodes: Any) -> None:

@@ -228,6 +228,7 @@ def test_a_program_counts_the_repeats_of_a_period() -> None:
     lowered = lowering.Lowered(plan, 0, 10)
     assert [action.kind for action in lowered.piece(8)] == ["F", "send"]  # F4
     assert lowered.repeats(8, 2, 1) == 4  # F5 B4, F6 B5, F7 B6, F8 B7
+    assert [lowered.repeats(index, 2, 1) for index in (10, 12, 16, 8)] == [3, 2, 0, 4]
     assert lowered.repeats(8, 4, 2) == 0  # before it are F2 and B0, of the first microbatch
     assert lowered.repeats(8, 2, 2) == 0
     assert lowered.repeats(20, 2, 1) == 0
