@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim import compression
-from sim.compression.int8 import NAME as INT8
+from sim.compression import int4, int8
 from sim.errors import NotSupported
 from sim.plan.plan import Plan
+
+MESSAGES = (compression.NONE, int8.NAME, int4.NAME)
+"""Compressions of messages that are executed. The code of top-k (`compressors`) sends fp32 values: more bytes than the
+model has for values of 2 bytes."""
 
 
 def check(plan: Plan) -> None:
@@ -27,8 +31,8 @@ def _unsupported(plan: Plan) -> Iterator[str]:
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
     if config.ep > 1 and config.overlap_expert_communication:
         yield "overlap_expert_communication (one microbatch at a time; plan without it)"
-    if config.message_compression not in (compression.NONE, INT8):
-        yield f"message_compression {config.message_compression} ({INT8}, {compression.NONE})"
+    if config.message_compression not in MESSAGES:
+        yield f"message_compression {config.message_compression} ({', '.join(MESSAGES)})"
     if model.special:
         yield f"model {model.name} has {', '.join(f'{key} {value}' for key, value in model.special.items())}"
     if plan.head_stage != config.num_stages - 1:

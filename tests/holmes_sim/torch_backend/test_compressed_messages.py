@@ -1,4 +1,4 @@
-"""Messages between clusters as int8: the code of a tensor, and a pipeline over two clusters that trains with them."""
+"""Messages between clusters as int8 and int4: their codes, and a pipeline over two clusters that trains with them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,12 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import local, supported  # noqa: E402
-from holmes_sim.torch_backend.compressed_messages import coded_bytes, decoded, encoded  # noqa: E402
+from holmes_sim.torch_backend.compressed_messages import MessageCode  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from sim.formats import topology  # noqa: E402
 from sim.plan.plan import Plan  # noqa: E402
+from sim.plan.program import Action  # noqa: E402
 from tests.holmes_sim.torch_backend.one_process import GPT, TOPOLOGY, alone, plan_of  # noqa: E402
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_value_is_off_by_half_a_step_of_its_block(dtype: torch.dtype) -> None:
-    """The range of a block is 2: steps of 2 / 255, and the rounding of the type."""
-    values = (torch.arange(5000) % 201 / 100 - 1).to(dtype).view(50, 100)
-    code = encoded(values)
-    assert (code.dtype, code.numel()) == (torch.uint8, coded_bytes(5000)) == (torch.uint8, 5000 + 2 * 8)
-    found = decoded(code, values)
-    assert (found.dtype, found.shape) == (dtype, values.shape)
-    assert (found.float() - values.float()).abs().max() < 1 / 255 + (0.004 if dtype == torch.bfloat16 else 1e-6)
-
-
-def test_equal_values_stay_as_they_are() -> None:
-    values = torch.full((7,), 0.3)
-    assert torch.equal(decoded(encoded(values), values), values)
 
 
 def over_two_clusters(folder: Path, **config: object) -> Plan:
@@ -52,6 +37,26 @@ def over_two_clusters(folder: Path, **config: object) -> Plan:
     return replace(plan, topology=where, placement=placement, groups=groups_of(where.fleet, plan.config, placement))
 
 
+@pytest.mark.parametrize(("name", "nbytes", "error"), [("int8", 1500 + 8, 1 / 255), ("int4", 750 + 4, 1 / 3)])
+def test_a_message_keeps_its_shape_and_type(name: str, nbytes: int, error: float, tmp_path: Path) -> None:
+    """Values of one block from -1 to 1: off by half a step of 2 / 255 or a third of a magnitude, and by bf16's rounding."""
+    sender, receiver = (MessageCode(over_two_clusters(tmp_path, message_compression=name), pp_rank) for pp_rank in range(2))
+    values = (torch.arange(1500) % 201 / 100 - 1).to(torch.bfloat16).view(15, 100)
+    there, back = Action("send", 0, 0, peer=1, operation="F"), Action("recv", 0, 0, peer=0, operation="F")
+    code = sender.encode(there, values)
+    buffer = receiver.buffer(back, values)
+    assert (code.dtype, code.numel(), buffer.numel()) == (torch.uint8, nbytes, nbytes)
+    found = receiver.decode(back, code, values)
+    assert (found.dtype, found.shape) == (torch.bfloat16, values.shape)
+    assert 0 < (found.float() - values.float()).abs().max() < error + 0.004
+
+
+def test_a_whole_message_stays_as_it_is(tmp_path: Path) -> None:
+    code, values = MessageCode(over_two_clusters(tmp_path), 0), torch.ones(3)
+    there = Action("send", 0, 0, peer=1, operation="F")
+    assert code.encode(there, values) is code.buffer(there, values) is code.decode(there, values, values) is values
+
+
 def test_a_pipeline_trains_with_int8_messages(tmp_path: Path) -> None:
     """Its losses are near those of one process, but not the same: values were rounded."""
     plan = over_two_clusters(tmp_path, message_compression="int8")
@@ -65,5 +70,5 @@ def test_a_pipeline_trains_with_int8_messages(tmp_path: Path) -> None:
 
 
 def test_other_compressions_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotSupported, match=r"message_compression top-k=10% \(int8, none\)"):
+    with pytest.raises(NotSupported, match=r"message_compression top-k=10% \(none, int8, int4\)"):
         supported.check(over_two_clusters(tmp_path, message_compression="top-k=10%"))
