@@ -202,7 +202,7 @@ def test_expected_improvement_by_hand() -> None:
 
 
 def test_published_link_rates_explain_the_exchanges_of_intellect_1() -> None:
-    """Within 10 % of the published seconds for link rates of the published range, and so the MFU within half a percent point."""
+    """Within 10 % of the published seconds for link rates of the published range, so the MFU within half a percent point."""
     found = list(intellect.rows())
     assert [row.nodes for row in found] == [8, 12, 14]
     for row in found:
