@@ -43,7 +43,7 @@ RINGS = {
 }
 """Row -> (latency of each link of the ring, published seconds of the all-reduce, published MFU)."""
 BASE_MFU = 0.433
-"""Published MFU without exchanges. It counts 6 FLOPs for each token and parameter but the input embedding, and full attention."""
+"""Published MFU without exchanges; of 6 FLOPs for each token and parameter but the input embedding, and full attention."""
 RANGE = (0.5 * GIGA / 8, 4 * GIGA / 8)
 """Published range of link rates, in bytes per second."""
 

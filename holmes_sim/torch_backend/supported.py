@@ -16,12 +16,13 @@ model has for values of 2 bytes."""
 
 def check(plan: Plan) -> None:
     """Raise NotSupported with all reasons why the backend cannot execute the plan as written, if there are any."""
-    faults = list(_unsupported(plan))
+    faults = list(unsupported(plan))
     if faults:
         raise NotSupported(f"the torch backend cannot execute this plan: {'; '.join(faults)}")
 
 
-def _unsupported(plan: Plan) -> Iterator[str]:
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What the backend cannot execute of a plan, each with what it can in brackets."""
     config, model = plan.config, plan.workload.model
     if plan.workload.optimizer != "adam":
         yield f"optimizer {plan.workload.optimizer} (adam)"

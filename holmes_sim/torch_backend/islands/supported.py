@@ -15,12 +15,15 @@ def check(plan: IslandsPlan) -> None:
     """Raise NotSupported with all reasons why the backend cannot execute a plan of islands, if there are any."""
     for island in plan.islands:
         supported.check(island)
-    if plan.sync.exchanges and (faults := list(_unsupported(plan))):
+    if faults := list(unsupported(plan)):
         raise NotSupported(f"the torch backend cannot exchange between these islands: {'; '.join(faults)}")
 
 
-def _unsupported(plan: IslandsPlan) -> Iterator[str]:
+def unsupported(plan: IslandsPlan) -> Iterator[str]:
+    """What the backend cannot exchange between islands, each with what it can in brackets."""
     first, sync = plan.islands[0], plan.sync
+    if not sync.exchanges:
+        return
     for index, island in enumerate(plan.islands):
         if _tp_by_layer(island) != _tp_by_layer(first):
             yield f"islands[{index}].config.tp {island.config.tp} (as in islands[0], {first.config.tp}, for every layer)"

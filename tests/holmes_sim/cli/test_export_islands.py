@@ -29,7 +29,7 @@ def test_a_plan_of_islands_is_exported(run, islands_file, tmp_path):
 @pytest.mark.parametrize(
     ("target", "line"),
     [
-        ("megatron", "error: megatron cannot keep islands together by diloco; targets that can: torchtitan, prime\n"),
+        ("megatron", "error: megatron cannot keep islands together by diloco; targets that can: torchrun, torchtitan, prime\n"),
         ("prime", "error: prime cannot express islands[0].model llama-3-8b: it has models by name, with their tokenizer's "),
     ],
 )

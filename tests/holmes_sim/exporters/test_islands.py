@@ -33,6 +33,7 @@ LAYOUTS = [
     {"model": TEN},
 ]
 PLANS = [islands(each) for each in STRATEGIES + FRAGMENTS] + [islands(model=TEN, sync=each) for each in STRATEGIES]
+PLANS += [islands(Sync("diloco", 12, compression="powersgd=4"))]
 PLANS += [islands(**layout) for layout in LAYOUTS]
 
 
@@ -59,14 +60,14 @@ def test_what_exports_has_islands_that_export_alone_and_what_does_not_says_why(t
 
 
 def test_who_launches_islands():
-    assert exporters.of_islands() == ("torchtitan", "prime")
+    assert exporters.of_islands() == ("torchrun", "torchtitan", "prime")
     assert "prime" not in exporters.names()
-    for target in set(exporters.names()) - {"torchtitan"}:
-        line = f"{target} cannot keep islands together by diloco; targets that can: torchtitan, prime"
+    for target in set(exporters.names()) - {"torchtitan", "torchrun"}:
+        line = f"{target} cannot keep islands together by diloco; targets that can: torchrun, torchtitan, prime"
         assert reasons(islands(), target) == [line]
 
 
-@pytest.mark.parametrize(("target", "model"), [("torchtitan", "llama-3-8b"), ("prime", TEN)])
+@pytest.mark.parametrize(("target", "model"), [("torchtitan", "llama-3-8b"), ("torchrun", "gpt-18b"), ("prime", TEN)])
 def test_a_folder_of_islands_is_complete_and_explained(target, model, tmp_path):
     launch = exporting.export(islands(model=model), target, tmp_path / "launch")
     written = {str(path.relative_to(tmp_path / "launch")) for path in (tmp_path / "launch").rglob("*") if path.is_file()}
