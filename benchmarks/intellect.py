@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 from planner import api
 from planner.costs.context import PlanningContext
@@ -65,7 +66,7 @@ class Row:
 @cache
 def node(stack: str | None = None) -> Plan:
     """The plan of one node with its batch of 128 sequences, as INTELLECT-1 ran it."""
-    where = topology.load("topologies/intellect-1.yaml")
+    where = topology.load(Path(__file__).with_name("intellect-1.yaml"))
     where = edited(where, {"stack": stack}) if stack else where
     assert where.workload is not None
     workload = replace(where.workload, global_batch_size=128)

@@ -42,7 +42,7 @@ _PUBLIC = {
     "plan_islands": "holmes_sim.islands",
     "simulate_islands": "holmes_sim.islands",
     "read_islands": "holmes_sim.islands",
-    "trunk_bandwidths": "holmes_sim.trunk_bandwidths",
+    "trunk_bandwidths": "holmes_sim.trunks",
     "trouble_islands": "holmes_sim.islands_trouble",
     "goodput_islands": "holmes_sim.islands_goodput",
     "compare": "holmes_sim.comparisons",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, Picture
-from holmes_sim.trunk_bandwidths import TrunkBandwidths
+from holmes_sim.trunks import TrunkBandwidths
 from sim.units import BITS_PER_BYTE, GIGA, rate_text
 
 LINES = ((BLUE, "o-"), (SKY, "o--"), (RED, "s-"), (ORANGE, "s--"), (GREEN, "^-"), (PURPLE, "v-"))
@@ -24,7 +24,7 @@ def trunk_bandwidths(found: TrunkBandwidths) -> Figure:
     for index, (sync, rows) in enumerate(sweep.rows.items()):
         colour, style = LINES[index % len(LINES)]
         points = [(rate, row.tokens_per_s) for rate, row in zip(rates, rows, strict=True) if row is not None]
-        label = str(sync) + ("" if sync.price == "exact" else " (not exact)")
+        label = sync.short + ("" if sync.price == "exact" else " (not exact)")
         axes.plot(*zip(*points, strict=True), style, color=colour, label=label)
         for crossing in sweep.crossings:
             if crossing.sync == sync:

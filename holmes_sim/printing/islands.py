@@ -124,13 +124,13 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
 
 def sync_strategies(answer: PlannedIslands) -> Table:
     """Table of the sync strategies that were compared, the plans without islands first."""
-    table = grid("Sync strategies", "name", "plan", "tokens/s", "a token is worth", "effective", "gives up")
+    table = grid("Sync strategies", "name", "cluster", "tokens/s", "a token is worth", "effective", "gives up")
     for row in answer.rows():
         mark = "> " if _is_best(row, answer.answer.best) else "  "
         islands = " | ".join(" + ".join(names) for names in row.islands)
         effective = "unknown" if row.effective is None else f"{row.effective:,.0f}"
         table.add_row(
-            mark + row.sync,
+            mark + _short(row),
             islands,
             f"{row.tokens_per_s:,.0f}",
             worth_text(row.worth, short=True),
@@ -174,3 +174,8 @@ def _worth_source(worth: TokenWorth | None) -> list[str]:
         return []
     outside = f" Outside the published range: {worth.extrapolated}." if worth.extrapolated else ""
     return [f"Worth of a token: the tokens of synchronous training with the same loss ({SOURCE}).{outside}"]
+
+
+def _short(row: SyncRow) -> str:
+    """The strategy of a row in few words; that of an exact plan as it is."""
+    return row.plan.sync.short if isinstance(row.plan, IslandsPlan) else row.sync

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from holmes_sim.printing.tables import STYLE, grid
-from holmes_sim.trunk_bandwidths import TrunkBandwidths
+from holmes_sim.trunks import TrunkBandwidths
 from planner.islands.trunk_sweep import Crossing
 from sim.islands.token_worth import TokenWorth
 from sim.sync import PRICES
@@ -34,16 +34,19 @@ def trunk_bandwidths(found: TrunkBandwidths) -> Group:
     for sync, rows in sweep.rows.items():
         cells = ["-" if row is None else f"{row.tokens_per_s:,.0f}" for row in rows]
         worth = next((row.worth for row in rows if row is not None), None)
-        table.add_row(str(sync), *cells, worth_text(worth, short=True))
-    plans = [" + ".join(row.islands[0]) for row in sweep.exact]
-    table.add_row("devices of the exact plan", *plans, "")
+        table.add_row(sync.short, *cells, worth_text(worth, short=True))
+    used = [str(sum(any(name in row.islands[0] for name in names) for names in sweep.partition)) for row in sweep.exact]
+    table.add_row("islands that the exact plan uses", *used, "")
     lines = [_crossing(crossing) for crossing in sweep.crossings]
     lines += ["No crossing in this range."] if not lines else []
-    prices = dict.fromkeys(sync.price for sync in sweep.rows if sync.price != "exact")
-    lines += [f"{', '.join(str(s) for s in sweep.rows if s.price == price)}: {PRICES[price]}." for price in prices]
+    for price in dict.fromkeys(sync.price for sync in sweep.rows if sync.price != "exact"):
+        names = "; ".join(sync.short for sync in sweep.rows if sync.price == price)
+        lines.append(f"These give up something ({names}): {PRICES[price]}.")
     return Group(title, Text(), table, Text(), *map(Text, lines))
 
 
 def _crossing(crossing: Crossing) -> str:
     side = "above" if crossing.gains else "below"
-    return f"{crossing.sync} gives more tokens/s than exact training {side} {rate_text(float(f'{crossing.bandwidth:.4g}'))}."
+    return (
+        f"{crossing.sync.short} gives more tokens/s than exact training {side} {rate_text(float(f'{crossing.bandwidth:.4g}'))}."
+    )

@@ -28,7 +28,7 @@ from sim.workload.model import Model
 Price: TypeAlias = Literal["exact", "bounded", "changed"]
 PRICES: dict[Price, str] = {
     "exact": "the same result as synchronous training, up to rounding",
-    "bounded": "not the result of synchronous training; islands differ for a bounded number of steps",
+    "bounded": "not the result of synchronous training: islands differ for a bounded number of steps, or send rounded values",
     "changed": "another objective than synchronous training; islands do not become one model",
 }
 """What a strategy gives up, from nothing to most."""
@@ -91,6 +91,12 @@ class Sync:
         words += [self.compression] if self.compression != "none" else []
         words += [self.aggregation] if self.aggregation != "mean" else []
         return ", ".join(words)
+
+    @property
+    def short(self) -> str:
+        """The strategy, its inner steps and its compression: `diloco 30, int8`."""
+        name = f"{self.strategy} {self.inner_steps}" if "inner_steps" in get(self.strategy).TAKES else self.strategy
+        return name if self.compression == "none" else f"{name}, {self.compression}"
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:

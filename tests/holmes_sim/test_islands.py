@@ -35,7 +35,7 @@ def test_plan_prints_the_strategies_and_what_is_given_up(run, tmp_path):
     names = [line[2:].split(",")[0].split()[0] for line in lines if line.startswith(("  ", "> "))]
     assert {"exact", "every-step", "diloco", "streaming-diloco", "local-sgd", "co2", "adaptive-sgd"} <= set(names)
     assert len([line for line in lines if line.startswith("> streaming-diloco")]) == 1
-    assert "It gives up: not the result of synchronous training; islands differ for a bounded number of steps." in done.out
+    assert "It gives up: not the result of synchronous training: islands differ for a bounded number of steps" in done.out
     assert "Certificate: with this sync strategy, no searched islands take less than " in done.out
     assert isinstance(hs.read_islands(path), hs.IslandsPlan)
 
@@ -112,7 +112,7 @@ def test_the_command_trunk(run, tmp_path):
     words = ("--bandwidths", "1 Mbit/s, 100 Gbit/s", "--sync", "diloco=30,int8", "--time-limit", "2", "--chart", picture)
     done = run("trunk", "lab/lab-slow-trunk", "--global-batch-size", "1024", *words)
     assert done.code == 0
-    assert "diloco, every 30 steps, int8 gives more tokens/s than exact training above " in done.out
+    assert "diloco 30, int8 gives more tokens/s than exact training above " in done.out
     assert picture.stat().st_size > 10_000
 
 

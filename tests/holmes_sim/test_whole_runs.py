@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim import commands, whole_runs
+from holmes_sim import islands, whole_runs
 from sim.errors import OptionError
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
@@ -69,7 +69,7 @@ def test_wrong_numbers(call, message):
 
 
 def test_goodput_counts_the_failures_that_are_given(plan, monkeypatch, run):
-    monkeypatch.setattr(commands, "read_plan", lambda path: plan)
+    monkeypatch.setattr(islands, "read_either", lambda path: plan)
     options = ("--checkpoint", "60s", "--restart", "10min", "--fail", "device:100h", "--seeds", 2, "--tokens", "1B")
     seen = json.loads(run("goodput", "plan.json", *options, "--json").out)
     assert seen["whole_run"]["goodput"] == seen["goodput"]["closed_form"] < 0.99

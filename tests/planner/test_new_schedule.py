@@ -15,6 +15,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
 from planner.search.searched_space import axes
+from planner.space.runnable import schedules_for
 from planner.space.shape import split_backward
 from sim.errors import Infeasible
 from sim.hardware.cluster import Trunk
@@ -47,6 +48,7 @@ def copied(monkeypatch) -> Iterator[Callable[..., str]]:
     def forget() -> None:
         split_backward.cache_clear()
         single_replica.cache_clear()
+        schedules_for.cache_clear()
 
     yield register
     forget()

@@ -36,18 +36,16 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Compare exact training, local steps and compression between clusters by the bandwidth of the links between them."""
-    from holmes_sim import commands, trunk_bandwidths
+    from holmes_sim import commands, trunks
 
     where = edited(commands.load(topo), edits)
     out.distinct(Path(topo), chart)
     out.can_be_written(chart)
     out.can_be_drawn(chart)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
-    rates = bandwidths.split(",") if bandwidths else trunk_bandwidths.BANDWIDTHS
+    rates = bandwidths.split(",") if bandwidths else trunks.BANDWIDTHS
     with out.progress("planning", time_limit) as progress:
-        found = trunk_bandwidths.trunk_bandwidths(
-            where, workload, rates, sync or trunk_bandwidths.STRATEGIES, None, time_limit, progress
-        )
+        found = trunks.trunk_bandwidths(where, workload, rates, sync or trunks.STRATEGIES, None, time_limit, progress)
     if chart is not None:
         from holmes_sim import charts
 
