@@ -29,7 +29,7 @@ def trunk_bandwidths(found: TrunkBandwidths) -> Figure:
         for crossing in sweep.crossings:
             if crossing.sync == sync:
                 axes.axvline(_gbit(crossing.bandwidth), color=colour, linewidth=0.8, linestyle=":")
-                text = rate_text(float(f"{crossing.bandwidth:.3g}"))
+                text = rate_text(float(f"{crossing.bandwidth:.4g}"))
                 axes.annotate(
                     text, (_gbit(crossing.bandwidth), 0.02 + 0.05 * index), xycoords=("data", "axes fraction"),
                     xytext=(3, 0), textcoords="offset points", fontsize=8, color=colour,

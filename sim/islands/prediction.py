@@ -54,7 +54,7 @@ def prediction_of(plan: IslandsPlan, given: Timing, timeline: OuterTimeline) -> 
         period_s=max(periods),
         inner_step_s=given.inner,
         exchange_s=exchange,
-        exposed_s=max(periods) - steps * slowest,
+        exposed_s=max(max(periods) - steps * slowest, 0.0),
         waiting_s=tuple(steps * (slowest - own) if waits else 0.0 for own in given.inner),
         tokens_per_s=sum(rates),
         mfu=flops / peak,
