@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from holmes_sim import commands, frames, requirements, targets
+from holmes_sim import commands, exporters, frames, requirements, targets
 from holmes_sim.pins import Pins, pinned
 from planner.islands.allowed_sync import parse
 from planner.islands.search import SyncAnswer, plan_with_sync
@@ -102,13 +103,24 @@ def plan_islands(
 ) -> PlannedIslands:
     """Plan a topology with a sync strategy between islands: the text of `plan --sync`, such as "any" or "local-steps<=64".
 
-    `pins` hold for the plan of each island. Raises OptionError, also where the topology has requirements, which are not known
+    `pins` hold for the plan of each island. `target` must be able to run it, and, if it is one by name, to launch the islands
+    together. Raises OptionError, also where the topology has requirements, which are not known
     to this search, and Infeasible where there is no plan."""
     begun = time.perf_counter()
     allowed = parse(sync)
     request = request_of(where, workload, pinned("plan_islands", wishes, pins), time_limit, target)
-    answer = plan_with_sync(request, allowed, progress)
+    answer = plan_with_sync(request, allowed, progress, functools.partial(_fault, target))
     return PlannedIslands(answer, time.perf_counter() - begun)
+
+
+def _fault(target: str, plan: IslandsPlan) -> str:
+    """What the targets that a plan must be able to run on cannot launch of a plan of islands; empty for any target and none."""
+    for name in target.split(exporters.AND) if target not in (targets.ANY, targets.NONE) else ():
+        if exporters.islands(name) is None:
+            return f"{name} launches no islands; {', '.join(exporters.of_islands())} do"
+        if found := next(exporters.unsupported_islands(name, plan), ""):
+            return f"{name} cannot express {found}"
+    return ""
 
 
 def request_of(

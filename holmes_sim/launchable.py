@@ -1,4 +1,4 @@
-"""Which training frameworks can run a plan."""
+"""Which training frameworks can run a plan, or a plan of islands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holmes_sim import exporters
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
 MOST = 10_000
@@ -26,6 +27,17 @@ def frameworks(plan: Plan) -> str:
         return f"{runs}."
     other = f"with {', '.join(others)}: `plan --for NAME` finds the best plan for one"
     return f"{runs}; not {other}." if able else f"Does not run {other}. Most often because of {_usual_reason(plan, others)}."
+
+
+def launches_islands(plan: IslandsPlan) -> str:
+    """The targets that can launch a plan of islands and those that cannot, as a sentence; empty for islands of more than `MOST`
+    ranks in all."""
+    if sum(island.config.world_size for island in plan.islands) > MOST:
+        return ""
+    faults = {name: next(exporters.unsupported_islands(name, plan), "") for name in exporters.of_islands()}
+    able, others = ([name for name, fault in faults.items() if bool(fault) == wanted] for wanted in (False, True))
+    runs = f"Launched by {', '.join(able)}" if able else "Launched by no target"
+    return f"{runs}; not by {', '.join(others)} (`export --to NAME` says why)." if others else f"{runs}."
 
 
 def _usual_reason(plan: Plan, names: Sequence[str]) -> str:

@@ -7,9 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim.islands import PlannedIslands, SimulatedIslands
+from holmes_sim.launchable import launches_islands
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from planner.islands.sync_rows import SyncRow
+from sim import aggregation
 from sim.islands.prediction import is_on_host, outer_state_bytes
 from sim.islands.token_worth import SOURCE, TokenWorth, token_worth
 from sim.kernels import memory
@@ -27,6 +29,8 @@ def planned_islands(answer: PlannedIslands) -> Group:
         assert plan.prediction is not None
         parts += [_description(plan, plan.prediction, token_worth(plan)), Text()]
     parts += [sync_strategies(answer), Text(), *map(Text, _price(answer))]
+    if isinstance(plan, IslandsPlan) and (launches := launches_islands(plan)):
+        parts.append(Text(launches))
     if isinstance(plan, IslandsPlan) and plan.certificate is not None:
         proof = plan.certificate
         tried = "; ".join(str(value) for axis in proof.space if axis.name == "islands" for value in axis.values)
@@ -119,6 +123,9 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
         spread = f", {low:,.0f} to {high:,.0f}" if high > low else ""
         table.add_row("effective tokens/s", f"{predicted.tokens_per_s * worth.expected:,.0f}{spread}")
     table.add_row("MFU", f"{predicted.mfu:.1%}")
+    if plan.sync.aggregation != "mean":
+        withstood = aggregation.get(plan.sync.aggregation).tolerated(len(plan.islands))
+        table.add_row("wrong islands that it withstands", f"{withstood} of {len(plan.islands)}")
     return table
 
 

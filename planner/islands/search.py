@@ -52,8 +52,15 @@ class SyncAnswer:
     refused: str = ""
 
 
-def plan_with_sync(request: Request, allowed: AllowedSync, progress: Callable[[str], None] = lambda text: None) -> SyncAnswer:
-    """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none."""
+def plan_with_sync(
+    request: Request,
+    allowed: AllowedSync,
+    progress: Callable[[str], None] = lambda text: None,
+    fault: Callable[[IslandsPlan], str] = lambda plan: "",
+) -> SyncAnswer:
+    """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none.
+
+    fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out."""
     limit, parts = TimeLimit(request.time_limit), partitions(request)[::-1]  # the finest first
     searches = {alike(request, names) for partition in parts for names in partition}
     plans = IslandPlans(request, limit, progress, len(searches) + 1)
@@ -71,7 +78,10 @@ def plan_with_sync(request: Request, allowed: AllowedSync, progress: Callable[[s
         if not tried or not limit.is_up():
             tried |= _with_batches(partition, plans)
     settings = list(allowed.settings(request.workload.model))
-    found = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
+    priced = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
+    faults = [fault(row.plan) if isinstance(row.plan, IslandsPlan) else "" for row in priced]
+    found = [row for row, one in zip(priced, faults, strict=True) if not one]
+    refused = refused or next((one for one in faults if one), "")
     exact_row, alone_row = (sync_rows.of_plan(plan) if plan is not None else None for plan in (exact, alone))
     candidates = [*found, *(row for row in (exact_row, alone_row) if row is not None and allowed.exact)]
     if not candidates:
@@ -82,7 +92,7 @@ def plan_with_sync(request: Request, allowed: AllowedSync, progress: Callable[[s
         certified = chosen.plan.annotated(chosen.plan.prediction, certificate(chosen.plan, tried))
         chosen = replace(chosen, plan=certified)
     messages = message_rows(exact) if exact is not None and allowed.messages else ()
-    return SyncAnswer(chosen, (*messages, *_best_of_each(found)), exact_row, alone_row, "" if tried else refused)
+    return SyncAnswer(chosen, (*messages, *_best_of_each(found)), exact_row, alone_row, "" if found else refused)
 
 
 def best(candidates: Iterable[SyncRow]) -> SyncRow:

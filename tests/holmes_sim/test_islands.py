@@ -40,6 +40,25 @@ def test_plan_prints_the_strategies_and_what_is_given_up(run, tmp_path):
     assert isinstance(hs.read_islands(path), hs.IslandsPlan)
 
 
+def test_plan_says_who_launches_the_islands(run):
+    done = run(*TRUNK, "--sync", "diloco=30")
+    assert "Launched by torchrun; not by torchtitan, prime (`export --to NAME` says why)." in done.out
+
+
+def test_a_target_must_launch_islands(run):
+    done = run(*TRUNK, "--sync", "diloco=30", "--for", "megatron")
+    assert (done.code, done.out) == (3, "")
+    assert "no plan with --sync diloco=30: megatron launches no islands; torchrun, torchtitan, prime do" in done.err
+    assert run(*TRUNK, "--sync", "diloco=30", "--for", "torchrun").code == 0
+
+
+def test_how_many_wrong_islands_are_withstood(run, islands, tmp_path):
+    path = tmp_path / "krum.json"
+    path.write_text(islands.read_text().replace('"aggregation": "mean"', '"aggregation": "krum"'))
+    line = next(line for line in run("simulate", path).out.splitlines() if line.startswith("wrong islands that it withstands"))
+    assert line.endswith(" 0 of 2")
+
+
 def test_an_exact_plan_is_an_ordinary_plan(run, tmp_path):
     path = tmp_path / "plan.json"
     done = run(*TRUNK, "--set", "links[0].bandwidth=1 Tbit/s", "--sync", "every-step", "-o", path, "--json")
