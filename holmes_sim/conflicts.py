@@ -92,33 +92,47 @@ def smallest(required: Required, seconds: Seconds = math.inf) -> tuple[tuple[str
     Without any one of them the others do not conflict. Empty if some plan meets all, or none exists without any. Smaller sets
     are tried for `seconds`."""
     found, end = required.items(), time.monotonic() + seconds
-    if not _is_possible(required, ()) or _is_possible(required, found):
+    if not _verdict(required, ()).possible or _verdict(required, found).possible:
         return (), True
+    is_smallest = True
     for item in found:
         others = tuple(one for one in found if one != item)
-        if not _is_possible(required, others):
+        if _verdict(required, others).conflict:
             found = others
     for size in range(1, len(found)):
         for some in itertools.combinations(required.items(), size):
             if time.monotonic() > end:
                 return found, False
-            if not _is_possible(required, some):
-                return some, True
-    return found, True
+            verdict = _verdict(required, some)
+            if verdict.conflict:
+                return some, is_smallest
+            is_smallest &= verdict.possible
+    return found, is_smallest
 
 
-def _is_possible(required: Required, kept: Sequence[str]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Whether a plan that meets some requirements was found, or else the whole search ended without one. Neither, if the time
+    limit ended the search first: then it is not known."""
+
+    possible: bool
+    conflict: bool
+
+
+def _verdict(required: Required, kept: Sequence[str]) -> _Verdict:
     """Whether a plan that meets these requirements is found: one that fits, or else one of the search without a proof, which
     also has mixed stages."""
+    request = required.request(kept, LEAST_S)
+    context = PlanningContext(request)
+    context.proves = request.limits.cost is not None
     try:
-        request = required.request(kept, LEAST_S)
         if request.limits.cost is not None:
-            return bool(api.plan(request, api.DEFAULT))
-        context = PlanningContext(request)
-        context.proves = False
-        return fitting(request) is not None or bool(certified.plan(request, context))
+            found = bool(api.plan(request, api.DEFAULT, context))
+        else:
+            found = fitting(request) is not None or bool(certified.plan(request, context))
+        return _Verdict(found, False)
     except Infeasible:
-        return False
+        return _Verdict(False, not context.limit.reached)
 
 
 def prices(
