@@ -9,7 +9,6 @@ it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,12 +20,12 @@ from planner.request import Request, Wishes
 from sim.formats import topology
 from sim.formats.edits import edited
 from sim.hardware.cluster import Cluster, Device, Fleet, Trunk
-from sim.islands.exchange import exchange_cost
+from sim.islands.exchange import ExchangeCost, exchange_cost
 from sim.network.paths import Capacities
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import MadeBy, Plan
 from sim.sync import Sync
-from sim.units import GIGA, MEGA
+from sim.units import GIGA
 
 NEWEST = "megatron-core-2025"
 """A software stack with the newest kernels; which the run had is not published."""
@@ -90,22 +89,21 @@ def ring(latencies: tuple[float, ...], rate: float) -> IslandsPlan:
     return IslandsPlan(SYNC, tuple(islands), MadeBy("INTELLECT-1", "1"))
 
 
-def exchange_seconds(latencies: tuple[float, ...], rate: float) -> float:
-    """Seconds of the all-reduce of all parameters over the ring."""
-    plan = ring(latencies, rate)
-    return exchange_cost(plan).seconds(Capacities(plan.fleet))
-
-
 def rows() -> Iterator[Row]:
-    """The rows of table 2."""
+    """The rows of table 2. The slowest link is busiest, so that the seconds of an exchange are latency + bytes / rate."""
     for name, (latencies, published, mfu) in RINGS.items():
-        low, high = MEGA, 100 * GIGA
-        for _ in range(40):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if exchange_seconds(latencies, middle) > published else (low, middle)
-        rate = min(max(low, RANGE[0]), RANGE[1])
-        found = exchange_seconds(latencies, rate)
-        yield Row(name, len(latencies), low, found, published, BASE_MFU * 100 * INNER_S / (100 * INNER_S + found), mfu)
+        plan = ring(latencies, RANGE[0])
+        cost = exchange_cost(plan)
+        assert all(weight / Capacities(plan.fleet)(link) <= _most(cost) / RANGE[0] for link, weight in cost.use)
+        nbytes = cost.payload * _most(cost)
+        rate = nbytes / (published - cost.latency)
+        found = cost.latency + nbytes / min(max(rate, RANGE[0]), RANGE[1])
+        yield Row(name, len(latencies), rate, found, published, BASE_MFU * 100 * INNER_S / (100 * INNER_S + found), mfu)
+
+
+def _most(cost: ExchangeCost) -> float:
+    """Bytes on the busiest trunk for each byte of the payload."""
+    return max(weight for link, weight in cost.use if link[0] == "trunk")
 
 
 def show() -> None:
