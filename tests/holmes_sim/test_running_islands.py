@@ -30,6 +30,8 @@ REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")
 PERMITTED = pytest.mark.skipif(bool(REFUSED), reason=f"THE LAB IS NOT TESTED HERE: {REFUSED}")
 SCALE = 20.0
 """Links are slower and compute takes longer by this factor, so that what this machine adds is small beside them."""
+SHORT = 6.0
+"""The factor where only too fast would be wrong, so that what this machine adds does not matter."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ def test_no_outer_period_is_faster_than_its_links(sync: Sync, plan: IslandsPlan)
 
     A rank that arrives late at an exchange measures less of it, while the other rank of its node has the NIC alone."""
     given = dataclasses.replace(plan, sync=sync)
-    compared = running_islands.run_in_lab(given, RunOptions(steps=1, compute="paced", scale=SCALE)).compared
-    assert compared.measured.scale == SCALE
+    compared = running_islands.run_in_lab(given, RunOptions(steps=1, compute="paced", scale=SHORT)).compared
+    assert compared.measured.scale == SHORT
     assert compared.measured.period_s >= 0.93 * compared.times()[0][1]
-    assert compared.measured.exchange_s >= 0.9 * compared.simulated.exchange_s * SCALE
+    assert compared.measured.exchange_s >= 0.9 * compared.simulated.exchange_s * SHORT
