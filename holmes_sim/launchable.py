@@ -36,7 +36,10 @@ def launches_islands(plan: IslandsPlan) -> str:
         return ""
     faults = {name: next(exporters.unsupported_islands(name, plan), "") for name in exporters.of_islands()}
     able, others = ([name for name, fault in faults.items() if bool(fault) == wanted] for wanted in (False, True))
-    runs = f"Launched by {', '.join(able)}" if able else "Launched by no target"
+    if not able:
+        first = others[0]
+        return f"Launched by no target: {first} cannot express {faults[first]} (`export --to NAME` says why for others)."
+    runs = f"Launched by {', '.join(able)}"
     return f"{runs}; not by {', '.join(others)} (`export --to NAME` says why)." if others else f"{runs}."
 
 

@@ -6,7 +6,7 @@ measured on that device or link. A fitted curve of matrix products holds for siz
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holmes_sim import commands
@@ -15,11 +15,14 @@ from holmes_sim.idle import idle_clusters, idle_devices
 from holmes_sim.results import confirms
 from sim.formats import catalog
 from sim.formats.catalog_facts import NicTypeFacts
+from sim.hardware.cluster import Trunk
 from sim.hardware.link_spec import LinkSpec
+from sim.islands.exchange import exchange_cost
 from sim.kernels import memory
 from sim.kernels.compute import rank_kernels
 from sim.network import tcp
 from sim.plan.groups import Group
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
 from sim.units import GIBI, Seconds, rate_text, time_text
@@ -52,8 +55,25 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
     if simulated is not None and (text := unconfirmed(plan, simulated.step_s)):
         yield PlanWarning(text)
     yield from map(PlanWarning, _memory(plan))
+    yield from map(PlanWarning, _long_links(tcp.used(plan)))
+    yield from _of_machines(plan)
+    yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan)) if text)
+
+
+def islands_warnings(plan: IslandsPlan) -> Iterator[PlanWarning]:
+    """All warnings about a plan of islands: those of each island's plan, and what is assumed of the links between islands."""
+    for index, island in enumerate(plan.islands):
+        yield from (PlanWarning(f"Island {index}: {text}") for text in _memory(island))
+    crossed = {frozenset(link[1:3]) for link, _ in exchange_cost(plan).use if link[0] == "trunk" and link[3] == "ethernet"}
+    inside = [trunk for island in plan.islands for trunk in tcp.used(island)]
+    between = [trunk for trunk in plan.fleet.trunks if trunk.kind == "ethernet" and frozenset(trunk.between) in crossed]
+    yield from map(PlanWarning, _long_links(dict.fromkeys((*inside, *between))))
+    yield from dict.fromkeys(warning for island in plan.islands for warning in _of_machines(island))
+
+
+def _of_machines(plan: Plan) -> Iterator[PlanWarning]:
+    """Warnings about the machines and the model of a plan, which several islands may have in common."""
     yield from map(PlanWarning, _sockets(plan))
-    yield from map(PlanWarning, _long_links(plan))
     yield from _devices(plan)
     yield from _links(plan)
     yield from map(PlanWarning, _sizes(plan))
@@ -61,7 +81,6 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
         yield PlanWarning(EXPERTS)
     yield from map(PlanWarning, commands.software(plan))
     yield from (PlanWarning(line) for line in commands.rests_on(plan) if "formula" in line or "interpolated" in line)
-    yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan)) if text)
 
 
 def unconfirmed(plan: Plan, step_s: Seconds) -> str:
@@ -92,9 +111,9 @@ def _sockets(plan: Plan) -> Iterator[str]:
         yield f"TCP sockets, and copies by the host, in {size} on {clusters}: the ranks have no common RDMA network."
 
 
-def _long_links(plan: Plan) -> Iterator[str]:
-    """A warning for each long link between clusters of a plan: what is assumed of TCP on it."""
-    for trunk in tcp.used(plan):
+def _long_links(trunks: Iterable[Trunk]) -> Iterator[str]:
+    """A warning for each long link between clusters: what is assumed of TCP on it."""
+    for trunk in trunks:
         name = f"TCP between {' and '.join(trunk.between)}"
         if tcp.is_limited(trunk):
             rate = tcp.rank_rate((trunk,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +12,8 @@ from holmes_sim.islands import PlannedIslands, SimulatedIslands
 from holmes_sim.launchable import launches_islands
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
+from holmes_sim.warnings import islands_warnings
+from planner.islands.search import best
 from planner.islands.sync_rows import SyncRow
 from sim import aggregation
 from sim.islands.prediction import is_on_host, outer_state_bytes
@@ -33,14 +37,17 @@ def planned_islands(answer: PlannedIslands) -> Group:
         parts.append(Text(launches))
     if isinstance(plan, IslandsPlan) and plan.certificate is not None:
         proof = plan.certificate
-        tried = "; ".join(str(value) for axis in proof.space if axis.name == "islands" for value in axis.values)
+        tried = [str(value) for axis in proof.space if axis.name == "islands" for value in axis.values]
+        islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
         parts.append(
             Text(
                 f"Certificate: with this sync strategy, no searched islands take less than {_time(proof.lower_bound_s)} for an "
                 f"inner step and its part of the exchanges ({_time(proof.objective_s)} here): at most {proof.gap:.1%} could be "
-                f"saved. Searched: {tried}; for each island the space of `plan`."
+                f"saved. Searched: {islands}; {len(tried)} divisions of the batch in all; for each island the space of `plan`."
             )
         )
+    if isinstance(plan, IslandsPlan):
+        parts += [Text(f"Warning: {one.text}") for one in islands_warnings(plan)]
     return Group(*parts)
 
 
@@ -76,7 +83,7 @@ def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
         "inner step",
         "waits",
         "memory",
-        f"on the {where}",
+        f"outer state on the {where}",
     )
     state = outer_state_bytes(plan)
     for index, island in enumerate(plan.islands):
@@ -132,7 +139,7 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
 def sync_strategies(answer: PlannedIslands) -> Table:
     """Table of the sync strategies that were compared, the plans without islands first."""
     table = grid("Sync strategies", "name", "cluster", "tokens/s", "a token is worth", "effective", "gives up")
-    for row in answer.rows():
+    for row in _best_of_each(answer):
         mark = "> " if _is_best(row, answer.answer.best) else "  "
         islands = " | ".join(" + ".join(names) for names in row.islands)
         effective = "unknown" if row.effective is None else f"{row.effective:,.0f}"
@@ -145,6 +152,15 @@ def sync_strategies(answer: PlannedIslands) -> Table:
             MESSAGES if isinstance(row.plan, Plan) and row.price != "exact" else GIVES_UP[row.price],
         )
     return table
+
+
+def _best_of_each(answer: PlannedIslands) -> list[SyncRow]:
+    """The exact plans, and of each sync strategy the best row of all islands that were tried."""
+    groups: dict[object, list[SyncRow]] = {}
+    for row in answer.rows():
+        name = row.plan.sync.strategy if isinstance(row.plan, IslandsPlan) else (row.sync, row.islands)
+        groups.setdefault(name, []).append(row)
+    return [best(group) for group in groups.values()]
 
 
 GIVES_UP = {"exact": "nothing", "bounded": "islands differ", "changed": "one model"}

@@ -9,6 +9,7 @@ from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.trunks import TrunkBandwidths
 from planner.islands.trunk_sweep import Crossing
 from sim.islands.token_worth import TokenWorth
+from sim.network import tcp
 from sim.sync import PRICES
 from sim.units import rate_text
 
@@ -39,6 +40,12 @@ def trunk_bandwidths(found: TrunkBandwidths) -> Group:
     table.add_row("islands that the exact plan uses", *used, "")
     lines = [_crossing(crossing) for crossing in sweep.crossings]
     lines += ["No crossing in this range."] if not lines else []
+    lines += [
+        f"TCP between {' and '.join(trunk.between)} carries at most {rate_text(tcp.rank_rate((trunk,)) or 0.0)} for each rank, "
+        "whatever the bandwidth."
+        for trunk in sweep.topology.fleet.trunks
+        if tcp.is_limited(trunk)
+    ]
     for price in dict.fromkeys(sync.price for sync in sweep.rows if sync.price != "exact"):
         names = "; ".join(sync.short for sync in sweep.rows if sync.price == price)
         lines.append(f"These give up something ({names}): {PRICES[price]}.")

@@ -7,12 +7,19 @@ from dataclasses import replace
 
 from planner import api
 from planner.costs.context import PlanningContext
+from planner.islands.batches import divided, unit
+from planner.islands.partitions import Partition, peak
+from planner.placement.simulation import step
 from planner.request import Request
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.plan.plan import Plan
 
+UNEQUAL, DIVISIONS = 0.02, 3
+"""Relative difference of inner steps from which the batch is divided anew, and how often it is divided at most. Guesses."""
+Tried = dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]
+"""(partition, batches) -> plans of the islands."""
 LEAST_SECONDS = 1.0
 """Least time limit of the search for the plan of one island. A guess."""
 
@@ -84,3 +91,36 @@ def alike(request: Request, names: tuple[str, ...]) -> object:
 
 def _nameless(cluster: Cluster) -> Cluster:
     return replace(cluster, name="", hosts=())
+
+
+def exact_plan(request: Request, seconds: float, progress: Callable[[str], None]) -> Plan | None:
+    """The plan of the whole fleet without islands; None where there is none."""
+    inside = replace(request, time_limit=max(seconds, 1.0))
+    try:
+        return api.plan(inside, context=PlanningContext(inside, lambda text: progress(f"exact: {text}"), punctual=True))
+    except Infeasible:
+        return None
+
+
+def with_batches(partition: Partition, plans: IslandPlans) -> Tried:
+    """Plans of the islands of a partition: for a batch divided by their peaks, then twice by the speeds that they have; none
+    where an island has no plan."""
+    batch = plans.request.workload.global_batch_size
+    if batch // unit(batch) < len(partition):
+        return {}
+    found: Tried = {}
+    speeds = tuple(peak(plans.request, names) for names in partition)
+    for _ in range(DIVISIONS):
+        batches = divided(batch, speeds)
+        if (partition, batches) in found:
+            break
+        try:
+            islands = tuple(plans.plan(names, own) for names, own in zip(partition, batches, strict=True))
+        except Infeasible:
+            break
+        found[partition, batches] = islands
+        steps = tuple(map(step, islands))
+        if max(steps) <= min(steps) * (1 + UNEQUAL) or plans.limit.is_up():
+            break
+        speeds = tuple(own / seconds for own, seconds in zip(batches, steps, strict=True))
+    return found

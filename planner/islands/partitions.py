@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import networkx as nx
 
 from planner.request import Request
 
+MOST_SETS = 4
+"""Number of islands up to which all sets of them are tried: 10 sets of 2 or 3 of 4. A guess; more take longer."""
 Partition = tuple[tuple[str, ...], ...]
 """Islands, each as the names of its clusters in the order of the topology."""
 
@@ -33,3 +37,21 @@ def partitions(request: Request) -> list[Partition]:
         if len(parts) > 1:
             found[tuple(sorted(parts, key=lambda part: names.index(part[0])))] = None
     return list(found)
+
+
+def with_some_left_out(request: Request, partition: Partition) -> list[Partition]:
+    """Partitions with two or more, but not all, islands of a partition, those with most first: one slow link holds back all.
+
+    All such sets of up to `MOST_SETS` islands; of more, only those that leave out the slowest islands, by their peaks."""
+    if len(partition) <= MOST_SETS:
+        sizes = range(len(partition) - 1, 1, -1)
+        return [some for size in sizes for some in itertools.combinations(partition, size)]
+    by_peak = sorted(partition, key=lambda names: peak(request, names))
+    kept = (set(by_peak[left_out:]) for left_out in range(1, len(partition) - 1))
+    return [tuple(names for names in partition if names in some) for some in kept]
+
+
+def peak(request: Request, names: tuple[str, ...]) -> float:
+    """FLOP/s of all devices of clusters."""
+    clusters = (cluster for cluster in request.clusters() if cluster.name in names)
+    return sum(cluster.devices * cluster.node.device.peak_of(request.workload.precision) for cluster in clusters)

@@ -2,8 +2,9 @@
 
 1. The exact plan of the whole fleet, and that of the largest island alone with the whole batch, are planned as ever: they are
    what islands must beat.
-2. For each partition of the clusters, the finest first, the batch is divided in proportion to the peaks of the islands, each
-   island is planned with its batch, and the batch is divided anew by their speeds if the steps are not equal.
+2. For each partition of the clusters, the finest first, then with some of its islands left out, the batch is divided in
+   proportion to the peaks of the islands, each island is planned with its batch, and the batch is divided anew by their speeds
+   if the steps are not equal.
 3. For each setting of an allowed sync strategy, the outer period is simulated with these plans.
 4. The best row is the one with most effective tokens per second; where no worth is known, with most tokens per second. Of
    nearly equal ones it is that with the least price, then the fewest inner steps.
@@ -14,29 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from planner import api
-from planner.costs.context import PlanningContext
 from planner.islands import sync_rows
 from planner.islands.allowed_sync import AllowedSync
-from planner.islands.batches import divided, unit
 from planner.islands.certificate import certificate
-from planner.islands.island_plans import IslandPlans, alike
+from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches
 from planner.islands.message_rows import message_rows
-from planner.islands.partitions import Partition, partitions
+from planner.islands.partitions import Partition, partitions, peak, with_some_left_out
 from planner.islands.sync_rows import SyncRow
-from planner.placement.simulation import step
 from planner.request import Request
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
-UNEQUAL, DIVISIONS = 0.02, 3
-"""Relative difference of inner steps from which the batch is divided anew, and how often it is divided at most. Guesses."""
 NEAR = 0.005
 """Relative difference of tokens per second up to which two rows count as equal; then the one that gives up less is better. A
 guess, far below the errors of a prediction."""
-Tried = dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +55,20 @@ def plan_with_sync(
     """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none.
 
     fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out."""
-    limit, parts = TimeLimit(request.time_limit), partitions(request)[::-1]  # the finest first
-    searches = {alike(request, names) for partition in parts for names in partition}
-    plans = IslandPlans(request, limit, progress, len(searches) + 1)
-    exact = _exact(request, limit.seconds_left / (len(searches) + 2), progress)
+    limit, parts = TimeLimit(request.time_limit), _parts(request)
+    searches = sum(len({alike(request, names) for names in partition}) for partition in parts)
+    plans = IslandPlans(request, limit, progress, searches + 1)
+    exact = exact_plan(request, limit.seconds_left / (searches + 2), progress)
     alone, refused = None, "no link joins two clusters, so that there are no islands" if not parts else ""
     if parts:
         try:
-            alone = plans.plan(
-                max(parts[0], key=lambda names: sync_rows.peak(request, names)), request.workload.global_batch_size
-            )
+            alone = plans.plan(max(parts[0], key=lambda names: peak(request, names)), request.workload.global_batch_size)
         except Infeasible as error:
             refused = str(error)
     tried: Tried = {}
     for partition in parts:
         if not tried or not limit.is_up():
-            tried |= _with_batches(partition, plans)
+            tried |= with_batches(partition, plans)
     settings = list(allowed.settings(request.workload.model))
     priced = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
     faults = [fault(row.plan) if isinstance(row.plan, IslandsPlan) else "" for row in priced]
@@ -93,6 +85,12 @@ def plan_with_sync(
         chosen = replace(chosen, plan=certified)
     messages = message_rows(exact) if exact is not None and allowed.messages else ()
     return SyncAnswer(chosen, (*messages, *_best_of_each(found)), exact_row, alone_row, "" if found else refused)
+
+
+def _parts(request: Request) -> list[Partition]:
+    """Partitions in the order in which they are tried: the finest, those that leave some of its islands out, coarser ones."""
+    found = partitions(request)[::-1]
+    return [*found[:1], *with_some_left_out(request, found[0]), *found[1:]] if found else []
 
 
 def best(candidates: Iterable[SyncRow]) -> SyncRow:
@@ -116,39 +114,6 @@ def _given_up(row: SyncRow) -> tuple[int, float]:
     if isinstance(row.plan, Plan):
         return 1, 0.0
     return row.plan.sync.inner_steps, -row.plan.sync.bytes_per_parameter(row.plan.workload.model)
-
-
-def _exact(request: Request, seconds: float, progress: Callable[[str], None]) -> Plan | None:
-    """The plan of the whole fleet without islands; None where there is none."""
-    inside = replace(request, time_limit=max(seconds, 1.0))
-    try:
-        return api.plan(inside, context=PlanningContext(inside, lambda text: progress(f"exact: {text}"), punctual=True))
-    except Infeasible:
-        return None
-
-
-def _with_batches(partition: Partition, plans: IslandPlans) -> Tried:
-    """Plans of the islands of a partition: for a batch divided by their peaks, then twice by the speeds that they have; none
-    where an island has no plan."""
-    batch = plans.request.workload.global_batch_size
-    if batch // unit(batch) < len(partition):
-        return {}
-    found: Tried = {}
-    speeds = tuple(sync_rows.peak(plans.request, names) for names in partition)
-    for _ in range(DIVISIONS):
-        batches = divided(batch, speeds)
-        if (partition, batches) in found:
-            break
-        try:
-            islands = tuple(plans.plan(names, own) for names, own in zip(partition, batches, strict=True))
-        except Infeasible:
-            break
-        found[partition, batches] = islands
-        steps = tuple(map(step, islands))
-        if max(steps) <= min(steps) * (1 + UNEQUAL) or plans.limit.is_up():
-            break
-        speeds = tuple(own / seconds for own, seconds in zip(batches, steps, strict=True))
-    return found
 
 
 def _best_of_each(rows: list[SyncRow]) -> list[SyncRow]:

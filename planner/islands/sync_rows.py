@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from planner.islands.partitions import Partition
 from planner.placement.simulation import step
-from planner.request import Request
 from sim.errors import NoRoute
 from sim.islands.exchange import Exchanges
 from sim.islands.outer_period import Timing, simulate
@@ -65,12 +64,6 @@ def rows(partition: Partition, islands: tuple[Plan, ...], settings: Iterable[Syn
         predicted = prediction_of(plan, timing, simulate(plan, timing))
         found = plan.annotated(predicted)
         yield SyncRow(found, partition, str(sync), sync.price, predicted.tokens_per_s, token_worth(found))
-
-
-def peak(request: Request, names: tuple[str, ...]) -> float:
-    """FLOP/s of all devices of clusters."""
-    clusters = (cluster for cluster in request.clusters() if cluster.name in names)
-    return sum(cluster.devices * cluster.node.device.peak_of(request.workload.precision) for cluster in clusters)
 
 
 def _fits(plan: IslandsPlan) -> bool:

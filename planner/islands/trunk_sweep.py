@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner import api
-from planner.costs.context import PlanningContext
 from planner.islands import sync_rows
-from planner.islands.batches import divided, unit
-from planner.islands.island_plans import IslandPlans, alike
+from planner.islands.island_plans import IslandPlans, alike, exact_plan, with_batches
 from planner.islands.partitions import Partition, partitions
 from planner.islands.sync_rows import SyncRow
 from planner.placement.simulation import simulate_plan, step
@@ -72,17 +69,19 @@ def trunk_sweep(
     partition, limit = parts[-1], TimeLimit(request.time_limit)
     runs = len({alike(request, names) for names in partition}) + 1 + len(bandwidths)
     plans = IslandPlans(request, limit, progress, runs)
-    islands = _islands(request, partition, plans)
+    tried = list(with_batches(partition, plans).values())
+    if not tried:
+        raise Infeasible(
+            f"no plans of {len(partition)} islands fit, each with a part of {request.workload.global_batch_size} sequences"
+        )
+    islands = tried[-1]
     alone = sync_rows.of_plan(plans.plan(partition[_fastest(islands)], request.workload.global_batch_size))
-    ordered, exact, found = (
-        sorted(bandwidths),
-        list[SyncRow](),
-        list[Plan](),
-    )  # what was found is tried at each higher bandwidth
+    ordered, exact, found = sorted(bandwidths), list[SyncRow](), list[Plan]()
     for index, bandwidth in enumerate(ordered):
-        seconds = max(limit.seconds_left / (len(ordered) - index), 1.0)
-        there = replace(request, topology=with_trunks(request.topology, partition, bandwidth), time_limit=seconds)
-        found += _exact(there, lambda text: progress(f"exact: {text}"))
+        there = replace(request, topology=with_trunks(request.topology, partition, bandwidth))
+        plan = exact_plan(there, limit.seconds_left / (len(ordered) - index), progress)
+        found += [plan] if plan is not None else []
+        # plans that were found for thinner trunks are tried, too
         again = [sync_rows.of_plan(simulate_plan(_on(plan, there.topology))) for plan in found]
         exact.append(max([alone, *again], key=lambda row: row.tokens_per_s))
     curve = Curves(request.topology, partition, islands, ordered, [row.tokens_per_s for row in exact])
@@ -138,20 +137,6 @@ class Curves:
         return row is not None and row.tokens_per_s > math.exp(float(np.interp(log_bandwidth, self.logs, self.exact)))
 
 
-def _islands(request: Request, partition: Partition, plans: IslandPlans) -> tuple[Plan, ...]:
-    """Plans of the islands, for a batch divided by their peaks and once more by their speeds."""
-    batch = request.workload.global_batch_size
-    if batch // unit(batch) < len(partition):
-        raise OptionError(f"global_batch_size {batch} cannot be divided among {len(partition)} islands")
-    speeds = tuple(sync_rows.peak(request, names) for names in partition)
-    found: tuple[Plan, ...] = ()
-    for _ in range(2):
-        batches = divided(batch, speeds)
-        found = tuple(plans.plan(names, own) for names, own in zip(partition, batches, strict=True))
-        speeds = tuple(own / step(plan) for own, plan in zip(batches, found, strict=True))
-    return found
-
-
 def _fastest(islands: tuple[Plan, ...]) -> int:
     """Index of the island with most sequences per second."""
     return max(range(len(islands)), key=lambda i: islands[i].workload.global_batch_size / step(islands[i]))
@@ -160,11 +145,3 @@ def _fastest(islands: tuple[Plan, ...]) -> int:
 def _on(plan: Plan, topology: Topology) -> Plan:
     """The plan on the fleet of another topology."""
     return replace(plan, topology=replace(topology, workload=plan.topology.workload))
-
-
-def _exact(request: Request, progress: Callable[[str], None]) -> list[Plan]:
-    """The exact plan of the whole fleet, if there is one."""
-    try:
-        return [api.plan(request, context=PlanningContext(request, progress, punctual=True))]
-    except Infeasible:
-        return []

@@ -23,6 +23,8 @@ from sim.hardware.topology import Topology
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 
+OTHERS = {"plan": "plan", "islands": "plan of islands"}
+"""Formats of other files that a person may give in place of a topology -> what they are."""
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -33,8 +35,10 @@ def load(path: str | Path) -> Topology:
 
 def from_document(document: Document, folder: Path = Path()) -> Topology:
     """The topology of a parsed document; paths in it are relative to `folder`. Raises TopologyError."""
-    if str(_mapping(document.value).get("format", "")).startswith("holmes-sim/plan"):
-        raise TopologyError(document.fault(("format",), "this is a plan; a topology is expected"))
+    written_format = str(_mapping(document.value).get("format", ""))
+    for kind, what in OTHERS.items():
+        if written_format.startswith(f"holmes-sim/{kind}/"):
+            raise TopologyError(document.fault(("format",), f"this is a {what}; a topology is expected"))
     facts = check(document, TopologyFacts, _faults(document.value, folder))
     clusters = tuple(_cluster(name, cluster) for name, cluster in facts.clusters.items())
     trunks = tuple(_trunk(link) for link in facts.links)

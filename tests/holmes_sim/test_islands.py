@@ -147,3 +147,27 @@ def test_wrong_words_for_trunk(run, words, why):
     done = run("trunk", "lab/lab-slow-trunk", "--global-batch-size", "1024", *words)
     assert (done.code, done.out) == (2, "")
     assert why.split(":")[0] in done.err
+
+
+def test_a_plan_of_islands_is_no_topology(run, islands):
+    done = run("plan", islands)
+    assert (done.code, done.err) == (2, f"error: {islands}:2: format: this is a plan of islands; a topology is expected\n")
+
+
+def test_what_is_assumed_of_the_links_is_said(run):
+    words = (*TRUNK, "--sync", "diloco=30", "--set", "links[0].latency=12 ms")
+    assert "Warning: TCP between east and west is assumed to fill the link; untuned, one connection" in run(*words).out
+    limited = run(*words, "--set", "links[0].loss=0.0001").out
+    assert "Warning: TCP between east and west: at most " in limited
+    trunk = (
+        "trunk",
+        "lab/lab-slow-trunk",
+        "--sync",
+        "diloco=30,none",
+        "--time-limit",
+        "2",
+        "--bandwidths",
+        "1 Gbit/s, 9 Gbit/s",
+    )
+    edits = ("--set", "links[0].latency=12 ms", "--set", "links[0].loss=0.0001")
+    assert "TCP between east and west carries at most " in run(*trunk, *edits).out

@@ -9,11 +9,12 @@ from planner.islands.search import best, plan_with_sync
 from planner.islands.sync_rows import SyncRow
 from planner.request import Wishes
 from sim.errors import Infeasible
+from sim.formats.edits import edited
 from sim.islands.token_worth import TokenWorth
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.sync import Sync
-from tests.planner.islands.fleets import PINS, request, slow_trunk
+from tests.planner.islands.fleets import PINS, request, slow_trunk, three_clusters
 from tests.sim.islands.builders import islands_plan, machines
 
 
@@ -81,3 +82,11 @@ def test_a_fleet_of_one_cluster_has_no_islands():
 def test_pins_that_no_island_can_have():
     with pytest.raises(Infeasible, match="no plan with --sync diloco=4"):
         plan_with_sync(request(slow_trunk(), Wishes(dp=4, tp=1, pp=1)), parse("diloco=4"))
+
+
+def test_a_site_behind_a_bad_link_is_left_out():
+    """With the third cluster each exchange would take a hundred times as long."""
+    where = edited(three_clusters(), {"links[1].bandwidth": "1 Mbit/s", "links[2].bandwidth": "1 Mbit/s"})
+    answer = plan_with_sync(request(where), parse("diloco=30,none"))
+    assert answer.best.islands == (("ib",), ("roce",))
+    assert {row.islands for row in answer.rows} >= {(("ib",), ("roce",)), (("ib",), ("roce",), ("eth",))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,7 +128,10 @@ def test_what_cannot_be_executed_is_refused_by_name(sync: Sync, second: Island, 
 
 
 def test_islands_of_another_tp_that_exchange_nothing_are_executed(tmp_path: Path) -> None:
-    check(islands_of(tmp_path, Sync("independent"), [((5,), (2,), {}), ((5,), (2,), {"tp": 2})]))
+    plan = islands_of(tmp_path, Sync("independent"), [((5,), (2,), {}), ((5,), (2,), {"tp": 2})])
+    check(plan)
+    with pytest.raises(NotSupported, match="tp 2"):
+        check(dataclasses.replace(plan, sync=Sync("every-step")))
 
 
 MIXTURE = (
