@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sim.plan.islands import IslandsPlan
     from sim.workload.workload import Workload
 
+INTERRUPTED = "Interrupted: this is the best plan found so far."
 NONE: Mapping[str, str | None] = MappingProxyType({})
 """No faults."""
 
@@ -39,6 +40,7 @@ def plan(
     out.can_be_written(output)
     with out.progress("planning", seconds) as progress:
         found = islands.plan_islands(where, workload, sync, wishes, seconds, progress, launch)
+    out.note(INTERRUPTED if found.answer.interrupted else "")
     best = found.plan
     text = islandsfile.to_json(best) if isinstance(best, IslandsPlan) else planfile.to_json(best, plan_facts(best))
     out.write(output, text)

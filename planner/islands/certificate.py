@@ -25,7 +25,9 @@ def certificate(plan: IslandsPlan, tried: dict[tuple[Partition, tuple[int, ...]]
     assert plan.prediction is not None
     steps = plan.sync.inner_steps
     objective = plan.prediction.period_s / steps
-    bounds = [max(map(_lower_bound, islands)) + _waits(plan, islands) / steps for islands in tried.values()]
+    bounds = [
+        max(map(_lower_bound, islands)) + _waits(plan, partition, islands) / steps for (partition, _), islands in tried.items()
+    ]
     bound = min([objective, *bounds])
     proofs = [island.certificate for islands in tried.values() for island in islands if island.certificate is not None]
     gap = 1 - bound / objective
@@ -53,11 +55,14 @@ def _lower_bound(plan: Plan) -> Seconds:
     return min(proof.lower_bound_s, math.inf if proof.mixed_lower_bound_s is None else proof.mixed_lower_bound_s)
 
 
-def _waits(plan: IslandsPlan, islands: tuple[Plan, ...]) -> Seconds:
+def _waits(plan: IslandsPlan, partition: Partition, islands: tuple[Plan, ...]) -> Seconds:
     """Seconds of an outer period in which two islands wait for bytes on trunks, whatever their layouts: all bytes of an
-    exchange cross the trunks, and no inner step runs beside. More islands may order their ring in another way: none."""
+    exchange cross the trunks, and no inner step runs beside.
+
+    None for more islands, which may order their ring in another way, and for islands of several clusters: a plan on some of
+    them may have another NIC type in common with the other island."""
     waited = sum(exchange.share for exchange in plan.sync.exchanges if not exchange.overlap)
-    if len(islands) > 2 or not waited:
+    if len(islands) > 2 or any(len(names) > 1 for names in partition) or not waited:
         return 0.0
     cost, capacities = Exchanges(IslandsPlan(plan.sync, islands, plan.made_by)).cost(plan.sync), Capacities(plan.fleet)
     crossed = [weight / capacities(link) for link, weight in cost.use if link[0] == "trunk"]

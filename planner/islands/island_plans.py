@@ -34,10 +34,6 @@ class IslandPlans:
         self._found: dict[tuple[tuple[str, ...], int], Plan | Infeasible] = {}
         self._clusters = {cluster.name: cluster for cluster in request.clusters()}
 
-    def is_known(self, names: tuple[str, ...], batch: int) -> bool:
-        """Whether the plan of an island needs no search: it was found, or one on an equal cluster was."""
-        return (names, batch) in self._found or self._twin(names, batch) is not None
-
     def plan(self, names: tuple[str, ...], batch: int) -> Plan:
         """The plan of an island with a batch, in sequences. Raises Infeasible where there is none."""
         key = names, batch
@@ -94,12 +90,16 @@ def _nameless(cluster: Cluster) -> Cluster:
 
 
 def exact_plan(request: Request, seconds: float, progress: Callable[[str], None]) -> Plan | None:
-    """The plan of the whole fleet without islands; None where there is none."""
+    """The plan of the whole fleet without islands; None where there is none. Raises KeyboardInterrupt where Ctrl-C ended it."""
     inside = replace(request, time_limit=max(seconds, 1.0))
+    context = PlanningContext(inside, lambda text: progress(f"exact: {text}"), punctual=True)
     try:
-        return api.plan(inside, context=PlanningContext(inside, lambda text: progress(f"exact: {text}"), punctual=True))
+        found = api.plan(inside, context=context)
     except Infeasible:
         return None
+    if context.interrupted:
+        raise KeyboardInterrupt
+    return found
 
 
 def with_batches(partition: Partition, plans: IslandPlans) -> Tried:

@@ -27,6 +27,7 @@ from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
+from sim.sync import PRICES
 
 NEAR = 0.005
 """Relative difference of tokens per second up to which two rows count as equal; then the one that gives up less is better. A
@@ -37,13 +38,14 @@ guess, far below the errors of a prediction."""
 class SyncAnswer:
     """The best row; other rows, those of the exact plan with compressed messages (`planner.islands.message_rows`) and then the
     best one of each sync strategy and partition; and the exact plans of the whole fleet and of one island alone, where there
-    are any. `refused`: why there is no plan of islands, if there is none."""
+    are any. `refused`: why there is no plan of islands, if there is none; `interrupted`: Ctrl-C ended the search."""
 
     best: SyncRow
     rows: tuple[SyncRow, ...]
     exact: SyncRow | None
     alone: SyncRow | None
     refused: str = ""
+    interrupted: bool = False
 
 
 def plan_with_sync(
@@ -52,23 +54,28 @@ def plan_with_sync(
     progress: Callable[[str], None] = lambda text: None,
     fault: Callable[[IslandsPlan], str] = lambda plan: "",
 ) -> SyncAnswer:
-    """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none.
+    """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none,
+    KeyboardInterrupt where Ctrl-C ended the search before one was found.
 
     fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out."""
     limit, parts = TimeLimit(request.time_limit), _parts(request)
     searches = sum(len({alike(request, names) for names in partition}) for partition in parts)
     plans = IslandPlans(request, limit, progress, searches + 1)
-    exact = exact_plan(request, limit.seconds_left / (searches + 2), progress)
-    alone, refused = None, "no link joins two clusters, so that there are no islands" if not parts else ""
-    if parts:
-        try:
-            alone = plans.plan(max(parts[0], key=lambda names: peak(request, names)), request.workload.global_batch_size)
-        except Infeasible as error:
-            refused = str(error)
+    refused = "no link joins two clusters, so that there are no islands" if not parts else ""
+    exact, alone, interrupted = None, None, False
     tried: Tried = {}
-    for partition in parts:
-        if not tried or not limit.is_up():
-            tried |= with_batches(partition, plans)
+    try:
+        exact = exact_plan(request, limit.seconds_left / (searches + 2), progress)
+        if parts:
+            try:
+                alone = plans.plan(max(parts[0], key=lambda names: peak(request, names)), request.workload.global_batch_size)
+            except Infeasible as error:
+                refused = str(error)
+        for partition in parts:
+            if not tried or not limit.is_up():
+                tried |= with_batches(partition, plans)
+    except KeyboardInterrupt:  # go on with what was found
+        interrupted = True
     settings = list(allowed.settings(request.workload.model))
     priced = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
     faults = [fault(row.plan) if isinstance(row.plan, IslandsPlan) else "" for row in priced]
@@ -76,6 +83,8 @@ def plan_with_sync(
     refused = refused or next((one for one in faults if one), "")
     exact_row, alone_row = (sync_rows.of_plan(plan) if plan is not None else None for plan in (exact, alone))
     candidates = [*found, *(row for row in (exact_row, alone_row) if row is not None and allowed.exact)]
+    if not candidates and interrupted:
+        raise KeyboardInterrupt
     if not candidates:
         raise Infeasible(f"no plan with --sync {allowed.text}: {refused or 'memory, or no route between islands'}")
     chosen = best(candidates)
@@ -84,7 +93,7 @@ def plan_with_sync(
         certified = chosen.plan.annotated(chosen.plan.prediction, certificate(chosen.plan, tried))
         chosen = replace(chosen, plan=certified)
     messages = message_rows(exact) if exact is not None and allowed.messages else ()
-    return SyncAnswer(chosen, (*messages, *_best_of_each(found)), exact_row, alone_row, "" if found else refused)
+    return SyncAnswer(chosen, (*messages, *_best_of_each(found)), exact_row, alone_row, "" if found else refused, interrupted)
 
 
 def _parts(request: Request) -> list[Partition]:
@@ -102,11 +111,7 @@ def best(candidates: Iterable[SyncRow]) -> SyncRow:
     score = {id(row): row.effective if row.effective is not None else row.tokens_per_s for row in known or every}
     most = max(score.values())
     near = [row for row in known or every if score[id(row)] >= most * (1 - NEAR)]
-    return min(near, key=lambda row: (PRICES.index(row.price), *_given_up(row), -score[id(row)]))
-
-
-PRICES = ("exact", "bounded", "changed")
-"""Prices from the least to the largest."""
+    return min(near, key=lambda row: (tuple(PRICES).index(row.price), *_given_up(row), -score[id(row)]))
 
 
 def _given_up(row: SyncRow) -> tuple[int, float]:

@@ -43,7 +43,6 @@ ANY = "any"
 """Default of --for: at least one training framework must be able to run the plan."""
 EXACT = "exact"
 """Default of --sync: synchronous training, without islands."""
-INTERRUPTED = "Interrupted: this is the best plan found so far."
 
 
 @pinned
@@ -222,7 +221,7 @@ def command(
             out.show(printing.planned(answer))
             if tokens is not None:
                 out.show(printing.whole_run(whole_runs.whole_run(answer.plan, tokens)))
-        out.note(INTERRUPTED if answer.interrupted else "")
+        out.note(islands_plans.INTERRUPTED if answer.interrupted else "")
     if as_json or as_json_lines:
         return
     if explain:

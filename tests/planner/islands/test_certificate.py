@@ -79,3 +79,12 @@ def test_bytes_on_the_only_trunk_are_part_of_the_bound(tried):
     inner = max(island.certificate.lower_bound_s for island in islands)
     payload = 4 * plan.workload.model.parameters
     assert bound == pytest.approx(inner + payload / (2e9 / 8 * 0.736), rel=1e-3)
+
+
+def test_of_islands_of_several_clusters_no_wait_is_bounded(tried):
+    """A plan on one of the clusters may have a faster NIC type in common with the other island."""
+    islands = tried[PARTITION, BATCHES[0]]
+    plan = IslandsPlan(SYNCS[0], islands, islands[0].made_by)
+    joined = (("east", "north"), ("west",))
+    bound = certificate(plan.annotated(predict(plan)[1]), {(joined, BATCHES[0]): islands}).lower_bound_s
+    assert bound == pytest.approx(max(island.certificate.lower_bound_s for island in islands))

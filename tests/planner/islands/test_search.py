@@ -90,3 +90,17 @@ def test_a_site_behind_a_bad_link_is_left_out():
     answer = plan_with_sync(request(where), parse("diloco=30,none"))
     assert answer.best.islands == (("ib",), ("roce",))
     assert {row.islands for row in answer.rows} >= {(("ib",), ("roce",)), (("ib",), ("roce",), ("eth",))}
+
+
+def test_an_interrupted_search_answers_with_what_it_has():
+    def interrupt(text: str) -> None:
+        if text.startswith("west"):
+            raise KeyboardInterrupt
+
+    where = edited(slow_trunk("100 Mbit/s"), {"clusters.west.node.devices.type": "v100-sxm2-32gb"})
+    answer = plan_with_sync(request(where), parse("any"), interrupt)
+    assert answer.interrupted
+    assert answer.rows == ()
+    assert isinstance(answer.best.plan, Plan)
+    with pytest.raises(KeyboardInterrupt):
+        plan_with_sync(request(where), parse("diloco=30"), interrupt)
