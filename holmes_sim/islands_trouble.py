@@ -10,8 +10,7 @@ from typing import Any
 from sim import units
 from sim.engine import faults as kinds
 from sim.engine.faults import NO_FAULTS, Faults, draw
-from sim.errors import OptionError, PlanError
-from sim.islands.exchange import NOTHING, exchange_cost
+from sim.errors import OptionError
 from sim.islands.outer_period import OuterTimeline, simulate
 from sim.islands.prediction import inner_steps, prediction_of, timing
 from sim.plan.islands import IslandsPlan
@@ -122,22 +121,23 @@ def without_island(plan: IslandsPlan, leaves: str) -> Left:
     usual = timing(plan)
     before = prediction_of(plan, usual, simulate(plan, usual))
     inner = tuple(one for index, one in enumerate(usual.inner) if index != island)
-    try:
-        alone = timing(replace(plan, islands=rest, prediction=None, certificate=None), inner)
+    if len(rest) > 1:
         smaller = replace(plan, islands=rest, prediction=None, certificate=None)
+        alone = timing(smaller, inner)
         after = prediction_of(smaller, alone, simulate(smaller, alone))
         cost, tokens, period = alone.cost, after.tokens_per_s, after.period_s
-    except PlanError:  # one island is left
-        cost, period = replace(exchange_cost(plan), payload=0.0, use=()) if plan.sync.exchanges else NOTHING, 0.0
-        period = plan.sync.inner_steps * inner[0] + sum(e.share for e in plan.sync.exchanges if not e.overlap) * cost.update
+    else:
+        cost = replace(usual.cost, payload=0.0, use=())
+        updates = sum(exchange.share for exchange in plan.sync.exchanges if not exchange.overlap) * cost.update
+        period = plan.sync.inner_steps * inner[0] + updates
         tokens = rest[0].workload.tokens * plan.sync.inner_steps / period
-    many = int(seconds / before.period_s) + PERIODS
-    timeline = simulate(plan, replace(usual, without={island: cost}), (island, seconds), many)
+    whole_before = max(int(seconds / before.period_s) - PERIODS, 0)  # periods are alike: so many are not simulated
+    at_s = seconds - whole_before * before.period_s
+    timeline = simulate(plan, replace(usual, without={island: cost}), (island, at_s), 2 * PERIODS + 1)
     ends = max((row for index, row in enumerate(timeline.ends) if index != island), key=lambda row: row[-1])
-    whole = len([end for end in ends if end <= seconds])
-    return Left(
-        island, seconds, timeline, before.tokens_per_s, tokens, ends[-1] - _expected(ends, whole, before.period_s, period)
-    )
+    whole = len([end for end in ends if end <= at_s])
+    waited = ends[-1] - _expected(ends, whole, before.period_s, period)
+    return Left(island, seconds, timeline, before.tokens_per_s, tokens, waited)
 
 
 def _expected(ends: tuple[Seconds, ...], whole: int, before: Seconds, after: Seconds) -> Seconds:

@@ -69,3 +69,11 @@ def test_goodput_of_islands():
     assert found.tokens_per_s == pytest.approx(found.goodput * predict(PLAN)[1].tokens_per_s)
     with pytest.raises(OptionError, match="islands that exchange nothing are separate runs"):
         goodput_islands(islands_plan(machines(), Sync("independent")), "60s", "10min")
+
+
+def test_when_an_island_leaves_does_not_matter_but_for_its_place_in_a_period():
+    plan = islands_plan(machines(3, bandwidth=1e6), Sync("diloco", 10))
+    period = predict(plan)[1].period_s
+    early, late = (without_island(plan, f"2@{(number + 0.5) * period:.9f}s") for number in (2, 40_000))
+    assert late.waited == pytest.approx(early.waited, rel=1e-3)
+    assert (late.before, late.after) == (early.before, early.after)
