@@ -49,7 +49,7 @@ def outer_periods(run: SimulatedIslands) -> Figure:
     handles = [Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in kinds]
     handles += [Patch(color=GREEN, label="exchange on the network")] if plan.sync.exchanges else []
     axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(handles), frameon=False)
-    period = time_text(float(f"{run.prediction.period_s:.4g}"))
+    period = time_text(run.prediction.period_s)
     figure.suptitle(
         f"{plan.topology.name} · {plan.workload.model.name} · sync {plan.sync} · outer period {period} · "
         f"{run.prediction.tokens_per_s:,.0f} tokens/s",

@@ -42,8 +42,8 @@ def planned_islands(answer: PlannedIslands) -> Group:
         islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
         parts.append(
             Text(
-                f"Certificate: with this sync strategy, no searched islands take less than {_time(proof.lower_bound_s)} for an "
-                f"inner step and its part of the exchanges ({_time(proof.objective_s)} here): at most {proof.gap:.1%} could be "
+                f"Certificate: with this sync strategy, no searched islands take less than {time_text(proof.lower_bound_s)} for an "
+                f"inner step and its part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be "
                 f"saved. Searched: {islands}; {divisions} of the batch in all; for each island the space of `plan`."
             )
         )
@@ -94,15 +94,11 @@ def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
         peak = max(a / b for a, b in zip(memory.peak_memory(island), memory.limits(island), strict=True))
         table.add_row(
             str(index), clusters, ", ".join(spec.name for spec in island.specs), str(config.world_size),
-            str(island.workload.global_batch_size), words, _time(predicted.inner_step_s[index]),
+            str(island.workload.global_batch_size), words, time_text(predicted.inner_step_s[index]),
             _share(predicted.waiting_s[index], predicted.period_s), f"{peak:.0%}",
             f"{state[index] / GIBI:.3g} GiB" if state[index] else "-",
         )  # fmt: skip
     return table
-
-
-def _time(seconds: float) -> str:
-    return time_text(float(f"{seconds:.4g}"))
 
 
 def _share(seconds: float, period: float) -> str:
@@ -114,12 +110,12 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
     table.show_header = False
     steps = plan.sync.inner_steps
     noun = "inner steps" if steps > 1 else "inner step"
-    table.add_row("outer period", f"{_time(predicted.period_s)}, {steps} {noun}")
+    table.add_row("outer period", f"{time_text(predicted.period_s)}, {steps} {noun}")
     hidden = max(predicted.exchange_s - predicted.exposed_s, 0.0)
     beside = (
         f", {hidden / predicted.exchange_s:.0%} of it beside inner steps" if hidden > 1e-6 * predicted.exchange_s > 0 else ""
     )
-    table.add_row("exchanges on the network", f"{_time(predicted.exchange_s)}{beside}")
+    table.add_row("exchanges on the network", f"{time_text(predicted.exchange_s)}{beside}")
     waits = predicted.exposed_s > 1e-6 * predicted.period_s
     table.add_row(
         "islands wait for them", f"{predicted.exposed_s / predicted.period_s:.1%} of the period" if waits else "never"

@@ -17,14 +17,14 @@ def islands_trouble(found: IslandsTrouble | Left) -> Group:
         return Group(
             Text(),
             Text(
-                f"Island {found.island} leaves after {duration_text(found.at)}: the others lose {_time(found.waited)} once, "
+                f"Island {found.island} leaves after {duration_text(found.at)}: the others lose {time_text(found.waited)} once, "
                 f"and go on with {found.after:,.0f} tokens/s, not {found.before:,.0f}."
             ),
         )
     table = grid(f"Outer period with faults ({found.faults}), {len(found.seeds)} seeds", "name", "outer period", "slower by")
     rows = {"without faults": found.fault_free_s, "mean": found.mean_s, "95 % of the seeds": found.quantile_s(0.95)}
     for name, seconds in (rows | {"slowest": max(found.periods_s)}).items():
-        table.add_row(name, _time(seconds), f"{seconds / found.fault_free_s - 1:.1%}")
+        table.add_row(name, time_text(seconds), f"{seconds / found.fault_free_s - 1:.1%}")
     return Group(Text(), table)
 
 
@@ -41,7 +41,3 @@ def islands_goodput(found: IslandsGoodput) -> Group:
             f"{found.together.goodput:.2%}."
         ),
     )
-
-
-def _time(seconds: float) -> str:
-    return time_text(float(f"{seconds:.4g}"))
