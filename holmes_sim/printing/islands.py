@@ -38,12 +38,13 @@ def planned_islands(answer: PlannedIslands) -> Group:
     if isinstance(plan, IslandsPlan) and plan.certificate is not None:
         proof = plan.certificate
         tried = [str(value) for axis in proof.space if axis.name == "islands" for value in axis.values]
+        bound = time_text(proof.lower_bound_s)
         divisions = "1 division" if len(tried) == 1 else f"{len(tried)} divisions"
         islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
         parts.append(
             Text(
-                f"Certificate: with this sync strategy, no searched islands take less than {time_text(proof.lower_bound_s)} for an "
-                f"inner step and its part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be "
+                f"Certificate: with this sync strategy, no searched islands take less than {bound} for an inner step and its part "
+                f"of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be "
                 f"saved. Searched: {islands}; {divisions} of the batch in all; for each island the space of `plan`."
             )
         )

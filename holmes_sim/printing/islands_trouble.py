@@ -17,8 +17,8 @@ def islands_trouble(found: IslandsTrouble | Left) -> Group:
         return Group(
             Text(),
             Text(
-                f"Island {found.island} leaves after {duration_text(found.at)}: the others lose {time_text(found.waited)} once, "
-                f"and go on with {found.after:,.0f} tokens/s, not {found.before:,.0f}."
+                f"Island {found.island} leaves after {duration_text(found.at)}: the others lose {time_text(found.waited)} "
+                f"once, and go on with {found.after:,.0f} tokens/s, not {found.before:,.0f}."
             ),
         )
     table = grid(f"Outer period with faults ({found.faults}), {len(found.seeds)} seeds", "name", "outer period", "slower by")
