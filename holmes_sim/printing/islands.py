@@ -43,8 +43,8 @@ def planned_islands(answer: PlannedIslands) -> Group:
         islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
         parts.append(
             Text(
-                f"Certificate: with this sync strategy, no searched islands take less than {bound} for an inner step and its part "
-                f"of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be "
+                f"Certificate: with this sync strategy, no searched islands take less than {bound} for an inner step and its "
+                f"part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be "
                 f"saved. Searched: {islands}; {divisions} of the batch in all; for each island the space of `plan`."
             )
         )
