@@ -5,7 +5,7 @@ Schemas. Each number has a description with its unit."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -87,3 +87,15 @@ class Comparison(StrictModel):
     error: float | None = Field(description="simulated / measured - 1, a fraction; null if one is missing")
     least_s: float | None = Field(None, description="least measured seconds of a rank")
     most_s: float | None = Field(None, description="most measured seconds of a rank")
+
+
+class ComparedMemory(StrictModel):
+    """Memory of a device of one pipeline rank, on the rank that took most."""
+
+    stage: int = Field(description="pipeline rank, a number from 0")
+    name: Literal["allocated", "reserved", "outside"] = Field(
+        description="what torch needs, what it takes from the device for that, and what the device has in use beside it"
+    )
+    predicted_bytes: float = Field(description="bytes that the model of memory predicts")
+    measured_bytes: float = Field(description="most bytes that were measured during the steps")
+    error: float | None = Field(description="predicted / measured - 1, a fraction; null if nothing was measured")

@@ -6,17 +6,18 @@ error is simulated / measured - 1: negative if the simulator is optimistic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sim.engine.timeline import Timeline, stretched
+from sim.engine.timeline import PeakBytes, Timeline, stretched
 from sim.errors import TimelineError
 from sim.formats import planfile
+from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.results import breakdown
 from sim.results.breakdown import PipelineRankSeconds, Share
-from sim.units import Seconds
+from sim.units import Bytes, Seconds
 
 FORMAT = "holmes-sim/measured-steps/1"
 
@@ -56,8 +57,34 @@ class PipelineRankLines:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLine:
+    """Memory of the device of a pipeline rank: predicted, and measured on the rank that took most.
+
+    - `name`: "allocated" (what torch needs), "reserved" (what it takes from the device for that) or "outside" (what the device
+      has in use beside it)."""
+
+    pp_rank: int
+    name: str
+    predicted: Bytes
+    measured: Bytes
+
+    @property
+    def error(self) -> float | None:
+        """predicted / measured - 1; None if nothing was measured."""
+        return self.predicted / self.measured - 1 if self.measured else None
+
+    def facts(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "stage": self.pp_rank, "name": self.name, "predicted_bytes": self.predicted, "measured_bytes": self.measured,
+            "error": self.error,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """A measured timeline and the simulated one, which is multiplied by the scale of the measured one."""
+    """A measured timeline and the simulated one, which is multiplied by the scale of the measured one. `memory`: empty where
+    it was not measured."""
 
     name: str
     plan: Plan
@@ -66,6 +93,7 @@ class MeasuredStep:
     step: Line
     seconds: tuple[Line, ...]
     pipeline_ranks: tuple[PipelineRankLines, ...]
+    memory: tuple[MemoryLine, ...] = ()
 
     @property
     def spread(self) -> float | None:
@@ -89,6 +117,7 @@ class MeasuredStep:
                 }
                 for row in self.pipeline_ranks
             ],
+            "memory": [line.facts() for line in self.memory],
         }  # fmt: skip
 
 
@@ -134,7 +163,21 @@ def measured_step(
             PipelineRankLines(b.pp_rank, b.ranks, _lines(a.seconds, b.seconds, {}), _lines(a.groups, b.groups, {}))
             for a, b in zip(simulated_stages, measured_stages, strict=True)
         ),
+        memory=tuple(_memory(plan, measured)),
     )
+
+
+def _memory(plan: Plan, measured: Timeline) -> Iterator[MemoryLine]:
+    """Lines of memory of all pipeline ranks, if the timeline has any."""
+    if not measured.peak_bytes:
+        return
+    needed, reserved, peak = memory.torch_bytes(plan), memory.reserved_bytes(plan), memory.peak_memory(plan)
+    for pp_rank in range(plan.config.pp):
+        first, past = plan.config.first_rank(pp_rank), plan.config.first_rank(pp_rank + 1)
+        predicted = needed[pp_rank], reserved[pp_rank], peak[pp_rank] - needed[pp_rank]
+        most = [max(values) for values in zip(*measured.peak_bytes[first:past], strict=True)]
+        for name, one, other in zip(PeakBytes._fields, predicted, most, strict=True):
+            yield MemoryLine(pp_rank, name, one, other)
 
 
 def _stages(found: tuple[PipelineRankSeconds, ...]) -> str:

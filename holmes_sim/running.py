@@ -203,4 +203,5 @@ def facts(compared: MeasuredStep) -> dict[str, Any]:
         "compute": compared.measured.compute,
         "computed_on": list(compared.measured.computed_on),
         "seconds": {line.name: line.facts() for line in compared.seconds},
+        "memory": [line.facts() for line in compared.memory],
     }

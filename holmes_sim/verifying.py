@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from holmes_sim import commands, files, profiles, running
 from holmes_sim.importing import hardware
+from holmes_sim.measurement import MemoryLine
 from holmes_sim.profiling import entry
 from holmes_sim.profiling.results import DeviceProfile, LinkProfile, ProfileResult
 from holmes_sim.torch_backend.run_options import RunOptions
@@ -26,6 +27,7 @@ from planner.request import Wishes
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.formats import catalog, topology
+from sim.hardware.stack import applied
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.units import Bytes, Seconds
@@ -48,6 +50,8 @@ BYTES_PER_PARAMETER = 30.0
 """Memory of a model for each parameter: 18 bytes of weights, gradients and Adam, and a guess of 12 for activations."""
 SECONDS: Seconds = 20.0
 """Seconds of the search for the plan on all GPUs."""
+STACK = "torch-backend-2026"
+"""The software stack that runs here."""
 NCCL_CHECK = "holmes_sim.torch_backend.nccl_check"
 
 
@@ -80,7 +84,7 @@ MODELS = {
 @dataclass(frozen=True, slots=True)
 class Step:
     """A plan that ran here. Seconds of its step: predicted from the profile and from the catalogue (None: it has no such
-    device), and measured; `spread`: (longest - shortest) / median of the measured steps."""
+    device), and measured; `spread`: (longest - shortest) / median of the measured steps. `memory`: empty on a CPU."""
 
     name: str
     devices: int
@@ -89,6 +93,7 @@ class Step:
     catalogued: Seconds | None
     measured: Seconds
     spread: float
+    memory: tuple[MemoryLine, ...] = ()
 
     @property
     def errors(self) -> tuple[float, float | None]:
@@ -132,6 +137,7 @@ class Verification:
                     "model": step.name, "devices": step.devices, "layout": step.layout, "measured_s": step.measured,
                     "spread": step.spread, "profiled_s": step.profiled, "profiled_error": step.errors[0],
                     "catalogued_s": step.catalogued, "catalogued_error": step.errors[1],
+                    "memory": [line.facts() for line in step.memory],
                 }
                 for step in self.steps
             ],
@@ -200,15 +206,17 @@ def _nccl() -> str:
 def _topologies(found: ProfileResult, known: str) -> tuple[Topology, Topology | None]:
     """The measured devices as a topology, and the same with the catalogue's device `known` (None without one)."""
     assert found.device is not None
+    entry_file = f"{found.device.name}-topology.yaml"
     with tempfile.TemporaryDirectory() as folder:
         for name, text in entry.files(found).items():
-            files.write(Path(folder) / name, text)
-        profiled = topology.load(Path(folder) / f"{found.device.name}-topology.yaml")
+            files.write(Path(folder) / name, text + f"stack: {STACK}\n" if name == entry_file else text)
+        profiled = topology.load(Path(folder) / entry_file)
     if not known:
         return profiled, None
     cluster = profiled.fleet.clusters[0]
     stock = replace(cluster, node=replace(cluster.node, device=catalog.device(known)))
-    return profiled, replace(profiled, fleet=replace(profiled.fleet, clusters=(stock,)))
+    fleet = replace(profiled.fleet, clusters=(stock,))
+    return profiled, replace(profiled, fleet=applied(profiled.stack, fleet))
 
 
 def _workload(found: ProfileResult, model: Model, seq_len: int, devices: int) -> Workload:
@@ -238,7 +246,7 @@ def _run(found: ProfileResult, known: str, workload: Workload, wishes: Wishes) -
     assert compared.step.measured is not None
     return Step(
         workload.model.name, plan.config.world_size, _layout(plan), compared.step.simulated, catalogued,
-        compared.step.measured, compared.spread or 0.0,
+        compared.step.measured, compared.spread or 0.0, compared.memory,
     )  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from holmes_sim.printing.plans import heading, layout
 from holmes_sim.printing.tables import STYLE, grid
 from sim.engine.timeline import Timeline
 from sim.results.breakdown import KINDS, breakdown, total
-from sim.units import MILLI, Seconds, time_text
+from sim.units import GIBI, MILLI, Seconds, time_text
 
+MEMORY = {"allocated": "allocated by torch", "reserved": "reserved by torch", "outside": "outside torch"}
+"""Names of the kinds of memory as tables print them."""
 Words = Callable[[Seconds | None], str]
 
 
@@ -51,7 +53,16 @@ def _one(row: MeasuredStep) -> Group:
         for line in stage.groups:
             groups.add_row(str(stage.pp_rank), line.name, words(line.simulated), words(line.measured), _error(line))
     parts.append(stages)
-    return Group(*parts, *((Text(), groups) if groups.rows else ()))
+    return Group(*parts, *((Text(), groups) if groups.rows else ()), *((Text(), _memory(row)) if row.memory else ()))
+
+
+def _memory(row: MeasuredStep) -> Table:
+    table = grid("Memory of a device, the rank that took most (in GiB)", "stage", "", "predicted", "measured", "error")
+    for line in row.memory:
+        error = "-" if line.error is None else f"{line.error:+.1%}"
+        numbers = f"{line.predicted / GIBI:.2f}", f"{line.measured / GIBI:.2f}", error
+        table.add_row(str(line.pp_rank), MEMORY[line.name], *numbers)
+    return table
 
 
 def timeline(shown: Timeline) -> Group:

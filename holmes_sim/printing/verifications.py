@@ -6,11 +6,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim.printing.measurements import MEMORY
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.tables import grid
 from holmes_sim.profiling.results import ProfileResult
 from holmes_sim.verifying import AIM, STEADY, Verification
-from sim.units import time_text
+from sim.units import GIBI, time_text
 
 
 def verified(found: Verification) -> Group:
@@ -28,6 +29,8 @@ def verified(found: Verification) -> Group:
             f"{own:+.1%}", by_catalogue, "-" if stock is None else f"{stock:+.1%}",
         )  # fmt: skip
     parts += [table, Text()]
+    if any(step.memory for step in found.steps):
+        parts += [_memory(found), Text()]
     parts += [Text(f"Did not run: {fault}", style="red") for fault in found.faults]
     named = (
         f"The catalogue has this device as {found.catalogued}."
@@ -36,6 +39,16 @@ def verified(found: Verification) -> Group:
     )
     parts += [Text(named), Text(_verdict(found))]
     return Group(*parts)
+
+
+def _memory(found: Verification) -> Table:
+    heads = (head for name in MEMORY.values() for head in (f"{name}\npredicted", "\nmeasured"))
+    table = grid("Memory of a device (in GiB)", "name", *heads)
+    table.columns[0].header = "model"
+    for step in found.steps:
+        lines = [line for name in MEMORY for line in step.memory if line.name == name and line.pp_rank == 0]
+        table.add_row(step.name, *(f"{size / GIBI:.2f}" for line in lines for size in (line.predicted, line.measured)))
+    return table
 
 
 def _verdict(found: Verification) -> str:

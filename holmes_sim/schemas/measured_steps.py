@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from holmes_sim.document_parts import Comparison
+from holmes_sim.document_parts import ComparedMemory, Comparison
 from sim.formats.fields import StrictModel
 
 NAME = "measured-steps"
@@ -40,6 +40,7 @@ class ComparedTimeline(StrictModel):
     step: ComparedStep
     seconds: dict[str, Comparison] = Field(description="compute, exposed, bubble and other, over all ranks")
     stages: tuple[ComparedStage, ...]
+    memory: tuple[ComparedMemory, ...] = Field((), description="memory of devices; empty where it was not measured")
 
 
 class MeasuredSteps(StrictModel):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from holmes_sim.document_parts import Comparison, Notes
+from holmes_sim.document_parts import ComparedMemory, Comparison, Notes
 from sim.formats.fields import StrictModel
 
 NAME = "run"
@@ -48,6 +48,7 @@ class RunDocument(StrictModel):
     compute: str = Field(description="real or paced")
     computed_on: tuple[str, ...] = Field(description="devices that computed")
     seconds: dict[str, Comparison] = Field(description="compute, exposed, bubble and other, over all ranks")
+    memory: tuple[ComparedMemory, ...] = Field((), description="memory of devices; empty on a CPU and with paced compute")
     notes: Notes = Field((), description="of the lab: where it differs from the assumptions of the simulation")
     cores: LabCores | None = Field(None, description="of the lab")
 

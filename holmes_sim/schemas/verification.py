@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from holmes_sim.document_parts import ComparedMemory
 from holmes_sim.schemas.profile_result import ProfileResultDocument
 from sim.formats.fields import StrictModel
 
@@ -26,6 +27,7 @@ class VerifiedStep(StrictModel):
     profiled_error: float = Field(description="predicted from the profile / measured - 1, a fraction")
     catalogued_s: float | None = Field(description="seconds predicted from the catalogue; null if it has no such device")
     catalogued_error: float | None = Field(description="predicted from the catalogue / measured - 1, a fraction")
+    memory: tuple[ComparedMemory, ...] = Field((), description="memory of devices; empty on a CPU")
 
 
 class MatrixProduct(StrictModel):

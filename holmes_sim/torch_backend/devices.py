@@ -15,6 +15,7 @@ import torch
 
 from holmes_sim.torch_backend.backends import CPU, CUDA, ROCM
 from holmes_sim.torch_backend.run_options import RunOptions
+from sim.engine.timeline import PeakBytes
 from sim.errors import HolmesError
 
 HOST = torch.device("cpu")
@@ -56,3 +57,15 @@ def synchronize(device: torch.device) -> None:
     """Wait until all work on this thread's stream is complete."""
     if device.type != "cpu":
         torch.cuda.current_stream(device).synchronize()
+
+
+def peak_bytes(device: torch.device) -> PeakBytes | None:
+    """Most memory that this process has taken of a GPU, and what else is in use there now; None for a CPU, whose memory holds
+    the whole program."""
+    if device.type == "cpu":
+        return None
+    free, every = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device)
+    return PeakBytes(
+        torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device), max(every - free - held, 0)
+    )

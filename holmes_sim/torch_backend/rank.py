@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,7 @@ from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, RunOpti
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.engine import timeline
-from sim.engine.timeline import Timeline
+from sim.engine.timeline import PeakBytes, Timeline
 from sim.errors import HolmesError
 from sim.formats import planfile
 from sim.plan.plan import Plan
@@ -57,6 +58,14 @@ class LaunchInfo:
                 raise HolmesError(f"{name} is {text!r}: start the ranks with torchrun, or with holmes-sim run --local")
             found.append(int(text))
         return cls(*found)
+
+
+class _Own(NamedTuple):
+    """What a rank measured: begin and end of each step on its clock, how late that clock is, and its memory."""
+
+    times: list[tuple[Seconds, Seconds]]
+    offset: Seconds
+    peak: PeakBytes | None
 
 
 def check(plan: Plan, launch: LaunchInfo, options: RunOptions) -> None:
@@ -151,11 +160,12 @@ def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watc
         losses[index] = float(worker.loss)
     executor.close()
     after = clocks.offset(rank, launch.world_size)
+    own = _Own(times[1:], (before + after) / 2, devices.peak_bytes(worker.device))
     if isinstance(worker, TrainingWorker) and options.weights:
         found = {"losses": losses, "weights": gathered(worker)}
         worker.optimizer.put_moments()
         torch.save(found | {"moments": gathered(worker)}, Path(options.weights) / f"{rank}.pt")
-    return _measured_timeline(plan, options, launch, computed_on, events[1:], times[1:], (before + after) / 2)
+    return _measured_timeline(plan, options, launch, computed_on, events[1:], own)
 
 
 def executor_of(
@@ -191,22 +201,22 @@ def _measured_timeline(
     launch: LaunchInfo,
     computed_on: tuple[str, ...],
     events: list[list[Event]],
-    times: list[tuple[Seconds, Seconds]],
-    offset: Seconds,
+    own: _Own,
 ) -> Timeline | None:
     """The timeline of the median step, on rank 0. A step begins when the last rank begins it, and ends when the last rank ends
     it."""
-    clocks_of_ranks: list[tuple[list[tuple[Seconds, Seconds]], Seconds] | None] = [None] * launch.world_size
-    dist.all_gather_object(clocks_of_ranks, (times, offset))
-    known = [entry for entry in clocks_of_ranks if entry is not None]
-    begins = [max(own[step][0] + late for own, late in known) for step in range(options.steps)]
-    ends = [max(own[step][1] + late for own, late in known) for step in range(options.steps)]
+    of_ranks: list[_Own | None] = [None] * launch.world_size
+    dist.all_gather_object(of_ranks, own)
+    known = [entry for entry in of_ranks if entry is not None]
+    begins = [max(one.times[step][0] + one.offset for one in known) for step in range(options.steps)]
+    ends = [max(one.times[step][1] + one.offset for one in known) for step in range(options.steps)]
     seconds = [end - begin for begin, end in zip(begins, ends, strict=True)]
     chosen = seconds.index(statistics.median_low(seconds))
     gathered: list[list[Event] | None] | None = [None] * launch.world_size if launch.rank == 0 else None
     dist.gather_object(events[chosen], gathered)
     if gathered is None:
         return None
+    peaks = [one.peak for one in known if one.peak is not None]
     found = Timeline(
         name=f"{plan.topology.name} {plan.workload.model.name}",
         origin="measured",
@@ -215,11 +225,12 @@ def _measured_timeline(
         tokens=plan.workload.tokens,
         flops=plan.workload.flops,
         alike=tuple((rank,) for rank in range(launch.world_size)),
-        spans=spans([own or [] for own in gathered], [late for _, late in known], begins[chosen], ends[chosen]),
+        spans=spans([part or [] for part in gathered], [one.offset for one in known], begins[chosen], ends[chosen]),
         steps_s=tuple(seconds),
         scale=options.scale,
         compute=options.compute,
         computed_on=computed_on,
+        peak_bytes=tuple(peaks) if len(peaks) == launch.world_size else (),
     )
     if options.output:
         files.write(Path(options.output), timeline.to_json(found))

@@ -140,26 +140,27 @@ def leave_parallel_region(x: Tensor, parallel: TensorParallel) -> Tensor:
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, parallel: TensorParallel) -> Tensor:
-        width, logits = logits.shape[-1], logits.float()
-        largest = logits.amax(-1)
+        width, shares = logits.shape[-1], logits.to(torch.float32, copy=True)  # one copy, changed in place as in Megatron-LM
+        largest = shares.amax(-1)
         if parallel.ranks > 1:
             parallel.run_timed("all_reduce", largest.nbytes, lambda: all_reduce(largest, parallel.group, dist.ReduceOp.MAX))
-        powers = torch.exp(logits - largest.unsqueeze(-1))
+        shares -= largest.unsqueeze(-1)
         here = targets - parallel.rank * width
         own = (here >= 0) & (here < width)
         index = here.clamp(0, width - 1).unsqueeze(-1)
-        chosen = (logits.gather(-1, index).squeeze(-1) - largest) * own
-        both = torch.stack([powers.sum(-1), chosen])
+        chosen = shares.gather(-1, index).squeeze(-1) * own
+        both = torch.stack([shares.exp_().sum(-1), chosen])
         if parallel.ranks > 1:
             parallel.all_reduce(both)
-        ctx.save_for_backward(powers / both[0].unsqueeze(-1), index, own)
+        shares /= both[0].unsqueeze(-1)
+        ctx.save_for_backward(shares, index, own)
         return (both[0].log() - both[1]).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         shares, index, own = ctx.saved_tensors
-        shares = shares.scatter_add(-1, index, -own.to(shares.dtype).unsqueeze(-1))
-        return shares * grad, None, None
+        shares.scatter_add_(-1, index, -own.to(shares.dtype).unsqueeze(-1))
+        return shares.mul_(grad), None, None
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, parallel: TensorParallel) -> Tensor:

@@ -14,7 +14,7 @@ from pydantic import Field
 from sim.errors import HolmesError, TimelineError
 from sim.formats.documents import Document, check, parse_json
 from sim.formats.fields import StrictModel, Whole
-from sim.units import MICRO, Flops, Seconds, time_text
+from sim.units import MICRO, Bytes, Flops, Seconds, time_text
 
 FORMAT = "holmes-sim/timeline/1"
 LANES = ("compute", "tp", "cp", "ep", "dp", "edp", "send", "return", "wait")
@@ -47,13 +47,23 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
+class PeakBytes(NamedTuple):
+    """Most memory of a device that a rank took: what torch allocated, what it reserved from the device for that, and what the
+    device had in use beside it (CUDA's context, kernels, buffers of NCCL, other programs)."""
+
+    allocated: Bytes
+    reserved: Bytes
+    outside: Bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """All spans of one step, with the facts that reports need; `events` is the number of events that the engine processed.
 
     Measured timelines have the spans of the median step, the seconds of all timed steps in `steps_s`, and `scale`: the seconds
     here for one second of the plan (a lab runs slower than the machines it imitates). `compute` is real or paced (by the device
-    model), empty where simulated. `computed_on` are the devices that really computed, each kind once."""
+    model), empty where simulated. `computed_on` are the devices that really computed, each kind once. `peak_bytes`: memory of
+    each rank, empty where it was not measured."""
 
     name: str
     origin: str
@@ -68,6 +78,7 @@ class Timeline:
     scale: float = 1.0
     compute: str = ""
     computed_on: tuple[str, ...] = ()
+    peak_bytes: tuple[PeakBytes, ...] = ()
 
     def __repr__(self) -> str:
         ranks = sum(map(len, self.alike))
@@ -116,8 +127,9 @@ def to_json(timeline: Timeline) -> str:
         "scale": timeline.scale,
         "compute": timeline.compute,
         "computed_on": list(timeline.computed_on),
+        "peak_bytes": [list(peak) for peak in timeline.peak_bytes],
     }
-    usual = {"steps_s": [], "scale": 1.0, "compute": "", "computed_on": []}
+    usual = {"steps_s": [], "scale": 1.0, "compute": "", "computed_on": [], "peak_bytes": []}
     header = {
         "format": FORMAT, "name": timeline.name, "origin": timeline.origin, "plan_digest": timeline.plan_digest,
         "step_s": timeline.step_s, "tokens": timeline.tokens, "flops": timeline.flops,
@@ -145,6 +157,7 @@ class HeaderFacts(StrictModel):
     scale: Positive = 1.0
     compute: Literal["", "real", "paced"] = ""
     computed_on: tuple[str, ...] = ()
+    peak_bytes: tuple[tuple[NotNegative, NotNegative, NotNegative], ...] = ()
 
 
 class ArgumentFacts(StrictModel):
@@ -217,6 +230,9 @@ def _timeline(document: Document, data: TraceFacts) -> Timeline:
         start, own = event.ts * MICRO, event.args
         times = start, start + event.dur * MICRO
         spans.append(Span(event.pid, LANES[event.tid], event.name, event.cat, *times, own.stage, own.microbatch, own.group))
+    if header.peak_bytes and len(header.peak_bytes) != len(ranks):
+        wanted = f"one for each of the {len(ranks)} ranks is expected"
+        raise TimelineError(document.fault(("metadata", "peak_bytes"), f"{len(header.peak_bytes)} given; {wanted}"))
     return Timeline(
         name=header.name,
         origin=header.origin,
@@ -230,4 +246,5 @@ def _timeline(document: Document, data: TraceFacts) -> Timeline:
         scale=header.scale,
         compute=header.compute,
         computed_on=header.computed_on,
+        peak_bytes=tuple(PeakBytes(*peak) for peak in header.peak_bytes),
     )

@@ -40,18 +40,27 @@ class AttentionRates:
     """Shares of the dense peak that a fused attention core reaches; only the FLOPs of causal attention count.
 
     A sequence of s tokens reaches s / (s + half_length) of a share, so `half_length` tokens reach half of it;
-    `backward_half_length`: the same for the backward, where it differs."""
+    `backward_half_length`: the same for the backward, where it differs. `head_dims`: (dimension of a head that has a kernel,
+    its forward and its backward rate as multiples of the shares); a head is padded to the next of these dimensions."""
 
     forward: float
     backward: float
     half_length: float = 0.0
     backward_half_length: float | None = None
+    head_dims: tuple[tuple[int, float, float], ...] = ()
 
-    def share(self, seq_len: int, backward: bool) -> float:
-        """Share of the peak for sequences of `seq_len` tokens."""
+    def share(self, seq_len: int, head_dim: float, backward: bool) -> float:
+        """Share of the peak for sequences of `seq_len` tokens and heads of `head_dim`, the mean of queries' and values'."""
         most = self.backward if backward else self.forward
         own = self.backward_half_length if backward else None
-        return most * seq_len / (seq_len + (self.half_length if own is None else own))
+        return most * self._of_heads(head_dim, backward) * seq_len / (seq_len + (self.half_length if own is None else own))
+
+    def _of_heads(self, head_dim: float, backward: bool) -> float:
+        """The rate of heads of a dimension, as a multiple."""
+        if not self.head_dims:
+            return 1.0
+        kernel = next((one for one in self.head_dims if one[0] >= head_dim), self.head_dims[-1])
+        return kernel[2 if backward else 1] * min(head_dim / kernel[0], 1.0)
 
     def scaled(self, factor: float) -> AttentionRates:
         """The rates times a factor."""
@@ -64,8 +73,8 @@ class DeviceSpec:
 
     `gemm` is for products of all precisions but those in `narrow_gemm`, (precision, curve) of fp8, mxfp8 and nvfp4; a narrow
     precision without a curve has `gemm`, at its own peak.
-    `attention` is for the kernels of most software; `newest_attention` for FlashAttention-3, cuDNN and later ones, where they
-    are faster (`Stack.newest_attention` says which ones run).
+    `attention` is for FlashAttention-2 and its like; `newest_attention` for FlashAttention-3, cuDNN and later kernels, where
+    they are faster. They run if `runs_newest` (`Stack.newest_attention`).
 
     `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. In a pipeline,
     `launch_per_rank` is added for each rank of a tensor-parallel group of several. If `blocking`, the host waits for each
@@ -89,6 +98,7 @@ class DeviceSpec:
     elementwise_efficiency: float
     narrow_gemm: tuple[tuple[str, GemmCurve], ...] = ()
     newest_attention: AttentionRates | None = None
+    runs_newest: bool = False
     watts: Watts | None = None
     launch: Seconds = 0.0
     step: Seconds = 0.0
@@ -121,7 +131,8 @@ class DeviceSpec:
     def attention_of(self, precision: str) -> AttentionRates:
         """Rates of attention beside products of a precision. Software that trains in fp8 or less is built on Transformer
         Engine, which runs the newest kernels (transformer_engine/pytorch/attention, cuDNN)."""
-        return self.newest_attention if precision in NARROW and self.newest_attention else self.attention
+        newest = self.runs_newest or precision in NARROW
+        return self.newest_attention if newest and self.newest_attention else self.attention
 
     def fuses_accumulation(self, precision: str) -> bool:
         """Whether products add gradients to the accumulated ones; under fp8 and less they do (as Megatron-LM sets up

@@ -14,6 +14,8 @@ from sim.units import GIBI, Bytes
 KEPT = {
     "silu": "SwiGLU in separate kernels keeps silu(gate) beside gate, up and their product",
     "kv_copy": "keys and values stay twice: as sliced from the product, and as rotated",
+    "rotated_copies": "the product of queries, keys and values stays beside the rotated queries and keys, and so the result of "
+    "attention, which has their order, beside its copy in the order of the next product",
     "fp32_logits": "the loss holds the logits as computed, in fp32 and as softmax at the same time",
     "ddp_buckets": "DistributedDataParallel holds gradients in its buckets beside the accumulated ones (ZeRO 0)",
     "flat_gathers": "ZeRO 1 gathers all weights in one flat tensor before it copies them into the model",

@@ -79,14 +79,14 @@ class Stack:
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""
-        attention = isolated.newest_attention if self.newest_attention and isolated.newest_attention else isolated.attention
         newest = isolated.newest_attention
         return replace(
             isolated,
             gemm=self._products(isolated.gemm),
             narrow_gemm=tuple((name, self._products(curve)) for name, curve in isolated.narrow_gemm),
-            attention=attention.scaled(self.attention),
+            attention=isolated.attention.scaled(self.attention),
             newest_attention=newest.scaled(self.attention) if newest else None,
+            runs_newest=self.newest_attention,
             elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,
             launch=self.launch,
             launch_per_rank=self.launch_per_rank,
@@ -113,9 +113,13 @@ class Stack:
         return replace(self.link(isolated), delay=self.network_delay)
 
 
-DEFAULT = Stack(gemm=0.95, attention=0.72, elementwise=0.90, communication=0.92, launch=1.0e-3, step=5e-3)
-"""The stack of all plans and simulations, fitted once to the runs of validation/ with equal weight for each source.
-docs/model.md says how well such a fit predicts a source that it has not seen."""
+DEFAULT = Stack(
+    gemm=0.95, attention=0.72, elementwise=0.90, communication=0.92, launch=1.0e-3, step=5e-3, newest_attention=True
+)
+"""The stack of all plans and simulations. Its numbers were fitted once to the runs of validation/ with equal weight for each
+source; docs/model.md says how well such a fit predicts a source that it has not seen. Its one fact: attention runs the newest
+kernels, because the attention of torch and of Transformer Engine does, on Hopper cuDNN's (docs/profile.md). Software that runs
+older ones has a stack without this fact."""
 
 
 def applied(stack: Stack, fleet: Fleet) -> Fleet:

@@ -89,7 +89,7 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", *NARROW) else precision)
     flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
-        return flops / (peak * device.attention_of(precision).share(core.seq_len, backward))
+        return flops / (peak * device.attention_of(precision).share(core.seq_len, core.both_dims / 2, backward))
     rate = peak * device.gemm.reached
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
         rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))

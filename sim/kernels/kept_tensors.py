@@ -15,15 +15,18 @@ measured: "the buffer size is about 1000 kernels" (forums.developer.nvidia.com/t
 
 
 def layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Bytes that a layer keeps for one microbatch: n b s f / t for silu(gate), unless the MLP is recomputed, and n b s (k + v)
-    / t for copied keys and values."""
+    """Bytes that a layer keeps for one microbatch: n b s f / t for silu(gate), unless the MLP is recomputed, n b s (k + v) / t
+    for copied keys and values, and n b s (q + k + h) / t for rotated queries and keys and the copied result of attention."""
     model, total = workload.model, 0.0
+    kv = max(model.key_value_size // config.tp, model.head_dim + model.v_head_dim)
     tokens = config.microbatch_size * (workload.seq_len // config.cp)
     if "silu" in config.memory.keeps and model.mlp == "swiglu" and not config.repeats_mlp(model.experts):
         routed = max(model.experts_per_token, 1) * model.ffn_hidden  # each token once, whatever etp
         total += tokens * (routed + model.shared_ffn_hidden) / config.tp
     if "kv_copy" in config.memory.keeps:
-        total += tokens * max(model.key_value_size // config.tp, model.head_dim + model.v_head_dim)
+        total += tokens * kv
+    if "rotated_copies" in config.memory.keeps and not model.learned_positions:
+        total += tokens * ((model.query_size + model.value_size) // config.tp + kv // 2)
     return total * workload.bytes_per_value
 
 

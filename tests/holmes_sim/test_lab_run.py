@@ -72,7 +72,7 @@ def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> Non
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert set(told) == {
-        "format", "predicted", "measured", "error", "scale", "compute", "computed_on", "seconds", "notes", "cores"
+        "format", "predicted", "measured", "error", "scale", "compute", "computed_on", "seconds", "memory", "notes", "cores"
     }  # fmt: skip
     assert (told["scale"], told["compute"]) == (SCALE, "paced")
     assert told["error"] == pytest.approx(told["predicted"]["step_s"] / told["measured"]["step_s"] - 1)

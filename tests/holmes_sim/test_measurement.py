@@ -10,8 +10,9 @@ from holmes_sim import charts
 from holmes_sim.measurement import MeasuredStep, measured_step
 from holmes_sim.running import is_comparable
 from sim.engine.engine import simulate
-from sim.engine.timeline import Timeline
+from sim.engine.timeline import PeakBytes, Timeline
 from sim.errors import HolmesError, TimelineError
+from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.results import report
 from tests import builders
@@ -51,6 +52,22 @@ def measured(plan: Plan, factors: dict[str, float] = FACTORS, scale: float = SCA
         scale=scale,
         compute="paced",
     )
+
+
+def test_memory_is_that_of_the_rank_that_took_most(plan: Plan) -> None:
+    """Two stages of two ranks; torch reserves what it needs here, and CUDA takes 2 GB."""
+    peaks = (PeakBytes(1e9, 2e9, 4e8), PeakBytes(3e9, 1e9, 5e8), PeakBytes(1e9, 1e9, 0.0), PeakBytes(1e9, 1e9, 0.0))
+    row = measured_step(plan, simulate(plan), replace(measured(plan), peak_bytes=peaks), "run")
+    needed = memory.torch_bytes(plan)
+    assert [(line.pp_rank, line.name, line.predicted, line.measured) for line in row.memory] == [
+        (0, "allocated", needed[0], 3e9), (0, "reserved", needed[0], 2e9), (0, "outside", 2e9, 5e8),
+        (1, "allocated", needed[1], 1e9), (1, "reserved", needed[1], 1e9), (1, "outside", 2e9, 0.0),
+    ]  # fmt: skip
+    assert row.memory[2].error == 3.0
+    assert row.memory[5].error is None
+    assert row.facts()["memory"][0] == {
+        "stage": 0, "name": "allocated", "predicted_bytes": needed[0], "measured_bytes": 3e9, "error": needed[0] / 3e9 - 1,
+    }  # fmt: skip
 
 
 @pytest.fixture

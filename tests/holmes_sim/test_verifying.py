@@ -13,11 +13,13 @@ from rich.console import Console
 torch = pytest.importorskip("torch")
 
 from holmes_sim import cli, printing, verifying  # noqa: E402
+from holmes_sim.measurement import MemoryLine  # noqa: E402
 from holmes_sim.profiling.machine import Machine  # noqa: E402
 from holmes_sim.profiling.results import DeviceProfile  # noqa: E402
 from holmes_sim.verifying import Step, Verification  # noqa: E402
 from sim.errors import HolmesError  # noqa: E402
 from sim.hardware.device_spec import AttentionRates, GemmCurve  # noqa: E402
+from sim.units import GIBI  # noqa: E402
 from sim.workload.kernels import Attention  # noqa: E402
 from tests.holmes_sim.profiling.quick import measure_little  # noqa: E402
 
@@ -118,3 +120,16 @@ def test_a_part_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.faults == tuple(f"{name}: CUDA out of memory" for name in ("verify-1m", "verify-3m", "verify-8m"))
     assert done.catalogued == "h100-sxm5-80gb"
     assert done.steps == ()
+
+
+def test_the_memory_of_each_model_stands_beside_its_prediction() -> None:
+    lines = (
+        MemoryLine(0, "allocated", 41.0 * GIBI, 40.98 * GIBI), MemoryLine(0, "reserved", 41.0 * GIBI, 48.02 * GIBI),
+        MemoryLine(0, "outside", 2e9, 0.75 * GIBI),
+    )  # fmt: skip
+    given = found(replace(step(0.311, 0.306), memory=lines))
+    screen = Console(file=io.StringIO(), width=200)
+    screen.print(printing.verified(given))
+    (row,) = [line for line in screen.file.getvalue().splitlines() if "40.98" in line]
+    assert row.split() == ["verify-0.4b", "41.00", "40.98", "41.00", "48.02", "1.86", "0.75"]
+    assert given.facts()["steps"][0]["memory"][1]["measured_bytes"] == 48.02 * GIBI

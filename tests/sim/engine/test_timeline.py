@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.engine import simulate
-from sim.engine.timeline import LANES, Span, Timeline, from_json, to_json
+from sim.engine.timeline import LANES, PeakBytes, Span, Timeline, from_json, to_json
 from sim.errors import TimelineError
 from sim.plan.plan import MadeBy
 from tests import builders
@@ -135,6 +135,7 @@ def test_the_digest_depends_on_the_plan_but_not_on_its_maker() -> None:
 
 
 MEASURED = replace(TINY, origin="measured", steps_s=(3e-6, 2.9e-6, 3.4e-6), scale=20.0, compute="real", computed_on=("CPU",))
+PEAKS = tuple(PeakBytes(1e9 * (1 + rank), 2e9, 7.5e8) for group in TINY.alike for rank in group)
 
 
 def test_a_measured_trace_records_what_was_timed_and_how() -> None:
@@ -143,6 +144,16 @@ def test_a_measured_trace_records_what_was_timed_and_how() -> None:
         "origin": "measured", "steps_s": [3e-6, 2.9e-6, 3.4e-6], "scale": 20.0, "compute": "real",
         "computed_on": ["CPU"],
     }  # fmt: skip
+
+
+def test_a_trace_has_the_memory_of_each_rank_or_of_none() -> None:
+    trace = json.loads(to_json(replace(MEASURED, peak_bytes=PEAKS)))
+    assert trace["metadata"]["peak_bytes"][0] == [1e9, 2e9, 7.5e8]
+    trace["metadata"]["peak_bytes"].append([1.0, 1.0, 1.0])
+    with pytest.raises(
+        TimelineError, match=f"metadata.peak_bytes: {len(PEAKS) + 1} given; one for each of the {len(PEAKS)} ranks"
+    ):
+        from_json(json.dumps(trace), "timeline.json")
 
 
 def test_a_span_names_its_group() -> None:
@@ -162,7 +173,9 @@ def test_a_trace_that_is_read_again_is_the_same_timeline(data: st.DataObject) ->
     """But for rounding, what each span came after (`Span.after`) and the count of the engine's events."""
     steps = tuple(data.draw(st.lists(st.floats(1e-6, 1e3), max_size=3)))
     measured = {"origin": "measured", "steps_s": steps, "scale": data.draw(st.floats(0.1, 1e4)), "compute": "real"}
-    timeline = replace(simulate(data.draw(any_plan(ranks=8))), **data.draw(st.sampled_from([{}, measured])))
+    plan = data.draw(any_plan(ranks=8))
+    measured["peak_bytes"] = (PeakBytes(3e9, 4e9, 7.5e8),) * plan.config.world_size
+    timeline = replace(simulate(plan), **data.draw(st.sampled_from([{}, measured])))
     again = from_json(to_json(timeline), "timeline.json")
     assert in_microseconds(again) == in_microseconds(timeline)
 

@@ -105,10 +105,19 @@ def test_tensor_parallelism_overlaps_inside_nodes_with_nvlink(link: str, tp: int
 
 def test_the_newest_attention_replaces_the_rates_where_a_device_has_one() -> None:
     newer = builders.device(attention=AttentionRates(0.4, 0.3), newest_attention=AttentionRates(0.6, 0.5, 1000.0))
-    assert Stack(attention=0.5).device(newer).attention == AttentionRates(0.2, 0.15)
-    assert Stack(attention=0.5, newest_attention=True).device(newer).attention == AttentionRates(0.3, 0.25, 1000.0)
+    newest = Stack(attention=0.5, newest_attention=True)
+    assert Stack(attention=0.5).device(newer).attention_of("bf16") == AttentionRates(0.2, 0.15)
+    assert newest.device(newer).attention_of("bf16") == AttentionRates(0.3, 0.25, 1000.0)
     older = replace(newer, newest_attention=None)
-    assert Stack(attention=0.5, newest_attention=True).device(older).attention == AttentionRates(0.2, 0.15)
+    assert newest.device(older).attention_of("bf16") == AttentionRates(0.2, 0.15)
+
+
+def test_a_stack_without_the_newest_attention_takes_it_from_a_fleet_that_has_it() -> None:
+    newer = builders.device(attention=AttentionRates(0.4, 0.3), newest_attention=AttentionRates(0.6, 0.5, 1000.0))
+    machines = fleet(cluster(spec=DEFAULT.device(newer)))
+    ran = applied(replace(DEFAULT, newest_attention=False), machines).clusters[0].node.device
+    assert machines.clusters[0].node.device.attention_of("bf16").half_length == 1000.0
+    assert ran.attention_of("bf16") == AttentionRates(0.4 * DEFAULT.attention, 0.3 * DEFAULT.attention)
 
 
 @pytest.mark.parametrize(("nodes", "seconds"), [(1, 0.0), (2, 1e-3)])

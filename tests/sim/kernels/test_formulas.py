@@ -64,8 +64,19 @@ def test_fused_attention_counts_the_causal_half_and_two_and_a_half_times_in_the_
 
 def test_sequences_of_half_length_reach_half_of_the_share_of_attention() -> None:
     rates = AttentionRates(0.6, 0.5, half_length=1400.0)
-    assert (rates.share(1400, False), rates.share(1400, True)) == (0.3, 0.25)
-    assert rates.share(12600, False) == pytest.approx(0.54, rel=1e-12)
+    assert (rates.share(1400, 128, False), rates.share(1400, 128, True)) == (0.3, 0.25)
+    assert rates.share(12600, 128, False) == pytest.approx(0.54, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "forward", "backward"),
+    [(128, 0.6, 0.5), (64, 0.45, 0.4), (32, 0.225, 0.2), (96, 0.45, 0.375), (256, 0.63, 0.4), (512, 0.63, 0.4)],
+)
+def test_a_head_is_padded_to_the_next_kernel(head_dim: int, forward: float, backward: float) -> None:
+    kernels = ((64, 0.75, 0.8), (128, 1.0, 1.0), (256, 1.05, 0.8))
+    rates = AttentionRates(0.6, 0.5, head_dims=kernels)
+    found = rates.share(4096, head_dim, False), rates.share(4096, head_dim, True)
+    assert found == pytest.approx((forward, backward), rel=1e-12)
 
 
 def test_fp8_runs_the_newest_attention_and_its_own_curve_of_products() -> None:

@@ -3,7 +3,7 @@
 Measured by NVIDIA aiconfigurator 095f58a, aic-core/src/aiconfigurator_core/systems/data (Apache-2.0): attention forward of 32
 heads of size 128 (8 key heads) in bf16 by sglang 0.5.14 (trtllm_mha) on B200; fp8 products with the cast of their input by
 TensorRT-LLM 1.3.0rc20. Attention on H100: cuDNN in torch 2.11.0+cu130, medians of 12, measured for this project
-(docs/profile.md)."""
+(docs/profile.md). On H200: the same on 2026-11-26, medians of up to 50."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ CUDNN = {
 }
 """Sequences, tokens, heads, key heads of size 128 -> microseconds of forward and backward on an H100. The backward of 2,048
 tokens, 1,244.6, is left out: the curve is 20 % faster."""
+BY_HEAD = {
+    (8, 2048, 64, 64): (671.6, 2048.8), (2, 8192, 64, 64): (2388.2, 6644.8),
+    (8, 2048, 42, 96): (622.8, 2048.0), (2, 8192, 42, 96): (2428.8, 6782.9),
+    (16, 1024, 32, 128): (286.5, 1022.1), (8, 2048, 32, 128): (491.9, 1582.6), (4, 4096, 32, 128): (899.6, 2944.2),
+    (2, 8192, 32, 128): (1860.7, 5496.0), (1, 16384, 32, 128): (3727.6, 10431.1),
+    (8, 2048, 16, 256): (462.8, 2200.4), (2, 8192, 16, 256): (1768.4, 7208.5),
+}  # fmt: skip
+"""Sequences, tokens, heads, dimension of a head -> microseconds of forward and backward on an H200, as CUDNN."""
 LATENT = {(1, 2048, 128): (358.8, 1430.9), (1, 4096, 128): (1222.7, 4215.9)}
 """Sequences, tokens and heads of multi-head latent attention (192 and 128 values a head) -> microseconds, as CUDNN. With 16
 heads and 4,096 tokens the curve is 21 % faster than measured."""
@@ -57,10 +65,22 @@ def test_the_newest_attention_takes_what_was_measured(name: str, row: tuple[tupl
     assert found * 1e6 == pytest.approx(microseconds, rel=0.13)
 
 
-def h100(core: Attention, backward: bool) -> float:
-    """Microseconds of an attention core with the newest kernels on an H100."""
-    device = isolated("h100-sxm5-80gb").device(catalog.device("h100-sxm5-80gb"))
+def newest(name: str, core: Attention, backward: bool) -> float:
+    """Microseconds of an attention core with the newest kernels of a device."""
+    device = isolated(name).device(catalog.device(name))
     return attention_seconds(core, device, "bf16", 2, "flash", backward) * 1e6
+
+
+def h100(core: Attention, backward: bool) -> float:
+    return newest("h100-sxm5-80gb", core, backward)
+
+
+@pytest.mark.parametrize(("shape", "microseconds"), BY_HEAD.items())
+def test_attention_on_h200_takes_what_was_measured(shape: tuple[int, int, int, int], microseconds: tuple[float, float]) -> None:
+    sequences, tokens, heads, head_dim = shape
+    core = Attention("core", sequences, heads, heads, head_dim, tokens)
+    found = [newest("h200-sxm-141gb", core, backward) for backward in (False, True)]
+    assert found == pytest.approx(microseconds, rel=0.1)
 
 
 @pytest.mark.parametrize(("shape", "microseconds"), CUDNN.items())
