@@ -26,6 +26,7 @@ class Pins(TypedDict, total=False):
     ep: int
     etp: int
     zero_shard_size: int
+    offload: str
 
 
 class Cancel(Protocol):

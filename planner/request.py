@@ -10,17 +10,23 @@ from planner.target import Target
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
-from sim.plan.parallel_config import BLOCK, RECOMPUTE
+from sim.plan.parallel_config import BLOCK, OPTIMIZER, RECOMPUTE
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
+
+OFFLOAD = ("none", OPTIMIZER)
+"""What may be pinned to the hosts: nothing, or the optimizer state."""
+WORDS = ("schedule", "recompute", "offload")
+"""Dimensions whose values are words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """Pinned dimensions of the plan; None leaves a dimension to the planner.
 
-    recompute: one of `sim.plan.parallel_config.RECOMPUTE`, or `BLOCK`: as few layers of each stage as memory requires. Raises
-    PlanError for another one, and for a schedule with a list, which is made for one pipeline (`sim.plan.schedules`)."""
+    recompute: one of `sim.plan.parallel_config.RECOMPUTE`, or `BLOCK`: as few layers of each stage as memory requires. offload:
+    one of `OFFLOAD`; the planner offloads only what is pinned. Raises PlanError for another one, and for a schedule with a
+    list, which is made for one pipeline (`sim.plan.schedules`)."""
 
     tp: int | None = None
     pp: int | None = None
@@ -34,18 +40,26 @@ class Wishes:
     ep: int | None = None
     etp: int | None = None
     zero_shard_size: int | None = None
+    offload: str | None = None
 
     def __post_init__(self) -> None:
         known = (*RECOMPUTE, BLOCK)
         if self.recompute is not None and self.recompute not in known:
             raise PlanError(f"recompute {self.recompute!r} is unknown; known: {', '.join(known)}")
+        if self.offload not in (None, *OFFLOAD):
+            raise PlanError(f"offload {self.offload!r} is unknown; known: {', '.join(OFFLOAD)}")
         for field in fields(self):
             value, least = getattr(self, field.name), 0 if field.name == "zero_stage" else 1
-            if value is not None and field.name not in ("schedule", "recompute") and not _is_count(value, least):
+            if value is not None and field.name not in WORDS and not _is_count(value, least):
                 raise PlanError(f"{field.name} {value!r} should be a whole number of at least {least}")
         name, has_list, _ = (self.schedule or "").partition("=")
         if has_list:
             raise PlanError(f"--schedule {self.schedule}: a list belongs to one plan file; pin --schedule {name} without it")
+
+    @property
+    def offloaded(self) -> tuple[str, ...]:
+        """What hosts keep (`sim.plan.parallel_config.ParallelConfig.offload`)."""
+        return (OPTIMIZER,) if self.offload == OPTIMIZER else ()
 
     def __str__(self) -> str:
         given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))

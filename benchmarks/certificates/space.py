@@ -49,7 +49,8 @@ def shapes(request: Request) -> Iterator[Shape]:
                     if batch % (dp * size) and (vpp > 1 or zero_stage > 1):
                         continue
                     tied = request.workload.model.tied_embeddings and dp > 1 and zero_stage >= 1 and not facts["all_reduces"]
-                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage, tied_shards=tied, **facts)
+                    kept = {"tied_shards": tied, "offload": wishes.offloaded}
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage, **kept, **facts)
                     yield shape if overlap else replace(shape, overlap_param_gather=False)
 
 

@@ -130,6 +130,15 @@ RecomputeWord = Annotated[
         autocompletion=completion.words("none", "selective", "full", "block"),
     ),
 ]
+OffloadWord = Annotated[
+    str | None,
+    typer.Option(
+        metavar="none|optimizer",
+        help="What host memory keeps; optimizer: its state, with the optimizer on the CPUs. Default: none.",
+        rich_help_panel=PIN,
+        autocompletion=completion.words("none", "optimizer"),
+    ),
+]
 
 
 def edited(topology: Topology, settings: list[str] | None, require: Path | None = None) -> Topology:
@@ -174,10 +183,11 @@ def _pins(
     recompute: RecomputeWord = None,
     zero_stage: Annotated[int | None, _pin("ZeRO stage: 0 to 3.", 0)] = None,
     zero_shard_size: Annotated[int | None, _pin("Number of ranks that ZeRO shards over. Default: dp x cp.", 2)] = None,
+    offload: OffloadWord = None,
 ) -> Wishes:
     from planner.request import Wishes
 
-    return Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, etp, zero_shard_size)
+    return Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, etp, zero_shard_size, offload)
 
 
 def pinned(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
 LISTED = (
     "tp", "stage_tp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size",
-    "recompute", "target",
+    "offload", "recompute", "target",
 )  # fmt: skip
 """Axes that are printed; plan.json has all of them."""
 PRINTED_VALUES = 12

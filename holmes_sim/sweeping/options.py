@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from holmes_sim import targets
 from planner import strategies
 from planner.api import DEFAULT
-from planner.request import Wishes
+from planner.request import OFFLOAD, Wishes
 from sim.formats.documents import suggestion
 from sim.formats.fields import Count, StrictModel
 from sim.plan import schedules
@@ -48,6 +48,7 @@ class OptionFacts(StrictModel):
     recompute: Annotated[str | None, _one_of(None, *RECOMPUTE, BLOCK)] = None
     zero_stage: Annotated[int | None, _one_of(None, *ZERO_STAGES)] = None
     zero_shard_size: Count | None = None
+    offload: Annotated[str | None, _one_of(None, *OFFLOAD)] = None
     strategy: Annotated[str, _one_of(*strategies.names())] = DEFAULT
     objective: Annotated[str, _one_of(*OBJECTIVES)] = "step-time"
     time_limit: Annotated[float, Field(ge=1)] = 50.0

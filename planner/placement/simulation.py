@@ -15,7 +15,7 @@ from sim.engine.abandonment import Abandoned
 from sim.engine.engine import simulate, simulate_up_to
 from sim.engine.timeline import Timeline
 from sim.errors import NoRoute, NotDefined
-from sim.kernels import memory
+from sim.kernels import memory, offload
 from sim.plan.plan import Plan
 from sim.results.report import predict
 from sim.units import Seconds
@@ -26,8 +26,10 @@ evaluating 100,000 ranks takes seconds."""
 
 
 def fits(plan: Plan) -> bool:
-    """Whether the peak memory of every rank fits its device, beside the head-room."""
+    """Whether the peak memory of every rank fits its device, and what hosts keep their memory, beside the head-room."""
     free = 1.0 - plan.topology.memory_headroom
+    if offload.over_host_memory(plan) is not None:
+        return False
     return all(peak <= limit * free for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True))
 
 

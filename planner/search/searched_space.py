@@ -52,6 +52,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         *_unlike(request, shapes),
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
         *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
+        *((Axis("offload", request.wishes.offloaded),) if request.wishes.offloaded else ()),
         Axis("recompute", tuple(WORDS.get(str(value), value) for value in _values(shapes, "recompute"))),
         Axis("overlap_param_gather", tuple(dict.fromkeys("on" if one.overlap_param_gather else "off" for one in sampled))),
         *((Axis(FLAG, ("on",)),) if any(one.tied_shards for one in sampled) else ()),

@@ -36,6 +36,7 @@ class Shape:
     overlap_param_gather: bool = True
     tied_shards: bool = False
     cluster_tp: tuple[tuple[str, int], ...] = ()
+    offload: tuple[str, ...] = ()
     all_reduces: bool = False
     tp_overlap: bool = False
     early_stop: bool = False

@@ -169,7 +169,8 @@ def shapes(
                     schedule = request.wishes.schedule or _usual_schedule(request)
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = _first_zero_stage(request)
-                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, etp, shards, **facts)
+                    degrees = tp, dp, size, recompute, schedule, vpp, zero, cp, ep, etp, shards
+                    shape = Shape(*degrees, offload=request.wishes.offloaded, **facts)
                     if not shape.divides_experts:
                         continue
                     free = request.target is None and request.limits == NO_LIMITS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import compute, memory, payloads
+from sim.kernels import compute, memory, offload, payloads
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
@@ -162,13 +162,15 @@ def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig,
 def optimizer_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> Seconds:
-    """Seconds of the optimizer step of a stage on one rank."""
+    """Seconds of the optimizer step of a stage on one rank, on the device or on its host."""
     shared = memory.by_sharing(workload, config, layers, first, last)
     owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
+    held = sum(parameters for _, parameters, _ in shared)
+    if config.offloads_optimizer:
+        return offload.optimizer_seconds(device, owned, held, workload.optimizer)
     row = compute.measured(device, workload, config)
     if row and row.update:
         return row.update * owned
-    held = sum(parameters for _, parameters, _ in shared)
     return compute.optimizer_seconds(device, owned, held, workload.optimizer)
 
 

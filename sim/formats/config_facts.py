@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sim import compression
 from sim.errors import PlanError
-from sim.formats.fields import Count, Flag, Measured, NonNegative, StrictModel, Whole, Wholes
+from sim.formats.fields import Count, Flag, Measured, NonNegative, StrictModel, Whole, Wholes, Words
 from sim.plan.expert_parallelism import DISPATCHERS, REAL_IMBALANCE
 from sim.plan.parallel_config import CP_ALGORITHMS, ParallelConfig
 
@@ -41,8 +41,9 @@ class ImbalanceFacts(StrictModel):
 class ConfigFacts(StrictModel):
     """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica, `recompute_layers`
     one for all stages, or one for each. `stage_tp` has the tensor-parallel degree of each pipeline rank, where they differ;
-    `tp` is the largest. `etp` is that of routed experts, where it is not `tp`. `message_compression` is how the pipeline's
-    messages between clusters are written: none, int8, int4, top-k=10%, adaptive-top-k=10%."""
+    `tp` is the largest. `etp` is that of routed experts, where it is not `tp`. `offload` is what the hosts keep: optimizer.
+    `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
+    adaptive-top-k=10%."""
 
     tp: Count
     pp: Count
@@ -70,7 +71,7 @@ class ConfigFacts(StrictModel):
     tied_shards: Flag = False
     cuda_graphs: tuple[str, ...] = ()
     cp_algo: str = CP_ALGORITHMS[0]
-    offload: tuple[str, ...] = ()
+    offload: Words = ()
     stage_tp: tuple[Count, ...] = ()
     message_compression: str = compression.NONE
 
@@ -93,7 +94,7 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
         found["routing"] = {"imbalance": config.imbalance} | exchange
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
-    for name in ("recompute_modules", "cuda_graphs", "stage_tp"):
+    for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp"):
         if values := getattr(config, name):
             found[name] = list(values)
     return found | {"num_microbatches": list(config.num_microbatches)}

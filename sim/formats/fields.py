@@ -120,6 +120,10 @@ def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _word_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
 # Names, then integers and floats: Count >= 1, Whole >= 0, Fraction 0 to 1, Ratio >= 1, Measured > 0, Share above 0 to 2.
 HostNames = Annotated[list[str], BeforeValidator(_host_names)]
 ClusterPair = Annotated[tuple[str, str], BeforeValidator(_cluster_pair)]
@@ -131,6 +135,12 @@ Wholes = Annotated[
     tuple[Whole, ...],
     BeforeValidator(_one_or_more),
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
+]
+# A word, or a list of them.
+Words = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_word_or_more),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 Fraction = Annotated[float, _between(0, 1)]
 Ratio = Annotated[float, _between(1, LARGEST)]

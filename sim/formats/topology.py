@@ -142,6 +142,8 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     device = catalog.completed(own).spec() if isinstance(own, DeviceFacts) else catalog.device(own)
     if node.devices.price is not None:
         device = replace(device, price=node.devices.price)
+    if node.host_memory_bandwidth is not None:
+        device = replace(device, host_memory_bandwidth=node.host_memory_bandwidth / node.devices.count)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
     nics = tuple(
         Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price, nic.sharp, nic.socket)
@@ -149,7 +151,8 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     )
     hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
     fabric = _fabric(facts.fabric, hosts) if facts.fabric else None
-    joined = Node(device, node.devices.count, intra, nics, socket_link=node.socket_link or 0.0).joined(hosts)
+    rates = {"socket_link": node.socket_link or 0.0, "host_memory": node.host_memory}
+    joined = Node(device, node.devices.count, intra, nics, **rates).joined(hosts)
     return Cluster(name, facts.nodes // hosts, joined, fabric, tuple(facts.hosts))
 
 

@@ -77,12 +77,17 @@ class NicFacts(StrictModel):
 
 class NodeFacts(StrictModel):
     """A node: its devices, the interconnect between them, and its NICs. The first half of the devices is on socket 0, the rest
-    on socket 1; `socket_link` is the rate between the two in one direction, for traffic of devices to NICs."""
+    on socket 1; `socket_link` is the rate between the two in one direction, for traffic of devices to NICs. `host_memory` and
+    `host_memory_bandwidth` are those of the CPUs of the node, for optimizer state that is offloaded."""
 
     devices: DevicesFacts
     intra_node: str | LinkFacts
     nics: list[NicFacts] = Field([])
     socket_link: Rate | None = Field(None, description="needed where NICs say on which socket they are")
+    host_memory: Size | None = Field(None, description="memory of the node's CPUs; without it, plans do not check it")
+    host_memory_bandwidth: Rate | None = Field(
+        None, description="nominal rate of that memory, of all CPUs; without it, 25.6 GB/s for each device, a guess"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> NodeFacts:

@@ -51,7 +51,8 @@ class Node:
 
     NCCL also treats an NVLink domain over several hosts as one node: it fuses the topologies of these hosts (NVIDIA/nccl,
     src/graph/topo.cc, ncclTopoGetSystem). `socket_link` is the rate in each direction of the link between its two CPUs, for
-    traffic of devices to NICs of the other CPU; 0 where no NIC says on which CPU it is."""
+    traffic of devices to NICs of the other CPU; 0 where no NIC says on which CPU it is. `host_memory` is that of one
+    host, None if unknown."""
 
     device: DeviceSpec
     count: int
@@ -59,6 +60,7 @@ class Node:
     nics: tuple[Nic, ...]
     hosts: int = 1
     socket_link: BytesPerSecond = 0.0
+    host_memory: Bytes | None = None
 
     @property
     def host(self) -> Node:

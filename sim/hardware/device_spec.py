@@ -83,7 +83,8 @@ class DeviceSpec:
     name of the kernel (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
     `step` is host time once per optimizer step, while the device waits; `update_bytes` is bytes moved through memory for each
     parameter that the rank holds, once per step, beside the optimizer's own (norm and clipping of gradients, copies, zeroing).
-    `watts` is the power while it computes, `idle_watts` while it waits, `price` its rent; None means unknown.
+    `host_memory_bandwidth` is its share of the memory bandwidth of its host. `watts` is the power while it computes,
+    `idle_watts` while it waits, `price` its rent; None means unknown.
     """
 
     name: str
@@ -110,6 +111,7 @@ class DeviceSpec:
     profile: Profile | None = None
     idle_watts: Watts | None = None
     price: UsdPerSecond | None = None
+    host_memory_bandwidth: BytesPerSecond | None = None
 
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: kernel times are cached by device."""

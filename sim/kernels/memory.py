@@ -3,7 +3,8 @@
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
 bytes of fp32 weight and moments: 18 bytes a parameter in all. ZeRO 1 shards the 12 over the ranks that hold the same weights:
 dp x cp of them or `zero_shard_size`, for experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). ZeRO 2 also
-shards the gradients, and ZeRO 3 the weights, except for the layers that are gathered at the time.
+shards the gradients, and ZeRO 3 the weights, except for the layers that are gathered at the time. Hosts may keep the 12
+(`sim.kernels.offload`).
 
 Activations are what the kernels of `sim.workload.model.layer_kernels` save, for as many microbatches as the schedule keeps in
 flight at the stage (`schedules.in_flight`); full recomputation keeps each layer's input and one layer in full. Where schedules
@@ -46,7 +47,8 @@ sailor/Planner/llm_info.json), which has no dropout; with it they would be 9. Wh
 @functools.lru_cache(maxsize=65536)
 def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, sharing: int | None = None) -> Bytes:
     """Weights, gradients and optimizer state of `parameters`, sharded over `sharing` ranks (default: `config.shards`)."""
-    optimizer = OPTIMIZERS[workload.optimizer].state_bytes(workload.bytes_per_value)
+    of_optimizer = OPTIMIZERS[workload.optimizer].state_bytes(workload.bytes_per_value)
+    optimizer = 0.0 if config.offloads_optimizer else of_optimizer
     shared = sharing or config.shards
     gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
     shares = [shared if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]

@@ -24,6 +24,9 @@ all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, 
 CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
 """Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
 launches of their own. Graphs of parts of a layer change nothing here."""
+OPTIMIZER = "optimizer"
+"""The value of `offload` for optimizer state in host memory (`sim.kernels.offload`); Megatron-LM's --optimizer-cpu-offload, and
+DeepSpeed's offload_optimizer."""
 ATTENTION = ("flash", "unfused")
 """Attention kernels: fused, or separate ones that keep the scores."""
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -45,7 +48,7 @@ class ParallelConfig(ExpertParallelism):
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
-    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: activations that go to the host; none are modelled.
+    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what host memory keeps; `OPTIMIZER` only.
     `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
@@ -93,8 +96,8 @@ class ParallelConfig(ExpertParallelism):
         _check_shards(self)
         _check_recomputation(self)
         _check_messages(self)
-        if self.offload:
-            raise NotModelled(f"offload {_listed(self.offload)}: activations that go to the host are not modelled")
+        if set(self.offload) - {OPTIMIZER}:
+            raise NotModelled(f"offload {_listed(self.offload)}: host memory of activations is not modelled; {OPTIMIZER} alone")
         if self.cp_algo == "hybrid":
             raise NotModelled("cp_algo hybrid is not modelled: all_to_alls inside nodes, and a ring between them")
         for scope in self.cuda_graphs:
@@ -164,6 +167,11 @@ class ParallelConfig(ExpertParallelism):
     def shards_parameters(self) -> bool:
         """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
         return self.dp_cp > 1 and self.zero_stage == 3
+
+    @property
+    def offloads_optimizer(self) -> bool:
+        """Whether the hosts keep the optimizer state and run the optimizer."""
+        return OPTIMIZER in self.offload
 
     @property
     def reduction(self) -> str:
