@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from holmes_sim.launching import environment, head, model_facts, model_keys, nets, replicas, tied, torch_launch, unlike_stages
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
+from holmes_sim.launching.offload import limited
 from planner.target import Vendors
 from sim.formats import planfile
 from sim.plan.parallel_config import ParallelConfig
@@ -155,6 +156,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"zero_shard_size {config.zero_shard_size}: ZeRO shards over all of dp; {config.dp}"
     if config.recompute_layers:
         yield "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"
+    yield from limited(config, workload)
     yield from _unsupported_pipeline(config)
     yield from _unsupported_precision(config, workload.precision)
 
@@ -185,6 +187,8 @@ def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:
         yield "schedule 1f1b: it sends a forward's message after the next gradient's receive; --schedule 1f1b-deepspeed"
     elif config.schedule != "1f1b-deepspeed":
         yield f"schedule {config.schedule}: TrainSchedule is 1F1B; --schedule 1f1b-deepspeed"
+    if config.offloads_optimizer:
+        yield f"offload optimizer with pp {config.pp}: offload_optimizer was not tried in its pipelines; --pp 1"
     if config.zero_stage > 1:
         yield f"zero_stage {config.zero_stage} with pp {config.pp}: its pipelines support ZeRO 0 and 1; --zero-stage 1"
     if config.modules:
@@ -229,7 +233,9 @@ def _config(plan: Plan) -> str:
     said["data_types"] = {"grad_accum_dtype": config.gradient_precision}
     said["communication_data_type"] = config.gradient_precision
     if config.zero_stage:
-        said["zero_optimization"] = {"stage": config.zero_stage, "overlap_comm": config.pp == 1 and config.overlap_grad_reduce}
+        overlap = config.pp == 1 and config.overlap_grad_reduce
+        kept = {"offload_optimizer": {"device": "cpu", "pin_memory": True}} if config.offloads_optimizer else {}
+        said["zero_optimization"] = {"stage": config.zero_stage, "overlap_comm": overlap, **kept}
     return json.dumps(said, indent=2) + "\n"
 
 
@@ -277,9 +283,12 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
 def _overlap(plan: Plan) -> Iterator[str]:
     """Differences between DeepSpeed's overlap of communication and the overlap that the plan's step assumes."""
     config = plan.config
+    if config.offloads_optimizer:
+        yield "The optimizer is DeepSpeedCPUAdam. Gradients go to the host in the backward; in the plan they do so after it."
     if config.dp == 1:
         return
-    whole = plan.workload.precision == "bf16" and config.gradient_precision == "fp32" and config.zero_stage == 1
+    mixed = plan.workload.precision == "bf16" and config.gradient_precision == "fp32"
+    whole = mixed and config.zero_stage == 1 and not config.offloads_optimizer
     if whole:
         yield "BF16_Optimizer all-reduces full gradients, then shards the optimizer; the plan reduce-scatters them."
     if config.overlap_grad_reduce and (config.pp > 1 or whole or not config.zero_stage):

@@ -28,6 +28,7 @@ from holmes_sim.launching import (
     megatron_flags,
     model_facts,
     model_keys,
+    offload,
     torch_launch,
     unlike_stages,
 )
@@ -72,6 +73,7 @@ ASSUMED = (
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
+    yield from offload.refused(config, "the fork's optimizers keep their state on devices")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
     yield from (*unlike_stages.unlike_tp(config), *unlike_stages.unlike_recomputation(config))
     if set(config.modules) - {"core_attn"}:

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, model_facts, torch_launch, unlike_stages
+from holmes_sim.launching import (
+    megatron_bridge,
+    megatron_flags,
+    megatron_groups,
+    model_facts,
+    offload,
+    torch_launch,
+    unlike_stages,
+)
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.megatron_options import MEGATRON
 from planner.target import Vendors
@@ -58,6 +66,9 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"
     if workload.optimizer == "adam-bf16-moments" and not config.zero_stage:
         yield "zero_stage 0: moments in bf16 need the distributed optimizer; ZeRO 1"
+    yield from offload.limited(config, workload)
+    if config.offloads_optimizer and workload.precision in ("fp16", "fp32", "tf32"):
+        yield f"offload optimizer with precision {workload.precision}: its optimizer on the host is for bf16; bf16"
     if config.vpp > 1 and config.pp == 1:
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
 
@@ -119,4 +130,6 @@ def _assumed(plan: Plan) -> Iterator[str]:
     yield from model_facts.assumed(plan.workload.model, MEGATRON, "Megatron-LM")
     if plan.workload.model.experts:
         yield "Options of the router (score function, groups, bias, auxiliary loss, capacity) are left to the framework."
+    if plan.config.offloads_optimizer:
+        yield "Copies and the host's optimizer follow one another, as in the plan: without --overlap-cpu-optimizer-d2h-h2d."
     yield "Megatron-LM is that of megatron-core 0.16 or later, with Transformer Engine."

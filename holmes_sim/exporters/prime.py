@@ -29,6 +29,7 @@ from holmes_sim.launching import (
     hosts,
     model_facts,
     model_keys,
+    offload,
     prime_models,
     replicas,
 )
@@ -80,6 +81,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from (
         *model_keys.special(workload),
         *replicas.unequal(config),
+        *offload.refused(config, "its inner optimizer keeps its state on devices"),
         *context.ulysses(config, "it has no context parallelism"),
     )
     for key in ("tp", "pp", "cp", "ep", "vpp"):

@@ -34,6 +34,8 @@ def missing(plan: Plan) -> str | None:
         )
     if plan.workload.optimizer != "adam":
         return f"no overrides of Megatron-Bridge are written for optimizer {plan.workload.optimizer}: its recipe has Adam."
+    if plan.config.offloads_optimizer:
+        return "no overrides of Megatron-Bridge are written for offload optimizer: its recipe keeps the state on devices."
     if key in PRECISIONS:
         return None
     return f"no mixed precision of Megatron-Bridge has precision {key[0]} with gradients in {key[1]}: no overrides for it."

@@ -158,6 +158,8 @@ def optimizer(plan: Plan) -> Flags:
         found["overlap-grad-reduce"] = True
     if config.gathers_ahead:
         found["overlap-param-gather"] = True
+    if config.offloads_optimizer:
+        found |= {"optimizer-cpu-offload": True, "optimizer-offload-fraction": 1.0, "use-precision-aware-optimizer": True}
     if plan.workload.optimizer == "adam-bf16-moments":
         found |= {"use-precision-aware-optimizer": True, "exp-avg-dtype": "bf16", "exp-avg-sq-dtype": "bf16"}
     return found

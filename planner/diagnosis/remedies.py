@@ -2,8 +2,9 @@
 
 Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: no launch target;
 no head-room of memory; another value of one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at
-all; another global batch size; an optimizer with less state. Then come changes of the machines: the fewest additional nodes of
-one cluster or, where no number of nodes helps, the least additional memory of its devices. A change is a remedy where
+all; another global batch size; an optimizer with less state. Where no pin is to blame, optimizer state in host memory is one
+more, with the step of a plan that has it. Then come changes of the machines: the fewest additional nodes of one cluster or,
+where no number of nodes helps, the least additional memory of its devices. A change is a remedy where
 `planner.search.fitting` finds a plan with it; then `planner.strategies.certified` finds one, too."""
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.limits import NO_LIMITS
-from planner.request import Request, Wishes
+from planner.placement.simulation import simulate_plan
+from planner.request import OFFLOAD, WORDS, Request, Wishes
 from planner.search.fitting import fitting, nearest
 from planner.space.sequences_and_experts import LEAST_TOKENS
 from planner.space.shapes import searched, slots
 from planner.target import ANY
 from sim.hardware.cluster import Cluster
 from sim.hardware.device_spec import DeviceSpec
+from sim.kernels import offload
 from sim.plan import schedules
-from sim.units import GIBI, size_text
+from sim.plan.parallel_config import OPTIMIZER
+from sim.units import GIBI, size_text, time_text
 
 ORDER = (
     "schedule", "recompute", "zero_stage", "zero_shard_size", "microbatch_size", "vpp", "pp", "tp", "dp", "cp", "ep", "etp",
+    "offload",
 )  # fmt: skip
 """Pinned dimensions in the order in which their change is tried, the least disruptive first (a guess)."""
 SMALLER_STATE = ("adam-bf16-moments", "adam-8bit", "adam-bf16")
@@ -53,6 +58,8 @@ def why_none(request: Request) -> str:
         other = fitting(replace(request, target=None))
         if other is not None:
             return f"{target.can_not} run a layout that fits, for example because of {target.fault(other)}"
+    if text := _host_memory(request):
+        return text
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
         return f"{wished} needs a layer for each stage; {model.name} has {model.layers}"
@@ -79,6 +86,36 @@ def why_none(request: Request) -> str:
     )
 
 
+def _host_memory(request: Request) -> str:
+    """Why hosts cannot keep the optimizer state, if only their memory is too small; else empty."""
+    fleet = request.topology.fleet
+    nodes = [replace(cluster, node=replace(cluster.node, host_memory=None)) for cluster in fleet.clusters]
+    topology = replace(request.topology, fleet=replace(fleet, clusters=tuple(nodes)))
+    other = fitting(replace(request, topology=topology)) if request.wishes.offloaded else None
+    over = offload.over_host_memory(replace(other, topology=request.topology)) if other is not None else None
+    if over is None:
+        return ""
+    cluster, nbytes = over
+    return (
+        f"host memory: the optimizer state of {request.workload.model.name} takes {size_text(nbytes)} on a host of cluster "
+        f"{cluster.name}, whose host_memory is {size_text(cluster.node.host_memory or 0.0)}, of which a share of "
+        f"{request.topology.memory_headroom:.3g} stays free"
+    )
+
+
+def _offloaded(request: Request) -> Remedy | None:
+    """Optimizer state in host memory, with the step of a plan that fits: the search may find a faster one."""
+    if request.wishes.offload is not None:
+        return None
+    remedy = _pinned(request, "offload", OPTIMIZER, "--offload optimizer")
+    plan = fitting(remedy.request)
+    if plan is None:
+        return None
+    predicted = simulate_plan(plan).prediction
+    assert predicted is not None
+    return replace(remedy, words=f"{remedy.words}, with a step of {time_text(predicted.step_s)} or less")
+
+
 def _room(request: Request, device: DeviceSpec) -> str:
     """The memory of a device that plans may use, in words."""
     share = request.topology.memory_headroom
@@ -94,8 +131,9 @@ def remedies(request: Request) -> tuple[Remedy, ...]:
     Cached, so that all strategies share the result for a request.
     """
     by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
+    pinned = by_request is not None and by_request.request.wishes != request.wishes
     nodes = _nodes(request)
-    found = by_request, nodes if nodes is not None else _memory(request)
+    found = by_request, None if pinned else _offloaded(request), nodes if nodes is not None else _memory(request)
     return tuple(remedy for remedy in found if remedy is not None)
 
 
@@ -150,6 +188,7 @@ def _others(request: Request, name: str) -> list[Any]:
     powers = [2**i for i in range(most.bit_length())]
     others: dict[str, list[Any]] = {
         "schedule": ["1f1b", *schedules.names()],
+        "offload": list(OFFLOAD),
         "recompute": ["none", "selective", "full"],
         "zero_stage": [0, 1, 2, 3],
         "zero_shard_size": [],
@@ -163,7 +202,7 @@ def _others(request: Request, name: str) -> list[Any]:
         "ep": [ep for ep in range(1, min(model.experts, most) + 1) if model.experts % ep == 0],
     }
     found = [other for other in others[name] if other != pinned]
-    return found if name in ("schedule", "recompute") else sorted(found, key=lambda other: abs(other - (pinned or 1)))
+    return found if name in WORDS else sorted(found, key=lambda other: abs(other - (pinned or 1)))
 
 
 def _nodes(request: Request) -> Remedy | None:

@@ -151,9 +151,8 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     )
     hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
     fabric = _fabric(facts.fabric, hosts) if facts.fabric else None
-    rates = {"socket_link": node.socket_link or 0.0, "host_memory": node.host_memory}
-    joined = Node(device, node.devices.count, intra, nics, **rates).joined(hosts)
-    return Cluster(name, facts.nodes // hosts, joined, fabric, tuple(facts.hosts))
+    one = Node(device, node.devices.count, intra, nics, 1, node.socket_link or 0.0, node.host_memory)
+    return Cluster(name, facts.nodes // hosts, one.joined(hosts), fabric, tuple(facts.hosts))
 
 
 def _fabric(facts: FabricFacts, hosts: int) -> Fabric:

@@ -19,7 +19,7 @@ import functools
 from sim.hardware.cluster import Cluster
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import memory
-from sim.kernels.compute import pass_seconds
+from sim.kernels.formulas import pass_seconds
 from sim.network.paths import PCIE_EFFICIENCY
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
