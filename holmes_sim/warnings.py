@@ -18,6 +18,7 @@ from sim.formats.catalog_facts import NicTypeFacts
 from sim.hardware.cluster import Trunk
 from sim.hardware.link_spec import LinkSpec
 from sim.islands.exchange import exchange_cost
+from sim.islands.prediction import is_on_host, outer_state_bytes
 from sim.kernels import memory, offload
 from sim.kernels.compute import rank_kernels
 from sim.network import tcp
@@ -25,7 +26,7 @@ from sim.plan.groups import Group
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
-from sim.units import GIBI, Seconds, bytes_per_second_text, rate_text, time_text
+from sim.units import GIBI, Bytes, Seconds, bytes_per_second_text, rate_text, time_text
 from sim.workload.kernels import Gemm
 
 NEAR = 0.9
@@ -62,8 +63,9 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
 
 def islands_warnings(plan: IslandsPlan) -> Iterator[PlanWarning]:
     """All warnings about a plan of islands: those of each island's plan, and what is assumed of the links between islands."""
-    for index, island in enumerate(plan.islands):
-        yield from (PlanWarning(f"Island {index}: {text}") for text in (*_memory(island), *_host_memory(island)))
+    outer = outer_state_bytes(plan) if is_on_host(plan) else (0.0,) * len(plan.islands)
+    for index, (island, state) in enumerate(zip(plan.islands, outer, strict=True)):
+        yield from (PlanWarning(f"Island {index}: {text}") for text in (*_memory(island), *_host_memory(island, state)))
     crossed = {frozenset(link[1:3]) for link, _ in exchange_cost(plan).use if link[0] == "trunk" and link[3] == "ethernet"}
     inside = [trunk for island in plan.islands for trunk in tcp.used(island)]
     between = [trunk for trunk in plan.fleet.trunks if trunk.kind == "ethernet" and frozenset(trunk.between) in crossed]
@@ -102,16 +104,17 @@ def _memory(plan: Plan) -> Iterator[str]:
             yield f"Memory of stage {pp_rank}: {peak / GIBI:.4g} of {limit / GIBI:.4g} GiB ({peak / limit:.1%}), {over}."
 
 
-def _host_memory(plan: Plan) -> Iterator[str]:
-    """What optimizer state on hosts takes there, for each cluster, and what is not known of the hosts."""
-    for name, nbytes in offload.fullest_hosts(plan).items():
+def _host_memory(plan: Plan, outer: Bytes = 0.0) -> Iterator[str]:
+    """What optimizer state on hosts, and outer state of `outer` bytes a rank, take there, and what is unknown of the hosts."""
+    kept = " and ".join(word for word, is_there in (("optimizer", plan.config.offload), ("outer", outer)) if is_there)
+    for name, nbytes in offload.fullest_hosts(plan, outer).items():
         node = plan.fleet.cluster(name).node
-        text = f"Host memory of {name}: optimizer state takes {nbytes / GIBI:.4g} GiB on its fullest host"
+        text = f"Host memory of {name}: {kept} state takes {nbytes / GIBI:.4g} GiB on its fullest host"
         if node.host_memory is None:
             yield f"{text}, and is not checked: the topology does not give clusters.{name}.node.host_memory."
         elif nbytes > NEAR * node.host_memory:
             yield f"{text}, of {node.host_memory / GIBI:.4g} GiB ({nbytes / node.host_memory:.1%})."
-        if node.device.host_memory_bandwidth is None:
+        if plan.config.offload and node.device.host_memory_bandwidth is None:
             rate = bytes_per_second_text(offload.DEVICE_SHARE)
             yield (
                 f"The optimizer on the CPUs of {name} is assumed to have {rate} of memory bandwidth for each device, a guess; "

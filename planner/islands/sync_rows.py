@@ -12,7 +12,7 @@ from sim.islands.exchange import Exchanges
 from sim.islands.outer_period import Timing, simulate
 from sim.islands.prediction import is_on_host, outer_state_bytes, prediction_of, steps_beside
 from sim.islands.token_worth import EXACT, TokenWorth, token_worth
-from sim.kernels import memory
+from sim.kernels import memory, offload
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import MadeBy, Plan
 from sim.sync import Price, Sync
@@ -67,10 +67,11 @@ def rows(partition: Partition, islands: tuple[Plan, ...], settings: Iterable[Syn
 
 
 def _fits(plan: IslandsPlan) -> bool:
-    """Whether outer state on devices fits beside what a step needs; what is on the host is not checked."""
+    """Whether outer state fits: on hosts, where their memory is known, or on devices beside what a step needs."""
+    each = tuple(zip(plan.islands, outer_state_bytes(plan), strict=True))
     if is_on_host(plan):
-        return True
-    for island, more in zip(plan.islands, outer_state_bytes(plan), strict=True):
+        return all(offload.over_host_memory(island, more) is None for island, more in each)
+    for island, more in each:
         free = 1.0 - island.topology.memory_headroom
         peaks = zip(memory.peak_memory(island), memory.limits(island), strict=True)
         if more and any(peak + more > limit * free for peak, limit in peaks):

@@ -180,6 +180,8 @@ def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[S
     other = [name for name in RECOMPUTE if name not in recomputed and (BLOCK not in recomputed or name == "selective")]
     if other and not wishes.recompute:
         yield f"recompute {', '.join(other)}"
+    if not wishes.offload:
+        yield "optimizer state in host memory (--offload optimizer)"
     if not wishes.tp:
         most = max(cluster.node.count for cluster in request.clusters())
         yield from _left_out("tp", _pinnable(request, "tp", most, shapes), shapes)

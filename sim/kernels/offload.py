@@ -65,10 +65,11 @@ def rank_bytes(workload: Workload, config: ParallelConfig, layers: int, first: b
     return owned * (OPTIMIZERS[workload.optimizer].moments + MASTER + COPIED)
 
 
-def host_bytes(plan: Plan) -> dict[tuple[str, int], Bytes]:
-    """Bytes of optimizer state on each host, by cluster and number of the host there; empty where devices keep it."""
+def host_bytes(plan: Plan, beside: Bytes = 0.0) -> dict[tuple[str, int], Bytes]:
+    """Bytes on each host, by cluster and number of the host there: offloaded optimizer state, and `beside` for each rank. Empty
+    where hosts keep nothing."""
     found: dict[tuple[str, int], Bytes] = {}
-    if not plan.config.offloads_optimizer:
+    if not plan.config.offloads_optimizer and not beside:
         return found
 
     @functools.cache
@@ -79,23 +80,23 @@ def host_bytes(plan: Plan) -> dict[tuple[str, int], Bytes]:
 
     for rank, device in enumerate(plan.placement):
         host = device.cluster, plan.fleet.cluster(device.cluster).on_host(device)[0]
-        found[host] = found.get(host, 0.0) + of_stage(plan.config.coordinates(rank)[2])
+        found[host] = found.get(host, 0.0) + of_stage(plan.config.coordinates(rank)[2]) + beside
     return found
 
 
-def fullest_hosts(plan: Plan) -> dict[str, Bytes]:
-    """Bytes of optimizer state on the host that has most of it, by cluster; empty where devices keep it."""
+def fullest_hosts(plan: Plan, beside: Bytes = 0.0) -> dict[str, Bytes]:
+    """`host_bytes` of the host with most of them, by cluster; empty where hosts keep nothing."""
     most: dict[str, Bytes] = {}
-    for (cluster, _), nbytes in host_bytes(plan).items():
+    for (cluster, _), nbytes in host_bytes(plan, beside).items():
         most[cluster] = max(nbytes, most.get(cluster, 0.0))
     return most
 
 
-def over_host_memory(plan: Plan) -> tuple[Cluster, Bytes] | None:
+def over_host_memory(plan: Plan, beside: Bytes = 0.0) -> tuple[Cluster, Bytes] | None:
     """A cluster whose fullest host needs more memory than it has beside the head-room, with the bytes that it needs; None where
-    all fit or their memory is unknown."""
+    all fit or their memory is unknown. `beside`: bytes of each rank beside optimizer state."""
     free = 1.0 - plan.topology.memory_headroom
-    for name, nbytes in fullest_hosts(plan).items():
+    for name, nbytes in fullest_hosts(plan, beside).items():
         cluster = plan.fleet.cluster(name)
         if cluster.node.host_memory is not None and nbytes > cluster.node.host_memory * free:
             return cluster, nbytes

@@ -9,6 +9,7 @@ import pytest
 from holmes_sim.launching import environment
 from holmes_sim.warnings import EXPERTS, plan_warnings
 from sim.hardware.cluster import Trunk
+from sim.kernels import offload
 from tests import builders
 
 
@@ -55,3 +56,30 @@ def test_groups_on_sockets_and_experts():
     workload = sockets.workload
     experts = replace(sockets, workload=replace(workload, model=replace(workload.model, experts=2, experts_per_token=1)))
     assert EXPERTS in [one.text for one in plan_warnings(experts)]
+
+
+def offloaded(**facts):
+    """A plan on one host, with optimizer state in its memory, of a small model."""
+    node = replace(builders.cluster().node, **facts)
+    one = replace(builders.cluster(), node=node)
+    return builders.plan(builders.fleet(one), offload=("optimizer",))
+
+
+def of_hosts(plan):
+    return [one.text for one in plan_warnings(plan) if "Host memory" in one.text or "CPUs" in one.text]
+
+
+def test_what_is_unknown_of_the_hosts_of_offloaded_state_is_told():
+    state = offload.fullest_hosts(offloaded())["c"]
+    takes = f"Host memory of c: optimizer state takes {state / 2**30:.4g} GiB on its fullest host"
+    assert of_hosts(offloaded()) == [
+        f"{takes}, and is not checked: the topology does not give clusters.c.node.host_memory.",
+        "The optimizer on the CPUs of c is assumed to have 25.6 GB/s of memory bandwidth for each device, a guess; give "
+        "clusters.c.node.host_memory_bandwidth.",
+    ]
+    known = replace(builders.device(), host_memory_bandwidth=1e10)
+    assert of_hosts(offloaded(device=known, host_memory=2 * state)) == []
+    assert of_hosts(offloaded(device=known, host_memory=state / 0.95)) == [
+        f"{takes}, of {state / 0.95 / 2**30:.4g} GiB (95.0%)."
+    ]
+    assert of_hosts(builders.plan(builders.fleet(builders.cluster()))) == []

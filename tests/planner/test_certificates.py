@@ -12,6 +12,7 @@ import pytest
 from benchmarks.certificates.bounds import Bounds, evenly_options
 from benchmarks.certificates.brute import best, naive, plans
 from benchmarks.certificates.fleets import draw, size
+from benchmarks.certificates.hosts import offloaded
 from benchmarks.certificates.judge import NEAR, certified, features, judge
 from benchmarks.certificates.scarce import tight, windowed
 from benchmarks.certificates.space import pipelines, shapes
@@ -52,6 +53,13 @@ def test_no_bound_is_above_the_best_plan_where_tcp_limits_each_rank(seed):
     verdict = judge(seed, SMALL, windowed)
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
     assert verdict.step_s <= verdict.best_s * (1 + NEAR) or verdict.mixed, verdict
+
+
+@pytest.mark.parametrize("seed", after(4, [39, 43, 57, 47, *range(30)]))
+def test_no_bound_is_above_the_best_plan_where_hosts_keep_the_optimizer_state(seed):
+    verdict = judge(seed, SMALL, offloaded)
+    assert math.isfinite(verdict.best_s)
+    assert not verdict.faults, verdict
 
 
 def test_the_seeds_exercise_every_axis():

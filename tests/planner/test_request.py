@@ -20,6 +20,8 @@ from tests.planner.builders import request
 
 def test_wishes_read_like_the_command_line():
     assert str(Wishes()) == ""
+    assert str(Wishes(tp=2, offload="optimizer")) == "--tp 2 --offload optimizer"
+    assert (Wishes(offload="optimizer").offloaded, Wishes(offload="none").offloaded) == (("optimizer",), ())
     assert str(Wishes(tp=2, microbatch_size=4, recompute="full", zero_stage=0)) == (
         "--tp 2 --microbatch-size 4 --recompute full --zero-stage 0"
     )
@@ -80,3 +82,5 @@ def test_a_pinned_recomputation_is_known():
     assert Wishes(recompute="block").recompute == "block"
     with pytest.raises(PlanError, match="recompute 'some' is unknown; known: none, selective, full, block"):
         Wishes(recompute="some")
+    with pytest.raises(PlanError, match="offload 'activations' is unknown; known: none, optimizer"):
+        Wishes(offload="activations")

@@ -63,8 +63,8 @@ def test_a_pinned_command_takes_every_dimension_in_place_of_the_wishes():
 
     given = dict.fromkeys(name for name in inspect.signature(command).parameters if name not in ("topo", "limit"))
     assert set(given) == set(Wishes.__dataclass_fields__)
-    command(topo="here", limit=2.0, **given | {"tp": 2, "ep": 4, "zero_shard_size": 8})
-    assert seen == [("here", Wishes(tp=2, ep=4, zero_shard_size=8), 2.0)]
+    command(topo="here", limit=2.0, **given | {"tp": 2, "ep": 4, "zero_shard_size": 8, "offload": "optimizer"})
+    assert seen == [("here", Wishes(tp=2, ep=4, zero_shard_size=8, offload="optimizer"), 2.0)]
 
 
 @pytest.mark.parametrize(

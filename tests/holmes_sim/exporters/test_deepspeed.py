@@ -130,6 +130,17 @@ def test_what_deepspeed_does_at_other_times_is_reported(one_fabric):
     )
 
 
+def test_optimizer_state_on_the_host_is_written(one_fabric):
+    plan = builders.plan(one_fabric, dp=2, zero_stage=2, offload=("optimizer",))
+    assert json.loads(written(plan, "ds_config.json"))["zero_optimization"] == {
+        "stage": 2, "overlap_comm": True, "offload_optimizer": {"device": "cpu", "pin_memory": True},
+    }  # fmt: skip
+    (line,) = (line for line in deepspeed.launch(plan).assumed if "CPUAdam" in line)
+    assert (
+        line == "The optimizer is DeepSpeedCPUAdam. Gradients go to the host in the backward; in the plan they do so after it."
+    )
+
+
 REFUSED = [
     ({"dp": 2, "microbatches": (3, 5)},
      "num_microbatches 3, 5: gradient_accumulation_steps is one number; --strategy holmes, or --dp that divides the batch"),
@@ -149,6 +160,10 @@ REFUSED = [
      "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"),
     ({"gradient_precision": "fp16"}, "gradient_precision fp16 with bf16: gradients have the same or fp32; bf16 or fp32"),
     ({"zero_stage": 0}, "gradient_precision fp32 with bf16: without ZeRO both are equal; --zero-stage 1"),
+    ({"pp": 2, "offload": ("optimizer",)} | PLAYED,
+     "offload optimizer with pp 2: offload_optimizer was not tried in its pipelines; --pp 1"),
+    ({"zero_stage": 0, "gradient_precision": "bf16", "offload": ("optimizer",)},
+     "offload optimizer with zero_stage 0: it needs a sharded optimizer; --zero-stage 1"),
     ({"pp": 2, "dp": 2, "zero_stage": 0, "gradient_precision": "bf16"} | PLAYED,
      "zero_stage 0 with bf16 and pp 2: BF16_Optimizer shards its state; --zero-stage 1"),
 ]  # fmt: skip

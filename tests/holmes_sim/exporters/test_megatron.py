@@ -352,12 +352,38 @@ def test_refusals(name, line):
          "sequence_parallel false: experts with tp 2 require it; sequence_parallel true, or tp 1"),
         ({"cuda_graphs": ("full_iteration",)}, features.EXPERTS, "bf16",
          "cuda_graphs full_iteration: the export does not set them; leave it out"),
+        ({"offload": ("optimizer",), "zero_stage": 0}, {}, "bf16",
+         "offload optimizer with zero_stage 0: it needs a sharded optimizer; --zero-stage 1"),
+        ({"offload": ("optimizer",), "gradient_precision": "fp16"}, {}, "fp16",
+         "offload optimizer with precision fp16: its optimizer on the host is for bf16; bf16"),
         ({}, features.EXPERTS | {"mlp": "gelu"}, "bf16",
          "mlp gelu: biases of experts are not sharded by tp 2; etp 1, or mlp swiglu or relu2"),
     ],
 )  # fmt: skip
 def test_refusals_of_combinations(config, model, precision, line):
     assert refusals(features.plan_of(features.Feature("", config, model=model, precision=precision))) == [line]
+
+
+NO_GATHER = {"overlap_param_gather": False}
+
+
+def test_optimizer_state_on_the_host_has_its_flags():
+    plan = features.plan_of(features.Feature("", {"offload": ("optimizer",), "overlap_grad_reduce": False} | NO_GATHER))
+    assert megatron_flags.text(megatron_flags.optimizer(plan)) == (
+        "--use-distributed-optimizer\n--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
+        "--use-precision-aware-optimizer\n"
+    )
+    launch = megatron.launch(plan)
+    assert "Copies and the host's optimizer follow one another, as in the plan: without --overlap-cpu-optimizer-d2h-h2d." in (
+        launch.assumed
+    )
+    assert "bridge-overrides.txt" not in launch.files
+
+
+def test_state_on_the_host_is_adams_alone():
+    plan = features.plan_of(features.Feature("", {"offload": ("optimizer",)}))
+    smaller = replace(plan, workload=replace(plan.workload, optimizer="adam-bf16-moments"))
+    assert refusals(smaller) == ["offload optimizer with optimizer adam-bf16-moments: the state on the host is fp32; adam"]
 
 
 def test_a_number_of_recomputed_layers_is_megatrons_block():

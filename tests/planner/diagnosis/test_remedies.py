@@ -71,7 +71,8 @@ def shipped(name: str, model: str = "", wishes: Wishes | None = None, **facts: o
 CASES = {
     "a larger model": (
         shipped("holmes-hybrid-4", "gpt-175b", Wishes(tp=8), global_batch_size=8),
-        "--set workload.optimizer=adam-bf16-moments, or by 1 more node in cluster ib (--set clusters.ib.nodes=3)",
+        "--set workload.optimizer=adam-bf16-moments, or by --offload optimizer, with a step of 39.85 s or less, or by 1 more "
+        "node in cluster ib (--set clusters.ib.nodes=3)",
     ),
     "all microbatches in flight": (
         shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
@@ -124,11 +125,35 @@ def test_the_demand_that_fails_says_by_how_much():
     )
 
 
+def six_cards(host_memory: float | None) -> Request:
+    """llama-2-7b on six RTX 3090 of one PC, with a head-room of 8 %."""
+    card = catalog.device("rtx-3090")
+    one = make.cluster("pc", devices=6, nics=(), spec=card, intra_node=catalog.link("pcie4"))
+    fleet = make.fleet(replace(one, node=replace(one.node, host_memory=host_memory)))
+    found = request(fleet, catalog.model("llama-2-7b"), 32)
+    workload, wishes = replace(found.workload, seq_len=2048), Wishes(tp=1, offload="optimizer")
+    return replace(found, workload=workload, topology=replace(found.topology, memory_headroom=0.08), wishes=wishes)
+
+
+def test_host_memory_that_is_too_small_is_named():
+    """12 bytes of fp32 weights and moments and 4 of gradients for 6.74e9 parameters are 100.4 GiB."""
+    assert fitting(six_cards(None)) is not None
+    assert fitting(six_cards(110 * 2**30)) is not None
+    assert why_none(six_cards(64 * 2**30)) == (
+        "host memory: the optimizer state of llama-2-7b takes 100.4 GiB on a host of cluster pc, whose host_memory is 64 GiB, "
+        "of which a share of 0.08 stays free"
+    )
+    assert "memory: llama-2-7b does not fit" in why_none(replace(six_cards(None), wishes=Wishes(tp=1)))
+
+
 def test_a_plan_that_needs_the_head_room_is_refused_and_the_remedy_says_so():
     """gpt-39b that takes between 92 and 100 % of 80 GiB."""
     question = shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=8, dp=2, microbatch_size=8, recompute="none"))
     assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by " in why_none(question)
-    assert in_words(question).startswith("--set memory_headroom=0, without head-room, or by 2 GiB more memory")
+    first, second, third = in_words(question).split(", or by ")
+    assert first == "--set memory_headroom=0, without head-room"
+    assert second == "--offload optimizer, with a step of 150.5 s or less"
+    assert third == "2 GiB more memory on each a100-sxm4-80gb of cluster ib"
     plan = plan_of(replace(question, topology=replace(question.topology, memory_headroom=0.0)), budgets=NO_PROOF)
     assert plan is not None and 0.92 * 80 * 2**30 < max(memory.peak_memory(plan)) <= 80 * 2**30
 

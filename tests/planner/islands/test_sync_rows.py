@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.islands import sync_rows
@@ -51,6 +53,16 @@ def test_error_feedback_must_fit_the_device():
     settings = [Sync(name, compression=how) for how in ("int8", "top-k=1%") for name in ("every-step", "diloco")]
     found = rows(fleet(*nodes, trunks=where.trunks), *settings)
     assert [row.sync for row in found] == ["every-step, int8", "diloco, int8", "diloco, top-k=1%"]
+
+
+def test_outer_state_must_fit_the_memory_of_hosts_where_it_is_known():
+    """Each island is a host of two devices; DiLoCo keeps 8 bytes a parameter, every-step nothing."""
+    where = machines()
+    state = 8 * islands_plan(where, Sync("diloco", 30)).workload.model.parameters
+    settings = Sync("every-step"), Sync("diloco", 30)
+    for room, found in ((1.01, ["every-step", "diloco"]), (0.99, ["every-step"])):
+        hosts = [replace(one, node=replace(one.node, host_memory=room * state)) for one in where.clusters]
+        assert [row.plan.sync.strategy for row in rows(fleet(*hosts, trunks=where.trunks), *settings)] == found
 
 
 def test_an_exact_plan_is_one_island():

@@ -16,7 +16,9 @@ from sim.hardware.cluster import Cluster
 from tests import builders as make
 from tests.planner.builders import request
 
-PINNED = Wishes(tp=2, pp=1, dp=1, vpp=1, microbatch_size=2, schedule="1f1b", recompute="none", zero_stage=1, cp=1, ep=1)
+PINNED = Wishes(
+    tp=2, pp=1, dp=1, vpp=1, microbatch_size=2, schedule="1f1b", recompute="none", zero_stage=1, cp=1, ep=1, offload="none"
+)  # fmt: skip
 ENUMERATED = ("tp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage")
 
 

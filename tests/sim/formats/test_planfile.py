@@ -135,6 +135,16 @@ def test_a_missing_plan_file_is_named(tmp_path: Path) -> None:
     assert refused(lambda: planfile.load(tmp_path / "plan.json")) == f"{tmp_path}/plan.json: no such file"
 
 
+def test_a_plan_file_says_what_the_hosts_keep(read: Plan) -> None:
+    data = json.loads(planfile.to_json(read))
+    assert "offload" not in data["config"]
+    for words in ("optimizer", ["optimizer"]):
+        data["config"]["offload"] = words
+        found = planfile.from_text("plan.json", json.dumps(data))
+        assert found.config.offloads_optimizer
+        assert planfile.facts(found)["config"]["offload"] == ["optimizer"]
+
+
 def test_a_plan_file_says_which_stage_has_the_head() -> None:
     found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 0), head=1)
     assert planfile.facts(found)["stages"] == [{"layers": [0, 4]}, {"layers": [4, 4], "head": True}, {"layers": [4, 4]}]

@@ -19,6 +19,10 @@ from tests.sim.formats.topology_texts import DEVICE, INTERCONNECT, NICS, SHAPE, 
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").rglob("*.yaml"))
 
+HOSTS = """intra_node: nvlink3
+      host_memory: 512 GiB
+      host_memory_bandwidth: 400 GB/s"""
+
 
 def test_a_topology_becomes_a_fleet_and_a_workload(tmp_path: Path) -> None:
     (tmp_path / "topo.yaml").write_text(TOPOLOGY)
@@ -67,6 +71,12 @@ def test_a_price_is_read_beside_the_type_or_in_the_facts_of_a_device(tmp_path: P
     assert [c.node.device.price for c in beside.clusters] == [pytest.approx(0.002), None]
     both = read(tmp_path, changed(("a100-sxm4-80gb, count: 8", f"{priced}, count: 8, price: 7.20 USD/h")))
     assert both.cluster("ib").node.device.price == pytest.approx(0.002)
+
+
+def test_memory_of_the_hosts_is_shared_by_their_devices(tmp_path: Path) -> None:
+    ib, roce = read(tmp_path, changed(("intra_node: nvlink3", HOSTS))).clusters
+    assert (ib.node.host_memory, ib.node.device.host_memory_bandwidth) == (512 * 2**30, pytest.approx(400e9 / 8))
+    assert (roce.node.host_memory, roce.node.device.host_memory_bandwidth) == (None, None)
 
 
 def test_an_interconnect_may_be_given_by_its_facts(tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""Which targets keep optimizer state in host memory, and why the others refuse it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holmes_sim import exporters
+from sim.plan.parallel_config import ParallelConfig
+from tests import builders as make
+
+OFFLOADED = ParallelConfig(offload=("optimizer",))
+REASONS = {
+    "flagscale": "not tried with its meshes of device types",
+    "holmes": "the fork's optimizers keep their state on devices",
+    "prime": "its inner optimizer keeps its state on devices",
+    "torchtitan": "its enable_cpu_offload moves weights and gradients, too (CPUOffloadPolicy of FSDP)",
+}
+
+
+@pytest.mark.parametrize("name", exporters.every())
+def test_who_refuses_it(name):
+    workload = make.plan(make.fleet(make.cluster())).workload
+    found = [line for line in exporters.target(name).unsupported_layout(OFFLOADED, workload) if line.startswith("offload")]
+    assert found == ([f"offload optimizer: {REASONS[name]}; --offload none"] if name in REASONS else [])
