@@ -15,7 +15,7 @@ from holmes_sim.launch_reading.harmless import is_harmless
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.launch_reading.megatron_model import SHAPE, model_of
 from sim.errors import HolmesError
-from sim.plan.parallel_config import USUAL_GRADIENTS
+from sim.plan.parallel_config import OPTIMIZER, USUAL_GRADIENTS
 from sim.workload.model import Model
 
 NAME = "Megatron-LM arguments, alone or in a shell or Slurm script"
@@ -149,7 +149,18 @@ def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:
         found["cp_algo"] = "ulysses" if flags.word("cp-comm-type") == "a2a" else "hybrid"
     if flags.has("num-experts"):
         found |= _experts(flags, tp)
-    return found | _recomputation(flags)
+    return found | _recomputation(flags) | _offload(flags)
+
+
+def _offload(flags: Flags) -> dict[str, Any]:
+    """Optimizer state on the hosts, if all of it is there; a part of it stays among what is not modelled."""
+    if "optimizer-cpu-offload" not in flags.values or flags.values.get("optimizer-offload-fraction", ["1.0"]) not in (
+        ["1"],
+        ["1.0"],
+    ):
+        return {}
+    flags.used |= {"optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer"}
+    return {"offload": (OPTIMIZER,)}
 
 
 def _experts(flags: Flags, tp: int) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
         ("--context-parallel-size 2 --cp-comm-type a2a", "cp_algo", "ulysses"),
         ("--recompute-activations", "recompute", "selective"),
         ("--recompute-granularity selective --recompute-modules mlp layernorm", "recompute_modules", ("mlp", "layernorm")),
+        ("--optimizer-cpu-offload --use-precision-aware-optimizer", "offload", ("optimizer",)),
         ("--grad-reduce-in-bf16", "gradient_precision", "bf16"),
         ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "zero_stage", 3),
         ("--attention-backend unfused", "attention", "unfused"),
@@ -80,6 +81,16 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
 )
 def test_flags_of_the_configuration(tmp_path, more, key, value):
     assert job(tmp_path, MODEL + more).config[key] == value
+
+
+def test_a_part_of_the_optimizer_state_on_the_host_is_not_modelled(tmp_path):
+    text = f"{MODEL}--optimizer-cpu-offload --optimizer-offload-fraction "
+    whole, part = (job(tmp_path, f"{text}{share}\n--use-precision-aware-optimizer") for share in ("1.0", "0.5"))
+    assert (whole.config["offload"], whole.not_modelled) == (("optimizer",), ())
+    assert "offload" not in part.config
+    assert [line.split("launch.sh:")[1] for line in part.not_modelled] == [
+        "4: --optimizer-cpu-offload", "4: --optimizer-offload-fraction 0.5", "5: --use-precision-aware-optimizer",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
