@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from holmes_sim.torch_backend.communication import all_gather, all_reduce, reduce_scatter
+from holmes_sim.torch_backend.devices import HOST
 from sim.plan.parallel_config import ParallelConfig
 
 LEARNING_RATE = 1e-4
@@ -64,7 +65,8 @@ class Segment:
             weight.data = view
             self._add_hook(weight, start, size)
             start += size
-        self.master = nn.Parameter(self.own.float().clone(), requires_grad=False)
+        where = HOST if config.offloads_optimizer else self.device
+        self.master = nn.Parameter(self.own.to(where, torch.float32, copy=True), requires_grad=False)
 
     def _add_hook(self, weight: nn.Parameter, start: int, size: int) -> None:
         def collect(grad: Tensor) -> None:
@@ -180,7 +182,8 @@ def bucket(weights: Iterable[tuple[nn.Parameter, Sharing]], config: ParallelConf
 
 
 class Optimizer:
-    """Adam in fp32 on this rank's shards. Updated weights are copied back to the flat buffers."""
+    """Adam in fp32 on this rank's shards, on the host where the plan offloads its state. Updated weights are copied back to the
+    flat buffers."""
 
     def __init__(self, segments: Iterable[Segment]):
         self.segments = list(segments)
@@ -198,7 +201,7 @@ class Optimizer:
         """One update with the reduced gradients, which are then cleared."""
         for segment in self.segments:
             assert segment.reduced is not None
-            segment.master.grad = segment.reduced.float()
+            segment.master.grad = segment.reduced.to(segment.master.device, torch.float32)
         self.adam.step()
         for segment in self.segments:
             segment.own.copy_(segment.master.data)

@@ -26,8 +26,6 @@ def unsupported(plan: Plan) -> Iterator[str]:
     config, model = plan.config, plan.workload.model
     if plan.workload.optimizer != "adam":
         yield f"optimizer {plan.workload.optimizer} (adam)"
-    if config.offload:
-        yield f"offload {', '.join(config.offload)} (optimizer state on devices; plan with --offload none)"
     if config.cp > 1:
         yield f"cp {config.cp} (context parallelism; plan with --cp 1)"
     if config.ep > 1 and config.dispatcher != "alltoall":

@@ -25,6 +25,8 @@ def unsupported(plan: IslandsPlan) -> Iterator[str]:
     if not sync.exchanges:
         return
     for index, island in enumerate(plan.islands):
+        if island.config.offload:
+            yield f"islands[{index}].config.offload {', '.join(island.config.offload)} (none)"
         if _tp_by_layer(island) != _tp_by_layer(first):
             yield f"islands[{index}].config.tp {island.config.tp} (as in islands[0], {first.config.tp}, for every layer)"
         for key in ("ep", "etp"):

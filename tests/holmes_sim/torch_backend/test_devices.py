@@ -13,6 +13,7 @@ import pytest
 
 from sim.errors import HolmesError
 from sim.formats import planfile
+from sim.plan.plan import Plan
 
 torch = pytest.importorskip("torch")
 
@@ -25,17 +26,23 @@ from tests.more import after  # noqa: E402
 ROOT = Path(__file__).parents[3]
 
 
+def after_two_steps(plan: Plan, folder: Path) -> dict[str, object]:
+    """Devices of the tensors of rank 0 after two steps on a device that does not exist."""
+    (folder / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
+    command = [sys.executable, str(Path(__file__).with_name("fake_device.py")), str(folder / "plan.json")]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
 @pytest.mark.parametrize("name", after(1, ["llama", "one process"]))
 def test_nothing_stays_on_the_cpu(name: str, tmp_path: Path) -> None:
     """torch raises where an operation gets tensors of two devices; messages alone go through the host."""
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
-    (tmp_path / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-    command = [sys.executable, str(Path(__file__).with_name("fake_device.py")), str(tmp_path / "plan.json")]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
-    assert done.returncode == 0, done.stderr
     there = ["pretended:0"]
-    assert json.loads(done.stdout) == {
+    assert after_two_steps(plan, tmp_path) == {
         "weights": there,
         "buffers": there,
         "optimizer": there,
@@ -45,6 +52,13 @@ def test_nothing_stays_on_the_cpu(name: str, tmp_path: Path) -> None:
         "settled": there,
         "steps": 2,
     }
+
+
+def test_offloaded_optimizer_state_alone_is_on_the_cpu(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, (5,), (2,), offload=("optimizer",))
+    found = after_two_steps(plan, tmp_path)
+    assert (found["weights"], found["buffers"], found["optimizer"]) == (["pretended:0"], ["cpu", "pretended:0"], ["cpu"])
+    assert found["steps"] == 2
 
 
 @pytest.fixture

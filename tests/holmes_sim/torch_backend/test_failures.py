@@ -118,7 +118,6 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
     ("config", "message"),
     [
         ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
-        ({"offload": ("optimizer",)}, "offload optimizer (optimizer state on devices; plan with --offload none)"),
         ({"recompute": "selective", "recompute_modules": ("mlp",)}, "recompute_modules mlp (core_attn)"),
     ],
 )

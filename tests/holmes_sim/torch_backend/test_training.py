@@ -64,6 +64,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"model": LLAMA, "tp": 2, "stage_tp": (1, 2), "sequence_parallel": True, "schedule": "interleaved", "vpp": 2},
     ),
     "tp 2 and 1, dp 2, zero 0, full": ((3, 2), (3, 2), {"tp": 2, "stage_tp": (2, 1), "zero_stage": 0, "recompute": "full"}),
+    "pp 2, dp 2, optimizer on the host": ((3, 2), (2, 1), {"offload": ("optimizer",)}),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
 
