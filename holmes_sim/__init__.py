@@ -54,6 +54,7 @@ _PUBLIC = {
     "calibrate": "holmes_sim.own_runs",
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",
+    "score": "holmes_sim.scoring",
     "report": "holmes_sim.reporting",
     "export": "holmes_sim.exporting",
     "import_": "holmes_sim.imported",

@@ -5,7 +5,7 @@ ones, as in plans. The best plan is searched for the same model, batch, precisio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +15,12 @@ from holmes_sim import commands, launch_readers
 from holmes_sim.intervals import step_range
 from holmes_sim.launch_reading.given import Given
 from holmes_sim.launch_reading.job import Job
+from holmes_sim.pins import Cancel
 from holmes_sim.results import Planned, Simulated
 from planner.placement.ranks import with_collectives
 from planner.placement.simulation import fits
 from sim import __version__
-from sim.errors import HolmesError, Infeasible, PlanError
+from sim.errors import HolmesError, Infeasible, PlanError, TopologyError
 from sim.formats.topology import load_model
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.stack import software_facts
@@ -88,16 +89,42 @@ class Scored:
         return found
 
 
-def read(path: str | Path, variables: dict[str, str] | None = None, model: str | None = None) -> Job:
-    """The job of a launch file. Raises HolmesError."""
-    return launch_readers.read(path, Given(variables or {}, None if model is None else load_model(model)))
+def score(
+    launch: str | Path,
+    where: Topology,
+    variables: Mapping[str, str] | None = None,
+    model: str | None = None,
+    time_limit: float = 50.0,
+    progress: Callable[[str], None] = lambda text: None,
+    cancel: Cancel | None = None,
+) -> Scored:
+    """What the job of a launch file (Megatron-LM or torchtitan) should reach on a topology, beside the best plan for it.
 
+    `variables` are values of the script's shell variables, in place of its own; `model` (name or file) replaces the model of
+    the launch. `time_limit` is in seconds, for the search of the best plan; 0 leaves it out. `progress` receives status lines.
+    `cancel`, such as a threading.Event that another thread sets, ends the search with the best plan so far.
 
-def score(job: Job, where: Topology, time_limit: float = 50.0, progress: Callable[[str], None] = lambda text: None) -> Scored:
-    """The score of a job on a topology. `time_limit` is in seconds, for the search of the best plan; 0 leaves it out.
-
-    Raises HolmesError where the job does not fit the topology's devices, PlanError and NotModelled where it has no simulation.
+    Raises HolmesError if the file is wrong or the job does not fit the topology's devices, PlanError and NotModelled if it
+    cannot be simulated. If no plan fits, `best` is None and `reason` says why.
     """
+    if not isinstance(where, Topology):
+        raise TopologyError(f"a topology is expected, not {where!r}; hs.load(name or file) gives one")
+    return score_job(read(launch, variables, model), where, time_limit, progress, cancel)
+
+
+def read(path: str | Path, variables: Mapping[str, str] | None = None, model: str | None = None) -> Job:
+    """The job of a launch file. Raises HolmesError."""
+    return launch_readers.read(path, Given(dict(variables or {}), None if model is None else load_model(model)))
+
+
+def score_job(
+    job: Job,
+    where: Topology,
+    time_limit: float = 50.0,
+    progress: Callable[[str], None] = lambda text: None,
+    cancel: Cancel | None = None,
+) -> Scored:
+    """The score of a job on a topology; arguments and errors as of `score`."""
     plan = plan_of(job, where)
     progress("simulating today's job")
     today = commands.simulate(plan)
@@ -106,7 +133,7 @@ def score(job: Job, where: Topology, time_limit: float = 50.0, progress: Callabl
         return Scored(job, today, explanation, None, "not searched: the time limit is 0")
     progress("searching the best plan")
     try:
-        best = commands.plan(where, plan.workload, time_limit=time_limit, progress=progress, target=job.target)
+        best = commands.plan(where, plan.workload, time_limit=time_limit, progress=progress, target=job.target, cancel=cancel)
     except Infeasible as error:
         return Scored(job, today, explanation, None, str(error))
     return Scored(job, today, explanation, best)

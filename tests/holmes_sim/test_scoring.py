@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+import holmes_sim as hs
 from holmes_sim import scoring
 from holmes_sim.launch_reading.job import Job
-from sim.errors import HolmesError, PlanError
+from sim.errors import HolmesError, PlanError, TopologyError
 from tests import features
 
 CONFIG = {"tp": 2, "pp": 2, "cp": 1, "microbatch_size": 1, "zero_stage": 1, "sequence_parallel": True}
@@ -94,7 +95,7 @@ def test_a_score_has_the_best_plan_for_the_same_work():
     slow = Job(
         "megatron", plain.workload.model, 24, 2048, "bf16", CONFIG | {"recompute": "full"}, not_modelled=("x.sh:1: --y",)
     )
-    found = scoring.score(slow, where, 3.0)
+    found = scoring.score_job(slow, where, 3.0)
     assert found.best is not None
     best = found.best.plan
     assert best.workload == found.today.plan.workload
@@ -106,5 +107,31 @@ def test_a_score_has_the_best_plan_for_the_same_work():
 
 
 def test_without_time_no_plan_is_searched(job, where):
-    found = scoring.score(job, where, 0.0)
+    found = scoring.score_job(job, where, 0.0)
     assert (found.best, found.faster, found.reason) == (None, None, "not searched: the time limit is 0")
+
+
+LAUNCH = """\
+torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --bf16 \\
+  --seq-length 4096 --max-position-embeddings 4096 --vocab-size 128256 --micro-batch-size 1 --global-batch-size 32 \\
+  --tensor-model-parallel-size $TP --pipeline-model-parallel-size 2
+"""
+
+
+def test_python_scores_a_launch_file(tmp_path):
+    """Variables and the model replace those of the script; the facts are the document of `score --json`."""
+    (tmp_path / "train.sh").write_text(LAUNCH)
+    where, lines = hs.load("holmes-infiniband-4"), list[str]()
+    found = hs.score(tmp_path / "train.sh", where, {"TP": "4"}, "llama-3-8b", time_limit=0, progress=lines.append)
+    config = found.today.plan.config
+    assert (config.tp, config.pp, config.dp, found.job.model.name) == (4, 2, 4, "llama-3-8b")
+    assert lines == ["simulating today's job"]
+    assert found.facts()["format"] == "holmes-sim/score/1"
+
+
+def test_python_names_a_missing_variable_and_a_wrong_topology(tmp_path):
+    (tmp_path / "train.sh").write_text(LAUNCH)
+    with pytest.raises(HolmesError, match=r"train.sh:3: .*TP"):
+        hs.score(tmp_path / "train.sh", hs.load("holmes-infiniband-4"))
+    with pytest.raises(TopologyError, match="a topology is expected, not 'somewhere'"):
+        hs.score(tmp_path / "train.sh", "somewhere")

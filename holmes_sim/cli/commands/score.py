@@ -60,9 +60,9 @@ def command(
     where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])])
     out.distinct(launch, Path(topo), output)
     out.can_be_written(output)
-    job = scoring.read(launch, given.variables(var or []), model)
+    variables = given.variables(var or [])
     with out.progress("scoring", time_limit or None) as progress:
-        found = scoring.score(job, where, time_limit, progress)
+        found = scoring.score(launch, where, variables, model, time_limit, progress)
     if output is not None and found.best is None:
         raise Infeasible(f"no plan to write to {output}: {found.reason}")
     if found.best is not None and output is not None:
