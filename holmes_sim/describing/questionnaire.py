@@ -30,8 +30,8 @@ FIRST_DEVICE = "h100-sxm5-80gb"
 class Ask(Protocol):
     """Puts a question with a default, until `check` takes the answer; it raises HolmesError with what would be right."""
 
-    def __call__(self, question: str, default: str, check: Callable[[str], Any]) -> Any:
-        """The checked answer."""
+    def __call__(self, question: str, default: str, check: Callable[[str], Any]) -> tuple[Any, bool]:
+        """The checked answer, and whether it was typed; Enter takes the default."""
         ...
 
 
@@ -47,7 +47,7 @@ class Questionnaire:
 
     def description(self, given: dict[str, Any]) -> Description:
         """Ask everything; `given` are keys of the workload that need no question."""
-        number = self._ask("Number of clusters (equal nodes below one network)", "1", whole)
+        number, _ = self._ask("Number of clusters (equal nodes below one network)", "1", whole)
         for index in range(number):
             self._cluster(index)
         self._links()
@@ -67,14 +67,14 @@ class Questionnaire:
         return dict(self._topology["clusters"])
 
     def _noted(self, path: KeyPath, question: str, default: str, check: Callable[[str], Any]) -> Any:
-        """Ask, and note whether the answer is the default, which is a guess."""
-        answer = self._ask(question, default, check)
-        self._origins[path] = DEFAULT if answer == check(default) else ANSWER
+        """Ask, and note whether the answer was typed; a default that Enter takes is a guess."""
+        answer, typed = self._ask(question, default, check)
+        self._origins[path] = ANSWER if typed else DEFAULT
         return answer
 
     def _cluster(self, index: int) -> None:
         """Ask for a cluster."""
-        name = self._ask(f"Cluster {index + 1}: name", f"cluster{index + 1}", self._new_name)
+        name, _ = self._ask(f"Cluster {index + 1}: name", f"cluster{index + 1}", self._new_name)
         at: KeyPath = ("clusters", name)
         of = f"{name}: "
         nodes = self._noted((*at, "nodes"), f"{of}number of nodes", "4", whole)

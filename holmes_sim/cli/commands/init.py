@@ -93,17 +93,42 @@ def _description(sources: list[str], hosts: Path | None, name: str, given: dict[
     if not sys.stdin.isatty():
         raise HolmesError(NO_TERMINAL)
     out.note("This host has no GPU, so please answer some questions. Enter takes the default in brackets; Ctrl-C stops.")
-    return Questionnaire(_ask, name).description(given)
+    questions = _Questions()
+    try:
+        return Questionnaire(questions, name).description(given)
+    except (KeyboardInterrupt, typer.Abort):
+        out.note(questions.stopped())
+        raise
 
 
-def _ask(question: str, default: str, check: Callable[[str], Any]) -> Any:
-    """Put a question on the terminal until the answer is right."""
-    from sim.errors import HolmesError
+class _Questions:
+    """Puts questions on the terminal, and keeps the answers for the case that Ctrl-C stops them."""
 
-    def checked(text: str) -> Any:
-        try:
-            return check(text.strip())
-        except HolmesError as error:
-            raise typer.BadParameter(str(error)) from None
+    def __init__(self) -> None:
+        self._answers: list[str] = []
 
-    return typer.prompt(question, default=default, value_proc=checked, err=True)
+    def __call__(self, question: str, default: str, check: Callable[[str], Any]) -> tuple[Any, bool]:
+        """Put a question until the answer is right: the answer, and whether it was typed."""
+        from sim.errors import HolmesError
+
+        def checked(text: str) -> tuple[Any, bool]:
+            typed = text.strip()
+            try:
+                return check(typed or default), bool(typed)
+            except HolmesError as error:
+                raise typer.BadParameter(str(error)) from None
+
+        answer: tuple[Any, bool] = typer.prompt(
+            f"{question} [{default}]", default="", show_default=False, value_proc=checked, err=True
+        )
+        self._answers.append(f"  {question}: {answer[0]}")
+        return answer
+
+    def stopped(self) -> str:
+        """What to say if the questions end early."""
+        if not self._answers:
+            return "\nNothing is written."
+        count = f"{len(self._answers)} answer{'s' if len(self._answers) > 1 else ''}"
+        return "\n".join(
+            ("", f"Nothing is written. init starts with the first question again; {count} so far:", *self._answers)
+        )

@@ -180,9 +180,9 @@ def test_without_gpus_and_terminal_one_line_says_what_to_give(folder, run, on, m
 
 
 def test_questions_on_a_terminal(folder, run, on, monkeypatch):
-    """Wrong answers are asked again; Enter takes the default, which the file calls a guess."""
+    """Wrong answers are asked again; Enter takes the default, which the file calls a guess, unlike a default that is typed."""
     on(Hosts(here=probed("laptop")))
-    first = ("h200", "3", "h20 0", "NVIDIA H200", "", "", "", "200", "", "")
+    first = ("h200", "3", "h20 0", "NVIDIA H200", "", "", "", "200", "8", "")
     second = ("h200", "1", "12", "rtx-4090", "4", "", "", "10", "")
     lines = ("2", *first, *second, "", "10", "5 ms", "gpt-1.7b", "", "1024")
     monkeypatch.setattr(sys, "stdin", Terminal("\n".join(lines) + "\n"))
@@ -222,8 +222,39 @@ def test_questions_on_a_terminal(folder, run, on, monkeypatch):
         "workload": {"model": "gpt-1.7b", "global_batch_size": 1024, "seq_len": 1024, "precision": "bf16"},
     }
     assert "    nodes: 3  # number of nodes (hosts); your answer\n" in text
-    assert "          count: 8  # number in a node; guess: default\n" in text
+    assert "          count: 8  # number in a node; your answer\n" in text  # NICs, typed
+    assert "        count: 8  # number in a node; guess: default\n" in text  # devices, by Enter
     assert commands.load("topo.yaml").fleet.devices == 72
+
+
+class Interrupted(Terminal):
+    """A terminal on which Ctrl-C is typed after the last line."""
+
+    def readline(self, *size: int) -> str:
+        line = super().readline(*size)
+        if not line:
+            raise KeyboardInterrupt
+        return line
+
+
+@pytest.mark.parametrize(
+    ("typed", "last"),
+    [
+        (
+            "1\npcs\n\n",
+            "Nothing is written. init starts with the first question again; 3 answers so far:\n"
+            "  Number of clusters (equal nodes below one network): 1\n  Cluster 1: name: pcs\n  pcs: number of nodes: 4\n",
+        ),
+        ("", "Nothing is written.\n"),
+    ],
+)
+def test_an_interrupt_lists_the_answers_and_writes_nothing(folder, run, on, monkeypatch, typed, last):
+    on(Hosts(here=probed("laptop")))
+    monkeypatch.setattr(sys, "stdin", Interrupted(typed))
+    seen = run("init")
+    assert seen.code == 130
+    assert seen.err.endswith(f"\n{last}interrupted\n")
+    assert not (folder / "topo.yaml").exists()
 
 
 def test_a_model_that_fits_is_guessed(folder, run, on):
