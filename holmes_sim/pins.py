@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypedDict
 
 from planner.request import Wishes
 from sim.errors import OptionError
-from sim.formats.documents import suggestion
+from sim.formats.suggestions import suggestion
 
 
 class Pins(TypedDict, total=False):

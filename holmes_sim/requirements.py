@@ -16,10 +16,11 @@ from planner.limits import HOUR, Dimensions, Limits
 from planner.request import Request, Wishes
 from sim.errors import OptionError
 from sim.formats import lost_nodes, require_facts
-from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.edits import edited
 from sim.formats.lost_nodes import Place
 from sim.formats.require_facts import ClusterRequirements, NodesFacts, RequireFacts, RequireFile
+from sim.formats.suggestions import suggestion
 from sim.hardware.topology import Topology
 from sim.plan.allowed import Allowed
 from sim.units import MEGA

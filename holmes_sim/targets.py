@@ -14,7 +14,7 @@ from planner.search.fitting import fitting
 from planner.target import ANY as ANY
 from planner.target import Target
 from sim.errors import OptionError
-from sim.formats.documents import suggestion
+from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan

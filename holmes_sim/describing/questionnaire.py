@@ -15,7 +15,8 @@ from holmes_sim.describing.description import GUESS, Description, complete
 from holmes_sim.importing import hardware
 from sim.errors import HolmesError
 from sim.formats import catalog
-from sim.formats.documents import KeyPath, suggestion
+from sim.formats.documents import KeyPath
+from sim.formats.suggestions import suggestion
 from sim.formats.topology import load_model
 from sim.formats.topology_facts import TOPOLOGY_FORMAT
 from sim.units import parse
@@ -145,15 +146,12 @@ def whole(text: str) -> int:
 
 
 def known_device(text: str) -> str:
-    """A device of the catalogue, by name or by product name; the error names those that contain the text."""
+    """A device of the catalogue, by name or by product name; the error names similar ones."""
     known = catalog.names("devices")
     found = text if text in known else hardware.device(text)
     if found:
         return found
-    near = [name for name in known if text and name.startswith(text.lower())]
-    raise HolmesError(
-        f"{text!r} is not in the catalogue" + (f"; did you mean {', '.join(near)}?" if near else suggestion(text, known))
-    )
+    raise HolmesError(f"{text!r} is not in the catalogue{suggestion(text, known)}")
 
 
 def known_link(text: str) -> str:

@@ -21,7 +21,7 @@ from holmes_sim.launching.compressed_messages import compressed
 from holmes_sim.launching.folder import Launch
 from planner.target import Target, Vendors
 from sim.errors import HolmesError
-from sim.formats.documents import suggestion
+from sim.formats.suggestions import suggestion
 from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan

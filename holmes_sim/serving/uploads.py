@@ -5,7 +5,8 @@ from __future__ import annotations
 from holmes_sim import requirements
 from sim.errors import TopologyError
 from sim.formats import catalog, planfile
-from sim.formats.documents import Document, KeyPath, parse, suggestion
+from sim.formats.documents import Document, KeyPath, parse
+from sim.formats.suggestions import suggestion
 from sim.formats.topology import from_document
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan

@@ -10,8 +10,8 @@ from holmes_sim import targets
 from planner import strategies
 from planner.api import DEFAULT
 from planner.request import OFFLOAD, Wishes
-from sim.formats.documents import suggestion
 from sim.formats.fields import Count, StrictModel
+from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK, RECOMPUTE, ZERO_STAGES
 from sim.plan.prediction import OBJECTIVES

@@ -20,9 +20,10 @@ from pydantic import Field
 from holmes_sim import commands
 from holmes_sim.sweeping.options import OptionFacts
 from sim.errors import TopologyError
-from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.edits import edited
 from sim.formats.fields import StrictModel
+from sim.formats.suggestions import suggestion
 from sim.hardware.topology import Topology
 
 FORMAT = "holmes-sim/study/1"

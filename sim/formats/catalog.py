@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from sim.errors import TopologyError
 from sim.formats.catalog_facts import DeviceFacts, GemmFacts, LinkFacts, ModelFacts, NicTypeFacts, RoutingTable
-from sim.formats.documents import Document, check, parse, suggestion
+from sim.formats.documents import Document, check, parse
 from sim.formats.fields import StrictModel
 from sim.formats.stack_facts import StackFacts
+from sim.formats.suggestions import suggestion
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.link_spec import LinkSpec
 from sim.workload.model import Model

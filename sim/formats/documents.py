@@ -5,7 +5,6 @@ Only this file uses PyYAML. Each fault becomes one line `file:line: key: what is
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from sim.errors import HolmesError, TopologyError
+from sim.formats.suggestions import suggestion
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 KeyPath = tuple[str | int, ...]
@@ -253,15 +253,6 @@ def _message(item: object, written: object, schema: type[BaseModel]) -> str:
         return f"{written!r} is unknown; known: {expected}"
     lowered = text[:1].lower() + text[1:]
     return f"{written!r}: {lowered}"
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` if a known word is similar, else the list of known words."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(names)}" if names else ""
 
 
 def _only_value(schema: type[BaseModel], loc: tuple[str | int, ...]) -> str:

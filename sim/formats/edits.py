@@ -14,7 +14,8 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.documents import KeyPath, key_text, parse, suggestion
+from sim.formats.documents import KeyPath, key_text, parse
+from sim.formats.suggestions import suggestion
 from sim.formats.topology import from_document, written
 from sim.hardware.topology import Topology
 

@@ -22,8 +22,9 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import huggingface_launch
-from sim.formats.documents import Document, parse, read_text, suggestion
+from sim.formats.documents import Document, parse, read_text
 from sim.formats.huggingface_families import FAMILIES, Family, Keys
+from sim.formats.suggestions import suggestion
 from sim.workload.model import Model
 
 UNLIKE = (

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sim.errors import Infeasible, OptionError
-from sim.formats.documents import suggestion
 from sim.formats.edits import edited
+from sim.formats.suggestions import suggestion
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.topology import Topology
 

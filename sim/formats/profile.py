@@ -16,8 +16,9 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.profile_facts import ProfileFacts, ProfileRowFacts
+from sim.formats.suggestions import suggestion
 from sim.hardware.cluster import Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.measured import ForwardBackward, MeasuredRow, Profile, shape

@@ -9,8 +9,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from sim.errors import TopologyError
 from sim.formats import hostlist
-from sim.formats.documents import KeyPath, suggestion
+from sim.formats.documents import KeyPath
 from sim.formats.fields import Cost, Count, Fraction, Price, StrictModel
+from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.allowed import Allowed
 from sim.plan.parallel_config import RECOMPUTE

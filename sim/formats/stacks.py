@@ -6,8 +6,9 @@ from pathlib import Path
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.documents import check, parse, read_text, suggestion
+from sim.formats.documents import check, parse, read_text
 from sim.formats.stack_facts import StackConstants, StackFacts, written_facts
+from sim.formats.suggestions import suggestion
 
 
 def load(name: str, folder: Path = Path()) -> StackConstants:

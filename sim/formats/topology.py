@@ -12,9 +12,10 @@ from typing import Any
 from sim.errors import TopologyError
 from sim.formats import catalog, huggingface, profile, require_facts, stacks
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
-from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.stack_facts import StackConstants
+from sim.formats.suggestions import suggestion
 from sim.formats.topology_facts import ClusterFacts, FabricFacts, NicFacts, TopologyFacts, TrunkFacts, WorkloadFacts
 from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
 from sim.hardware.link_spec import LinkSpec

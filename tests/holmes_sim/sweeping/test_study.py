@@ -89,7 +89,7 @@ def test_a_topology_is_looked_for_beside_the_study(quick, tmp_path):
         ("vary: {plan.pp: 3}", ["5: vary.plan.pp: a list is expected here, not 3"]),
         ("vary: {plan.qq: [3]}", ["5: plan.qq: unknown key; known: cp, dp, ep, "]),
         ("vary:\n  plan.pp:\n  - 1\n  - none\n  plan.schedule: [1f2b]", [
-            "8: plan.pp: 'none' is not a whole number", "9: plan.schedule: '1f2b' is unknown; did you mean '1f1b'?",
+            "8: plan.pp: 'none' is not a whole number", "9: plan.schedule: '1f2b' is unknown; known: 1f1b, ",
         ]),
         ("vary: {plan.zero_stage: [4]}", ["5: plan.zero_stage: 4 is unknown; known: 0, 1, 2, 3"]),
         ("vary: {plan.strategy: [oracle]}", ["5: plan.strategy: 'oracle' is unknown; known: "]),

@@ -73,7 +73,7 @@ def test_a_topology_without_nodes_left_is_infeasible() -> None:
     [
         ("ib/node3", "--lost ib/node3: cluster ib has nodes 0 to 2 (hosts gpu1 to gpu3)"),
         ("roce/node1", "--lost roce/node1: cluster roce has nodes 0 (host roce-node0)"),
-        ("gpu4", "--lost 'gpu4' is neither a node such as ib/node0 nor a host of site; did you mean 'gpu3'?"),
+        ("gpu4", "--lost 'gpu4' is neither a node such as ib/node0 nor a host of site; similar names: gpu1, gpu2, gpu3"),
         ("rocee/node0", "--lost 'rocee/node0' is neither a node such as ib/node0 nor a host of site; did you mean 'roce'?"),
     ],
 )

@@ -62,7 +62,7 @@ clusters:
         ("pp: {most: 4}", "2: pp: a range has min, max or both, not most"),
         ("pp: {}", "2: pp: a range has min, max or both"),
         ("pp: {min: 8, max: 4}", "2: pp: min 8 is above max 4"),
-        ("schedule: 1f1", "2: schedule: schedule '1f1' is unknown; did you mean '1f1b'?"),
+        ("schedule: 1f1", "2: schedule: schedule '1f1' is unknown; did you mean '1f1b' or '1f1b-deepspeed'?"),
         ("recompute: [none, all]", "2: recompute: recompute 'all' is unknown; known: full, none, selective"),
         ("recompute: []", "2: recompute: a list of allowed values of recompute needs at least one"),
         ("device: {max: 8}", "2: device: unknown key; did you mean 'devices'?"),

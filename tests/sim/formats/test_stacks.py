@@ -132,9 +132,9 @@ def test_an_unknown_stack_is_refused_at_its_line(tmp_path: Path) -> None:
     with pytest.raises(TopologyError) as fault:
         load(topology(tmp_path, "megatron-2o21"))
     line = len(TOPOLOGY.splitlines()) + 1
-    assert str(fault.value) == (
+    assert str(fault.value).startswith(
         f"{tmp_path / 'topo.yaml'}:{line}: stack: stack 'megatron-2o21' is neither in the catalogue nor a file that "
-        "holmes-sim calibrate wrote; did you mean 'megatron-2021'?"
+        "holmes-sim calibrate wrote; similar names: megatron-2020, megatron-2021, "
     )
 
 

@@ -35,7 +35,7 @@ ONE_LINE = [
     ("holmes-sim/topology/1", "holmes-sim/topology/2", "1: format: 'holmes-sim/topology/2' is unknown; known: 'holmes-sim/topology/1'"),
     ("name: tiny", "name: tiny\ncommunicator: both", "3: communicator: 'both' is unknown; known: 'vendor' or 'unified'"),
     ("a100-sxm4-80gb", "a100-sxm4-80g", "8: clusters.ib.node.devices.type: device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
-    ("nvlink3", "nvlink33", "9: clusters.ib.node.intra_node: interconnect 'nvlink33' is not in the catalogue; did you mean 'nvlink3'?"),
+    ("nvlink3", "nvlnk3", "9: clusters.ib.node.intra_node: interconnect 'nvlnk3' is not in the catalogue; did you mean 'nvlink3'?"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: gpu[1-3]\n", "5: clusters.ib: 3 hosts for 2 nodes; give a host for each node, or no hosts"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: gpu[1-\n", "7: clusters.ib.hosts: 'gpu[1-' is not a list of hosts; write for example gpu[001-004,007]"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: [a, a;b]\n", "7: clusters.ib.hosts: 'a;b' is not a name of a host or interface; write letters, digits, '.', '_', ':' and '-'"),

@@ -1,0 +1,40 @@
+"""What a wrong name may mean, for the names of the catalogue and for keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.formats import catalog
+from sim.formats.suggestions import suggestion
+
+MODELS = catalog.names("models")
+DEVICES = catalog.names("devices")
+LLAMAS = "; similar names: " + ", ".join(name for name in MODELS if name.startswith("llama"))
+GPTS = "; similar names: " + ", ".join(name for name in MODELS if name.startswith("gpt"))
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "said"),
+    [
+        ("lama-2-7b", MODELS, "; did you mean 'llama-2-7b'?"),
+        ("LLaMA_3_8B", MODELS, "; did you mean 'llama-3-8b'?"),
+        ("llama2-7b", MODELS, "; did you mean 'llama-2-7b'?"),
+        ("llama-7b", MODELS, "; did you mean 'llama-2-7b'?"),
+        ("mixtral", MODELS, "; did you mean 'mixtral-8x22b' or 'mixtral-8x7b'?"),
+        ("gpt5", MODELS, GPTS),
+        ("llama-3-7b", MODELS, LLAMAS),
+        ("qwen3-14b", MODELS, "; similar names: qwen3-235b-a22b, qwen3-30b-a3b"),
+        ("bert", MODELS, f"; known: {', '.join(MODELS)}"),
+        ("", ("a", "b"), "; known: a, b"),
+        ("x", (), ""),
+        ("4090", DEVICES, "; did you mean 'rtx-4090'?"),
+        ("rtx-5090", DEVICES, "; similar names: rtx-2080-ti, rtx-3080-ti, rtx-3090, rtx-4090, rtx-pro-6000"),
+        ("v100", DEVICES, "; did you mean 'v100-sxm2-16gb', 'v100-sxm2-32gb' or 'v100-sxm3-32gb'?"),
+        ("h100-80gb", DEVICES, "; did you mean 'h100-pcie-80gb' or 'h100-sxm5-80gb'?"),
+        ("infinband", catalog.names("nics"), "; did you mean 'infiniband'?"),
+        ("nvlink6", ("nvlink4", "nvlink5", "pcie5"), "; similar names: nvlink4, nvlink5"),
+        ("globl_batch_size", ("global_batch_size", "model", "seq_len"), "; did you mean 'global_batch_size'?"),
+    ],
+)
+def test_a_name_with_another_number_is_no_misspelling(word, known, said):
+    assert suggestion(word, known) == said
