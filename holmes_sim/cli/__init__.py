@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from typing import Annotated, Any
@@ -62,6 +63,7 @@ def main() -> None:
     from sim.errors import HolmesError
 
     gc.set_threshold(GC_THRESHOLD)
+    atexit.register(gc.freeze)  # else Python looks for cycles in all objects before it ends: seconds after a long search
     try:
         sys.exit(application()(prog_name="holmes-sim", standalone_mode=False) or 0)
     except UsageError as error:

@@ -105,6 +105,16 @@ def test_help_and_version_are_light_too():
         assert python(script.format(flag=flag)).stdout.splitlines()[-1] == "[]"
 
 
+def test_the_end_of_a_command_looks_for_no_cycles():
+    """The last collection of Python takes seconds after a long search, in which the terminal gives no prompt."""
+    script = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1000))\n"  # runs after those that the command registers
+        "from holmes_sim import cli\nsys.argv = ['holmes-sim', '--version']\ncli.main()"
+    )
+    assert python(script).stdout.splitlines()[-1] == "True"
+
+
 def test_results_pickle_and_a_thread_plans():
     """So that a process pool or a thread of an application can plan and hand on what it found."""
     topology, pins = hs.load("lab/lab-slow-dp"), {"tp": 1, "pp": 2, "dp": 2, "microbatch_size": 4, "schedule": "1f1b"}
