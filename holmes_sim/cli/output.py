@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from sim.plan.plan import Plan
 
 MIN_WIDTH = 140
 """Minimum characters per line if stdout is not a terminal. Guess."""
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout or stderr; it prints plain text if that is not a terminal."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 @contextmanager
@@ -28,9 +35,7 @@ def progress(what: str, seconds: float | None = None, first: str = "") -> Iterat
 
     `seconds`: how long the work may take from now on; the line then says how much of it is left. `first`: a line above
     it that stays."""
-    from holmes_sim import printing
-
-    screen = printing.console(stderr=True)
+    screen = console(stderr=True)
     if not screen.is_terminal:
         yield lambda text: None
         return
@@ -75,9 +80,7 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr, shown only if stderr is a terminal; yields a function of the finished and the total number."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from holmes_sim import printing
-
-    screen = printing.console(stderr=True)
+    screen = console(stderr=True)
     if not screen.is_terminal:
         yield lambda done, of: None
         return
@@ -100,9 +103,7 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def show(content: RenderableType) -> None:
     """Print tables and text on stdout."""
-    from holmes_sim import printing
-
-    screen = printing.console()
+    screen = console()
     if not screen.is_terminal:
         screen.width = max(screen.width, MIN_WIDTH)
     screen.print(content)

@@ -24,7 +24,6 @@ from holmes_sim.printing.scores import scored
 from holmes_sim.printing.shortlists import proposed, runs
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
-from holmes_sim.printing.tables import console
 from holmes_sim.printing.trunk_bandwidths import trunk_bandwidths
 from holmes_sim.printing.validations import validated
 from holmes_sim.printing.verifications import verified
@@ -36,7 +35,6 @@ __all__ = [
     "catalogue",
     "checked",
     "compared",
-    "console",
     "effort",
     "experts_placed",
     "explained",

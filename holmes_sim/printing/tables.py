@@ -1,17 +1,11 @@
-"""The console, and the style that all tables share."""
+"""The style that all tables share."""
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 STYLE = "bold"
-
-
-def console(stderr: bool = False) -> Console:
-    """A console on stdout or stderr; it prints plain text if that is not a terminal."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def grid(title: str, *columns: str) -> Table:

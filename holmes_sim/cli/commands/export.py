@@ -33,9 +33,9 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Write the launch files of a plan, or of a plan of islands, for a target, or report what the target cannot express."""
-    from holmes_sim import exporting, islands
-
     with out.progress(f"exporting to {to}"):
+        from holmes_sim import exporting, islands
+
         launch = exporting.export(islands.read_either(plan), to, output)
     if as_json:
         out.show_json(exporting.facts(launch, to, output))

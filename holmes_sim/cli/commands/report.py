@@ -38,11 +38,12 @@ def command(
     profile: Measured = None,
 ) -> None:
     """Write a plan as one self-contained HTML page: placement, pipeline, step time, strategies, certificate and launch."""
-    from holmes_sim import commands, reporting
-    from planner import strategies as known
-    from sim.errors import HolmesError
+    with out.progress(f"reading {plan}"):
+        from holmes_sim import commands, reporting
+        from planner import strategies as known
+        from sim.errors import HolmesError
 
-    given = commands.read_plan(plan, profile)
+        given = commands.read_plan(plan, profile)
     out.distinct(plan, output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise HolmesError(f"{output}: the file name of a page must end in .html, not in {output.suffix or 'nothing'}")

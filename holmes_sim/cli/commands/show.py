@@ -36,11 +36,12 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Print or draw a topology, a plan and the placement of its ranks, or the seconds of a timeline by kind."""
-    from holmes_sim import islands
-    from sim.engine.timeline import Timeline
-    from sim.plan.islands import IslandsPlan
+    with out.progress(f"reading {what}"):
+        from holmes_sim import islands
+        from sim.engine.timeline import Timeline
+        from sim.plan.islands import IslandsPlan
 
-    found = islands.read_any(what)
+        found = islands.read_any(what)
     if isinstance(found, IslandsPlan):
         islands_plans.show(found, output, as_json)
         return
@@ -69,7 +70,8 @@ def _topology_or_plan(found: Topology | Plan, output: Path | None, as_json: bool
     from holmes_sim import commands, printing, warnings
 
     if isinstance(found, Plan):
-        run = commands.simulate(found)
+        with out.progress("simulating"):
+            run = commands.simulate(found)
         out.note(warnings.unconfirmed(found, run.timeline.step_s))
         out.show(printing.simulated(run))
         out.show(printing.groups(found))

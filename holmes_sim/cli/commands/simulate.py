@@ -85,13 +85,14 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Simulate one step of a plan by discrete events; with faults, one step per seed, and the distribution of their times."""
-    from holmes_sim import commands, islands
-    from sim.errors import HolmesError
-    from sim.plan.islands import IslandsPlan
-
     kinds = {"stragglers": stragglers, "jitter": jitter, "degrade": degrade, "flaps": flaps}
     _check_options(any(kinds.values()), explain, seeds)
-    read = islands.read_either(plan)
+    with out.progress(f"reading {plan}"):
+        from holmes_sim import commands, islands
+        from sim.errors import HolmesError
+        from sim.plan.islands import IslandsPlan
+
+        read = islands.read_either(plan)
     out.distinct(plan, trace, chart)
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
@@ -131,9 +132,10 @@ def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_
     out.note(warnings.unconfirmed(given, run.timeline.step_s))
     out.write(trace, timeline.to_json(run.timeline) if trace else "")
     if chart is not None:
-        from holmes_sim import charts
+        with out.progress("drawing"):
+            from holmes_sim import charts
 
-        out.save(charts.pipeline(given, run.timeline), chart)
+            out.save(charts.pipeline(given, run.timeline), chart)
     if as_json:
         out.show_json(run.facts() | ({"explanation": commands.explain(run).facts()} if explain else {}))
         return

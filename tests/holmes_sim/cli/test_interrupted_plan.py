@@ -12,7 +12,6 @@ import sys
 import pytest
 from rich.console import Console
 
-from holmes_sim import printing
 from holmes_sim.cli import output
 from planner.strategies import certified
 from tests.holmes_sim.cli.arguments import HYBRID
@@ -97,7 +96,7 @@ def test_an_interrupt_while_the_result_is_written_changes_nothing(run, monkeypat
 
 def test_the_status_line_says_how_much_time_is_left(monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=120)
-    monkeypatch.setattr(printing, "console", lambda stderr=False: screen)
+    monkeypatch.setattr(output, "console", lambda stderr=False: screen)
     now = [100.0]
     monkeypatch.setattr("holmes_sim.cli.output.time.monotonic", lambda: now[0])
     line = output._Line("planning ...", 130.0)

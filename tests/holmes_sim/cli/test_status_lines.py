@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from holmes_sim import charts, exporting, islands, printing
+from holmes_sim import charts, commands, exporting, islands, printing
 from holmes_sim.cli import output
-from holmes_sim.cli.commands import export, show
+from holmes_sim.cli.commands import export, report, show, simulate
+from sim.errors import PlanError
 
 
 @pytest.fixture
@@ -42,3 +45,31 @@ def test_show_says_that_it_draws(monkeypatch, shown):
     monkeypatch.setattr(output, "save", lambda figure, path: seen.append(list(shown)))
     show.command("holmes-hybrid-4", Path("fleet.png"))
     assert seen == [["drawing"]]
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "command"),
+    [
+        (islands, "read_any", lambda: show.command("plan.json")),
+        (islands, "read_either", lambda: simulate.command(Path("plan.json"))),
+        (commands, "read_plan", lambda: report.command(Path("plan.json"), Path("report.html"))),
+    ],
+)
+def test_files_are_read_under_a_status_line(monkeypatch, shown, module, function, command):
+    """Reading comes with the imports, which take longer."""
+
+    def read(*given):
+        raise PlanError(f"shown: {shown}")
+
+    monkeypatch.setattr(module, function, read)
+    with pytest.raises(PlanError, match=r"^shown: \['reading plan.json'\]$"):
+        command()
+
+
+def test_a_status_line_waits_for_no_simulator():
+    """The imports of the simulator take a second, in which the line is to be seen."""
+    script = (
+        "import sys\nfrom holmes_sim.cli import output\nwith output.progress('reading'):\n"
+        "    print([name for name in ('networkx', 'holmes_sim.printing', 'sim.plan') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
