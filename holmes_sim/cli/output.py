@@ -34,7 +34,7 @@ def progress(what: str, seconds: float | None = None, first: str = "") -> Iterat
     """A status line on stderr, shown only if stderr is a terminal; yields the function that updates its text.
 
     `seconds`: how long the work may take from now on; the line then says how much of it is left. `first`: a line above
-    it that stays."""
+    it that stays. In a file or a pipe, neither line is there: nobody waits before it, and an error is one line."""
     screen = console(stderr=True)
     if not screen.is_terminal:
         yield lambda text: None

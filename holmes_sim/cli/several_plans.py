@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holmes_sim.cli import output as out
 
 if TYPE_CHECKING:
-    from planner.request import Request, Wishes
+    from planner.request import Wishes
     from sim.hardware.topology import Topology
     from sim.workload.workload import Workload
 
@@ -49,19 +51,29 @@ def pareto(
     out.note("Interrupted: these are the best plans found so far." if found.interrupted else "")
 
 
-def shortlist(
-    request: Request, number: int, target: str, folders: list[Path] | None, output: Path, again: str, as_json: bool
-) -> None:
-    """Write and print the plans whose measurement says most about which layout is fastest."""
-    from holmes_sim import exporters, proposals, runs, shortlist_folder
+Asked = tuple["Topology", "Workload", "Wishes", float, str]
+"""What a shortlist is for: topology, workload, pins, time limit in seconds, and launch target."""
+
+
+def again(topo: str, options: Mapping[str, object], edits: Sequence[str], wishes: Wishes) -> str:
+    """The words behind `holmes-sim plan` that ask for a topology again: options that have a value, edits and pins."""
+    words = [topo, *(word for name, value in options.items() if value is not None for word in (name, str(value)))]
+    words += [word for edit in edits for word in ("--set", edit)]
+    return " ".join(filter(None, (shlex.join(words), str(wishes))))
+
+
+def shortlist(asked: Asked, number: int, folders: list[Path] | None, output: Path, words: str, as_json: bool) -> None:
+    """Write and print the plans whose measurement says most about which layout is fastest. `words` are those of `again`."""
+    from holmes_sim import exporters, proposals, requirements, runs, shortlist_folder
     from holmes_sim.launching import folder
 
+    request, target = requirements.request(*asked), asked[-1]
     exporters.get(target)
     shortlist_folder.check(output)
     known = runs.read(folders) if folders else ()
     with out.progress("planning") as progress:
         found = proposals.proposals(request, number, target, known, progress)
-    folder.write(shortlist_folder.launch(found, output, again, folders or ()), output)
+    folder.write(shortlist_folder.launch(found, output, words, folders or ()), output)
     if as_json:
         out.show_json(found.facts())
         return

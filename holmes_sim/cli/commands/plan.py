@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes_sim.cli import completion, islands_plans, several_plans
+from holmes_sim.cli import completion, islands_plans, plan_options, several_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import (
     BatchSize,
@@ -32,6 +32,7 @@ from holmes_sim.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from holmes_sim.results import Planned
     from planner.request import Wishes
     from sim.hardware.topology import Topology
     from sim.workload.workload import Workload
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 NAME = "plan"
 ORDER = 10
 EXAMPLE = "holmes-sim plan holmes-hybrid-4 -o plan.json"
+CERTIFIED = "certified"
+"""Default of --strategy."""
+STEP_TIME = "step-time"
+"""Default of --objective."""
 ANY = "any"
 """Default of --for: at least one training framework must be able to run the plan."""
 EXACT = "exact"
@@ -59,7 +64,7 @@ def command(
             help="Planning strategy (holmes-sim list strategies).",
             autocompletion=completion.modules("planner.strategies"),
         ),
-    ] = "certified",
+    ] = CERTIFIED,
     time_limit: Annotated[
         float,
         typer.Option(
@@ -92,7 +97,7 @@ def command(
             help="What to minimise; cost and energy are per token.",
             autocompletion=completion.words("step-time", "cost", "energy"),
         ),
-    ] = "step-time",
+    ] = STEP_TIME,
     pareto: Annotated[bool, typer.Option("--pareto", help="Find the Pareto front of step time, cost and energy.")] = False,
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="With --pareto: draw the front (png, svg, pdf).")] = None,
     shortlisted: Annotated[
@@ -134,67 +139,37 @@ def command(
 ) -> None:
     """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
     begun = time.monotonic()
-    from holmes_sim import commands, explained_plans, requirements, whole_runs
-    from holmes_sim.improvements import Improvements
-    from holmes_sim.intervals import plan_facts
-    from sim.errors import HolmesError
-    from sim.formats import planfile
+    plan_options.check({
+        "--strategy": strategy != CERTIFIED, "--objective": objective != STEP_TIME, "--pareto": pareto, "--explain": explain,
+        "--chart": chart is not None, "--shortlist": shortlisted is not None, "--for": launch != ANY, "--to": to is not None,
+        "--runs": bool(runs), "--sync": sync != EXACT, "--tokens": tokens is not None, "--budget": budget is not None,
+        "--output": output is not None, "--json": as_json, "--json-lines": as_json_lines,
+    })  # fmt: skip
+    with out.progress(f"reading {topo}"):
+        from holmes_sim import commands, whole_runs
+        from holmes_sim.improvements import Improvements
 
-    if as_json_lines and (as_json or explain or pareto or shortlisted is not None):
-        raise HolmesError("--json-lines prints the search for one plan; leave out --json, --explain, --pareto and --shortlist")
+        fleet = commands.load(topo, profile)
     edits = [*(edits or []), *([f"memory_headroom={headroom}"] if headroom is not None else [])]
-    fleet = commands.load(topo, profile)
     if tokens is not None:
         whole_runs.tokens_of(tokens)
-        if as_json or as_json_lines or pareto or shortlisted is not None:
-            raise HolmesError("--tokens prints a table for one plan; `holmes-sim goodput PLAN --tokens N --json` prints JSON")
-    if budget is not None:
-        if tokens is None:
-            raise HolmesError("--budget needs --tokens, the number of tokens that it pays for, such as 2T")
-        edits.append(f"require.cost.max={whole_runs.cost_within(budget, tokens, fleet.fleet.devices)}")
+        if budget is not None:
+            edits.append(f"require.cost.max={whole_runs.cost_within(budget, tokens, fleet.fleet.devices)}")
     where = edited(fleet, [*edits, *([f"stack={stack}"] if stack else [])], require)
     out.distinct(Path(topo), require, output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
-    if shortlisted is not None:
-        if pareto or explain or chart is not None or (strategy, objective) != ("certified", "step-time"):
-            raise HolmesError(
-                "--shortlist uses strategy certified and the step time; leave out --strategy, --objective, --pareto, --explain "
-                "and --chart"
-            )
-        if launch != ANY:
-            raise HolmesError("--shortlist has its target from --to; leave out --for")
-        if output is None:
-            raise HolmesError("--shortlist writes a folder for each plan; give the folder with -o FOLDER")
-        options: dict[str, object] = {"--model": model, "--global-batch-size": global_batch_size, "--seq-len": seq_len}
-        options |= {"--profile": profile, "--require": require}
-        given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-        given += [word for edit in edits for word in ("--set", edit)]
-        again = " ".join(filter(None, (shlex.join([topo, *given]), str(wishes))))
-        request = requirements.request(where, workload, wishes, time_limit, to or "megatron")
-        several_plans.shortlist(request, shortlisted, to or "megatron", runs, output, again, as_json)
+    if shortlisted is not None and output is not None:
+        options = {"--model": model, "--global-batch-size": global_batch_size, "--seq-len": seq_len, "--profile": profile}
+        again = several_plans.again(topo, options | {"--stack": stack, "--require": require}, edits, wishes)
+        asked = (where, workload, wishes, time_limit, to or "megatron")
+        several_plans.shortlist(asked, shortlisted, runs, output, again, as_json)
         return
     if sync != EXACT:
-        others = (as_json_lines, explain, pareto, chart, tokens, to, runs)
-        if any(others) or (strategy, objective) != ("certified", "step-time"):
-            raise HolmesError(
-                "--sync uses strategy certified and the step time; leave out --strategy, --objective, --pareto, --chart, "
-                "--explain, --tokens, --json-lines, --to and --runs"
-            )
         islands_plans.plan(where, workload, sync, wishes, (time_limit, launch), output, as_json)
         return
-    if runs:
-        raise HolmesError("--runs needs --shortlist; holmes-sim calibrate --runs FOLDER fits a stack for --stack")
-    if to is not None:
-        raise HolmesError("--to needs --shortlist; `holmes-sim export PLAN --to TARGET` writes the launch of one plan")
     if pareto:
-        if explain or (strategy, objective) != ("certified", "step-time"):
-            raise HolmesError(
-                "--pareto uses strategy certified and all objectives; leave out --strategy, --objective and --explain"
-            )
         several_plans.pareto(where, workload, wishes, time_limit, launch, (output, chart), as_json)
         return
-    if chart is not None:
-        raise HolmesError("--chart needs --pareto; `holmes-sim simulate PLAN --chart FILE` draws a plan")
     out.can_be_written(output)
     left = max(time_limit - (time.monotonic() - begun), 0.0)
     watch = Improvements(out.show_json_line, begun) if as_json_lines else lambda state: None
@@ -206,33 +181,63 @@ def command(
     if answer is None:
         out.note("interrupted before a plan was found")
         raise typer.Exit(130)
-    with out.uninterrupted():
+    _Printed(output, explain, tokens, profile, as_json, as_json_lines).show(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Printed:
+    """What is printed and written of a plan, as options say."""
+
+    output: Path | None
+    explain: bool
+    tokens: str | None
+    profile: str | None
+    as_json: bool
+    as_json_lines: bool
+
+    def show(self, answer: Planned) -> None:
+        """Write the plan to its file and print it. Ctrl-C has no effect until the plan is there."""
+        with out.uninterrupted():
+            self._plan(answer)
+            out.note(islands_plans.INTERRUPTED if answer.interrupted else "")
+        if self.as_json or self.as_json_lines:
+            return
+        if self.explain:
+            _explanation(answer)
+        out.note_rests_on(answer.plan, self.profile)
+        out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {self.output}." if self.output else ""))
+
+    def _plan(self, answer: Planned) -> None:
+        from holmes_sim import commands, explained_plans, whole_runs
+        from holmes_sim.intervals import plan_facts
+        from sim.formats import planfile
+
         text = planfile.to_json(answer.plan, plan_facts(answer.plan))
-        out.write(output, text)
-        if as_json and explain:
+        out.write(self.output, text)
+        if self.as_json and self.explain:
             out.show_json(explained_plans.facts(answer, commands.explain(commands.simulate(answer.plan))))
-        elif as_json:
+        elif self.as_json:
             sys.stdout.write(text)
-        elif as_json_lines:
+        elif self.as_json_lines:
             out.show_json_line(json.loads(text))
         else:
             from holmes_sim import printing
 
             out.show(printing.planned(answer))
-            if tokens is not None:
-                out.show(printing.whole_run(whole_runs.whole_run(answer.plan, tokens)))
-        out.note(islands_plans.INTERRUPTED if answer.interrupted else "")
-    if as_json or as_json_lines:
-        return
-    if explain:
-        out.show(printing.verdicts(answer.plan, answer.verdicts))
-        if answer.prices:
-            out.show(printing.required(answer.plan, answer.prices))
-        if answer.effort is not None:
-            out.show(printing.search_effort(answer.effort))
-        out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))
-    out.note_rests_on(answer.plan, profile)
-    out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
+            if self.tokens is not None:
+                out.show(printing.whole_run(whole_runs.whole_run(answer.plan, self.tokens)))
+
+
+def _explanation(answer: Planned) -> None:
+    """Print why other layouts are slower, what requirements cost, the work of the search, and what limits the plan."""
+    from holmes_sim import commands, printing
+
+    out.show(printing.verdicts(answer.plan, answer.verdicts))
+    if answer.prices:
+        out.show(printing.required(answer.plan, answer.prices))
+    if answer.effort is not None:
+        out.show(printing.search_effort(answer.effort))
+    out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))
 
 
 def _what(where: Topology, workload: Workload, time_limit: float) -> str:
