@@ -63,8 +63,8 @@ def step_range(step: Seconds, plan: Plan) -> StepRange:
 
 
 def step_text(step: Seconds, plan: Plan) -> str:
-    """A predicted step with its range: `7.3 s, 80 %: 6.7 to 8.2 s`."""
-    return f"{time_text(step)}, {SHARE * 100:.0f} %: {step_range(step, plan).text}"
+    """A predicted step with its range: `7.3 s, 80 % range 6.7 to 8.2 s`."""
+    return f"{time_text(step)}, {SHARE * 100:.0f} % range {step_range(step, plan).text}"
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:

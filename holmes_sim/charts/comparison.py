@@ -1,4 +1,4 @@
-"""Chart of strategies: samples/s as bars, fastest first, each on a pale bar that ends at its upper bound."""
+"""Chart of strategies: samples/s as bars, fastest first, each on a pale bar that ends at its compute-only speed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LINE = 95
 def comparison(answer: Compared) -> Figure:
     """A bar for each strategy with a plan, and the reason for each one without. At least one must have a plan.
 
-    The upper bound is that of the strategy's own layout (`sim.analytic.plan_costs.upper_bound_seconds`), so it differs between
-    rows.
+    The compute-only speed is that of the strategy's own layout (`sim.analytic.plan_costs.upper_bound_seconds`), so it differs
+    between rows.
     """
     ranked, without = answer.ranked, answer.without
     rows, best = len(ranked) + len(without), ranked[0][2].step_s
@@ -62,7 +62,7 @@ def _numbers(prediction: Prediction, best: float, is_close: bool) -> str:
     """Two lines of text beside a bar."""
     slower = "fastest" if prediction.step_s == best else f"{prediction.step_s / best - 1:.1%} slower"
     slower += " (cannot be told apart)" if is_close else ""
-    share = f"{prediction.upper_bound_fraction:.1%} of the upper bound"
+    share = f"{prediction.upper_bound_fraction:.1%} of compute-only speed"
     return f"{prediction.samples_per_s:.4g} samples/s, {slower}\n{time_text(prediction.step_s)} per step, {share}"
 
 
@@ -88,7 +88,7 @@ def _title(answer: Compared) -> str:
 
 def _legend(answer: Compared) -> list[Patch | Line2D]:
     """Legend of the bars."""
-    bound = Line2D([], [], color=BLACK, linewidth=2, label="upper bound of the layout: all devices compute all the time")
+    bound = Line2D([], [], color=BLACK, linewidth=2, label="compute-only speed of the layout: all devices compute all the time")
     expected = Line2D([], [], color=DARK, linewidth=1, marker="|", markersize=8, label="range of 80 % of runs")
     others = [Patch(color=SKY, label="slower")] if answer.ranked[0][2].step_s < answer.ranked[-1][2].step_s else []
     return [Patch(color=BLUE, label="fastest"), *others, expected, bound]

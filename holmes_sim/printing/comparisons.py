@@ -8,14 +8,14 @@ from rich.text import Text
 
 from holmes_sim.intervals import step_range
 from holmes_sim.printing.layouts import degrees, layers_by_cluster
-from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.printing.tables import HEADS, STYLE, grid
 from holmes_sim.results import PLURAL, Compared, reason, tokens_per_device
 from planner.request import Request
 from sim.plan.plan import Plan
 from sim.units import GIGA, time_text
 
 HEADERS = (
-    "step\n80 % range", "samples/s", "tokens/s\nper device", "of upper\nbound", "slower\nby", "planned\nin",
+    "step\n80 % range", "samples/s", "tokens/s\nper device", "of compute-\nonly speed", "slower\nby", "planned\nin",
     "layout",
 )  # fmt: skip
 
@@ -31,7 +31,7 @@ def compared(answer: Compared) -> Group:
     ]
     notes = [Text(answer.closeness)] if answer.closeness else []
     notes += [Text(f"{grade[0].upper()}{grade[1:]}: {', '.join(names)}.") for grade, names in _grades(answer).items()]
-    parts += [Text(), *notes] if notes else []
+    parts += [Text(), *notes, Text(HEADS)]
     if answer.without:
         parts += [Text(), Text("No plan", style=STYLE), *(Text(f"{row.name}: {reason(row)}") for row in answer.without)]
     return Group(*parts)

@@ -15,6 +15,18 @@ from sim.units import MICRO, MILLI, Seconds, time_text
 SHOWN_PASSAGES = 24
 """Maximum number of passages of a critical path that are printed; of a longer path the first and last 12 are printed."""
 
+COMMUNICATION = {
+    "tp": "tensor-parallel groups",
+    "cp": "keys and values of context-parallel groups",
+    "etp": "tensor-parallel groups of experts",
+    "ep": "tokens to experts and back",
+    "pp": "messages between stages",
+    "dp": "gradients and weights of replicas",
+    "edp": "gradients and weights of experts",
+    "embedding": "gradient of the tied embedding",
+}
+"""Kind of exposed communication (`sim.results.explain.KINDS`) -> what is sent."""
+
 
 def explained(found: Explanation) -> Group:
     """Tables of the seconds of a step by stage, its critical path, and the kernels of a layer."""
@@ -24,7 +36,7 @@ def explained(found: Explanation) -> Group:
     return Group(
         Text(),
         _accounts(f"Where a rank's {step} go", busiest(found), mean, "mean", found.step_s),
-        Text("tp, pp, dp: communication that no compute hides. bubble: waiting for other ranks."),
+        Text(legend(found.mean)),
         Text(),
         _accounts(f"Critical path of {step}", found.path, on_path, "all", found.step_s),
         Text(longest(found)),
@@ -39,8 +51,14 @@ def losses(found: Explanation) -> Group:
     mean = Account(-1, -1, 0, found.mean)
     step = time_text(float(f"{found.step_s:.4g}"))
     table = _accounts(f"Where a rank's {step} go", busiest(found), mean, "mean", found.step_s)
-    legend = "tp, pp, dp: communication that no compute hides. bubble: waiting for other ranks."
-    return Group(table, Text(f"{legend} {longest(found)}"))
+    return Group(table, Text(f"{legend(found.mean)} {longest(found)}"))
+
+
+def legend(mean: Iterable[tuple[str, Seconds]]) -> str:
+    """What the kinds of communication are, and the bubble; of those that occur."""
+    named = [f"{kind} ({words})" for kind, words in COMMUNICATION.items() if kind in dict(mean)]
+    hidden = f"Communication that no compute hides: {', '.join(named)}. " if named else ""
+    return f"{hidden}bubble: waiting for other ranks."
 
 
 def busiest(found: Explanation) -> tuple[Account, ...]:

@@ -13,7 +13,7 @@ from holmes_sim.intervals import step_range, step_text
 from holmes_sim.launchable import frameworks
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.layouts import short_layout
-from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.printing.tables import HEADS, STYLE, grid
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
 from holmes_sim.warnings import plan_warnings
@@ -60,6 +60,7 @@ def planned(answer: Planned) -> Group:
     more = str(answer.beyond) if answer.beyond is not None else ""
     parts += [Text(line) for line in (free_memory(plan), frameworks(plan), more) if line]
     parts += [Text(f"Warning: {one.text}") for one in plan_warnings(plan)]
+    parts += [Text(HEADS)]
     return Group(*parts)
 
 
@@ -68,7 +69,7 @@ def verdicts(plan: Plan, found: Sequence[Verdict]) -> Group:
     others = [verdict for verdict in found if not _has(verdict.shape, plan.config)]
     fitting = [verdict for verdict in others if not math.isinf(verdict.seconds)]
     short = [verdict for verdict in others if math.isinf(verdict.seconds)]
-    table = grid("Why no other layout", "layout", "about", "why")
+    table = grid("Why other layouts are slower or do not fit", "layout", "estimate", "why")
     for verdict in [*fitting, *short[: max(MAX_LISTED - len(fitting), MIN_SHORT_OF_MEMORY)]]:
         shape, about = verdict.shape, "-" if math.isinf(verdict.seconds) else time_text(float(f"{verdict.seconds:.4g}"))
         full = "" if shape.recompute in ("none", BLOCK) else f", recompute {shape.recompute}"
@@ -148,8 +149,9 @@ def _recomputation(config: ParallelConfig) -> str:
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
     unlike, some = ("tp",) if plan.config.stage_tp else (), ("recomputed",) if plan.config.recompute_layers else ()
-    seconds = "compute", "exposed", "bubble"
-    table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, "layers", *some, "memory", "of device", *seconds)
+    seconds = "compute", "exposed\ncomm.", "bubble"
+    held = "layers", *some, "peak\nmemory", "of the\ndevice"
+    table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, *held, *seconds)
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
         share = f"{peaks[row.pp_rank] / limits[row.pp_rank]:.0%}"
@@ -221,7 +223,7 @@ def prediction_rows(numbers: Prediction, plan: Plan) -> tuple[tuple[str, str, st
         ("MFU", "mfu", f"{numbers.mfu:.1%}"),
         ("bubble", "bubble_fraction", f"{numbers.bubble_fraction:.1%} of the step"),
         ("exposed communication", "exposed_communication_s", f"{exposed} per rank and step"),
-        ("of HETHUB's upper bound", "upper_bound_fraction", f"{numbers.upper_bound_fraction:.1%}"),
+        ("of compute-only speed", "upper_bound_fraction", f"{numbers.upper_bound_fraction:.1%}"),
         *((name, key, amount(name, number)) for name, key, number in spent if number is not None),
     )
 
@@ -231,7 +233,7 @@ def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
     objective = plan.certificate.objective if plan.certificate else "step-time"
     if objective != "step-time":
         return _comparison_by(objective, plan, rows)
-    table = grid("Against", "strategy", "step", "samples/s", "slower by", "layout")
+    table = grid("Other strategies", "strategy", "step", "samples/s", "slower by", "layout")
     best = _predicted(plan)
     table.add_row(plan.made_by.strategy, time_text(best.step_s), f"{best.samples_per_s:.4g}", "", short_layout(plan))
     for row in rows:
@@ -253,7 +255,7 @@ def _closeness(plan: Plan, rows: Iterable[Row]) -> list[Text]:
 
 def _comparison_by(objective: str, plan: Plan, rows: Iterable[Row]) -> Table:
     """Table of the plan and the plans of other strategies by cost or energy."""
-    table = grid("Against", "strategy", "step", objective, "more by", "layout")
+    table = grid("Other strategies", "strategy", "step", objective, "more by", "layout")
     mine = getattr(_predicted(plan), OBJECTIVES[objective])
     for row in (Row(plan.made_by.strategy, plan), *rows):
         if row.plan is None:

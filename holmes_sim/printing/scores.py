@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.intervals import step_text
+from holmes_sim.intervals import step_range
 from holmes_sim.printing.explanations import losses
 from holmes_sim.printing.plans import heading, layout, prediction, stages
 from holmes_sim.printing.tables import STYLE, grid
@@ -14,6 +14,7 @@ from holmes_sim.resolution import is_close
 from holmes_sim.scoring import Scored
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
+from sim.units import time_text
 
 
 def scored(found: Scored, command: str) -> Group:
@@ -43,7 +44,7 @@ def _best(found: Scored, command: str) -> list[Text | Table]:
         return [Text(f"No best plan: {found.reason}.")]
     today, best = found.today.plan.annotated(prediction=found.today.prediction), found.best.plan
     assert best.prediction is not None
-    table = grid(f"Today and the best plan for {found.job.target}", "plan", "step", "range", "tokens/s", "MFU", "layout")
+    table = grid(f"Today and the best plan for {found.job.target}", "plan", "step", "80 % range", "tokens/s", "MFU", "layout")
     for name, plan, numbers in (("today", today, today.prediction), ("best", best, best.prediction)):
         assert numbers is not None
         table.add_row(name, *_cells(plan, numbers))
@@ -51,8 +52,14 @@ def _best(found: Scored, command: str) -> list[Text | Table]:
 
 
 def _cells(plan: Plan, numbers: Prediction) -> tuple[str, ...]:
-    step, _, spread = step_text(numbers.step_s, plan).partition(", ")
-    return step, spread, f"{numbers.tokens_per_s:,.0f}", f"{numbers.mfu:.1%}", layout(plan).partition("   (")[0]
+    spread = step_range(numbers.step_s, plan).text
+    return (
+        time_text(numbers.step_s),
+        spread,
+        f"{numbers.tokens_per_s:,.0f}",
+        f"{numbers.mfu:.1%}",
+        layout(plan).partition("   (")[0],
+    )
 
 
 def _verdict(found: Scored, today: Plan, best: Plan, command: str) -> str:

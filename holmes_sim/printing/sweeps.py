@@ -21,7 +21,7 @@ MAX_ROWS = 40
 """Maximum number of rows that are printed; of more, the rows with the most tokens per second."""
 HEADER_WIDTH = 18
 """Maximum characters per line in the header of a varied key, if the key can be split."""
-HEADERS = ("step", "samples/s", "tokens/s", "MFU", "bubble", "of upper\nbound", "gap", "layout")
+HEADERS = ("step", "samples/s", "tokens/s", "MFU", "bubble", "of compute-\nonly speed", "gap", "layout")
 
 
 def swept(found: Swept) -> Group:

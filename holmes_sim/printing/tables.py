@@ -6,6 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 STYLE = "bold"
+HEADS = "What rows and columns mean: docs/tables.md"
+"""The line below tables of plans."""
 
 
 def grid(title: str, *columns: str) -> Table:

@@ -16,7 +16,7 @@ def whole_run(found: WholeRun) -> Group:
     table = grid(f"Training on {number} tokens", "name", "value")
     table.show_header = False
     days, least, most = found.days
-    table.add_row("days", f"{days:,.3g}, 80 %: {least:,.3g} to {most:,.3g}")
+    table.add_row("days", f"{days:,.3g}, 80 % range {least:,.3g} to {most:,.3g}")
     table.add_row("device hours", f"{found.device_hours:,.0f}")
     table.add_row("money", "a price is missing" if found.usd is None else f"{found.usd:,.0f} USD")
     table.add_row("energy of the devices", "a power is missing" if found.mwh is None else f"{found.mwh:,.4g} MWh")

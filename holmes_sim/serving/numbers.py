@@ -72,7 +72,7 @@ def stages(plan: Plan, title: str) -> str:
         size = f"{peaks[pp_rank] / GIBI:.3g} GiB"
         share = f"{peaks[pp_rank] / limits[pp_rank]:.0%}"
         rows.append([chip(pp_rank), escape(clusters), layers, size, share, nodes, escape(devices)])
-    headers = ("stage", "cluster", "layers", "memory", "of device", "nodes", "device")
+    headers = ("stage", "cluster", "layers", "peak memory", "of the device", "nodes", "device")
     return table(headers, rows, title, words=("stage", "cluster", "device"))
 
 

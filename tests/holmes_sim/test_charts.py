@@ -268,11 +268,11 @@ def test_a_comparison_names_its_strategies_numbers_and_reasons(compared: Compare
     (numbers,) = axes.child_axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"quick\n{layout}", f"slow\n{layout}", "lost"]
     assert [label.get_text() for label in numbers.get_yticklabels()] == [
-        "8 samples/s, fastest\n500 ms per step, 80.0% of the upper bound",
-        "4 samples/s, 100.0% slower\n1 s per step, 50.0% of the upper bound",
+        "8 samples/s, fastest\n500 ms per step, 80.0% of compute-only speed",
+        "4 samples/s, 100.0% slower\n1 s per step, 50.0% of compute-only speed",
     ]
     assert texts(figure) == ["no plan: nothing fits"]
-    bound = "upper bound of the layout: all devices compute all the time"
+    bound = "compute-only speed of the layout: all devices compute all the time"
     assert legend(figure) == ["fastest", "slower", "range of 80 % of runs", bound]
     assert png(figure)
 

@@ -50,7 +50,8 @@ def _stages(contents: Contents) -> str:
         ])  # fmt: skip
     some = ("recomputed",) if plan.config.recompute_layers else ()
     headers = (
-        "stage", "cluster", "nodes", "device", "layers", *some, "memory", "of device", "compute", "exposed", "bubble"
+        "stage", "cluster", "nodes", "device", "layers", *some, "peak memory", "of the device", "compute",
+        "exposed communication", "bubble",
     )  # fmt: skip
     return table(headers, rows, "Stages", words=("stage", "cluster", "device"))
 

@@ -31,8 +31,8 @@ def html(contents: Contents) -> str:
     words = escape(explanations.longest(found))
     return (
         f"<h3>A rank of each stage</h3>{_bars(ranks, step)}<ul class='legend'>{legend}</ul>"
-        f"{_table(ranks, 'Seconds of a rank, by stage', mean)}<p>tp, pp, dp, embedding: exposed communication, "
-        f"which no compute hides. bubble: waiting for other ranks. Each row adds up to the step, "
+        f"{_table(ranks, 'Seconds of a rank, by stage', mean)}<p>{escape(explanations.legend(found.mean))} "
+        f"Each row adds up to the step, "
         f"{time_text(float(f'{step:.4g}'))}.</p>"
         f"<h3>The critical path</h3>{_bars([('', _together(found.path))], step)}<p>{words}</p>"
         f"{_table(path, 'Seconds on the critical path, by stage')}{_chain(contents)}"

@@ -25,15 +25,15 @@ def html(contents: Contents) -> str:
     objective = proof.objective if proof else "step-time"
     note = (
         f"Each other strategy planned the same topology and workload without pins; strategies that search had at most "
-        f"{found.request.time_limit:g} s. The upper bound is the throughput of the strategy's layout if all its devices "
-        f"computed all the time."
+        f"{found.request.time_limit:g} s. The compute-only speed (pale bars) is the throughput of a layout if all "
+        f"devices computed all the time, without communication, bubble and idle devices."
     )
     close = f"<p>{escape(found.closeness)}</p>" if found.closeness else ""
     return f"{_bars(found)}{_table(found, objective)}{close}<p>{note}</p>"
 
 
 def _bars(found: Compared) -> str:
-    """A bar of samples/s for each plan, on a pale bar that ends at its upper bound."""
+    """A bar of samples/s for each plan, on a pale bar that ends at its compute-only speed."""
     most = max(prediction.samples_per_s / prediction.upper_bound_fraction for _, _, prediction in found.ranked)
     mine = found.strategies[0]
     rows = []
@@ -70,5 +70,5 @@ def _table(found: Compared, objective: str) -> str:
         ])  # fmt: skip
     for row in found.without:
         rows.append([escape(row.name), *["–"] * (5 + len(by)), f"no plan: {escape(reason(row))}"])
-    headers = ("strategy", "step", "80 % range", "samples/s", "slower by", "of the upper bound", *by, "layout")
+    headers = ("strategy", "step", "80 % range", "samples/s", "slower by", "of compute-only speed", *by, "layout")
     return table(headers, rows, "Strategies, fastest first", words=("strategy", "layout"))

@@ -104,7 +104,7 @@ def test_the_space_of_the_certificate_is_a_table(page, planned):
 def test_the_page_shows_the_range_of_each_step(page, planned, study):
     """The tile of the step, and the table of strategies with the range of each."""
     expected = step_range(planned.prediction.step_s, planned).text
-    assert f"</data>, 80 %: {expected}</dd>" in page.html
+    assert f"</data>, 80 % range {expected}</dd>" in page.html
     rows = [step_range(prediction.step_s, plan).text for _, plan, prediction in study.compared.ranked]
     assert all(text in page.one("section", id="strategies").text for text in rows) and expected in rows
 

@@ -18,7 +18,7 @@ def rows(plans, title):
 def test_a_plan_has_its_numbers_and_layout(two_plans):
     plan = two_plans[0]
     found = rows([plan], "Numbers")
-    assert found["step"].values[0].startswith(f"{time_text(plan.prediction.step_s)}, 80 %: ")
+    assert found["step"].values[0].startswith(f"{time_text(plan.prediction.step_s)}, 80 % range ")
     assert found["tokens/s"].values == (f"{plan.prediction.tokens_per_s:,.0f}",)
     layout = {name: row.values for name, row in rows([plan], "Layout").items()}
     assert layout == {
