@@ -1,4 +1,4 @@
-"""Charts of the fleet and of the placement of a plan on it. With many stages, colours are viridis."""
+"""Charts of the fleet and of the placement of a plan on it. Devices have the colours of their stages."""
 
 from __future__ import annotations
 
@@ -8,26 +8,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
-import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
+from holmes_sim.charts.palette import NICS, stage_colours
 from holmes_sim.charts.style import (
-    BLACK,
-    BLUE,
     DARK,
     DPI,
-    GREEN,
     GREY,
-    ORANGE,
     PALE,
-    PURPLE,
-    RED,
-    SKY,
     WIDTH,
-    YELLOW,
     Picture,
     listed,
 )
@@ -35,11 +27,6 @@ from sim.hardware.cluster import Cluster, Device, Fleet, Node, Trunk
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.units import bytes_per_second_text, flops_text, rate_text, size_text, time_text
-
-STAGES = (SKY, ORANGE, GREEN, YELLOW, BLUE, RED, PURPLE, BLACK)
-"""Colours of the stages, if they are few."""
-NICS = {"infiniband": BLUE, "roce": ORANGE, "ethernet": GREEN, "slingshot": PURPLE, "omni-path": RED}
-"""NIC type -> colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +93,6 @@ def _totals(topology: Topology) -> str:
 def _count(number: int, noun: str) -> str:
     """A number with its noun, in singular or plural."""
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
-
-
-def stage_colours(pp: int) -> list[str]:
-    """A colour for each pipeline rank: distinct hues for few, viridis for many."""
-    if pp <= len(STAGES):
-        return list(STAGES[:pp])
-    return [to_hex(matplotlib.colormaps["viridis"](pp_rank / (pp - 1))) for pp_rank in range(pp)]
 
 
 def _stage_words(plan: Plan, pp_rank: int) -> str:

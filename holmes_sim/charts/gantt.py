@@ -12,17 +12,18 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
 
 from holmes_sim.charts.bands import shares, visible
-from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW
+from holmes_sim.charts.palette import ACTIONS
+from holmes_sim.charts.style import DPI, GREY, WIDTH
 from sim.engine.timeline import Span
 from sim.plan.program import COMPUTE
 
-KINDS = {
-    "F": ("forward", SKY), "B": ("backward", GREEN), "W": ("weight gradient", YELLOW), "optimizer": ("optimizer", PURPLE),
-    "tp": ("tensor-parallel collective (and strip 1)", ORANGE), "ep": ("expert-parallel collective (and strip 1)", DARK),
-    "cp": ("context-parallel ring (strip 1)", GREY),
-    "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
-    "dp": ("data-parallel collective (strip 2)", BLUE), "send": ("message sent (strip 3)", BLACK),
+WORDS = {
+    "F": "forward", "B": "backward", "W": "weight gradient", "optimizer": "optimizer",
+    "tp": "tensor-parallel collective (and strip 1)", "ep": "expert-parallel collective (and strip 1)",
+    "cp": "context-parallel ring (strip 1)", "exposed": "waits for the network", "bubble": "bubble",
+    "dp": "data-parallel collective (strip 2)", "send": "message sent (strip 3)",
 }  # fmt: skip
+KINDS = {kind: (words, ACTIONS[kind]) for kind, words in WORDS.items()}
 """Kind of bar -> its text in the legend and its colour, in the order of the legend."""
 DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp", "send")
 """Kinds in the order they are painted: a collective covers the wait that it causes."""

@@ -81,10 +81,12 @@ def rows_of(timeline: Timeline, pp_rank_of: Callable[[int], int], most: int = MO
 
 
 def row_label(plan: Plan, group: tuple[int, ...]) -> str:
-    """`stage 0 · ib (ranks 0-15)`."""
-    stages = plan.stages_of(plan.config.coordinates(group[0])[2])
+    """`stage 0 · ib · tp 4 (ranks 0-15)`; the ranks of a tensor-parallel group do the same at the same time."""
+    pp_rank = plan.config.coordinates(group[0])[2]
+    stages, tp = plan.stages_of(pp_rank), plan.config.tp_of(pp_rank)
     clusters = "+".join(dict.fromkeys(plan.placement[rank].cluster for rank in group))
-    return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)} · {clusters} ({_ranks(group)})"
+    degree = f" · tp {tp}" if tp > 1 else ""
+    return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)} · {clusters}{degree} ({_ranks(group)})"
 
 
 def _ranks(group: tuple[int, ...]) -> str:

@@ -87,7 +87,7 @@ def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, 
     table = grid(f"{title} (in {'s' if step >= 1 else 'ms'})", "stage", *shown)
 
     def cells(account: Account) -> list[str]:
-        return [_cell(account.of(kind), step) if account.of(kind) else "-" for kind in shown]
+        return [cell(account.of(kind), step) if account.of(kind) else "-" for kind in shown]
 
     for row in rows:
         table.add_row(str(row.pp_rank), *cells(row))
@@ -97,7 +97,7 @@ def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, 
     return table
 
 
-def _cell(value: Seconds, step: Seconds) -> str:
+def cell(value: Seconds, step: Seconds) -> str:
     """Seconds as a number in the unit of the table: seconds if the step takes at least 1 s, else milliseconds."""
     return f"{value:.3f}" if step >= 1 else f"{value / MILLI:.2f}"
 
@@ -137,7 +137,7 @@ def _passages(found: Explanation) -> Table:
     step = found.step_s
     table = grid(f"Critical path in order (in {'s' if step >= 1 else 'ms'})", "from", "takes", "layout")
     table.columns[2].header = "what"
-    rows = [(_cell(p.start, step), _cell(p.seconds, step), p.text) for p in found.chain]
+    rows = [(cell(p.start, step), cell(p.seconds, step), p.text) for p in found.chain]
     if len(rows) > SHOWN_PASSAGES:
         half = SHOWN_PASSAGES // 2
         left_out = len(rows) - 2 * half

@@ -1,23 +1,18 @@
 """Colours of the page as CSS properties: stages as in the placement chart, spans as in the pipeline chart.
 
-All are the colour-blind-safe colours of `holmes_sim.charts`, equal in the light and dark theme except for greys and black. Text
+All are those of `holmes_sim.charts.palette`, equal in the light and dark theme except for greys and black. Text
 on a colour is black or white, whichever has more contrast (WCAG 2.2, contrast ratio).
 """
 
 from __future__ import annotations
 
 from holmes_sim.charts import gantt
-from holmes_sim.charts.fleet import NICS, stage_colours
-from holmes_sim.charts.style import BLACK, BLUE, DARK, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, YELLOW
+from holmes_sim.charts.palette import NICS, SECONDS, stage_colours
+from holmes_sim.charts.style import BLACK, DARK, GREY, PALE
 
-SECONDS = {
-    "forward": SKY, "backward": GREEN, "recompute": YELLOW, "optimizer": PURPLE, "tp": ORANGE, "cp": GREY, "ep": DARK,
-    "etp": DARK, "pp": BLACK, "dp": BLUE, "edp": "#8C510A", "embedding": RED, "bubble": PALE,
-}  # fmt: skip
-"""Kind of seconds of `sim.results.explain` -> colour."""
 OTHER = GREY
 """Colour of kinds that are not in `SECONDS`."""
-NIGHT = {PALE: "#30363C", BLACK: "#F2F2F2", DARK: "#9AA0A6", GREY: "#7D848A"}
+NIGHT = {PALE: "#30363C", BLACK: "#F2F2F2", DARK: "#9AA0A6"}
 """Colours without contrast on a dark page -> their replacements in the dark theme."""
 
 

@@ -153,15 +153,15 @@ def test_a_box_too_narrow_for_its_number_has_none(plan: Plan) -> None:
 def test_virtual_stages_of_a_pipeline_rank_share_its_row() -> None:
     plan = plan_of(TOPOLOGIES / "holmes-infiniband-4.yaml", 2, 2, 8, vpp=3, schedule="interleaved", sequence_parallel=True)
     rows = [label.get_text() for label in main_axes(charts.pipeline(plan, engine.simulate(plan))).get_yticklabels()]
-    assert rows[0].startswith("stages 0, 2, 4 · ib (")
-    assert rows[-1].startswith("stages 1, 3, 5 · ib (")
+    assert rows[0].startswith("stages 0, 2, 4 · ib · tp 2 (")
+    assert rows[-1].startswith("stages 1, 3, 5 · ib · tp 2 (")
 
 
 def test_a_thousand_devices_are_a_row_a_stage() -> None:
     plan = plan_of(TOPOLOGIES / "dgx-a100-128.yaml", 8, 16, 8, sequence_parallel=True)
     rows = [label.get_text() for label in main_axes(charts.pipeline(plan, engine.simulate(plan))).get_yticklabels()]
-    assert rows[0] == "stage 0 · main (ranks 0-63)"
-    assert rows[15] == "stage 15 · main (ranks 960-1023)"
+    assert rows[0] == "stage 0 · main · tp 8 (ranks 0-63)"
+    assert rows[15] == "stage 15 · main · tp 8 (ranks 960-1023)"
     assert len(rows) == 16
 
 
@@ -214,7 +214,7 @@ def test_working_devices_have_their_stage_and_idle_ones_are_grey(plan: Plan) -> 
     assert legend(figure) == ["stage 0: layers 0-11", "stage 1: layers 12-23", "idle: 2 devices"]
     devices = [p for p in main_axes(figure).patches if isinstance(p, Rectangle) and round(p.get_width(), 6) == 0.24]
     red_green_blue = [tuple(round(255 * part) for part in patch.get_facecolor()[:3]) for patch in devices]
-    assert red_green_blue == [(86, 180, 233), (230, 159, 0), (189, 189, 189), (189, 189, 189)]
+    assert red_green_blue == [(213, 194, 255), (46, 0, 110), (189, 189, 189), (189, 189, 189)]
     assert [text for text in texts(figure) if text.isdigit()] == ["0", "1"]
 
 

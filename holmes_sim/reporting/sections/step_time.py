@@ -31,11 +31,11 @@ def html(contents: Contents) -> str:
     words = escape(explanations.longest(found))
     return (
         f"<h3>A rank of each stage</h3>{_bars(ranks, step)}<ul class='legend'>{legend}</ul>"
-        f"{_table(ranks, 'Seconds of a rank, by stage', mean)}<p>{escape(explanations.legend(found.mean))} "
+        f"{_table(ranks, 'Seconds of a rank, by stage', step, mean)}<p>{escape(explanations.legend(found.mean))} "
         f"Each row adds up to the step, "
         f"{time_text(float(f'{step:.4g}'))}.</p>"
         f"<h3>The critical path</h3>{_bars([('', _together(found.path))], step)}<p>{words}</p>"
-        f"{_table(path, 'Seconds on the critical path, by stage')}{_chain(contents)}"
+        f"{_table(path, 'Seconds on the critical path, by stage', step)}{_chain(contents)}"
         f"{''.join(_kernels(index, layer) for index, layer in enumerate(found.layers))}"
     )
 
@@ -58,20 +58,23 @@ def _bars(accounts: Sequence[tuple[str, Account]], step: Seconds) -> str:
     return f'<div class="bars" aria-hidden="true">{"".join(rows)}</div>'
 
 
-def _table(accounts: Sequence[tuple[str, Account]], caption: str, mean: tuple[str, Account] | None = None) -> str:
-    """A table of accounts, one row each."""
+def _table(
+    accounts: Sequence[tuple[str, Account]], caption: str, step: Seconds, mean: tuple[str, Account] | None = None
+) -> str:
+    """A table of accounts, one row each, in seconds or milliseconds: `step` says which."""
     kinds = explanations.kinds(account for _, account in accounts)
-    rows = [[chip(account.pp_rank), *_cells(of, account, kinds)] for of, account in accounts]
+    rows = [[chip(account.pp_rank), *_cells(of, account, kinds, step)] for of, account in accounts]
     if mean:
-        rows.append(["mean", *_cells(*mean, kinds)])
+        rows.append(["mean", *_cells(*mean, kinds, step)])
     return table(("stage", *kinds), rows, caption, words=("stage",), last="mean" if mean else "")
 
 
-def _cells(of: str, account: Account, kinds: Iterable[str]) -> list[str]:
+def _cells(of: str, account: Account, kinds: Iterable[str], step: Seconds) -> list[str]:
     """The seconds of an account, one cell per kind."""
-    known = dict(account.seconds)
+    known, unit = dict(account.seconds), "s" if step >= 1 else "ms"
     return [
-        number(f"{of}/{kind}", known[kind], time_text(float(f"{known[kind]:.4g}"))) if kind in known else "–" for kind in kinds
+        number(f"{of}/{kind}", known[kind], f"{explanations.cell(known[kind], step)} {unit}") if kind in known else "–"
+        for kind in kinds
     ]
 
 

@@ -9,6 +9,7 @@ import math
 import re
 
 import pytest
+from matplotlib import image
 
 from tests.holmes_sim.reporting import chromium
 from tests.holmes_sim.reporting.reading import Page, actions
@@ -252,3 +253,25 @@ def test_a_notebook_shows_it_and_its_links_stay_in_their_frame(browser, file, ht
     assert browser.call("Page.captureScreenshot", {"format": "png"}) != before
     assert set(browser.requests) == requests
     assert browser.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_table_that_goes_on_has_a_shadow_at_its_edge(browser, file, tmp_path, dark):
+    """Until its end is in sight."""
+    browser.open(file, 390, 844, dark)
+    browser.ask(
+        "(wide = [...document.querySelectorAll('.scroll')].find(e => e.scrollWidth > e.clientWidth + 80)).id = 'wide';"
+        "wide.scrollIntoView()"
+    )
+    left, top, width, _ = box(browser, "#wide")
+
+    def edge() -> float:
+        """How far the page is from its colour at the right edge of the caption, 0 to 1."""
+        browser.settle()
+        browser.picture(tmp_path / "seen.png", whole=False)
+        row = image.imread(tmp_path / "seen.png")[int(top) + 8, :, :3]
+        return float(abs(row[int(left + width) - 4] - row[int(left + width) - 30]).max())
+
+    before = edge()
+    browser.ask("wide.scrollLeft = wide.scrollWidth")
+    assert before > 0.15 and edge() < 0.02

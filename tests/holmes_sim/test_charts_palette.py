@@ -1,0 +1,46 @@
+"""Two different things of one page never have the same colour."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from matplotlib.colors import to_rgb
+
+from holmes_sim.charts.palette import ACTIONS, NICS, SECONDS, stage_colours
+from holmes_sim.charts.style import GREY
+from sim.formats import catalog
+from sim.results.explain import KINDS
+
+SAME = {"forward": "F", "backward": "B", "pp": "send"}
+"""Kind of seconds -> the bars in which they are."""
+
+
+def things(pp: int) -> dict[str, str]:
+    """What a page shows, and its colour."""
+    seconds = {SAME.get(kind, kind): colour for kind, colour in SECONDS.items()}
+    stages = {f"stage {stage}": colour for stage, colour in enumerate(stage_colours(pp))}
+    return ACTIONS | seconds | NICS | stages | {"idle": GREY}
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4, 6])
+def test_no_two_things_look_alike(pp):
+    """Of two colours, red, green or blue differ by at least an eighth, a guess of what can be seen side by side."""
+    near = [
+        (one, other)
+        for (one, a), (other, b) in combinations(things(pp).items(), 2)
+        if max(abs(x - y) for x, y in zip(to_rgb(a), to_rgb(b), strict=True)) < 1 / 8
+    ]
+    assert near == []
+
+
+def test_many_stages_differ_among_themselves():
+    assert len(set(stage_colours(64))) == 64
+
+
+def test_a_kind_of_seconds_has_the_colour_of_its_bars():
+    assert all(SECONDS[kind] == ACTIONS[SAME.get(kind, kind)] for kind in SECONDS if SAME.get(kind, kind) in ACTIONS)
+
+
+def test_everything_has_a_colour():
+    assert set(NICS) == set(catalog.names("nics")) and set(SECONDS) == set(KINDS)
