@@ -91,6 +91,12 @@ def test_without_a_framework_that_runs_anything_there_is_no_target():
     assert request(where, commands.workload_of(where)).target is None
 
 
+def test_a_model_whose_layers_differ_is_planned_for_a_framework():
+    """Whether one can run a plan is asked with a model of equal layers in its place."""
+    workload = commands.workload_of(HYBRID, "gemma-3-1b", 32, 1024)
+    assert request(HYBRID, workload).target == targets.any_framework()
+
+
 def test_published_strategies_know_no_framework():
     assert targets.of_strategy("holmes", "any") == "none"
     assert targets.of_strategy("holmes", "megatron") == "megatron"
