@@ -93,9 +93,9 @@ def _attention(flags: Flags) -> dict[str, Any]:
             raise flags.fault("window-size", "two numbers such as 127,0 are expected here")
         found["sliding_window"] = int(left[1]) + 1
         skip = flags.word("window-attn-skip-freq")
-        if skip and skip != "2":
-            raise flags.fault("window-attn-skip-freq", f"{skip}: only windows of all or of every second layer are modelled")
-        found["sliding_window_every"] = 2 if skip else 1
+        if skip and (not skip.isdecimal() or int(skip) < 2):
+            raise flags.fault("window-attn-skip-freq", f"{skip}: a number from 2 on is expected; lists are not modelled")
+        found["full_attention_every"] = int(skip or 0)
     return found
 
 

@@ -38,9 +38,8 @@ def flags(model: Model) -> dict[str, str | int | float | bool]:
         found["mtp-num-layers"] = model.mtp_layers
     if model.sliding_window:
         found["window-size"] = f"{model.sliding_window - 1},0"
-        if model.sliding_window_every > 1:
-            windowed = (int(at % model.sliding_window_every == 0) for at in range(model.layers))
-            found["window-attn-skip-freq"] = _pattern(windowed)
+        if not all(model.has_window(at) for at in range(model.layers)):
+            found["window-attn-skip-freq"] = _pattern(int(model.has_window(at)) for at in range(model.layers))
     return found
 
 

@@ -250,7 +250,7 @@ class RoutingTable(RootModel[dict[str, RoutingFacts]]):
 
 class ModelFacts(StrictModel):
     """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert (`sim.workload.model`). The
-    keys after `sliding_window_every` change no step time; exports write them (`sim.workload.launch_facts`)."""
+    keys after `full_attention_every` change no step time; exports write them (`sim.workload.launch_facts`)."""
 
     name: str = "model"
     layers: Count
@@ -278,6 +278,7 @@ class ModelFacts(StrictModel):
     mtp_layers: Whole = 0
     sliding_window: Whole = 0
     sliding_window_every: Count = 1
+    full_attention_every: Whole = 0
     rope_theta: RotaryBase | None = None
     rope_scaling: str | None = Field(None, json_schema_extra={"enum": [*ROPE_SCALING, None]})
     rope_factor: Measured | None = None

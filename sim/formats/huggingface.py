@@ -23,7 +23,7 @@ from typing import Any
 from sim.errors import TopologyError
 from sim.formats import huggingface_launch
 from sim.formats.documents import Document, parse, read_text
-from sim.formats.huggingface_families import FAMILIES, Family, Keys
+from sim.formats.huggingface_families import FAMILIES, GEMMA3, Family, Keys
 from sim.formats.suggestions import suggestion
 from sim.workload.model import Model
 
@@ -79,6 +79,8 @@ def _unlike(config: _Config, model: dict[str, Any]) -> dict[str, Any]:
     found = {key: config.number(key, default=0) for key in UNLIKE}
     found["moe_layer_step"] = config.number("moe_layer_step", default=1)
     found["sliding_window_every"] = config.family.sliding_window_every if found["sliding_window"] else 1
+    pattern = GEMMA3 if config.family.full_attention_every else 0
+    found["full_attention_every"] = config.number("full_attention_every", default=pattern) if found["sliding_window"] else 0
     if shared := config.number("shared_experts", default=0):
         found["shared_ffn_hidden"] = shared * model["ffn_hidden"]
     if not found["dense_layers"] and found["moe_layer_step"] == 1:

@@ -4,7 +4,7 @@ The keys, and the meaning of absent or null keys, are those of `configuration_<f
 src/transformers/models, and of the configurations that DeepSeek, Moonshot and xAI publish with their models. gpt_oss windows
 every second layer, from the first one (`layer_types`), and adds a learned sink to the scores, which is left out; llama4's
 experts beside the routed one are as wide as it. grok-1 and gemma have gated MLPs with GELU, which have swiglu's matrices; the
-second norms of gemma2 and glm4 are left out. gemma3 is not read: five of six of its layers have a window.
+second norms of gemma2, gemma3 and glm4 are left out. gemma3 windows five of six layers (`GEMMA3`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 Keys: TypeAlias = tuple[str, ...]
+GEMMA3 = 6
+"""Layers from one with full attention to the next one in gemma3, where a configuration does not say it (its default)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Family:
     mtp_layers: Keys = ()
     sliding_window: Keys = ()
     sliding_window_every: int = 1
+    full_attention_every: Keys = ()
     may_be_absent: Keys = ("head_dim",)
 
     @property
@@ -142,6 +145,15 @@ FAMILIES: dict[str, Family] = {
         sliding_window=("sliding_window",),
         sliding_window_every=2,
         may_be_absent=(),
+    ),
+    "gemma3_text": Family(
+        "swiglu",
+        tied=True,
+        kv_heads=_KV,
+        head_dim=_DIM,
+        sliding_window=("sliding_window",),
+        full_attention_every=("sliding_window_pattern",),
+        may_be_absent=("full_attention_every",),
     ),
     "phi": Family("gelu", tied=False, kv_heads=_KV, may_be_absent=("kv_heads",)),
     "phi3": Family(

@@ -25,7 +25,7 @@ ATTENTION_KINDS = ("standard", "mla")
 2405.04434, section 2.1): queries, and keys with values, from two low-rank products each."""
 SPECIAL = (
     "dense_layers", "dense_ffn_hidden", "moe_layer_step", "attention", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
-    "qk_rope_head_dim", "v_head_dim", "mtp_layers", "sliding_window", "sliding_window_every",
+    "qk_rope_head_dim", "v_head_dim", "mtp_layers", "sliding_window", "sliding_window_every", "full_attention_every",
 )  # fmt: skip
 """Keys that most models do not need."""
 MLP_KINDS = ("gelu", "swiglu", "relu2")
@@ -40,9 +40,10 @@ class Model:
     and `shared_ffn_hidden` the total width of the shared experts, which process every token.
 
     Layers that differ, in the words of Hugging Face's configurations: the first `dense_layers` have a dense MLP of width
-    `dense_ffn_hidden`, and of the others every `moe_layer_step`-th has experts; every `sliding_window_every`-th layer, from the
-    first one, attends to the last `sliding_window` tokens only. `mtp_layers` layers after the last one predict further tokens
-    (arXiv 2412.19437, section 2.2): each has a product of two hidden states, a layer like the last one and a head.
+    `dense_ffn_hidden`, and of the others every `moe_layer_step`-th has experts; every `sliding_window_every`-th layer, from
+    the first one, attends to the last `sliding_window` tokens only, except every `full_attention_every`-th (0: none).
+    `mtp_layers` layers after the last one predict further tokens (arXiv 2412.19437, section 2.2): each has a product of two
+    hidden states, a layer like the last one and a head.
 
     `launch` holds the facts that a launch needs and no step time depends on.
 
@@ -76,6 +77,7 @@ class Model:
     mtp_layers: int = 0
     sliding_window: int = 0
     sliding_window_every: int = 1
+    full_attention_every: int = 0
     launch: LaunchFacts = field(default=LaunchFacts(), hash=False)
 
     def __post_init__(self) -> None:
@@ -122,8 +124,8 @@ class Model:
     @property
     def is_uniform(self) -> bool:
         """Whether all layers are alike, and none follows the last one."""
-        mixed = self.dense_layers or self.moe_layer_step > 1 or (self.sliding_window and self.sliding_window_every > 1)
-        return not mixed and not self.mtp_layers
+        windows = self.sliding_window and (self.sliding_window_every > 1 or self.full_attention_every)
+        return not (self.dense_layers or self.moe_layer_step > 1 or windows or self.mtp_layers)
 
     @property
     def special(self) -> dict[str, int | str]:
@@ -131,6 +133,11 @@ class Model:
         found = {key: getattr(self, key) for key in SPECIAL}
         usual = {"attention": ATTENTION_KINDS[0], "v_head_dim": self.head_dim, "moe_layer_step": 1, "sliding_window_every": 1}
         return {key: value for key, value in found.items() if value != usual.get(key, 0)}
+
+    def has_window(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, attends to the last `sliding_window` tokens only."""
+        is_full = self.full_attention_every > 0 and (layer + 1) % self.full_attention_every == 0
+        return self.sliding_window > 0 and layer % self.sliding_window_every == 0 and not is_full
 
     def kinds(self, first: int, past: int) -> tuple[tuple[int, Model], ...]:
         """(number, model of such layers alone) of each kind of layer among those from `first` up to, not including, `past`."""
@@ -235,6 +242,8 @@ def _check_kinds(model: Model) -> None:
             raise ValueError(f"{key} must be at least 0, not {getattr(model, key)}")
     if min(model.moe_layer_step, model.sliding_window_every) < 1:
         raise ValueError("moe_layer_step and sliding_window_every must be at least 1")
+    if model.full_attention_every and (model.full_attention_every < 2 or not model.sliding_window):
+        raise ValueError(f"full_attention_every {model.full_attention_every} must be 0, or at least 2 with a sliding_window")
     dense = model.dense_layers or model.moe_layer_step > 1
     if dense and (not model.experts or not model.dense_ffn_hidden):
         raise ValueError("dense_layers and moe_layer_step need experts, and dense_ffn_hidden, the width of the dense MLPs")
@@ -249,7 +258,7 @@ def _kinds(model: Model, first: int, past: int) -> tuple[tuple[int, Model], ...]
     found = Counter(
         (
             index < model.dense_layers or (index + 1) % model.moe_layer_step != 0,
-            model.sliding_window > 0 and index % model.sliding_window_every == 0,
+            model.has_window(index),
         )
         for index in range(first, past)
     )
@@ -260,7 +269,7 @@ def _of_kind(model: Model, dense: bool, windowed: bool) -> Model:
     """The model whose layers are all of one kind."""
     found = replace(
         model, dense_layers=0, dense_ffn_hidden=0, moe_layer_step=1, mtp_layers=0, sliding_window_every=1,
-        sliding_window=model.sliding_window if windowed else 0,
+        full_attention_every=0, sliding_window=model.sliding_window if windowed else 0,
     )  # fmt: skip
     if not dense:
         return found

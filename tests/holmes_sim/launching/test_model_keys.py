@@ -63,6 +63,8 @@ def test_flags_of_a_model_like_deepseek():
     ({"sliding_window": 128}, ["--window-size 127,0"]),
     ({"sliding_window": 128, "sliding_window_every": 2},
      ["--window-size 127,0", "--window-attn-skip-freq (" + "+".join(["[1]*1", "[0]*1"] * 12) + ")"]),
+    ({"sliding_window": 128, "full_attention_every": 6},
+     ["--window-size 127,0", "--window-attn-skip-freq (" + "+".join(["[1]*5", "[0]*1"] * 4) + ")"]),
     (features.EXPERTS | {"moe_layer_step": 2, "dense_ffn_hidden": 9216},
      ["--moe-layer-freq (" + "+".join(["[0]*1", "[1]*1"] * 12) + ")"]),
 ])  # fmt: skip

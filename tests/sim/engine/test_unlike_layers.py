@@ -22,7 +22,7 @@ SHAPES = {
     "dense layers first": MIXED,
     "every other layer": {**MIXED, "dense_layers": 0, "moe_layer_step": 2},
     "latent attention and further tokens": MIXED | LATENT | {"mtp_layers": 1},
-    "windows": {"sliding_window": 16, "sliding_window_every": 2},
+    "windows": {"sliding_window": 16, "full_attention_every": 3},
 }
 FACTS = [
     {"pp": 2, "dp": 2, "tp": 2, "sequence_parallel": True, "layers": (4, 2)},

@@ -100,6 +100,13 @@ def test_small_models_have_the_parameters_of_their_cards(tmp_path: Path, config:
     assert read(write(tmp_path, config)).parameters / 1e9 == pytest.approx(billions, rel=2e-3)
 
 
+@pytest.mark.parametrize(("more", "every"), [({}, 6), ({"sliding_window_pattern": 4}, 4)])
+def test_gemma3_has_full_attention_in_every_sixth_layer(tmp_path: Path, more: dict[str, int], every: int) -> None:
+    config = dense("gemma3_text", 256, 12, 4, 512, 1024, num_key_value_heads=1, head_dim=64, sliding_window=512, **more)
+    model = read(write(tmp_path, config))
+    assert (model.sliding_window, model.sliding_window_every, model.full_attention_every) == (512, 1, every)
+
+
 def test_every_second_layer_of_gemma2_has_a_window(tmp_path: Path) -> None:
     model = read(write(tmp_path, dense("gemma2", 256, 4, 4, 512, 1024, num_key_value_heads=2, head_dim=64, sliding_window=64)))
     assert (model.sliding_window, model.sliding_window_every) == (64, 2)

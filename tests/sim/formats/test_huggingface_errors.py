@@ -54,7 +54,8 @@ def test_a_file_that_is_not_a_mapping_is_refused(tmp_path: Path, text: str, expe
 
 
 KNOWN = (
-    "known: bloom, deepseek_v2, deepseek_v3, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, grok-1, kimi_k2, "
+    "known: bloom, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, "
+    "gpt_oss, grok-1, kimi_k2, "
     "llama, llama4_text, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe"
 )
 

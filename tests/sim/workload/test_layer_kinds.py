@@ -24,6 +24,7 @@ CARDS = {
     "deepseek-v3": 671, "deepseek-v2": 236, "kimi-k2": 1026, "gpt-oss-120b": 116.83, "gpt-oss-20b": 20.91,
     "llama-4-maverick": 400, "qwen3-235b-a22b": 235, "qwen3-30b-a3b": 30.53, "mixtral-8x7b": 46.7, "mixtral-8x22b": 140.6,
     "glm-4.5": 352.8, "grok-1": 315.7,
+    "gemma-3-1b": 1.0, "gemma-3-4b": 3.884, "gemma-3-12b": 11.771, "gemma-3-27b": 27.016,  # arXiv 2503.19786, table 1
 }  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def gemms(kernels: tuple[Kernel, ...]) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(("name", "billions"), CARDS.items())
-def test_a_mixture_of_the_catalogue_has_the_parameters_of_its_card(name: str, billions: float) -> None:
+def test_a_model_of_the_catalogue_has_the_parameters_of_its_card(name: str, billions: float) -> None:
     assert catalog.model(name).parameters == pytest.approx(billions * 1e9, rel=5e-3)
 
 
@@ -56,6 +57,14 @@ def test_every_other_layer_may_have_experts_or_a_window() -> None:
     assert [(number, bool(kind.experts), kind.sliding_window) for number, kind in windowed.kinds(0, 6)] == [
         (1, False, 16), (1, False, 0), (3, True, 0), (1, True, 16),
     ]  # fmt: skip
+
+
+def test_every_sixth_layer_of_gemma_3_has_full_attention() -> None:
+    """Layers 6, 12, 18 and 24 of 26, counted from 1."""
+    model = catalog.model("gemma-3-1b")
+    assert [layer + 1 for layer in range(26) if not model.has_window(layer)] == [6, 12, 18, 24]
+    assert [(number, kind.sliding_window) for number, kind in model.kinds(0, 26)] == [(22, 512), (4, 0)]
+    assert [kind.sliding_window for _, kind in model.kinds(4, 6)] == [512, 0] and not model.is_uniform
 
 
 def test_latent_attention_is_made_of_low_rank_products() -> None:
@@ -112,6 +121,8 @@ def test_the_flops_of_a_step_are_those_of_its_kinds_of_layers() -> None:
      "v_head_dim must be at least 1 with attention mla, not 0"),
     ({"dense_ffn_hidden": 0}, "dense_layers and moe_layer_step need experts, and dense_ffn_hidden, the width of"),
     ({"dense_layers": 6}, "dense_layers 6 leaves none of 6 layers with experts"),
+    ({"full_attention_every": 1, "sliding_window": 8}, "full_attention_every 1 must be 0, or at least 2 with a sliding_window"),
+    ({"full_attention_every": 6}, "full_attention_every 6 must be 0, or at least 2 with a sliding_window"),
     ({"moe_layer_step": 0}, "moe_layer_step and sliding_window_every must be at least 1"),
     ({"mtp_layers": -1}, "mtp_layers must be at least 0, not -1"),
 ])  # fmt: skip
