@@ -47,7 +47,7 @@ def test_recomputed_layers_are_a_column_of_the_stages(run, plan_file, tmp_path, 
     changed.write_text(json.dumps(document))
     seen = run("show", changed)
     assert (seen.code, words in seen.out) == (0, True)
-    head, *rows = seen.out.partition("Stages\n")[2].splitlines()[: 1 + len(columns)]
+    _, head, *rows = seen.out.partition("Stages\n")[2].splitlines()[: 2 + len(columns)]
     end = head.index(" recomputed") + len(" recomputed")
     assert [row[:end].split()[-1] for row in rows] == columns
     assert run("report", changed, "-o", page).code == 0
