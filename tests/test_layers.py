@@ -21,6 +21,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/formats/fields.py",
         "sim/formats/islandsfile.py",
         "sim/formats/catalog_facts.py",
+        "sim/formats/model_facts.py",
         "sim/formats/profile_facts.py",
         "sim/formats/require_facts.py",
         "sim/formats/stack_facts.py",

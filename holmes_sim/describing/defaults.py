@@ -8,7 +8,7 @@ from typing import Any
 
 from holmes_sim.importing.facts import Nics
 from sim.formats import catalog
-from sim.formats.catalog_facts import ModelFacts
+from sim.formats.model_facts import ModelFacts
 from sim.hardware.device_spec import DeviceSpec
 from sim.network.paths import PCIE_EFFICIENCY
 from sim.units import BITS_PER_BYTE, GIGA, parse

@@ -10,9 +10,10 @@ from importlib.resources import files
 from typing import TypeVar
 
 from sim.errors import TopologyError
-from sim.formats.catalog_facts import DeviceFacts, GemmFacts, LinkFacts, ModelFacts, NicTypeFacts, RoutingTable
+from sim.formats.catalog_facts import DeviceFacts, GemmFacts, LinkFacts, NicTypeFacts, RoutingTable
 from sim.formats.documents import Document, check, parse
 from sim.formats.fields import StrictModel
+from sim.formats.model_facts import ModelFacts
 from sim.formats.stack_facts import StackFacts
 from sim.formats.suggestions import suggestion
 from sim.hardware.device_spec import DeviceSpec

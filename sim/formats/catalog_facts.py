@@ -1,4 +1,4 @@
-"""Pydantic models of catalogue entries: device, interconnect, NIC type and model.
+"""Pydantic models of catalogue entries: device, interconnect and NIC type.
 
 A topology may give such facts in place of a name in the catalogue. The docstrings are descriptions in the JSON Schema.
 """
@@ -15,13 +15,10 @@ from sim.formats.fields import (
     Factor,
     Flag,
     Fraction,
-    Measured,
-    NonNegative,
     Power,
     Precision,
     Price,
     Rate,
-    RotaryBase,
     Share,
     Size,
     StrictModel,
@@ -32,9 +29,7 @@ from sim.formats.product_facts import JoinFacts, NextFacts, ProductFacts
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
-from sim.workload import launch_facts
-from sim.workload.launch_facts import ROPE_SCALING
-from sim.workload.model import ATTENTION_KINDS, MLP_KINDS, NARROW, Model
+from sim.workload.model import NARROW
 
 
 class GemmFacts(StrictModel):
@@ -246,58 +241,3 @@ class RoutingFacts(StrictModel):
 
 class RoutingTable(RootModel[dict[str, RoutingFacts]]):
     """All ways by name."""
-
-
-class ModelFacts(StrictModel):
-    """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert (`sim.workload.model`). The
-    keys after `full_attention_every` change no step time; exports write them (`sim.workload.launch_facts`)."""
-
-    name: str = "model"
-    layers: Count
-    hidden: Count
-    heads: Count
-    kv_heads: Count | None = None
-    head_dim: Count | None = None
-    ffn_hidden: Count
-    vocab: Count
-    mlp: str = Field("gelu", json_schema_extra={"enum": list(MLP_KINDS)})
-    tied_embeddings: Flag = True
-    learned_positions: Whole = 0
-    experts: Whole = 0
-    experts_per_token: Whole = 0
-    shared_ffn_hidden: Whole = 0
-    dense_layers: Whole = 0
-    dense_ffn_hidden: Whole = 0
-    moe_layer_step: Count = 1
-    attention: str = Field("standard", json_schema_extra={"enum": list(ATTENTION_KINDS)})
-    q_lora_rank: Whole = 0
-    kv_lora_rank: Whole = 0
-    qk_nope_head_dim: Whole = 0
-    qk_rope_head_dim: Whole = 0
-    v_head_dim: Whole = 0
-    mtp_layers: Whole = 0
-    sliding_window: Whole = 0
-    sliding_window_every: Count = 1
-    full_attention_every: Whole = 0
-    rope_theta: RotaryBase | None = None
-    rope_scaling: str | None = Field(None, json_schema_extra={"enum": [*ROPE_SCALING, None]})
-    rope_factor: Measured | None = None
-    rotary_fraction: Fraction | None = None
-    norm_epsilon: NonNegative | None = None
-    qk_norm: Flag | None = None
-    qkv_bias: Flag | None = None
-    init_std: Measured | None = None
-    sources: dict[str, str] = Field({})
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ModelFacts:
-        self.model()
-        return self
-
-    def model(self) -> Model:
-        """The model shape of the simulator."""
-        facts = self.model_dump(include=set(ModelFacts.model_fields) - {"sources", *launch_facts.KEYS})
-        facts["launch"] = launch_facts.LaunchFacts(**{key: getattr(self, key) for key in launch_facts.KEYS})
-        facts["kv_heads"] = self.kv_heads or self.heads
-        facts["head_dim"] = self.head_dim or 0
-        return Model(**facts)

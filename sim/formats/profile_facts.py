@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from sim.formats.catalog_facts import ModelFacts
 from sim.formats.fields import Count, Measured, NonNegative, Precision, StrictModel
+from sim.formats.model_facts import ModelFacts
 
 
 class ProfileModelFacts(ModelFacts):

@@ -11,8 +11,9 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog, huggingface, profile, require_facts, stacks
-from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
+from sim.formats.model_facts import ModelFacts
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.stack_facts import StackConstants
 from sim.formats.suggestions import suggestion

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts
 from sim.formats.fields import (
     ClusterPair,
     Count,
@@ -28,6 +28,7 @@ from sim.formats.fields import (
     Time,
     Whole,
 )
+from sim.formats.model_facts import ModelFacts
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.require_facts import RequireFacts
 from sim.formats.stack_facts import StackConstants

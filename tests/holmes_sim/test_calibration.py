@@ -122,7 +122,11 @@ def test_a_stack_file_comes_back_as_it_was(fit: calibration.Fit) -> None:
 def test_that_launches_block_is_kept_under_every_number() -> None:
     """A fact of the runs, not a number: every set of constants keeps it."""
     bloom = cases.load(validation.folder() / "bloom.yaml")
-    assert validation.stack_of(bloom[0], "default") == ("default", replace(DEFAULT, blocking=True, newest_attention=False), False)
+    assert validation.stack_of(bloom[0], "default") == (
+        "default",
+        replace(DEFAULT, blocking=True, newest_attention=False),
+        False,
+    )
     for mode in ("fitted", "honest"):
         assert validation.stack_of(bloom[0], mode)[1].blocking
         assert not validation.stack_of(SC21[0], mode)[1].blocking
