@@ -24,7 +24,7 @@ from sim.engine import symmetry
 from sim.engine.engine import simulate as simulate_step
 from sim.engine.timeline import Timeline, from_json
 from sim.errors import Infeasible, OptionError, PlanError, TopologyError
-from sim.formats import documents, planfile, profile, topology
+from sim.formats import adapter_facts, documents, planfile, profile, topology
 from sim.hardware.stack import DEFAULT
 from sim.hardware.topology import Topology
 from sim.kernels import compute
@@ -120,13 +120,13 @@ def workload_of(
             f"topology {where.name} has no workload; give --model, --global-batch-size and --seq-len, "
             f"or add a workload to the file"
         )
-    return Workload(
-        model=topology.load_model(model) if model is not None else _of(own).model,
-        global_batch_size=global_batch_size if global_batch_size is not None else _of(own).global_batch_size,
-        seq_len=seq_len if seq_len is not None else _of(own).seq_len,
-        precision=own.precision if own is not None else "bf16",
-        optimizer=own.optimizer if own is not None else "adam",
-    )
+    whole = topology.load_model(model) if model is not None else _of(own).model
+    size = global_batch_size if global_batch_size is not None else _of(own).global_batch_size
+    tokens = seq_len if seq_len is not None else _of(own).seq_len
+    if own is None:
+        return Workload(whole, size, tokens)
+    adapter_facts.check(own.adapter, whole, own.precision)
+    return replace(own, model=whole, global_batch_size=size, seq_len=tokens, held=())
 
 
 def _of(workload: Workload | None) -> Workload:

@@ -26,6 +26,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
     config, model = plan.config, plan.workload.model
     if plan.workload.optimizer != "adam":
         yield f"optimizer {plan.workload.optimizer} (adam)"
+    if plan.workload.adapter is not None:
+        yield "adapter (all weights are trained)"
     if config.cp > 1:
         yield f"cp {config.cp} (context parallelism; plan with --cp 1)"
     if config.ep > 1 and config.dispatcher != "alltoall":

@@ -25,7 +25,7 @@ from planner.islands.sync_rows import SyncRow
 from planner.request import Request
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
-from sim.plan.islands import IslandsPlan
+from sim.plan.islands import IslandsPlan, check_trained
 from sim.plan.plan import Plan
 from sim.sync import PRICES
 
@@ -54,10 +54,11 @@ def plan_with_sync(
     progress: Callable[[str], None] = lambda text: None,
     fault: Callable[[IslandsPlan], str] = lambda plan: "",
 ) -> SyncAnswer:
-    """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none,
-    KeyboardInterrupt where Ctrl-C ended the search before one was found.
+    """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none, NotModelled
+    for adapters, KeyboardInterrupt where Ctrl-C ended the search before one was found.
 
     fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out."""
+    check_trained(request.workload)
     limit, parts = TimeLimit(request.time_limit), _parts(request)
     searches = sum(len({alike(request, names) for names in partition}) for partition in parts)
     plans = IslandPlans(request, limit, progress, searches + 1)

@@ -81,6 +81,7 @@ def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
         config = after.config.with_tp(needs.part[0])
         parameters = memory.by_sharing(after.workload, config, lacks, first, last)
         nbytes += after.workload.bytes_per_value * sum(number for _, number, _ in parameters)
+        nbytes += memory.frozen_bytes(after.workload, config, lacks, first, last)
     return Moves(after.config.world_size, staying, nbytes)
 
 

@@ -71,7 +71,7 @@ def _has(parent: object, step: object) -> bool:
 
 def _at(parent: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
     if isinstance(parent, dict) and isinstance(step, str):
-        if step not in parent and len(so_far) < 3 and so_far[0] != "require":
+        if step not in parent and len(so_far) < 3 and so_far[0] != "require" and so_far != ("workload", "adapter"):
             raise TopologyError(f"{path}: there is no {key_text(so_far)}{suggestion(step, map(str, parent))}")
         return parent.setdefault(step, {})
     if _has(parent, step):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import TopologyError
-from sim.formats import catalog, huggingface, profile, require_facts, stacks
+from sim.formats import adapter_facts, catalog, huggingface, profile, require_facts, stacks
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.model_facts import ModelFacts
@@ -49,7 +49,8 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
         try:
             workload = workload_from(facts.workload, folder)
         except TopologyError as error:
-            raise TopologyError(document.fault(("workload", "model"), str(error))) from None
+            key = "adapter" if str(error).startswith("adapter") else "model"
+            raise TopologyError(document.fault(("workload", key), str(error))) from None
     written = dict(document.value) if isinstance(document.value, dict) else {}
     written.pop("workload", None)
     fleet, stack = Fleet(facts.name, clusters, trunks, facts.communicator), DEFAULT
@@ -103,9 +104,11 @@ def _unknown_model(name: str, folder: Path) -> Iterator[tuple[KeyPath, str]]:
 
 
 def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
-    """The workload of the simulator. Raises TopologyError if its model is not found."""
+    """The workload of the simulator. Raises TopologyError if its model is not found, or adapters of it are not modelled."""
     model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
-    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision, optimizer=facts.optimizer)
+    adapter = facts.adapter.adapter() if facts.adapter else None
+    adapter_facts.check(adapter, model, facts.precision)
+    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision, (), facts.optimizer, adapter)
 
 
 def workload_facts(workload: Workload) -> dict[str, Any]:
@@ -125,6 +128,7 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
         "seq_len": workload.seq_len,
         "precision": workload.precision,
         **({"optimizer": workload.optimizer} if workload.optimizer != "adam" else {}),
+        **({"adapter": adapter_facts.written(workload.adapter)} if workload.adapter else {}),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from sim.formats.adapter_facts import AdapterFacts
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts
 from sim.formats.fields import (
     ClusterPair,
@@ -172,6 +173,7 @@ class WorkloadFacts(StrictModel):
     seq_len: Count
     precision: Precision = "bf16"
     optimizer: str = Field("adam", description=f"what is kept for each parameter: {', '.join(OPTIMIZERS)}")
+    adapter: AdapterFacts | None = Field(None, description="LoRA or QLoRA; without it, all weights are trained")
 
     @model_validator(mode="after")
     def _optimizer(self) -> WorkloadFacts:

@@ -23,11 +23,13 @@ from sim.kernels.formulas import (
     pass_seconds,
     weight_gradient_seconds,
 )
+from sim.kernels.frozen_weights import trained_layer_parameters
 from sim.kernels.recomputation import repeated, stops_early
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
-from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
+from sim.workload.adapter_kernels import frozen
+from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels
 from sim.workload.model import NARROW
 from sim.workload.optimizers import OPTIMIZERS
 from sim.workload.workload import Workload
@@ -40,6 +42,9 @@ the rank, for each second of a dense layer's launches: Transformer Engine launch
 the other (GroupedLinear). Chosen on a grid over seven runs of Megatron-Core on H100, five of them bound by launches: with 256
 sequences Qwen2-57B-A14B on 64 and Mixtral 8x22B-G8T8 on 128, unfolded and folded (arXiv 2504.14960, table 1), and
 Qwen3-235B-A22B with tp 4, with pp 32 and with ep 32 (Megatron-MoE-ModelZoo e8650517)."""
+LAUNCHES, ADAPTER_LAUNCHES, DEQUANTISE_LAUNCHES = 30, 4, 3
+"""Kernels that the host launches for the forward of a dense layer (a guess), for each adapter (two products, scaling, sum), and
+to write out 4-bit weights (bitsandbytes: scales, their mean, weights). Larger shares: adapters cost more where launches do."""
 
 
 def _parts(
@@ -71,16 +76,21 @@ def accumulated(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
 
 
 def _launched(
-    device: DeviceSpec, config: ParallelConfig, experts: float, forward: Seconds, backward: Seconds
+    device: DeviceSpec, config: ParallelConfig, workload: Workload, forward: Seconds, backward: Seconds
 ) -> tuple[Seconds, Seconds]:
-    """(forward, backward) seconds of a layer with `experts` on a rank, with the launches of its kernels by the host.
+    """(forward, backward) seconds of a layer, with the launches of its kernels by the host.
 
     Launches overlap the kernels, so the longer of both counts; where launches block, the two are added. A CUDA graph of the
     whole iteration is launched once."""
     if "full_iteration" in config.cuda_graphs:
         return forward, backward
     ranks = config.tp if config.tp > 1 and config.pp > 1 else 0
+    experts = workload.model.experts / config.ep
     dense = EXPERT_LAUNCHES + LAUNCHES_PER_EXPERT * experts if experts else 1.0
+    if workload.adapter is not None:
+        names = [kernel.name for kernel in rank_kernels(workload, config)]
+        more = ADAPTER_LAUNCHES * names.count("adapter A") + DEQUANTISE_LAUNCHES * names.count("dequantise")
+        dense += more / LAUNCHES
     launch = device.launch * dense + device.launch_per_rank * ranks
     launches = launch, LAUNCH_BACKWARD * launch
     if device.blocking:
@@ -95,8 +105,9 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
 
 
 def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> MeasuredRow | None:
-    """The row of the device's profile for this workload; None where formulas apply: no profile or row, cp or ep > 1, or etp."""
-    if device.profile is None or config.cp > 1 or config.splits_experts:
+    """The row of the device's profile for this workload; None where formulas apply: no profile or row, cp or ep > 1, etp, or
+    adapters."""
+    if device.profile is None or config.cp > 1 or config.splits_experts or workload.adapter is not None:
         return None
     return lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
 
@@ -113,6 +124,8 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
         return "formula: the device is not profiled"
     if config.cp > 1 or config.splits_experts:
         return "formula: profiles do not tell of cp, ep and etp"
+    if workload.adapter is not None:
+        return "formula: profiles do not tell of adapters"
     row = measured(device, workload, config)
     words = lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
     return words + (", head by formula" if row and not row.head else "")
@@ -124,7 +137,7 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
         config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.imbalance,
         config.dispatcher in DEDUPLICATED,
     )  # fmt: skip
-    return layer_kernels(workload.model, config.microbatch_size, workload.seq_len, sharding, workload.bytes_per_value)
+    return workload.kernels(config.microbatch_size, sharding)
 
 
 def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
@@ -135,17 +148,13 @@ def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, .
 def last_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
     """Forward kernels of final norm, logits and loss for one microbatch on one rank."""
     size, tokens = config.microbatch_size, workload.seq_len // config.cp
-    return head_kernels(workload.model, size, tokens, config.tp, workload.bytes_per_value)
-
-
-def layer_parameters(workload: Workload, config: ParallelConfig) -> float:
-    """Parameters of one layer on one rank."""
-    return workload.model.layer_parameters_on(config.tp, config.ep, config.expert_tp)
+    kernels = head_kernels(workload.model, size, tokens, config.tp, workload.bytes_per_value)
+    return kernels if workload.adapter is None else frozen(kernels)
 
 
 def head_parameters(workload: Workload, config: ParallelConfig) -> float:
-    """Parameters of final norm and logits on one rank."""
-    return workload.model.head_parameters / config.tp
+    """Parameters of final norm and logits on one rank that have gradients: none beside adapters."""
+    return workload.model.head_parameters / config.tp if workload.adapter is None else 0.0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -168,10 +177,8 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     A measured backward is split in the proportion that the formulas give.
     """
     kernels, row = rank_kernels(workload, config), measured(device, workload, config)
-    forward, inputs, weights = _parts(kernels, layer_parameters(workload, config), device, workload, config)
-    forward, backward = (
-        row.layer if row else _launched(device, config, workload.model.experts / config.ep, forward, inputs + weights)
-    )
+    forward, inputs, weights = _parts(kernels, trained_layer_parameters(workload, config), device, workload, config)
+    forward, backward = row.layer if row else _launched(device, config, workload, forward, inputs + weights)
     weights *= backward / (inputs + weights)
     inputs = backward - weights
     if config.recompute == "full":
@@ -197,7 +204,7 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
     if row := measured(device, workload, config):
         return row.embedding
     forward, inputs, weights = _parts(first_kernels(workload, config), 0.0, device, workload, config)
-    return forward, inputs + weights
+    return forward, inputs + weights if workload.adapter is None else 0.0  # a frozen embedding needs no gradient
 
 
 def of_head(device: DeviceSpec, workload: Workload) -> tuple[DeviceSpec, Workload]:
@@ -262,7 +269,7 @@ def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 
         forward, backward = functools.partial(seconds, forward_seconds), functools.partial(seconds, gradients)
         times.append(KernelTime(name, forward(device), _limit(forward, device), backward(device), _limit(backward, device)))
-    *_, accumulation = _parts((), layer_parameters(workload, config), device, workload, config)
+    *_, accumulation = _parts((), trained_layer_parameters(workload, config), device, workload, config)
     return (*times, KernelTime("gradients", 0.0, "", accumulation, "memory"))
 
 

@@ -14,7 +14,7 @@ import math
 from sim.hardware.device_spec import DeviceSpec
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
-from sim.workload.kernels import Attention, Gemm, Kernel
+from sim.workload.kernels import Attention, Gemm, Kernel, Pass
 from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
@@ -111,12 +111,13 @@ def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, n
         return gemm_seconds(Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count), device, precision, nbytes)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
-    return pass_seconds(PASS_BACKWARD * device.moved(kernel), device)
+    return pass_seconds(_moved_backward(kernel, device), device)
 
 
 def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:
-    """Seconds of the gradient of a kernel's weight: one product of a Gemm (`added` as in `gemm_seconds`), 0 for any other."""
-    if isinstance(kernel, Gemm):
+    """Seconds of the gradient of a kernel's weight: one product of a Gemm (`added` as in `gemm_seconds`), 0 for any other and
+    for a frozen one."""
+    if isinstance(kernel, Gemm) and not kernel.frozen:
         return gemm_seconds(Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count), device, precision, nbytes, added)
     return 0.0
 
@@ -139,9 +140,15 @@ def kernel_work(kernel: Kernel, device: DeviceSpec, workload: Workload, config: 
     """(FLOPs, bytes moved) of one kernel, forward and backward together; an elementwise pass counts as 0 FLOPs."""
     nbytes = workload.bytes_per_value
     if isinstance(kernel, Gemm):
-        return 3.0 * kernel.flops, 3.0 * kernel.count * kernel.values * nbytes
+        times = float(kernel.directions)
+        return times * kernel.flops, times * kernel.count * kernel.values * nbytes
     if isinstance(kernel, Attention):
         both = (attention_work(kernel, nbytes, config.attention, backward) for backward in (False, True))
         flops, moved = zip(*both, strict=True)
         return sum(flops), sum(moved)
-    return 0.0, (1.0 + PASS_BACKWARD) * device.moved(kernel)
+    return 0.0, device.moved(kernel) + _moved_backward(kernel, device)
+
+
+def _moved_backward(kernel: Pass, device: DeviceSpec) -> Bytes:
+    """Bytes that the backward of a pass moves."""
+    return PASS_BACKWARD * device.moved(kernel) if kernel.backward is None else kernel.backward

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 
-from sim.kernels import kept_tensors
+from sim.kernels import frozen_weights, kept_tensors
 from sim.kernels.compute import last_kernels, rank_kernels
 from sim.kernels.recomputation import freed_bytes
 from sim.plan import schedules
@@ -68,7 +68,8 @@ def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
         for _, alike in kinds
     )
     weights = (1 + GATHERED_AHEAD) * workload.bytes_per_value if config.shards_parameters else 0
-    return layer * (weights + GRADIENT_BYTES[config.gradient_precision])
+    frozen = max(frozen_weights.layer_bytes(alike, config) for _, alike in kinds) if config.shards_parameters else 0.0
+    return layer * (weights + GRADIENT_BYTES[config.gradient_precision]) + (1 + GATHERED_AHEAD) * frozen
 
 
 @functools.lru_cache(maxsize=65536)
@@ -91,23 +92,36 @@ def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[
 
 
 def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
-    """Bytes that products keep between B and W: their inputs, as the forward saves them, and the gradients of their outputs."""
-    return sum(k.saved + float(k.count * k.m * k.n * nbytes) for k in kernels if isinstance(k, Gemm))
+    """Bytes that products keep between B and W: their inputs, as the forward saves them, and the gradients of their outputs; of
+    a frozen product the input alone, which adapters need."""
+    gemms = (k for k in kernels if isinstance(k, Gemm))
+    return sum(k.saved + (0.0 if k.frozen else float(k.count * k.m * k.n * nbytes)) for k in gemms)
 
 
 @functools.lru_cache(maxsize=65536)
 def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
-    """Parameters of one stage on one rank; a tied embedding is stored on both end stages of a pipeline."""
-    model = workload.model
-    ends = 0
+    """Parameters of one stage on one rank that have gradients: all, or those of adapters; a tied embedding is stored on both
+    end stages of a pipeline."""
+    alike = workload.of_stage(layers, first, last).alike(layers)
+    inner = sum(number * frozen_weights.trained_layer_parameters(one, config) for number, one in alike)
+    return inner + (_end_parameters(workload, first, last) / config.tp if workload.adapter is None else 0.0)
+
+
+def _end_parameters(workload: Workload, first: bool, last: bool) -> int:
+    """Parameters of embedding and head of a stage."""
+    model, ends = workload.model, 0
     if first:
         ends += model.embedding_parameters
     if last:
         shared_here = first and model.tied_embeddings
         ends += model.head_parameters - (model.vocab * model.hidden if shared_here else 0)
-    alike = workload.of_stage(layers, first, last).alike(layers)
-    inner = sum(number * one.model.layer_parameters_on(config.tp, config.ep, config.expert_tp) for number, one in alike)
-    return inner + ends / config.tp
+    return ends
+
+
+def frozen_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
+    """Bytes of the frozen weights of one stage on one rank, before ZeRO 3 shards them; 0 where all weights are trained."""
+    staged = workload.of_stage(layers, first, last)
+    return frozen_weights.stage_bytes(staged, config, layers, _end_parameters(workload, first, last))
 
 
 def by_sharing(
@@ -185,6 +199,8 @@ def rank_bytes(
     kept, working = sum(n * bytes_ for n, bytes_, _ in alike), max((again for n, _, again in alike if n), default=0.0)
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
+    total += frozen_bytes(workload, config, layers, first, last) / (config.shards if config.zero_stage == 3 else 1)
+    total += frozen_weights.written_out_bytes(workload, config) if layers else 0.0
     total += kept_tensors.parameter_bytes(sum(parameters for _, parameters, _ in held), workload, config)
     total += kept / config.vpp * in_flight + working + (gathered_bytes(workload, config) if layers else 0.0)
     total += kept_tensors.waiting_bytes(kept / config.vpp, in_flight, config)

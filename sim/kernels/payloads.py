@@ -186,21 +186,24 @@ def parameter_bytes(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[tuple[str, Bytes], ...]:
     """(kind of group, bytes) of the weights of a stage that one rank gathers over each group: 1 byte for each weight that is
-    gathered in fp8 (`memory.fp8_parameters`), and the bytes of a value for each other one."""
+    gathered in fp8 (`memory.fp8_parameters`), and the bytes of a value for each other one. Frozen weights are gathered by
+    ZeRO 3 only, as they are stored."""
     held = memory.by_sharing(workload, config, layers, first, last)
     narrow = memory.fp8_parameters(workload.of_stage(layers, first, last), config, layers)
     width = workload.bytes_per_value
+    frozen = memory.frozen_bytes(workload, config, layers, first, last) if config.shards_parameters else 0.0
     return tuple(
-        (group, parameters * width - narrow.get(group, 0.0) * (width - 1))
+        (group, parameters * width - narrow.get(group, 0.0) * (width - 1) + frozen)
         for group, parameters, sharing in held
-        if sharing > 1 and parameters
+        if sharing > 1 and (parameters or frozen)
     )
 
 
 def tied_bytes(workload: Workload, config: ParallelConfig, head: int = -1) -> Bytes:
     """Gradient of a tied embedding that a rank of the first stage and one of the head's stage all_reduce: all that both hold,
-    or the rank's shard (`ParallelConfig.tied_shards`); 0 with one stage or an untied embedding. `head`: the head's stage."""
-    if config.pp == 1 or not workload.model.tied_embeddings:
+    or the rank's shard (`ParallelConfig.tied_shards`); 0 with one stage, or an untied or frozen embedding. `head`: the head's
+    stage."""
+    if config.pp == 1 or not workload.model.tied_embeddings or workload.adapter is not None:
         return 0.0
     parameters = workload.model.vocab * workload.model.hidden / max(config.tp_of(0), config.tp_of(head % config.pp))
     return parameters / (config.shards if config.tied_shards else 1) * GRADIENT_BYTES[config.gradient_precision]

@@ -53,12 +53,13 @@ def freed_bytes(kernels: tuple[Kernel, ...], config: ParallelConfig) -> Bytes:
     modules, mlp = config.modules, _mlp(kernels)
     ups = [kernel.saved for kernel in mlp if kernel.name == "up"]
     routed = _is_routed(mlp)
-    normed = next(kernel.saved for kernel in kernels if kernel.name == "qkv")
-    saved = normed if not routed or len(ups) > 1 else 0.0
+    normed = next(kernel.saved for kernel in kernels if kernel.name == "qkv")  # 0 if frozen, and no adapter needs it
+    entered = next(kernel.saved for kernel in kernels if kernel.name == "norm")  # a norm's input is as large as its output
+    saved = ups[0] if not routed or len(ups) > 1 else 0.0
     freed = 0.0
     if config.repeats_mlp(routed):
-        freed += sum(kernel.saved for kernel in mlp) - normed
-        saved = normed
+        freed += sum(kernel.saved for kernel in mlp) - entered
+        saved = entered
     elif "moe_act" in modules and routed:
         freed += mlp[-1].saved
     if "mla_up_proj" in modules:

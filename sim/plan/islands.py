@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 
-from sim.errors import PlanError
+from sim.errors import NotModelled, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.topology import Topology
 from sim.plan.certificate import Certificate
@@ -16,6 +16,12 @@ from sim.plan.plan import MadeBy, Plan
 from sim.sync import Sync
 from sim.units import Seconds
 from sim.workload.workload import Workload
+
+
+def check_trained(workload: Workload) -> None:
+    """Raise NotModelled for adapters: islands exchange the weights of a whole model."""
+    if workload.adapter is not None:
+        raise NotModelled("adapter: exchanges between islands are modelled for all weights of a model; leave out --sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class IslandsPlan:
     """Plans of islands, each on its own devices of one fleet, and the sync strategy between them.
 
     Raises PlanError if there are fewer than two islands, if they do not train the same model on the same fleet, or if two use
-    the same device."""
+    the same device; NotModelled for adapters."""
 
     sync: Sync
     islands: tuple[Plan, ...]
@@ -55,6 +61,7 @@ class IslandsPlan:
     def __post_init__(self) -> None:
         if len(self.islands) < 2:
             raise PlanError(f"islands: {len(self.islands)} given; at least two exchange something")
+        check_trained(self.islands[0].workload)
         first, owner = self.islands[0], dict[Device, int]()
         for index, island in enumerate(self.islands):
             if island.fleet != first.fleet:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from sim.analytic import stage_costs
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, formulas
+from sim.kernels.frozen_weights import trained_layer_parameters
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
@@ -140,7 +141,7 @@ def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
     workload, layers, (first, last) = plan.workload_of((stage,)), plan.stages[stage].layers, plan.ends((stage,))
     parts = (
         *(
-            (number, compute.rank_kernels(alike, config), compute.layer_parameters(alike, config))
+            (number, compute.rank_kernels(alike, config), trained_layer_parameters(alike, config))
             for number, alike in workload.alike(layers)
         ),
         (int(first), compute.first_kernels(workload, config), 0.0),

@@ -19,7 +19,9 @@ from sim.workload.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """`count` matrix products, (m x k) by (k x n) each; `saved` bytes are kept for the backward pass."""
+    """`count` matrix products, (m x k) by (k x n) each; `saved` bytes are kept for the backward pass.
+
+    frozen: the weight (k x n) is not trained, so the backward computes no gradient of it."""
 
     name: str
     m: int
@@ -27,11 +29,17 @@ class Gemm:
     k: int
     count: int = 1
     saved: Bytes = 0.0
+    frozen: bool = False
 
     @property
     def flops(self) -> Flops:
         """FLOPs of all products; a multiplication and an addition count as two."""
         return 2.0 * self.m * self.n * self.k * self.count
+
+    @property
+    def directions(self) -> int:
+        """Products of one size in forward and backward: the result, the gradient of the input, and that of the weight."""
+        return 2 if self.frozen else 3
 
     @property
     def values(self) -> float:
@@ -78,11 +86,14 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """An elementwise kernel that reads and writes `moved` bytes of memory; `saved` bytes are kept for the backward pass."""
+    """An elementwise kernel that reads and writes `moved` bytes of memory; `saved` bytes are kept for the backward pass.
+
+    backward: bytes that its backward moves; None: as many for each byte of the forward as passes of a layer usually do."""
 
     name: str
     moved: Bytes
     saved: Bytes = 0.0
+    backward: Bytes | None = None
 
 
 Kernel: TypeAlias = Gemm | Attention | Pass

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sim.units import Flops
-from sim.workload.kernels import Gemm, LayerSharding, layer_kernels
+from sim.workload.adapter import Adapter
+from sim.workload.adapter_kernels import with_adapters
+from sim.workload.kernels import Gemm, Kernel, LayerSharding, layer_kernels
 from sim.workload.model import PRECISION_BYTES, Model
 from sim.workload.optimizers import OPTIMIZERS
 
@@ -17,7 +19,7 @@ class Workload:
     """One optimizer step: `global_batch_size` sequences of `seq_len` tokens through the model.
 
     held: kinds of layers of one stage, where those of the model differ: (number, model of such layers alone). optimizer: a name
-    of `sim.workload.optimizers`."""
+    of `sim.workload.optimizers`. adapter: what is trained in place of the model's weights, which are frozen then (LoRA)."""
 
     model: Model
     global_batch_size: int
@@ -25,6 +27,7 @@ class Workload:
     precision: str = "bf16"
     held: tuple[tuple[int, Model], ...] = ()
     optimizer: str = "adam"
+    adapter: Adapter | None = None
 
     def __post_init__(self) -> None:
         for key in ("global_batch_size", "seq_len"):
@@ -34,6 +37,8 @@ class Workload:
             raise ValueError(f"precision {self.precision!r} is unknown; known: {', '.join(PRECISION_BYTES)}")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer {self.optimizer!r} is unknown; known: {', '.join(OPTIMIZERS)}")
+        if self.adapter is not None:
+            self.adapter.check(self.model, self.precision)
 
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: many results are cached by workload."""
@@ -72,19 +77,27 @@ class Workload:
         every = self.of_layers(0, self.model.layers, False).alike(self.model.layers)
         return max(every, key=lambda pair: pair[0])[1]
 
+    def kernels(self, microbatch_size: int, sharding: LayerSharding) -> tuple[Kernel, ...]:
+        """Forward kernels of one layer on one rank for one microbatch, adapters included."""
+        kernels = layer_kernels(self.model, microbatch_size, self.seq_len, sharding, self.bytes_per_value)
+        if self.adapter is None:
+            return kernels
+        return with_adapters(kernels, self.model, self.adapter, sharding, self.bytes_per_value)
+
     @property
     def flops(self) -> Flops:
         """Model FLOPs of one optimizer step, forward and backward, without recomputation.
 
-        Three times the forward FLOPs of every matrix product. The attention core counts the masked half too, as MFU is usually
-        reported (Narayanan et al., arXiv 2104.04473, section 3: 72 B s L h^2 (1 + s/6h + V/12Lh)).
+        Three times the forward FLOPs of every matrix product, two times those of a frozen one. The attention core counts the
+        masked half too, as MFU is usually reported (Narayanan et al., arXiv 2104.04473, section 3: 72 B s L h^2 (1 + s/6h +
+        V/12Lh)).
         """
         model, layers = self.model, 0.0
         for number, one in self.of_layers(0, model.layers, True).alike(model.layers):
-            kernels = layer_kernels(one.model, 1, self.seq_len, LayerSharding(), self.bytes_per_value)
-            products = sum(k.flops for k in kernels if isinstance(k, Gemm))
+            kernels = one.kernels(1, LayerSharding())
+            products = sum(k.flops * (k.directions / 3) for k in kernels if isinstance(k, Gemm))
             layers += number * (products + _attention_flops(one.model, self.seq_len))
-        logits = 2.0 * self.seq_len * model.hidden * model.vocab * (1 + model.mtp_layers)
+        logits = 2.0 * self.seq_len * model.hidden * model.vocab * (1 + model.mtp_layers) * (2 / 3 if self.adapter else 1)
         further = 4.0 * self.seq_len * model.hidden**2 * model.mtp_layers
         return 3.0 * self.global_batch_size * (layers + logits + further)
 
