@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator
 
 from holmes_sim.launching import environment, head, model_facts, model_keys, nets, replicas, tied, torch_launch, unlike_stages
+from holmes_sim.launching.adapters import peft, peft_assumed
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from holmes_sim.launching.offload import limited
@@ -253,7 +254,8 @@ def _module(plan: Plan) -> str:
         body = PIPELINE.format(last=model.layers - 1, parts=parts, recompute=RECOMPUTE if full else "")
         usage = PIPELINE_USAGE
     return TEMPLATE.format(
-        name=name, topology=topology, digest=planfile.digest(plan), imports=imports, config=CONFIG, body=body,
+        name=name, topology=topology, digest=planfile.digest(plan), imports=imports, config=CONFIG,
+        body=body + peft(plan.workload),
         usage=usage.format(microbatches=config.num_microbatches[0]), pp=config.pp, tp=config.tp, dp=config.dp,
     )  # fmt: skip
 
@@ -270,6 +272,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         lines.append(f"They have {facts}.")
     if model.experts:
         lines.append(f"They have {model.experts} experts, all on each rank; a token is routed to {model.experts_per_token}.")
+    lines += peft_assumed(plan.workload)
     if config.tp > 1:
         parallel = "with" if config.sequence_parallel else "without"
         lines.append(f"They are sharded along the topology's axis model (tp {config.tp}), {parallel} sequence parallelism.")

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from holmes_sim.launching import (
+    adapters,
     device_types,
     environment,
     hosts,
@@ -75,6 +76,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
     yield from offload.refused(config, "the fork's optimizers keep their state on devices")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
+    yield from adapters.refused(workload)
     yield from (*unlike_stages.unlike_tp(config), *unlike_stages.unlike_recomputation(config))
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)

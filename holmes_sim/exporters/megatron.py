@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.launching import (
+    adapters,
     megatron_bridge,
     megatron_flags,
     megatron_groups,
@@ -34,6 +35,7 @@ KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
 ARGS, NCCL, BRIDGE = "megatron.args", "nccl.yaml", "bridge-overrides.txt"
+NCCL_ABOUT = "NCCL's network by the names of Megatron-LM's groups"
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 """validate_args requires it with tp or cp on devices before Blackwell: it keeps compute and communication in order."""
 HOW = """\
@@ -54,6 +56,18 @@ With Megatron-Bridge, from its folder, say a recipe of this model in place of ar
 ```
 bash FOLDER/bridge/HOST.sh --recipe RECIPE --mode pretrain --dataset DATASET
 ```"""
+HOW_ADAPTERS = """\
+Megatron-LM trains all weights; Megatron-Bridge trains adapters. On every host, from Megatron-Bridge's folder, with this folder
+on all of them under one path, with a recipe of this model for LoRA:
+
+```
+bash FOLDER/bridge/HOST.sh --recipe RECIPE --mode lora --dataset DATASET --pretrained_checkpoint CHECKPOINT
+```
+
+with the host's own script. It loads the host's `env/*.env` and starts torchrun with static rendezvous on `run_recipe.py`, with
+the arguments given here and then `bridge-overrides.txt`. `holmes_launch.py` checks the host against the plan, and sets the rank
+and the network of every process group. The first host is the master; `MASTER_PORT` (29500 unless set) must be free on it. In
+containers set `HOLMES_HOST` to the host's name in the plan."""
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
@@ -71,6 +85,18 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"offload optimizer with precision {workload.precision}: its optimizer on the host is for bf16; bf16"
     if config.vpp > 1 and config.pp == 1:
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
+    yield from _unsupported_adapter(config, workload)
+
+
+def _unsupported_adapter(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """What Megatron-Bridge, which alone trains adapters, cannot express."""
+    if workload.adapter is None:
+        return
+    yield from adapters.unsupported(workload, adapters.MEGATRON)
+    if workload.adapter.r % config.tp:
+        yield f"adapter.r {workload.adapter.r}: tp {config.tp} must divide it; a multiple of {config.tp}"
+    if missing := megatron_bridge.without_overrides(config, workload):
+        yield f"adapter: {missing.removesuffix('.')}; all weights trained"
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
@@ -81,20 +107,28 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
 def launch(plan: Plan) -> Launch:
     """Arguments, NCCL networks by group, overrides for Megatron-Bridge, and launches of both by torchrun."""
     nccl = megatron_groups.nccl_yaml(plan)
+    if plan.workload.adapter is not None:
+        files = {NCCL: File(nccl, NCCL_ABOUT)} if nccl else {}
+        assumed = (*megatron_flags.assumed(plan), *_bridge_assumed(plan))
+        return Launch(files | _bridge(plan, bool(nccl)), HOW_ADAPTERS, assumed)
     option = f' --nccl-communicator-config-path "$here"/{NCCL}' if nccl else ""
     entry = f'pretrain_gpt.py "${{arguments[@]}}"{option} "$@"'
     found = {ARGS: File(megatron_flags.text(flags(plan)), "arguments of Megatron-LM, one a line")}
     if nccl:
-        found[NCCL] = File(nccl, "NCCL's network by the names of Megatron-LM's groups")
+        found[NCCL] = File(nccl, NCCL_ABOUT)
     found |= torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(ARGS))
     missing = megatron_bridge.missing(plan)
     if missing:
         return Launch(found, HOW, (*_assumed(plan), missing))
-    option = f' dist.nccl_communicator_config_path="$here"/{NCCL}' if nccl else ""
+    return Launch(found | _bridge(plan, bool(nccl)), HOW + HOW_BRIDGE, (*_assumed(plan), *_bridge_assumed(plan)))
+
+
+def _bridge(plan: Plan, has_nccl: bool) -> dict[str, File]:
+    """Overrides for Megatron-Bridge, and their launch."""
+    option = f' dist.nccl_communicator_config_path="$here"/{NCCL}' if has_nccl else ""
     entry = f'scripts/training/run_recipe.py "$@" "${{arguments[@]}}"{option}'
-    found[BRIDGE] = File(megatron_bridge.overrides(plan), "overrides of a recipe of Megatron-Bridge, one a line")
-    found |= torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(BRIDGE), folder="bridge")
-    return Launch(found, HOW + HOW_BRIDGE, (*_assumed(plan), *_bridge_assumed(plan)))
+    found = {BRIDGE: File(megatron_bridge.overrides(plan), "overrides of a recipe of Megatron-Bridge, one a line")}
+    return found | torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(BRIDGE), folder="bridge")
 
 
 def flags(plan: Plan) -> megatron_flags.Flags:
@@ -120,6 +154,11 @@ def _read(name: str) -> str:
 
 
 def _bridge_assumed(plan: Plan) -> Iterator[str]:
+    if plan.workload.adapter is not None:
+        yield (
+            "The recipe is one for LoRA, and has the adapters' alpha. Queries, keys and values share one A, gate and up "
+            "projection another one; the plan counts one for each of them."
+        )
     yield "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
     if plan.workload.precision == "fp8" and plan.config.zero_stage and not plan.config.fp8_param_gather:
         yield "Megatron-Bridge gathers weights in fp8 (training/mixed_precision.py); the plan's step assumes bf16."

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holmes_sim.launching import (
+    adapters,
     alike_islands,
     context,
     environment,
@@ -80,6 +81,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"model {workload.model.name}: it has models by name, with their tokenizer's vocabulary; {names}"
     yield from (
         *model_keys.special(workload),
+        *adapters.refused(workload),
         *replicas.unequal(config),
         *offload.refused(config, "its inner optimizer keeps its state on devices"),
         *context.ulysses(config, "it has no context parallelism"),

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.launching import (
+    adapters,
     context,
     environment,
     head,
@@ -77,6 +78,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
     yield from (*model_keys.special(workload), *context.ulysses(config, "it gathers keys and values"))
+    yield from adapters.unsupported(workload, adapters.TORCHTITAN)
     yield from (*_unsupported_sequence(config, workload.seq_len), *_unsupported_pipeline(config), *_unsupported_shards(config))
 
 
@@ -190,4 +192,9 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         lines.append("Keys and values of cp ranks are gathered (FlexAttention), not sent around a ring.")
     if config.recompute == "selective":
         lines.append("recompute selective is written as none: fused attention recomputes its scores by itself.")
+    if plan.workload.adapter is not None:
+        lines.append(
+            "Adapters have alpha twice r, and are stored like the frozen weights; the plan counts fp32 weights and moments for "
+            "them. Frozen weights must come from a checkpoint (checkpoint.initial_load_path)."
+        )
     return tuple(lines)

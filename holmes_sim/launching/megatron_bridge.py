@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holmes_sim.launching import megatron_flags
+from holmes_sim.launching import adapters, megatron_flags
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 Value: TypeAlias = str | int | float | bool | None
 
@@ -27,14 +29,19 @@ PRECISIONS = {
 
 def missing(plan: Plan) -> str | None:
     """Why a plan that Megatron-LM supports has no overrides; None if it has some."""
-    key, model = (plan.workload.precision, plan.config.gradient_precision), plan.workload.model
+    return without_overrides(plan.config, plan.workload)
+
+
+def without_overrides(config: ParallelConfig, workload: Workload) -> str | None:
+    """Why a layout that Megatron-LM supports has no overrides; None if it has some."""
+    key, model = (workload.precision, config.gradient_precision), workload.model
     if model.special:
         return (
             f"no overrides of Megatron-Bridge are written for {', '.join(model.special)} of {model.name}: its recipe has them."
         )
-    if plan.workload.optimizer != "adam":
-        return f"no overrides of Megatron-Bridge are written for optimizer {plan.workload.optimizer}: its recipe has Adam."
-    if plan.config.offloads_optimizer:
+    if workload.optimizer != "adam":
+        return f"no overrides of Megatron-Bridge are written for optimizer {workload.optimizer}: its recipe has Adam."
+    if config.offloads_optimizer:
         return "no overrides of Megatron-Bridge are written for offload optimizer: its recipe keeps the state on devices."
     if key in PRECISIONS:
         return None
@@ -79,6 +86,9 @@ def overrides(plan: Plan) -> str:
         "ddp.overlap_param_gather": config.gathers_ahead,
         "optimizer.overlap_param_gather": config.gathers_ahead,
     }
+    if workload.adapter is not None:
+        names = ",".join(adapters.modules(workload, adapters.MEGATRON))
+        found |= {"peft.dim": workload.adapter.r, "peft.target_modules": f"[{names}]", "peft.dropout": 0.0}
     return "".join(f"{key}={_word(value)}\n" for key, value in found.items())
 
 

@@ -8,10 +8,12 @@ import json
 import re
 from collections.abc import Iterator
 
+from holmes_sim.launching import adapters
 from holmes_sim.launching.torchtitan_options import rope
 from holmes_sim.launching.torchtitan_schedule import SCHEDULES, TIMETABLE, has_timetable
 from sim.formats import planfile
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TIMEOUT = 100.0
 """Seconds after which torchtitan aborts a collective (config/configs.py, train_timeout_seconds)."""
@@ -34,7 +36,7 @@ from torchtitan.trainer import Trainer
 def model() -> llama3.Llama3Model.Config:
     """The shape of {name}; RoPE and initial weights as Llama 3 has them."""
     dim, vocab = {hidden}, {vocab}
-    return llama3.Llama3Model.Config(
+    {gives} llama3.Llama3Model.Config(
         dim=dim,
         vocab_size=vocab,
         enable_weight_tying={tied},
@@ -48,9 +50,9 @@ def model() -> llama3.Llama3Model.Config:
             n_kv_heads={kv_heads},
             hidden_dim={ffn_hidden},
             rope=ComplexRoPE.Config(dim={head_dim}, max_seq_len=131072, {rope}),
-            attn_backend="flex",
+            attn_backend="flex",{fused}
         ),
-    )
+    ){converted}
 
 {parts}
 def plan() -> Trainer.Config:
@@ -58,6 +60,11 @@ def plan() -> Trainer.Config:
 {settings}
     return config
 '''
+UNFUSED = """
+            fuse_qkv=False,  # so that queries, keys and values have adapters of their own"""
+CONVERTED = """
+    converter = LoRAConverter.Config(rank={r}, alpha={alpha:.1f}, target_modules={modules})
+    return converter.build().convert(shape)"""
 PARTS = '''
 def parts() -> list[list[str]]:
     """Modules of every stage in pipeline order (stage i is on place i % {pp}); torchtitan drops names that it knows not."""
@@ -73,7 +80,9 @@ def parts() -> list[list[str]]:
 def module(plan: Plan) -> str:
     """The text of holmes_plan.py."""
     config, model = plan.config, plan.workload.model
-    imports = "from pathlib import Path\n" if has_timetable(config) else ""
+    imports, adapter = "from pathlib import Path\n" if has_timetable(config) else "", plan.workload.adapter
+    if adapter is not None:
+        imports += "\nfrom torchtitan.components.lora import LoRAConverter"
     if config.recompute == "full":
         imports += "\nfrom torchtitan.distributed.activation_checkpoint import FullAC"
     stages = ", ".join(f"({stage.first}, {stage.past_last})" for stage in plan.stages)
@@ -83,9 +92,16 @@ def module(plan: Plan) -> str:
         hidden=model.hidden, vocab=model.vocab, tied=model.tied_embeddings, layers=model.layers, heads=model.heads,
         rope=rope(model), kv_heads=model.kv_heads, ffn_hidden=model.ffn_hidden, head_dim=model.head_dim,
         embedding="_EMBEDDING_SKIP_INIT" if model.tied_embeddings else "_EMBEDDING_INIT",
+        fused=UNFUSED if adapter else "",
+        gives="return" if adapter is None else "shape =",
+        converted=CONVERTED.format(r=adapter.r, alpha=2 * adapter.r, modules=_names(plan.workload)) if adapter else "",
         parts=PARTS.format(pp=config.pp, stages=f"[{stages}]") if config.pp > 1 else "",
         settings="\n".join(f"    {line}".rstrip() for line in _settings(plan)),
     )  # fmt: skip
+
+
+def _names(workload: Workload) -> str:
+    return json.dumps(adapters.modules(workload, adapters.TORCHTITAN))
 
 
 def _settings(plan: Plan) -> Iterator[str]:
@@ -104,6 +120,8 @@ def _settings(plan: Plan) -> Iterator[str]:
     else:
         yield f"training.local_batch_size = {config.microbatch_size}"
     yield f"training.global_batch_size = {workload.global_batch_size}"
+    if workload.adapter is not None and workload.precision == "bf16":
+        yield 'training.dtype = "bfloat16"  # of the frozen weights; else they are stored as fp32'
     yield f'training.mixed_precision_param = "{ {"bf16": "bfloat16", "fp32": "float32"}[workload.precision] }"'
     yield ""
     shard = config.shards // config.cp if config.zero_stage else 1

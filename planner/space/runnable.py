@@ -40,11 +40,15 @@ def fault(request: Request, shape: Shape) -> str:
 
 
 def recomputes_blocks(request: Request) -> bool:
-    """Whether the target of a request, if it has one, can recompute some layers of each stage and not the others."""
+    """Whether the target of a request, if it has one, can recompute some layers of each stage and not the others.
+
+    Any training framework (`planner.target.ANY`) cannot where those that can run the workload at all cannot."""
     if request.target is None:
         return True
-    config = ParallelConfig(recompute="full", recompute_layers=(1,), num_microbatches=(1,))
-    return not any(text.startswith("recompute") for text in request.target.unsupported_layout(config, request.workload))
+    whole = ParallelConfig(recompute="full", num_microbatches=(1,))
+    some = replace(whole, recompute_layers=(1,))
+    faults, alone = (list(request.target.unsupported_layout(config, request.workload)) for config in (some, whole))
+    return not any(text.startswith("recompute") for text in faults) and bool(faults) == bool(alone)
 
 
 def _microbatches(workload: Workload, shape: Shape) -> tuple[int, ...]:
