@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.certificates.adapters import adapted
 from benchmarks.certificates.bounds import Bounds, evenly_options
 from benchmarks.certificates.brute import best, naive, plans
 from benchmarks.certificates.fleets import draw, size
@@ -59,6 +60,12 @@ def test_no_bound_is_above_the_best_plan_where_tcp_limits_each_rank(seed):
 def test_no_bound_is_above_the_best_plan_where_hosts_keep_the_optimizer_state(seed):
     verdict = judge(seed, SMALL, offloaded)
     assert math.isfinite(verdict.best_s)
+    assert not verdict.faults, verdict
+
+
+@pytest.mark.parametrize("seed", after(2, [2, 9, 5, 17, 26, 28]))
+def test_no_bound_is_above_the_best_plan_where_adapters_are_trained(seed):
+    verdict = judge(seed, SMALL, adapted)
     assert not verdict.faults, verdict
 
 
