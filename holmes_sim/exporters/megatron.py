@@ -159,6 +159,8 @@ def _bridge_assumed(plan: Plan) -> Iterator[str]:
             "The recipe is one for LoRA, and has the adapters' alpha. Queries, keys and values share one A, gate and up "
             "projection another one; the plan counts one for each of them."
         )
+        if plan.config.tp > 1:
+            yield "Megatron-Bridge divides both matrices of an adapter by tp, with collectives of its own; the plan has none."
     yield "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
     if plan.workload.precision == "fp8" and plan.config.zero_stage and not plan.config.fp8_param_gather:
         yield "Megatron-Bridge gathers weights in fp8 (training/mixed_precision.py); the plan's step assumes bf16."

@@ -15,7 +15,7 @@ def trained_layer_parameters(workload: Workload, config: ParallelConfig) -> floa
     """Parameters of one layer on one rank that have gradients: those of its adapters, or all."""
     if workload.adapter is None:
         return workload.model.layer_parameters_on(config.tp, config.ep, config.expert_tp)
-    return workload.adapter.layer_parameters(workload.model) / config.tp
+    return workload.adapter.layer_parameters(workload.model, config.tp)
 
 
 def layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:

@@ -16,6 +16,8 @@ PRODUCTS = {
     "down_proj": "down",
 }  # fmt: skip
 """Linear layer, in the words of Hugging Face's Llama -> the product of `sim.workload.kernels` that it is part of."""
+ROW_PARALLEL = ("projection", "down")
+"""Products whose inputs tensor parallelism divides; it divides the outputs of the others."""
 ALL_LINEAR = "all-linear"
 """In place of a list: all linear layers of each transformer layer, not the head (PEFT's `target_modules`)."""
 BASE_BYTES: dict[str, Bytes] = {"nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}
@@ -78,9 +80,16 @@ class Adapter:
             if name in self.target_modules and name in sizes:
                 yield name, PRODUCTS[name], *sizes[name]
 
-    def layer_parameters(self, model: Model) -> int:
-        """Trained parameters of one transformer layer."""
-        return sum(self.r * (inputs + outputs) for _, _, inputs, outputs in self.modules(model))
+    def layer_parameters(self, model: Model, tp: int = 1) -> float:
+        """Trained parameters of one transformer layer on one of `tp` tensor-parallel ranks.
+
+        They divide B's outputs of a column-parallel layer and A's inputs of a row-parallel one. Each has all of the other
+        matrix, so that the sums among them are those of the base (torchtitan 0.3.0, components/lora.py)."""
+        total = 0.0
+        for _, product, inputs, outputs in self.modules(model):
+            row = product in ROW_PARALLEL
+            total += self.r * (inputs / tp + outputs if row else inputs + outputs / tp)
+        return total
 
     def base_bytes(self, bytes_per_value: int) -> Bytes:
         """Bytes of a stored base weight of a linear layer."""

@@ -9,21 +9,17 @@ gradient of the input is added to that of the base (3 over the inputs).
 Base weights in 4 bits are written out at full width before each product, in forward and backward, and not kept (arXiv
 2305.14314, equation 5 and section 3; bitsandbytes, MatMul4Bit): a pass that reads the stored bytes and writes the others.
 
-Under tensor parallelism both matrices are divided like the base weight, as in Megatron-Bridge (ParallelLinearAdapter in
-src/megatron/bridge/peft/utils.py)."""
+Under tensor parallelism the matrix at the divided side of the base is divided, and the other one is whole on each rank
+(`Adapter.layer_parameters`). What a row-parallel adapter gives is added before the sum among the ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.units import Bytes
-from sim.workload.adapter import PRODUCTS, Adapter
+from sim.workload.adapter import PRODUCTS, ROW_PARALLEL, Adapter
 from sim.workload.kernels import Gemm, Kernel, LayerSharding, Pass
 from sim.workload.model import Model
-
-ROW_PARALLEL = ("projection", "down")
-"""Products whose inputs tensor parallelism divides; it divides the outputs of the others."""
 
 
 def frozen(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
@@ -48,19 +44,14 @@ def _adapted(kernel: Kernel, model: Model, adapter: Adapter, sharding: LayerShar
     own = [(inputs, outputs) for _, product, inputs, outputs in adapter.modules(model) if product == kernel.name]
     kept = own or kernel.name == "projection"  # fused attention keeps its output, which is the input of the projection
     yield replace(kernel, frozen=True, saved=kernel.saved if kept else 0.0)
+    t, row = sharding.tp, kernel.name in ROW_PARALLEL
     for inputs, outputs in own:
-        yield from _adapter(kernel, inputs, outputs, adapter.r, sharding, nbytes)
+        yield from _adapter(kernel.m, inputs // t if row else inputs, outputs if row else outputs // t, adapter.r, nbytes)
 
 
-def _adapter(
-    base: Gemm, inputs: int, outputs: int, r: int, sharding: LayerSharding, nbytes: int
-) -> Iterator[Kernel]:  # fmt: skip
+def _adapter(tokens: int, inputs: int, outputs: int, r: int, nbytes: int) -> Iterator[Kernel]:
     """Both products of an adapter, and its sum with the base's output; A's input is kept as that of the base."""
-    t, row = sharding.tp, base.name in ROW_PARALLEL
-    tokens, share = base.m, max(r // t, 1)
-    yield Gemm("adapter A", tokens, r if row else share, inputs // t if row else inputs)
-    yield Gemm("adapter B", tokens, outputs // t, r, saved=float(tokens * r * nbytes))
-    summed = tokens // t if row and sharding.sequence_parallel else tokens
-    values: Bytes = float(summed * (outputs if row else outputs // t) * nbytes)
-    entered: Bytes = float(tokens * (inputs // t if row else inputs) * nbytes)
+    yield Gemm("adapter A", tokens, r, inputs)
+    yield Gemm("adapter B", tokens, outputs, r, saved=float(tokens * r * nbytes))
+    entered, values = (float(tokens * width * nbytes) for width in (inputs, outputs))
     yield Pass("adapter sum", 5.0 * values, backward=2.0 * values + 3.0 * entered)

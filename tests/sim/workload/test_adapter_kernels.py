@@ -69,9 +69,11 @@ def test_four_bit_weights_are_written_out_before_each_product() -> None:
 def test_tensor_parallelism_divides_adapters_like_their_base() -> None:
     found = [one for one in kernels(Adapter(4), tp=2) if one.name.startswith("adapter") and isinstance(one, Gemm)]
     assert {(one.name, one.n, one.k) for one in found} == {
-        ("adapter A", 2, H), ("adapter B", H // 2, 4), ("adapter B", KV // 2, 4), ("adapter B", F // 2, 4),
-        ("adapter A", 4, H // 2), ("adapter A", 4, F // 2),
+        ("adapter A", 4, H), ("adapter B", H // 2, 4), ("adapter B", KV // 2, 4), ("adapter B", F // 2, 4),
+        ("adapter A", 4, H // 2), ("adapter A", 4, F // 2), ("adapter B", H, 4),
     }  # fmt: skip
+    parameters = sum(one.n * one.k for one in found)
+    assert parameters == Adapter(4).layer_parameters(MODEL, 2)
 
 
 @pytest.mark.parametrize("modules", [("q_proj",), ("q_proj", "down_proj"), ()])
