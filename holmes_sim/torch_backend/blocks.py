@@ -151,11 +151,15 @@ class Layer(Block):
         """A region sharded over tensor-parallel ranks: `work`, then the linear layer named `last`, whose partial results are
         summed."""
         x = work(enter_parallel_region(x, self.parallel))
-        x = leave_parallel_region(linear(x, getattr(self, last), None, self.parallel), self.parallel)
+        x = leave_parallel_region(self.product(x, last), self.parallel)
         return x + getattr(self, f"{last}_bias") if self.model.mlp == "gelu" else x
 
+    def product(self, x: Tensor, name: str, bias: Tensor | None = None) -> Tensor:
+        """The linear layer `name` of the layer."""
+        return linear(x, getattr(self, name), bias, self.parallel)
+
     def _attend(self, x: Tensor) -> Tensor:
-        qkv = linear(x, self.qkv, getattr(self, "qkv_bias", None), self.parallel)
+        qkv = self.product(x, "qkv", getattr(self, "qkv_bias", None))
         if self.recompute == "selective" and torch.is_grad_enabled():
             return checkpoint(self._core, qkv, use_reentrant=False)  # type: ignore[no-any-return]
         return self._core(qkv)
@@ -170,7 +174,7 @@ class Layer(Block):
         return out.permute(2, 0, 1, 3).flatten(2)
 
     def _mlp(self, x: Tensor) -> Tensor:
-        return self.activated(linear(x, self.up, getattr(self, "up_bias", None), self.parallel))
+        return self.activated(self.product(x, "up", getattr(self, "up_bias", None)))
 
     def activated(self, x: Tensor) -> Tensor:
         """The input of an MLP's second product, from the result of its first."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from holmes_sim.torch_backend.adapters import AdaptedLayer, freeze
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
 from holmes_sim.torch_backend.buckets import Sharing
 from holmes_sim.torch_backend.expert_mesh import ExpertMesh
@@ -57,7 +58,7 @@ class StageModule:
             weights = []
             for block in (self.blocks[index] for index in self.cut(part, parts)):
                 for name, weight in block.named_parameters():
-                    if id(weight) not in held:
+                    if id(weight) not in held and weight.requires_grad:
                         held.add(id(weight))
                         weights.append((weight, shares.of(block, name)))
             yield weights
@@ -66,6 +67,7 @@ class StageModule:
 def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh: ExpertMesh) -> list[Block]:
     """The blocks of a stage in forward order."""
     model, config, layers = plan.workload.model, plan.config_of((stage,)), plan.stages[stage]
+    adapter = plan.workload.adapter
     found: list[Block] = [Embedding(model, parallel, seed)] if stage == 0 else []
     alike = config.by_recomputation(layers.layers)
     recompute = [one.recompute for number, one in alike for _ in range(number)]
@@ -73,8 +75,13 @@ def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh:
     for index, again in zip(numbers, recompute, strict=True):
         if model.experts:
             found.append(ExpertLayer(model, parallel, seed, index, again, mesh))
+        elif adapter is not None:
+            found.append(AdaptedLayer(model, parallel, seed, index, again, adapter))
         else:
             found.append(Layer(model, parallel, seed, index, again))
     if stage == config.num_stages - 1:
         found.append(Head(model, parallel, seed, plan.workload.tokens))
+    for block in found if adapter is not None else ():
+        if not isinstance(block, Layer):
+            freeze(block)
     return found

@@ -27,7 +27,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
     if plan.workload.optimizer != "adam":
         yield f"optimizer {plan.workload.optimizer} (adam)"
     if plan.workload.adapter is not None:
-        yield "adapter (all weights are trained)"
+        yield from _adapter(plan)
     if config.cp > 1:
         yield f"cp {config.cp} (context parallelism; plan with --cp 1)"
     if config.ep > 1 and config.dispatcher != "alltoall":
@@ -48,3 +48,16 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"tp {config.tp} does not divide seq_len {plan.workload.seq_len}"
     if plan.workload.precision not in ("fp32", "tf32", "bf16", "fp16"):
         yield f"precision {plan.workload.precision} (fp32, tf32, bf16, fp16)"
+
+
+def _adapter(plan: Plan) -> Iterator[str]:
+    """What the backend cannot execute of a plan with adapters."""
+    adapter, config = plan.workload.adapter, plan.config
+    if adapter is not None and adapter.base_precision:
+        yield f"adapter.base_precision {adapter.base_precision} (frozen weights as wide as activations)"
+    if config.tp > 1:
+        yield f"adapter with tp {config.tp} (tp 1)"
+    if config.shards_parameters:
+        yield "adapter with zero_stage 3 (frozen weights are not gathered; plan with --zero-stage 1)"
+    if empty := [index for index, stage in enumerate(plan.stages) if not stage.layers]:
+        yield f"adapter with stages[{empty[0]}] without layers (each stage has adapters)"

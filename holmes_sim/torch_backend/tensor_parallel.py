@@ -66,7 +66,7 @@ class TensorParallel:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, parallel: TensorParallel) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
         ctx.parallel, ctx.weight = parallel, weight
         return torch.nn.functional.linear(x, weight, bias)
 
@@ -76,6 +76,8 @@ class _Linear(torch.autograd.Function):
         flat = grad.flatten(0, -2)
         input_gradient = (grad @ weight) if ctx.needs_input_grad[0] else None
         bias = flat.sum(0) if ctx.needs_input_grad[2] else None
+        if not ctx.needs_input_grad[1]:
+            return input_gradient, None, bias, None
         if ctx.parallel.deferred is None:
             return input_gradient, flat.t() @ x.flatten(0, -2), bias, None
         leaf = ctx.weight

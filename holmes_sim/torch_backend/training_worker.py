@@ -63,6 +63,9 @@ class TrainingWorker:
         }
         if plan.config.pp == 1 and plan.workload.model.tied_embeddings:  # share one weight
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
+        for weight in (weight for stage in self.stages.values() for block in stage.blocks for weight in block.parameters()):
+            if not weight.requires_grad:
+                weight.data = weight.data.to(buckets.PRECISIONS[plan.workload.precision])
         parts = Lowered(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp)).parts
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
         tied = plan.workload.model.tied_embeddings and config.pp > 1
@@ -140,7 +143,8 @@ class TrainingWorker:
         for index in reversed(stage.cut(action.parts - 1 - part, action.parts)):
             leaf, out = stage.kept.pop((m, index))
             self.parallel.deferred = [] if self.splits else None
-            torch.autograd.backward(out, grad)
+            if out.requires_grad:  # not a frozen embedding
+                torch.autograd.backward(out, grad)
             if self.parallel.deferred:
                 stage.deferred[m, index] = self.parallel.deferred
             grad = leaf.grad if leaf is not None else None

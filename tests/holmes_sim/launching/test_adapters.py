@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim import exporters
-from holmes_sim.torch_backend import supported
 from planner.space.runnable import recomputes_blocks
 from sim.errors import NotModelled
 from sim.plan.islands import check_trained
@@ -101,8 +100,6 @@ def test_blocks_are_recomputed_where_a_framework_of_the_workload_can() -> None:
     assert not recomputes_blocks(replace(free, target=exporters.target("deepspeed"), workload=own))
 
 
-def test_own_backend_and_islands_refuse_adapters() -> None:
-    plan = plan_with(Adapter(4))
-    assert "adapter (all weights are trained)" in list(supported.unsupported(plan))
+def test_islands_refuse_adapters() -> None:
     with pytest.raises(NotModelled, match="adapter: exchanges between islands are modelled for all weights of a model"):
-        check_trained(plan.workload)
+        check_trained(plan_with(Adapter(4)).workload)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from holmes_sim.torch_backend import local
+from holmes_sim.torch_backend.adapters import AdaptedLayer, freeze
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer
 from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE
 from holmes_sim.torch_backend.experts import ExpertLayer
@@ -71,10 +72,15 @@ def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor],
     kind = ExpertLayer if model.experts else Layer
     layers = [kind(model, tensors, 0, index, "none") for index in range(model.layers)]
     first, last = Embedding(model, tensors, 0), Head(model, tensors, 0, plan.workload.tokens)
+    if adapter := plan.workload.adapter:
+        layers = [AdaptedLayer(model, tensors, 0, index, "none", adapter) for index in range(model.layers)]
+        freeze(first)
+        freeze(last)
     if model.tied_embeddings:
         last.words = first.words
     blocks = [first, *layers, last]
-    adam = torch.optim.Adam({id(p): p for b in blocks for p in b.parameters()}.values(), lr=LEARNING_RATE, betas=BETAS)
+    trained = {id(p): p for b in blocks for p in b.parameters() if p.requires_grad}
+    adam = torch.optim.Adam(trained.values(), lr=LEARNING_RATE, betas=BETAS)
     losses = []
     for step in range(steps):
         total = 0.0
@@ -91,7 +97,9 @@ def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor],
         adam.zero_grad()
         losses.append(total)
     named = {name: weight for block in blocks for name, weight in block.named()}
-    moments = {name: adam.state[weight]["exp_avg"] for name, weight in named.items() if steps}
+    moments = {
+        name: adam.state[weight]["exp_avg"] if weight.requires_grad else weight for name, weight in named.items() if steps
+    }
     return losses, {name: weight.detach() for name, weight in named.items()}, moments
 
 
