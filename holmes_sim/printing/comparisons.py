@@ -9,10 +9,11 @@ from rich.text import Text
 from holmes_sim.intervals import step_range
 from holmes_sim.printing.layouts import degrees, layers_by_cluster
 from holmes_sim.printing.tables import HEADS, STYLE, grid
+from holmes_sim.printing.workloads import model_text
 from holmes_sim.results import PLURAL, Compared, reason, tokens_per_device
 from planner.request import Request
 from sim.plan.plan import Plan
-from sim.units import GIGA, time_text
+from sim.units import time_text
 
 HEADERS = (
     "step\n80 % range", "samples/s", "tokens/s\nper device", "of compute-\nonly speed", "slower\nby", "planned\nin",
@@ -50,7 +51,7 @@ def heading(request: Request) -> Text:
     """One line: topology, model, batch, devices."""
     workload, fleet = request.workload, request.topology.fleet
     return Text(
-        f"{request.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), "
+        f"{request.topology.name}: {model_text(workload)}, "
         f"batch {workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {fleet.devices} devices",
         style=STYLE,
     )

@@ -14,6 +14,7 @@ from holmes_sim.launchable import frameworks
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.layouts import short_layout
 from holmes_sim.printing.tables import HEADS, STYLE, grid
+from holmes_sim.printing.workloads import model_text
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
 from holmes_sim.warnings import plan_warnings
@@ -26,7 +27,7 @@ from sim.plan.parallel_config import BLOCK, ParallelConfig
 from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results.report import PipelineRankReport
-from sim.units import GIBI, GIGA, time_text
+from sim.units import GIBI, time_text
 
 MAX_LISTED, MIN_SHORT_OF_MEMORY = 24, 4
 """Number of slower layouts for which a reason is printed, and the minimum number of layouts among them that lack memory."""
@@ -111,9 +112,8 @@ def _predicted(plan: Plan) -> Prediction:
 def heading(plan: Plan) -> Text:
     """One line: topology, model, batch, devices."""
     workload = plan.workload
-    size = workload.model.parameters / GIGA
     return Text(
-        f"{plan.topology.name}: {workload.model.name} ({size:.3g} B parameters), batch {workload.global_batch_size} x "
+        f"{plan.topology.name}: {model_text(workload)}, batch {workload.global_batch_size} x "
         f"{workload.seq_len} tokens {workload.precision}, {plan.config.world_size} of {plan.fleet.devices} devices",
         style=STYLE,
     )
