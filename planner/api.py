@@ -13,6 +13,7 @@ from planner.diagnosis.remedies import in_words
 from planner.limits import NO_LIMITS
 from planner.placement.simulation import fits, step
 from planner.request import Request
+from planner.search import unlike_certificate
 from planner.search.fitting import fitting
 from planner.space import stand_in
 from planner.strategies import certified
@@ -64,7 +65,20 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
 
 
 def _of_unlike_layers(request: Request, strategy: str, context: PlanningContext) -> Plan:
-    """The fastest plan of the models of equal layers that stand for the request's, with its own layers, simulated."""
+    """The fastest plan of the models of equal layers that stand for the request's, with its own layers, simulated.
+
+    The default strategy then searches plans with the model's own layers, and proves a lower bound."""
+    found, refused = _of_stand_ins(request, strategy, context)
+    best = min(found, key=step, default=None)
+    if strategy == DEFAULT and context.proves and not context.interrupted:
+        best = unlike_certificate.certified(request, context, best)
+    if best is None:
+        raise refused or Infeasible(f"memory: no plan of model {request.workload.model.name} fits")
+    return _within_limits(request, best)
+
+
+def _of_stand_ins(request: Request, strategy: str, context: PlanningContext) -> tuple[list[Plan], Infeasible | None]:
+    """The plans of the stand-ins with the model's own layers, simulated, and why one of them has none."""
     found: list[Plan] = []
     refused: Infeasible | None = None
     for number, part in enumerate(stand_in.stand_ins(request)):
@@ -72,6 +86,7 @@ def _of_unlike_layers(request: Request, strategy: str, context: PlanningContext)
             context.stand_ins[number] = PlanningContext(
                 part, context.progress, punctual=context.punctual, watch=context.watch, beside=context.beside
             )
+            context.stand_ins[number].proves = context.proves
         inside = context.stand_ins[number]
         try:
             candidate = stand_in.of_model(plan(part, strategy, inside), request)
@@ -82,9 +97,7 @@ def _of_unlike_layers(request: Request, strategy: str, context: PlanningContext)
         context.interrupted |= inside.interrupted
         if context.interrupted and found:
             break
-    if not found:
-        raise refused or Infeasible(f"memory: no plan of model {request.workload.model.name} fits")
-    return _within_limits(request, min(found, key=step))
+    return found, refused
 
 
 def _within_limits(request: Request, plan: Plan) -> Plan:

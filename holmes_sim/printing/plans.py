@@ -33,12 +33,6 @@ MAX_LISTED, MIN_SHORT_OF_MEMORY = 24, 4
 """Number of slower layouts for which a reason is printed, and the minimum number of layouts among them that lack memory."""
 
 
-UNPROVED = (
-    "No certificate: the layers of the model differ. The search took all layers as those with most parameters; the plan was "
-    "simulated with the model's own."
-)
-"""What is said of a plan that was found with a stand-in (`planner.space.stand_in`)."""
-
 
 def planned(answer: Planned) -> Group:
     """Tables of a plan: layout, stages, groups, prediction, comparison with the baselines, certificate."""
@@ -54,8 +48,6 @@ def planned(answer: Planned) -> Group:
     ]
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
-    if not plan.workload.model.is_uniform:
-        parts += [Text(UNPROVED)]
     if plan.certificate is not None:
         parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
     more = str(answer.beyond) if answer.beyond is not None else ""

@@ -124,7 +124,7 @@ class NodeClass:
         if key not in self._with_messages:
             if (role, layers) not in self._least:
                 ends, times = (role in ("first", "only"), role in ("last", "only")), self._passes(role, layers)
-                self._least[role, layers] = _least([costs.of(layers, *ends, times=times) for costs in self._costs_of(role)])
+                self._least[role, layers] = least_of([costs.of(layers, *ends, times=times) for costs in self._costs_of(role)])
             cost = self._least[role, layers]
             if recomputed:
                 again = self._context.cluster_costs.recomputation(self.cluster, self.shape, role == "only")
@@ -228,7 +228,7 @@ class NodeClass:
         return found
 
 
-def _least(costs: list[StageCost]) -> StageCost:
+def least_of(costs: list[StageCost]) -> StageCost:
     """The least value of each cost over all positions of a stage on its nodes."""
     if len(costs) == 1:
         return costs[0]

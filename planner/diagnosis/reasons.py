@@ -28,7 +28,12 @@ class Verdict:
 
 
 def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
-    """A verdict on the `most` shapes with the least quick estimates and on all that lack memory, the fastest first."""
+    """A verdict on the `most` shapes with the least quick estimates and on all that lack memory, the fastest first.
+
+    For a model whose layers differ, it is on the shapes of its stand-ins, with their layers (`planner.space.stand_in`)."""
+    if context.stand_ins:
+        found = [verdict for part in context.stand_ins.values() for verdict in verdicts(part, most)]
+        return sorted(found, key=lambda verdict: verdict.seconds)
     every = [
         (quick_estimate(context, split_backward(s), node_classes(context, split_backward(s)), False), s)
         for s in (with_tied_shards(context.request, one) for one in searched(context.request))

@@ -20,7 +20,7 @@ from planner.costs.node_classes import holds, most_stages
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
-from planner.space import lengths
+from planner.space import lengths, stand_in
 from planner.space.device_slots import Run, minmax_layers
 from planner.space.runnable import runs
 from planner.space.shape import Shape
@@ -52,6 +52,8 @@ class Shortage:
 
 def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
     """Some plan of whole stages that fits memory, not simulated; None where none is found."""
+    if not request.workload.model.is_uniform:
+        return _of_unlike_layers(request, strategy)
     memory = _Memory(request)
     for shape in _leanest(request):
         if memory.total(shape) < request.workload.model.layers:
@@ -60,6 +62,16 @@ def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
             plan = _built(request, shape, pipeline, memory, strategy)
             if plan is not None:
                 return plan
+    return None
+
+
+def _of_unlike_layers(request: Request, strategy: str) -> Plan | None:
+    """`fitting` for a model whose layers differ: a plan of a model of equal layers with more parameters, with its own layers."""
+    for part in stand_in.stand_ins(request):
+        plan = fitting(part, strategy)
+        own = stand_in.of_model(plan, request) if plan is not None else None
+        if own is not None and fits(own) and not request.refuses(own):
+            return own
     return None
 
 

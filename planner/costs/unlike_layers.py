@@ -1,0 +1,233 @@
+"""Costs and memory of the stages of one cluster for a model whose layers differ, by the layers that a stage holds.
+
+Stages that hold as many layers of each kind, and the same ends, cost the same, so each such content is computed once. Seconds are
+closed forms of `sim.analytic.stage_costs`, bytes those of `sim.kernels.memory`: those of `planner.costs.node_classes`, but of the
+stage's own layers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import holds, least_of, most_stages
+from planner.costs.stage_memory import single_stage_config
+from planner.space.shape import Shape, split_backward
+from sim.analytic.stage_costs import StageCost, StageCosts, weight_seconds
+from sim.hardware.cluster import Cluster
+from sim.kernels import compute, memory
+from sim.plan import schedules
+from sim.units import Bytes, Seconds
+from sim.workload.model import Model
+from sim.workload.workload import Workload
+
+Counts: TypeAlias = tuple[int, ...]
+"""Number of layers of each kind, in the order of `Layers.kinds`."""
+Ends: TypeAlias = tuple[bool, bool]
+"""Whether a stage has the embedding, and whether it has the head."""
+
+
+class Layers:
+    """The layers of a model: their kinds in order, and the workload of a stage that holds some of them.
+
+    The layers that predict further tokens are on the stage of the head, and like the last layer."""
+
+    def __init__(self, workload: Workload):
+        model = workload.model
+        kinds = [model.kinds(index, index + 1)[0][1] for index in range(model.layers)]
+        self.workload, self.number, self.further = workload, model.layers, model.mtp_layers
+        self.kinds: tuple[Model, ...] = tuple(dict.fromkeys(kinds))
+        self._workloads: dict[tuple[Counts, bool], Workload] = {}
+        self._before: list[Counts] = [(0,) * len(self.kinds)]
+        for kind in kinds:
+            self._before.append(tuple(n + (kind is one or kind == one) for n, one in zip(self._before[-1], self.kinds, strict=True)))
+        self.last = self.kinds.index(kinds[-1])
+
+    def counts(self, first: int, past: int) -> Counts:
+        """Number of layers of each kind from `first` up to, not including, `past`."""
+        return tuple(b - a for a, b in zip(self._before[first], self._before[past], strict=True))
+
+    @property
+    def every(self) -> Counts:
+        """Number of layers of each kind that a microbatch passes, those that predict further tokens included."""
+        return self.with_further(self._before[-1])
+
+    def with_further(self, counts: Counts) -> Counts:
+        """The layers of a stage with the head: those that predict further tokens too."""
+        return tuple(n + self.further * (index == self.last) for index, n in enumerate(counts))
+
+    def only(self, kind: int, number: int) -> Counts:
+        """So many layers of one kind."""
+        return tuple(number * (index == kind) for index in range(len(self.kinds)))
+
+    def of(self, counts: Counts, head: bool) -> Workload:
+        """The workload of a stage with these layers, and with the head."""
+        if (counts, head) not in self._workloads:
+            held = self.with_further(counts) if head else counts
+            found = replace(self.workload, held=tuple((n, kind) for n, kind in zip(held, self.kinds, strict=True) if n))
+            self._workloads[counts, head] = found
+        return self._workloads[counts, head]
+
+
+@dataclass(frozen=True, slots=True)
+class KindSeconds:
+    """Least seconds of one microbatch on one layer of a kind.
+
+    `inputs`: the backward, without weight gradients where the schedule splits it; `both`: forward and whole backward. `waited`:
+    what later stages wait for while the pipeline fills and, unless the backward is split, drains."""
+
+    forward: Seconds
+    inputs: Seconds
+    both: Seconds
+    waited: Seconds
+
+    @property
+    def passed(self) -> Seconds:
+        """Forward and gradients of inputs."""
+        return self.forward + self.inputs
+
+
+@dataclass(frozen=True, slots=True)
+class KindBytes:
+    """Bytes of a layer of a kind: beside one microbatch in flight, of each further one, and of each that waits for W."""
+
+    beside_one: Bytes
+    further: Bytes
+    waiting: Bytes
+
+    def beside(self, held: float, waits: float) -> Bytes:
+        """Bytes of a layer beside so many microbatches, at least one between F and B."""
+        return self.beside_one + (max(held, 1.0) - 1.0) * self.further + waits * self.waiting
+
+
+class UnlikeCosts:
+    """Costs of the stages of all clusters of a request, shared by its shapes."""
+
+    def __init__(self, context: PlanningContext):
+        self.context, self.layers = context, Layers(context.request.workload)
+        self._cached: dict[tuple[object, ...], dict[object, Any]] = {}
+
+    def classes(self, shape: Shape) -> list[UnlikeStages]:
+        """The clusters that hold a stage of a shape."""
+        able = (cluster for cluster in self.context.request.clusters() if holds(self.context.request, cluster, shape))
+        return [UnlikeStages(self, cluster, shape) for cluster in able]
+
+    def cache(self, *key: object) -> dict[object, Any]:
+        """The dictionary of a key, which starts empty."""
+        return self._cached.setdefault(key, {})
+
+
+class UnlikeStages:
+    """Costs and memory of the stages of one cluster under one shape, each the least over all positions on its nodes."""
+
+    def __init__(self, costs: UnlikeCosts, cluster: Cluster, shape: Shape):
+        request, self._context = costs.context.request, costs.context
+        self.cluster, self.shape, self.layers, self._own = cluster, shape, costs.layers, shape.on(cluster.name)
+        self.max_stages = most_stages(request, cluster, shape)
+        self.config = self._own.config(request.workload, 2)
+        self._room = request.topology.room(cluster.node.device)
+        self._splits = schedules.get(shape.schedule).SPLITS_BACKWARD
+        split = split_backward(self._own)
+        self._costs = costs.cache(cluster.name, split, self._splits)
+        self._bytes = costs.cache(cluster.name, split, shape.schedule, shape.vpp)
+        passes = replace(split, zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False)
+        self._passes = costs.cache(cluster.name, passes if max(shape.cp, shape.ep) > 1 else replace(passes, dp=1))
+
+    @functools.cached_property
+    def _positions(self) -> tuple[StageCosts, ...]:
+        return self._context.cluster_costs.stages(self.cluster, self.shape)
+
+    @functools.cached_property
+    def _alone(self) -> tuple[StageCosts, ...]:
+        spread = self._context.cluster_costs.spread(self.cluster, self.shape)
+        every = self._context.cluster_costs.stages(self.cluster, self.shape, True)
+        return every if spread is None else (*every, spread)
+
+    def cost(self, counts: Counts, ends: Ends) -> StageCost:
+        """Costs of a stage without its messages; of the only stage of a pipeline where it has both ends."""
+        if (counts, ends) not in self._costs:
+            workload = self.layers.of(counts, ends[1])
+            every = (replace(one, workload=workload) for one in (self._alone if all(ends) else self._positions))
+            cost = least_of([one.of(sum(counts), *ends) for one in every])
+            self._costs[counts, ends] = cost.sending(0.0, 0.0, 0.0, cost.weight if self._splits else 0.0)
+        found: StageCost = self._costs[counts, ends]
+        return found
+
+    def fits(self, counts: Counts, ends: Ends, in_flight: tuple[tuple[int, int], ...]) -> bool:
+        """Whether a stage fits beside its microbatches in flight (`schedules.in_flight`).
+
+        Bytes are linear in both numbers of a pair from one microbatch on, as `planner.costs.stage_memory` has them."""
+        if (counts, ends) not in self._bytes:
+            one, two = (self._bytes_at(counts, ends, held, 0) for held in (1, 2))
+            waiting = self._bytes_at(counts, ends, 1, 1) if self._splits else one
+            self._bytes[counts, ends] = one, two - one, waiting - one
+        one, more, waiting = self._bytes[counts, ends]
+        return all(one + (held - 1) * more + waits * waiting <= self._room * (1 + 1e-12) for held, waits in in_flight)
+
+    def _bytes_at(self, counts: Counts, ends: Ends, held: int, waits: int, alone: bool = False) -> float:
+        config = single_stage_config(self.config) if alone or all(ends) else self.config
+        inside = memory.rank_bytes(self.layers.of(counts, ends[1]), config, sum(counts), held * config.vpp, *ends, waits)
+        return inside + memory.outside_torch(config)
+
+    @property
+    def room(self) -> Bytes:
+        """Bytes of a device that a plan may use."""
+        return self._room
+
+    def kind_bytes(self) -> tuple[Bytes, tuple[KindBytes, ...]]:
+        """(bytes that every stage needs beside its layers, bytes of a layer of each kind)."""
+        if "kinds" not in self._bytes:
+            bases, each = [], []
+            for kind in range(len(self.layers.kinds)):
+                one, two = (self.layers.only(kind, number) for number in (1, 2))
+                pairs = ((1, 0), (2, 0), (1, int(self._splits)))
+                (a, more, waits), (b, twice, twice_waits) = (
+                    [self._bytes_at(counts, (False, False), *pair, True) for pair in pairs] for counts in (one, two)
+                )
+                bases.append(2 * a - b)
+                each.append(KindBytes(b - a, (twice - b) - (more - a), (twice_waits - b) - (waits - a)))
+            self._bytes["kinds"] = min(bases), tuple(each)
+        found: tuple[Bytes, tuple[KindBytes, ...]] = self._bytes["kinds"]
+        return found
+
+    def kind_seconds(self, alone: bool = False) -> tuple[KindSeconds, ...]:
+        """Least seconds of a layer of each kind; alone: as in a pipeline of one stage, where that is faster.
+
+        The exchange of cp ranks that attention does not hide is left out: it is not linear in the layers."""
+        key = alone and self.cluster.node.device.launch_per_rank > 0
+        if key not in self._passes:
+            every = self._positions + self._alone if key else self._positions
+            self._passes[key] = [_layer(every, self.layers, kind) for kind in range(len(self.layers.kinds))]
+        found = []
+        for forward, backward, weight in self._passes[key]:
+            inputs, both = max(backward - weight, 0.0) if self._splits else backward, forward + backward
+            found.append(KindSeconds(forward, inputs, both, forward if self._splits else both))
+        return tuple(found)
+
+    def end_seconds(self) -> tuple[Seconds, Seconds]:
+        """Least seconds (forward and backward) of one microbatch in the embedding, and in the head without its layers: of their
+        kernels alone."""
+        if "ends" not in self._passes:
+            device, workload, config = self.cluster.node.device, self._context.request.workload, self.config
+            ends = (compute.embedding_seconds, compute.head_seconds)
+            self._passes["ends"] = tuple(sum(end(device, workload, config)) for end in ends)
+        found: tuple[Seconds, Seconds] = self._passes["ends"]
+        return found
+
+
+def _layer(every: Sequence[StageCosts], layers: Layers, kind: int) -> tuple[Seconds, Seconds, Seconds]:
+    """(forward, backward, weight gradients) of a layer of a kind between others: the least, the least and the most.
+
+    Without the ends and the exchange of cp ranks, the seconds of a stage are those of its layers times their number."""
+    workload, found = layers.of(layers.only(kind, 1), False), []
+    for costs in (replace(one, workload=workload) for one in every):
+        forward, backward = costs.work(1, False, False)
+        if costs.config.cp > 1 or costs.config.ep > 1:
+            alone, passes = costs.alone(1, False, False), costs.passes(1, False, False)
+            forward, backward = forward + passes[0] - alone[0], backward + passes[1] - alone[1]
+        weight = max(weight_seconds(spec, workload, costs.config, 1, False) for spec in costs.collectives.specs)
+        found.append((forward, backward, weight))
+    forwards, backwards, weights = zip(*found, strict=True)
+    return min(forwards), min(backwards), max(weights)

@@ -1,0 +1,97 @@
+"""The certificate of a plan of a model whose layers differ: how far it can be from the fastest of its stated space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.costs.context import PlanningContext
+from planner.placement.simulation import step
+from planner.request import Request
+from planner.search.branch_and_bound import in_words
+from planner.search.budgets import Budgets
+from planner.search.mixed import is_mixed
+from planner.search.searched_space import axes, outside
+from planner.search.unlike_layers import UnlikeSearch
+from planner.space import stand_in
+from planner.space.shapes import searched_schedules
+from planner.time_limit import SOON
+from sim.errors import Infeasible
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.plan import MadeBy, Plan
+from sim.units import Seconds
+
+SOLVER = "closed form"
+"""What computes the bound, as in other certificates."""
+
+
+def certified(request: Request, context: PlanningContext, best: Plan | None) -> Plan | None:
+    """The fastest plan with the model's own layers and its certificate; None where none is found.
+
+    best: the fastest plan of the stand-ins, if any. What is left of the time limit is used, and `SOON` in any case."""
+    search = UnlikeSearch(request, context, best, context.limit.at_least(SOON))
+    context.progress("splits of the model's own layers")
+    try:
+        bound = search.run()
+    except KeyboardInterrupt:
+        if search.best is None:
+            raise
+        context.interrupted, bound = True, search.work
+    if search.best is None:
+        return None
+    found = certificate(search, search.best, bound)
+    return search.best.annotated(certificate=found, made_by=MadeBy("certified", search.best.made_by.version))
+
+
+def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate:
+    """The certificate of a simulated plan; `bound`: a lower bound on all plans of whole stages."""
+    request, objective = search.request, step(plan)
+    several = any(len(clusters) > 1 for clusters in request.joinable())
+    least = min(objective, bound, search.work) if is_mixed(plan) else min(objective, bound)
+    gap = 1 - least / objective
+    parts = stand_in.stand_ins(request)
+    in_space = plan.config.schedule in dict(searched_schedules(parts[0])) or bool(request.wishes.schedule)
+    shape = search.least_shape
+    return Certificate(
+        status="optimal" if in_space and gap <= Budgets().optimal_gap else "feasible",
+        objective_s=objective,
+        lower_bound_s=least,
+        gap=gap,
+        solver=SOLVER,
+        time_limit_reached=search.limit.reached,
+        mixed_lower_bound_s=search.work if several else None,
+        least_bound_layout=in_words(shape, "variant") if shape is not None and gap > Budgets().target_gap else None,
+        space=space(request, parts),
+        outside=_outside(request, parts),
+    )
+
+
+def space(request: Request, parts: Sequence[Request]) -> tuple[Axis, ...]:
+    """The searched dimensions: all values of the stand-ins, which share them but for their recomputation."""
+    found: dict[str, dict[str | int, None]] = {}
+    for part in parts:
+        try:
+            every = axes(part)
+        except Infeasible:
+            continue
+        for axis in every:
+            found.setdefault(axis.name, {}).update(dict.fromkeys(axis.values))
+    found["layers"] = dict.fromkeys([_split(request)])
+    return tuple(Axis(name, tuple(values)) for name, values in found.items())
+
+
+def _split(request: Request) -> str:
+    """The layers of stages, in words."""
+    further = request.workload.model.mtp_layers
+    alone = "; the last stage may have the head without a layer of the model" if further else ""
+    return f"any split of the model's own layers{alone}"
+
+
+def _outside(request: Request, parts: Sequence[Request]) -> tuple[str, ...]:
+    """What a plan could have and the search leaves out."""
+    free = replace(parts[0], wishes=replace(parts[0].wishes, recompute=None)) if request.wishes.recompute is None else parts[0]
+    found = [text for text in outside(free) if not text.startswith("recompute ")]
+    return ("recompute selective", *found, *_OTHER) if request.wishes.recompute is None else tuple(found)
+
+
+_OTHER = ("recomputation of some layers of a stage, which is not modelled where layers differ",)

@@ -1,0 +1,188 @@
+"""Search of plans for a model whose layers differ, with a lower bound: best-first over the shapes of its stand-ins.
+
+A stand-in is a model of equal layers (`planner.space.stand_in`); its shapes are the searched ones. One priority queue holds
+shapes by their lower bounds with the model's own layers. The first item is replaced by what it consists of, with better bounds:
+a shape (`planner.bounds.unlike_work`) by its variants, a variant (`pipeline_bound`) by its pipelines (`unlike_stages`). The
+pipelines with the least bounds are built with the model's own layers; those that fit are priced in closed form, and simulated
+if that is below the fastest plan. Invariant: every plan of the space belongs to an item of the queue, or to one that is settled,
+and takes at least its bound. So the least bound of both is a lower bound on every plan of the space."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from planner.bounds.unlike_deadline import deadline_bound, might_finish
+from planner.bounds.unlike_stages import MOST_CLASSES, Bounded, Pipeline, best_pipelines, single_stages
+from planner.bounds.unlike_work import UnlikeWork, pipeline_bound
+from planner.costs.context import PlanningContext
+from planner.costs.unlike_layers import UnlikeCosts
+from planner.placement.ranks import build, with_collectives
+from planner.placement.simulation import fits, step
+from planner.request import Request
+from planner.search.budgets import Budgets
+from planner.search.unlike_splits import splits
+from planner.space import stand_in
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, uneven, variants, zero_stages
+from planner.space.tied_shards import with_tied_shards
+from planner.space.unlike_tp import unlike_shapes
+from planner.time_limit import TimeLimit
+from sim.analytic import plan_costs
+from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
+from sim.plan.plan import Plan
+from sim.units import Seconds
+
+REFINED = 600
+"""Most variants whose pipelines are bounded. Guess: more takes longer, and the least bounds come first."""
+BUILT = 3
+"""Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A shape with the stand-in that has it, or its `variants` with one schedule and vpp, under all ZeRO stages."""
+
+    part: Request
+    shape: Shape
+    variants: tuple[Shape, ...] = ()
+
+
+@dataclass(slots=True)
+class UnlikeSearch:
+    """The search of one request. `best`: the fastest plan so far, simulated; `settled`: the least bound of what is done."""
+
+    request: Request
+    context: PlanningContext
+    best: Plan | None
+    limit: TimeLimit
+    settled: Seconds = math.inf
+    work: Seconds = math.inf
+    least_shape: Shape | None = None
+    _settled_shape: Shape | None = None
+    _costs: UnlikeCosts = field(init=False)
+    refined: int = 0
+
+    def __post_init__(self) -> None:
+        self._costs = UnlikeCosts(self.context)
+
+    @property
+    def cutoff(self) -> Seconds:
+        """Steps from which on a plan is not worth finding."""
+        return math.inf if self.best is None else step(self.best) * (1 - Budgets().target_gap)
+
+    def run(self) -> Seconds:
+        """Search until the gap is small, and return the lower bound on all plans without mixed stages.
+
+        `work` is then one on plans with mixed stages, too."""
+        numbers, work = itertools.count(), UnlikeWork(self.context, self._costs.layers)
+        queue = [(work.bound(one.shape), next(numbers), one) for one in self._bases()]
+        heapq.heapify(queue)
+        self.work = min([queue[0][0] if queue else math.inf, *self._across(work)])
+        while queue and queue[0][0] < self.cutoff:
+            if self.refined >= REFINED or (self.best is not None and self.limit.is_up()):
+                break
+            bound, _, one = heapq.heappop(queue)
+            if not one.variants:
+                if not self._might_finish(one):
+                    self._settle(max(bound, self.cutoff), one.shape)
+                    continue
+                for alike in self._alike(one):
+                    seconds = max(bound, self._bound(alike.shape))
+                    if seconds < math.inf:
+                        heapq.heappush(queue, (seconds, next(numbers), alike))
+            else:
+                for shape in one.variants:
+                    self._settle(max(bound, self._pipelines(one.part, shape, bound)), shape)
+        left = queue[0][0] if queue else math.inf
+        if left < self.settled:
+            self._settle(left, queue[0][2].shape)
+        self.least_shape = self._settled_shape
+        return self.settled
+
+    def _settle(self, bound: Seconds, shape: Shape) -> None:
+        if bound < self.settled:
+            self.settled, self._settled_shape = bound, shape
+
+    def _bases(self) -> Iterator[Open]:
+        """The searched shapes of every stand-in."""
+        for part in stand_in.stand_ins(self.request):
+            with suppress(Infeasible):
+                every = [with_tied_shards(part, shape) for shape in searched(part)]
+                equal = [shape for shape in every if shape.divides(part.workload)]
+                yield from (Open(part, shape) for shape in (*every, *unlike_shapes(part, equal)))
+
+    def _across(self, work: UnlikeWork) -> Iterator[Seconds]:
+        """Total-work bounds of the shapes whose stages may be on several clusters, where there are several."""
+        if all(len(clusters) < 2 for clusters in self.request.joinable()):
+            return
+        for part in stand_in.stand_ins(self.request):
+            with suppress(Infeasible):
+                yield from (work.bound(shape) for shape in searched(part, across=True))
+
+    def _alike(self, one: Open) -> Iterator[Open]:
+        """The variants of a shape, together with those that differ in the ZeRO stage only."""
+        found: dict[tuple[str, int], list[Shape]] = {}
+        for variant in variants(one.part, one.shape):
+            found.setdefault((variant.schedule, variant.vpp), []).extend(overlaps(variant))
+        yield from (Open(one.part, every[0], tuple(every)) for every in found.values())
+
+    def _might_finish(self, one: Open) -> bool:
+        """Whether some pipeline of a shape might be worth finding."""
+        zeros = zero_stages(one.part, one.shape)
+        every = [self._costs.classes(replace(one.shape, zero_stage=zero)) for zero in zeros]
+        return bool(every[0]) and might_finish(self.context, every, self.cutoff)
+
+    def _bound(self, shape: Shape) -> Seconds:
+        """A lower bound on the pipelines of a variant under every ZeRO stage; infinite where there is none."""
+        classes = self._costs.classes(shape)
+        return pipeline_bound(self.request, shape, classes) if classes else math.inf
+
+    def _pipelines(self, part: Request, shape: Shape, bound: Seconds) -> Seconds:
+        """A lower bound on the pipelines of a variant, the best of which are built and, if they are fast, simulated."""
+        classes = self._costs.classes(shape)
+        bound = deadline_bound(self.context, shape, classes, bound, max(bound, self.cutoff))
+        if bound >= self.cutoff:
+            return bound
+        self.refined += 1
+        if shape.vpp > 1 or len(classes) > MOST_CLASSES:
+            for pipeline in splits(self.context, part, shape, classes)[:BUILT]:
+                self._try(part, shape, pipeline)
+            return bound
+        found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes)]
+        for pipeline in self._promising(found):
+            self._try(part, shape, pipeline)
+        return min((each.seconds for each in found), default=math.inf)
+
+    def _promising(self, found: Sequence[Bounded]) -> Iterator[Pipeline]:
+        """The pipelines with the least bounds, as long as these are below the fastest plan."""
+        for each in sorted(found, key=lambda one: one.seconds)[:BUILT]:
+            if each.seconds < self.cutoff:
+                yield each.pipeline
+
+    def _try(self, part: Request, shape: Shape, pipeline: Pipeline) -> None:
+        """Build the plan of a pipeline with the model's own layers; simulate it if it may be faster than the best."""
+        cluster = self.request.topology.fleet.cluster(pipeline[0][0])
+        both = (False, True) if len(pipeline) == 1 and uneven(cluster, shape, 1) else (False,)
+        for evenly in both:
+            with suppress(NoRoute, NotDefined, NotModelled, PlanError):
+                plan = self._built(part, shape, pipeline, evenly)
+                least = math.inf if self.best is None else step(self.best)
+                if plan is None or plan_costs.step_seconds(plan) >= least:
+                    continue
+                simulated = self.context.timelines.simulate_up_to(plan, least)
+                if isinstance(simulated, Plan) and step(simulated) < least:
+                    self.best = simulated
+
+    def _built(self, part: Request, shape: Shape, pipeline: Pipeline, evenly: bool) -> Plan | None:
+        """The plan of a pipeline with the model's own layers; None where it does not fit, or is refused."""
+        (name, last), further = pipeline[-1], self.request.workload.model.mtp_layers
+        stages = (*pipeline[:-1], (name, last + further))
+        plan = stand_in.of_model(build(part, shape, stages, "certified", evenly), self.request)
+        if not fits(plan):
+            return None
+        return next((one for one in (with_collectives(plan), plan) if not self.request.refuses(one)), None)
