@@ -33,7 +33,6 @@ MAX_LISTED, MIN_SHORT_OF_MEMORY = 24, 4
 """Number of slower layouts for which a reason is printed, and the minimum number of layouts among them that lack memory."""
 
 
-
 def planned(answer: Planned) -> Group:
     """Tables of a plan: layout, stages, groups, prediction, comparison with the baselines, certificate."""
     plan = answer.plan

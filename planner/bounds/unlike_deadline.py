@@ -7,9 +7,10 @@ Idea. Some kinds of layers are counted, with a weight each. Within T seconds, ra
 
 Fill and drain before it are at least those of the weight b on the ranks before, and of one layer on each of them. With vpp
 virtual stages only the first one of a rank counts, which has k // vpp >= k / (2 vpp - 1) of its k layers. If all ranks together
-hold less than all layers that are counted, no pipeline ends within T. Filling each rank as far as possible is best: a unit more
-on the ranks before takes less than a unit from the ranks behind, because fill and drain of a layer take less than its m
-microbatches. That is so for whole layers, too.
+hold less than all layers that are counted, no pipeline ends within T. Invariant: no pipeline has more on the ranks up to i than
+the test says. A unit more on the ranks before takes at most a unit from rank i, because fill and drain of a layer take no longer
+than one microbatch on it. That is so for whole layers, too. Where classes have few stages, the sum over the classes counts as
+well, of ranks that wait for one layer on each rank before them only.
 
 What is counted: all kinds, weighted by their seconds on one of the classes; and, for each kind, whole layers of all kinds that are
 no faster, each as fast as the fastest of them."""
@@ -67,20 +68,38 @@ class _Length:
         return all(self._holds(count, seconds) for count in self.counts)
 
     def _holds(self, count: _Count, seconds: Seconds) -> bool:
-        before, held, classes = 0.0, [[0.0] * self.pp for _ in self.many], range(len(self.many))
+        """Whether the ranks might hold all layers: one after the other, and by class without the fill before them."""
+        before, classes = 0.0, range(len(self.many))
+        free: list[list[float]] = [[] for _ in classes]
         for rank in range(self.pp):
-            left = seconds - max(rank * self.least, before * count.passed)
-            best = -1.0
+            reached = -1.0
             for c in classes:
-                own = left - self.m * (self.ends[c][0] * (rank == 0) + self.ends[c][1] * (rank == self.pp - 1))
-                most = min(count.capacities[c][rank], own * count.speeds[c] / self.m) * (1 + ROUNDING) if own >= 0 else -1.0
-                held[c][rank] = math.floor(most + ROUNDING) if count.whole else most
-                best = max(best, held[c][rank])
-            if best < 0:
+                ends = self.ends[c][0] * (rank == 0) + self.ends[c][1] * (rank == self.pp - 1)
+                left = seconds - self.m * ends
+                room = left - rank * self.least
+                free[c].append(self._most(count, c, rank, room))
+                if room >= 0:
+                    reached = max(reached, self._reached(count, c, rank, before, (left, room)))
+            if reached < 0:
                 return False
-            before += best
-        by_class = (sum(sorted(own, reverse=True)[:many]) for own, many in zip(held, self.many, strict=True))
+            before = min(reached, count.total)
+        by_class = (sum(sorted(own, reverse=True)[:many]) for own, many in zip(free, self.many, strict=True))
         return min(before, sum(by_class)) >= count.total * (1 - ROUNDING)
+
+    def _most(self, count: _Count, c: int, rank: int, seconds: Seconds) -> float:
+        """The largest weight that a rank holds on a class if it computes for so many seconds; 0 for no time."""
+        most = max(min(count.capacities[c][rank], seconds * count.speeds[c] / self.m), 0.0) * (1 + ROUNDING)
+        return float(math.floor(most + ROUNDING)) if count.whole else most
+
+    def _reached(self, count: _Count, c: int, rank: int, before: float, left: tuple[Seconds, Seconds]) -> float:
+        """The largest weight on the ranks up to this one, of which at most `before` is on the ranks before it.
+
+        left: seconds without the fill of the ranks before, and with that of one layer on each."""
+        own = min(left[1], left[0] - before * count.passed)
+        if own < 0:  # so much before it leaves no time
+            most = left[0] / count.passed * (1 + ROUNDING)
+            return float(math.floor(most + ROUNDING)) if count.whole else most
+        return before + self._most(count, c, rank, own)
 
 
 def deadline_bound(
@@ -125,9 +144,7 @@ def might_finish(context: PlanningContext, every: Sequence[Sequence[UnlikeStages
     return _Length(pp, m, 0.0, _ends(classes, kinds), many, tuple(counts)).within(seconds)
 
 
-def _ends(
-    classes: Sequence[UnlikeStages], kinds: Sequence[Sequence[KindSeconds]]
-) -> tuple[tuple[Seconds, Seconds], ...]:
+def _ends(classes: Sequence[UnlikeStages], kinds: Sequence[Sequence[KindSeconds]]) -> tuple[tuple[Seconds, Seconds], ...]:
     """By class, seconds of one microbatch in the embedding, and in the head with the layers that predict further tokens."""
     layers, found = classes[0].layers, []
     for option, own in zip(classes, kinds, strict=True):
@@ -136,9 +153,7 @@ def _ends(
     return tuple(found)
 
 
-def least_seconds(
-    request: Request, shape: Shape, classes: Sequence[UnlikeStages], low: Seconds, high: Seconds
-) -> Seconds:
+def least_seconds(request: Request, shape: Shape, classes: Sequence[UnlikeStages], low: Seconds, high: Seconds) -> Seconds:
     """A lower bound in seconds on the step of all pipelines of whole stages of a shape under its schedule, vpp and ZeRO stage.
 
     It is at least `low`, which must be a lower bound, and at most `high`, above which nothing is told apart; infinite only where

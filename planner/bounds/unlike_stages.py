@@ -161,7 +161,9 @@ class _Programme:
         stages, first = list[tuple[str, int]](), 0
         while where:
             value = found[where][pp, first]
-            c = next(c for c in range(len(self._classes)) if where >> c & 1 and filled[where & ~(1 << c), c].has(pp, first, value))
+            c = next(
+                c for c in range(len(self._classes)) if where >> c & 1 and filled[where & ~(1 << c), c].has(pp, first, value)
+            )
             where &= ~(1 << c)
             for past in filled[where, c].ends(pp, first, value):
                 stages.append((self._classes[c].cluster.name, min(past, self._layers.number) - first))
@@ -217,7 +219,9 @@ class _Programme:
             if content not in sends:
                 cost = option.cost(*content)
                 here, there = 0.0 if content[1][0] else back, 0.0 if content[1][1] else ahead
-                priced = cost.sending(there, here, 0.0, cost.weight) if self._waits else cost.sending(0.0, 0.0, there, cost.weight)
+                priced = (
+                    cost.sending(there, here, 0.0, cost.weight) if self._waits else cost.sending(0.0, 0.0, there, cost.weight)
+                )
                 sends[content] = priced, self._most_behind(option, *content, held)
             priced, behind = sends[content]
             if math.isinf(priced.cycle):

@@ -113,7 +113,9 @@ def pipeline_bound(request: Request, shape: Shape, classes: Sequence[UnlikeStage
     kinds = [option.kind_seconds(shortest == 1) for option in classes]
     ends = [option.end_seconds() for option in classes]
     numbers = (*layers.every, 1, 1)
-    every = [(tuple(one.both for one in own) + end, option.max_stages) for own, end, option in zip(kinds, ends, classes, strict=True)]
+    every = [
+        (tuple(one.both for one in own) + end, option.max_stages) for own, end, option in zip(kinds, ends, classes, strict=True)
+    ]
     everything = [(tuple(max(one, 1e-12) for one in seconds), many) for seconds, many in every]
     bound = m * shared_out(numbers, everything, pp)
     least = [min(own, key=lambda one: one.both).both for own in zip(*kinds, strict=True)]
@@ -130,7 +132,10 @@ def _filled(
     """The bound of work, fill and drain of pipelines, without the ends; weights: of a layer of each kind."""
     own = weights[: len(layers.kinds)]
     total = sum(weight * number for weight, number in zip(own, layers.every, strict=True))
-    fastest = [(max(w / one.both for w, one in zip(own, each, strict=True)), option.max_stages) for each, option in zip(kinds, classes, strict=True)]
+    fastest = [
+        (max(w / one.both for w, one in zip(own, each, strict=True)), option.max_stages)
+        for each, option in zip(kinds, classes, strict=True)
+    ]
     speeds = sorted((speed for speed, many in fastest for _ in range(many)), reverse=True)[:pp]
     if vpp == 1:
         passed = min(one.waited / w for each in kinds for w, one in zip(own, each, strict=True))

@@ -42,7 +42,9 @@ class Layers:
         self._workloads: dict[tuple[Counts, bool], Workload] = {}
         self._before: list[Counts] = [(0,) * len(self.kinds)]
         for kind in kinds:
-            self._before.append(tuple(n + (kind is one or kind == one) for n, one in zip(self._before[-1], self.kinds, strict=True)))
+            self._before.append(
+                tuple(n + (kind is one or kind == one) for n, one in zip(self._before[-1], self.kinds, strict=True))
+            )
         self.last = self.kinds.index(kinds[-1])
 
     def counts(self, first: int, past: int) -> Counts:
@@ -98,8 +100,8 @@ class KindBytes:
     waiting: Bytes
 
     def beside(self, held: float, waits: float) -> Bytes:
-        """Bytes of a layer beside so many microbatches, at least one between F and B."""
-        return self.beside_one + (max(held, 1.0) - 1.0) * self.further + waits * self.waiting
+        """Bytes of a layer beside so many microbatches, between F and B and between B and W."""
+        return self.beside_one + (held - 1.0) * self.further + waits * self.waiting
 
 
 class UnlikeCosts:
@@ -156,15 +158,23 @@ class UnlikeStages:
         return found
 
     def fits(self, counts: Counts, ends: Ends, in_flight: tuple[tuple[int, int], ...]) -> bool:
-        """Whether a stage fits beside its microbatches in flight (`schedules.in_flight`).
+        """Whether a stage fits beside its microbatches in flight (`schedules.in_flight`)."""
+        return all(self._held(counts, ends, *pair) <= self._room * (1 + 1e-12) for pair in in_flight)
 
-        Bytes are linear in both numbers of a pair from one microbatch on, as `planner.costs.stage_memory` has them."""
+    def excess(self, counts: Counts, ends: Ends, in_flight: tuple[tuple[int, int], ...]) -> float:
+        """By which fraction of a device's room a stage exceeds it; negative where it fits."""
+        return max(self._held(counts, ends, *pair) for pair in in_flight) / self._room - 1
+
+    def _held(self, counts: Counts, ends: Ends, held: int, waits: int) -> Bytes:
+        """Bytes of a stage: linear in both numbers from one microbatch on, as `planner.costs.stage_memory` has them."""
+        if not held:
+            return self._bytes_at(counts, ends, held, waits)
         if (counts, ends) not in self._bytes:
-            one, two = (self._bytes_at(counts, ends, held, 0) for held in (1, 2))
+            one, two = (self._bytes_at(counts, ends, number, 0) for number in (1, 2))
             waiting = self._bytes_at(counts, ends, 1, 1) if self._splits else one
             self._bytes[counts, ends] = one, two - one, waiting - one
         one, more, waiting = self._bytes[counts, ends]
-        return all(one + (held - 1) * more + waits * waiting <= self._room * (1 + 1e-12) for held, waits in in_flight)
+        return one + (held - 1) * more + waits * waiting
 
     def _bytes_at(self, counts: Counts, ends: Ends, held: int, waits: int, alone: bool = False) -> float:
         config = single_stage_config(self.config) if alone or all(ends) else self.config

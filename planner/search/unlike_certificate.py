@@ -33,6 +33,7 @@ def certified(request: Request, context: PlanningContext, best: Plan | None) -> 
     context.progress("splits of the model's own layers")
     try:
         bound = search.run()
+        search.polish()
     except KeyboardInterrupt:
         if search.best is None:
             raise

@@ -34,13 +34,17 @@ from planner.space.unlike_tp import unlike_shapes
 from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
-from sim.plan.plan import Plan
+from sim.plan.plan import Plan, Stage
 from sim.units import Seconds
 
 REFINED = 600
 """Most variants whose pipelines are bounded. Guess: more takes longer, and the least bounds come first."""
 BUILT = 3
 """Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
+
+
+POLISHED = 60
+"""Most simulations of neighbours of the best plan (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class UnlikeSearch:
     _settled_shape: Shape | None = None
     _costs: UnlikeCosts = field(init=False)
     refined: int = 0
+    polished: int = 0
 
     def __post_init__(self) -> None:
         self._costs = UnlikeCosts(self.context)
@@ -103,6 +108,30 @@ class UnlikeSearch:
             self._settle(left, queue[0][2].shape)
         self.least_shape = self._settled_shape
         return self.settled
+
+    def polish(self) -> None:
+        """Move one layer at a time between neighbouring stages of the best plan, as long as a simulated step is shorter.
+
+        Only without virtual stages, whose sizes are the space's."""
+        while self.best is not None and self.best.config.vpp == 1 and not self.limit.is_up():
+            before = self.best
+            for stages in _neighbours(before):
+                if self.polished >= POLISHED or self.limit.is_up():
+                    return
+                with suppress(PlanError):
+                    self._keep(replace(before, stages=stages, prediction=None, certificate=None))
+            if self.best is before:
+                return
+
+    def _keep(self, plan: Plan) -> None:
+        """Simulate a plan if it fits and its closed form is below the best step, and keep it if it is faster."""
+        least = math.inf if self.best is None else step(self.best)
+        if not fits(plan) or self.request.refuses(plan) or plan_costs.step_seconds(plan) >= least:
+            return
+        self.polished += 1
+        simulated = self.context.timelines.simulate_up_to(plan, least)
+        if isinstance(simulated, Plan) and step(simulated) < least:
+            self.best = simulated
 
     def _settle(self, bound: Seconds, shape: Shape) -> None:
         if bound < self.settled:
@@ -168,21 +197,21 @@ class UnlikeSearch:
         """Build the plan of a pipeline with the model's own layers; simulate it if it may be faster than the best."""
         cluster = self.request.topology.fleet.cluster(pipeline[0][0])
         both = (False, True) if len(pipeline) == 1 and uneven(cluster, shape, 1) else (False,)
-        for evenly in both:
-            with suppress(NoRoute, NotDefined, NotModelled, PlanError):
-                plan = self._built(part, shape, pipeline, evenly)
-                least = math.inf if self.best is None else step(self.best)
-                if plan is None or plan_costs.step_seconds(plan) >= least:
-                    continue
-                simulated = self.context.timelines.simulate_up_to(plan, least)
-                if isinstance(simulated, Plan) and step(simulated) < least:
-                    self.best = simulated
-
-    def _built(self, part: Request, shape: Shape, pipeline: Pipeline, evenly: bool) -> Plan | None:
-        """The plan of a pipeline with the model's own layers; None where it does not fit, or is refused."""
         (name, last), further = pipeline[-1], self.request.workload.model.mtp_layers
         stages = (*pipeline[:-1], (name, last + further))
-        plan = stand_in.of_model(build(part, shape, stages, "certified", evenly), self.request)
-        if not fits(plan):
-            return None
-        return next((one for one in (with_collectives(plan), plan) if not self.request.refuses(one)), None)
+        for evenly in both:
+            with suppress(NoRoute, NotDefined, NotModelled, PlanError):
+                plan = stand_in.of_model(build(part, shape, stages, "certified", evenly), self.request)
+                self._keep(with_collectives(plan))
+                if self.request.refuses(with_collectives(plan)):
+                    self._keep(plan)
+
+
+def _neighbours(plan: Plan) -> Iterator[tuple[Stage, ...]]:
+    """The stages with one layer moved over one border, from either side; the last one may become empty where it has the head."""
+    stages = plan.stages
+    for index, (a, b) in enumerate(itertools.pairwise(stages)):
+        for cut in (a.past_last - 1, a.past_last + 1):
+            further = index + 2 == len(stages) and plan.workload.model.mtp_layers > 0
+            if a.first < cut < b.past_last or (further and cut == b.past_last):
+                yield (*stages[:index], replace(a, past_last=cut), replace(b, first=cut), *stages[index + 2 :])

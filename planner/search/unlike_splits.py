@@ -24,6 +24,10 @@ ROUNDS = 24
 """Most layers that are moved for one pipeline (a guess): more help poor starts only."""
 LENGTHS = 4
 """Most numbers of stages of each set of classes that are tried, the longest first (a guess)."""
+ORDERED = 3
+"""Number of classes up to which all orders are tried; of more, the order of the topology (a guess)."""
+TOO_FULL: Seconds = 1e12
+"""Seconds of a split that does not fit in memory, which grow with what is missing: longer than any step."""
 GIVERS = 2
 """Number of slowest ranks from which a layer may be moved, beside the first (a guess)."""
 
@@ -32,14 +36,14 @@ def splits(context: PlanningContext, part: Request, shape: Shape, classes: Seque
     """Pipelines of a shape with virtual stages, the fastest by the closed form first.
 
     Layers are those of the model; the last stage may have fewer, where further layers are on it. Pipelines are those of each
-    class alone, and of all classes in the order given."""
+    class alone, and of all classes, in every order of few."""
     found: list[tuple[Seconds, Pipeline]] = []
     for options in _sequences(context, part, shape, classes):
         search = _Split(shape, options)
         seconds, layers = search.descended(part.workload.model.layers)
         further = part.workload.model.layers - options[0].layers.number
         own = (*layers[:-1], layers[-1] - further)
-        if seconds < math.inf and own[-1] >= 0:
+        if seconds < TOO_FULL and own[-1] >= 0:
             found.append((seconds, tuple(zip((one.cluster.name for one in options), own, strict=True))))
     return [pipeline for _, pipeline in sorted(found)]
 
@@ -49,9 +53,12 @@ def _sequences(
 ) -> Iterator[tuple[UnlikeStages, ...]]:
     """The class of each stage of the pipelines that are tried."""
     most, m = part.workload.model.layers // shape.vpp, shape.microbatches(part.workload)
-    for some in [[option] for option in classes] + ([list(classes)] if len(classes) > 1 else []):
+    orders = itertools.permutations(classes) if 1 < len(classes) <= ORDERED else iter([tuple(classes)] * (len(classes) > 1))
+    for some in itertools.chain(((option,) for option in classes), orders):
         every = tuple(option for option in some for _ in range(option.max_stages))
-        fitting = (pp for pp in range(min(len(every), most), 0, -1) if lengths.allows(part, shape, pp) and shape.is_defined(m, pp))
+        fitting = (
+            pp for pp in range(min(len(every), most), 0, -1) if lengths.allows(part, shape, pp) and shape.is_defined(m, pp)
+        )
         for pp in itertools.islice(fitting, LENGTHS):
             yield every[:pp]
 
@@ -67,8 +74,10 @@ class _Split:
         """The split after the best move of a layer has been made as long as it shortens the step."""
         layers = self._even(total)
         seconds, cycles = self._seconds(layers)
-        for _ in range(ROUNDS if seconds < math.inf else 0):
-            moves: list[tuple[Seconds, list[Seconds], tuple[int, ...]]] = [(*self._seconds(one), one) for one in self._neighbours(layers, cycles)]
+        for _ in range(ROUNDS):
+            moves: list[tuple[Seconds, list[Seconds], tuple[int, ...]]] = [
+                (*self._seconds(one), one) for one in self._neighbours(layers, cycles)
+            ]
             best = min(moves, key=lambda move: move[0], default=None)
             if best is None or best[0] >= seconds:
                 break
@@ -96,19 +105,21 @@ class _Split:
                 yield tuple(n - (i == a) + (i == b) for i, n in enumerate(layers))
 
     def _seconds(self, layers: tuple[int, ...]) -> tuple[Seconds, list[Seconds]]:
-        """(closed form of the step, cycle of each rank); infinite where memory does not suffice."""
+        """(closed form of the step, cycle of each rank); where memory does not suffice, `TOO_FULL` and more, and infinity."""
         pp, number = len(layers), self._layers.number
         ends = [min(end, number) for end in itertools.accumulate(virtual(layers, self._shape.vpp))]
         stages = list(zip([0, *ends[:-1]], ends, strict=True))
-        found = []
+        found, beyond, full = list[PipelineStage](), 0.0, set[int]()
         for rank, option in enumerate(self._options):
             own, role = stages[rank::pp], (rank == 0, rank == pp - 1)
             parts = [self._layers.counts(*stage) for stage in own]
             counts = tuple(map(sum, zip(*parts, strict=True)))
             held = schedules.in_flight(self._shape.schedule, rank, pp, self._m, self._shape.vpp)
-            if not option.fits(counts, role, tuple((-(-n // self._shape.vpp), waits) for n, waits in held)):
-                return math.inf, []
+            excess = option.excess(counts, role, tuple((-(-n // self._shape.vpp), waits) for n, waits in held))
+            if excess > 0:
+                beyond, full = beyond + excess, full | {rank}
             cost, entry = option.cost(counts, role), option.cost(parts[0], (role[0], False))
             found.append(PipelineStage(cost, entry.forward, entry.inputs))
         every = stage_ends(found, self._options[0].config, self._m, 0.0, (0,) * pp)
-        return max(end.seconds for end in every), [one.cost.cycle for one in found]
+        seconds = TOO_FULL * (1 + beyond) if full else max(end.seconds for end in every)
+        return seconds, [math.inf if rank in full else one.cost.cycle for rank, one in enumerate(found)]

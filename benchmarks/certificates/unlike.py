@@ -1,0 +1,178 @@
+"""Certificates of models whose layers differ, judged by brute force on drawn fleets: `python -m benchmarks.certificates.unlike`.
+
+The fleets are those of `benchmarks.certificates.fleets`; their models get layers of two or more kinds. Every plan of the stated
+space is built with the model's own layers: all shapes of the stand-ins, all splits, all orders of the clusters. They are simulated
+in the order of their closed form, a lower bound, until no other can be faster."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from benchmarks.certificates.bounds import evenly_options
+from benchmarks.certificates.brute import STRICT
+from benchmarks.certificates.fleets import draw
+from benchmarks.certificates.space import Stages, pipelines
+from planner.costs.context import PlanningContext
+from planner.placement.ranks import build, with_collectives
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request
+from planner.search.unlike_layers import UnlikeSearch
+from planner.space import stand_in
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, variants
+from planner.space.tied_shards import with_tied_shards
+from planner.space.unlike_tp import unlike_shapes
+from planner.time_limit import TimeLimit
+from sim.analytic import plan_costs
+from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
+from sim.plan.plan import Plan
+from sim.units import Seconds
+from sim.workload.model import Model
+
+LARGEST = 400
+"""Pipelines of a drawn fleet with its own model, at most; experts over several ranks and two ways to recompute add to them."""
+MOST = 6_000
+"""Plans of a space, at most; fleets with more are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of one seed; seconds are infinite where there is no plan. `plans`: those of the space that were built."""
+
+    seed: int
+    kinds: str
+    plans: int
+    bound_s: Seconds
+    step_s: Seconds
+    best_s: Seconds
+    best: str
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the bound is above the best plan of the space."""
+        return self.bound_s > self.best_s * (1 + STRICT)
+
+
+def unlike(seed: int, largest: int = LARGEST) -> Request:
+    """The request of a seed, with a model of layers of several kinds."""
+    drawn, chance = draw(seed, largest), random.Random(seed)
+    workload = replace(drawn.workload, model=_model(drawn.workload.model, chance))
+    topology = replace(drawn.topology, workload=workload)
+    wishes = replace(drawn.wishes, recompute=None if drawn.wishes.recompute not in ("none", "full") else drawn.wishes.recompute)
+    return replace(drawn, topology=topology, workload=workload, wishes=wishes, time_limit=math.inf)
+
+
+def _model(model: Model, chance: random.Random) -> Model:
+    """The model with a first dense layer, every second layer with experts, or every second one with a window."""
+    layers = max(model.layers, 2)
+    experts = {"experts": chance.choice((2, 4)), "experts_per_token": chance.choice((1, 2))}
+    dense = experts | {"dense_ffn_hidden": model.ffn_hidden * chance.choice((1, 2, 4))}
+    facts = chance.choice((
+        dense | {"dense_layers": 1},
+        dense | {"moe_layer_step": 2},
+        {"sliding_window": 64, "sliding_window_every": 2},
+        dense | {"dense_layers": 1, "mtp_layers": 1},
+        {"mtp_layers": 1},
+    ))  # fmt: skip
+    return replace(model, layers=layers, **facts)
+
+
+def best(request: Request) -> tuple[Plan | None, int]:
+    """The fastest plan of the stated space, simulated, and the number of plans that were built."""
+    every = sorted(((plan_costs.step_seconds(plan), index, plan) for index, plan in enumerate(plans(request))), key=_first_two)
+    found: Plan | None = None
+    for seconds, _, plan in every:
+        if found is not None and seconds >= step(found):
+            break
+        done = simulate_plan(plan)
+        found = done if found is None or step(done) < step(found) else found
+    return found, len(every)
+
+
+def _first_two(item: tuple[float, int, Plan]) -> tuple[float, int]:
+    return item[:2]
+
+
+def plans(request: Request) -> Iterator[Plan]:
+    """Every plan of the stated space that can be built and fits."""
+    for part, shape in shapes(request):
+        for stages in pipelines(replace(part, wishes=replace(part.wishes, recompute=None)), shape):
+            cluster = request.topology.fleet.cluster(stages[0][0])
+            for evenly in evenly_options(cluster, shape, stages):
+                yield from _built(request, part, shape, stages, evenly)
+
+
+def _built(request: Request, part: Request, shape: Shape, stages: Stages, evenly: bool) -> Iterator[Plan]:
+    with suppress(NoRoute, NotDefined, NotModelled, PlanError):
+        plan = stand_in.of_model(build(part, shape, stages, "brute force", evenly), request)
+        if fits(plan):
+            yield with_collectives(plan)
+
+
+def shapes(request: Request) -> Iterator[tuple[Request, Shape]]:
+    """Every variant of every shape of the stand-ins."""
+    for part in stand_in.stand_ins(request):
+        with suppress(Infeasible):
+            every = [with_tied_shards(part, shape) for shape in searched(part)]
+            equal = [shape for shape in every if shape.divides(part.workload)]
+            for base in (*every, *unlike_shapes(part, equal)):
+                for variant in variants(part, base):
+                    yield from ((part, shape) for shape in overlaps(variant))
+
+
+def judge(seed: int, largest: int = LARGEST) -> Verdict | None:
+    """Search and bound the request of a seed, and compare with brute force; None where its space is too large."""
+    request = unlike(seed, largest)
+    if sum(1 for _ in zip(range(MOST + 1), _pipelines(request), strict=False)) > MOST:
+        return None
+    search = UnlikeSearch(request, PlanningContext(request), None, TimeLimit(math.inf))
+    bound = search.run()
+    search.polish()
+    found, built = best(request)
+    special = ", ".join(f"{key} {value}" for key, value in request.workload.model.special.items())
+    return Verdict(
+        seed, special, built, bound, step(search.best) if search.best else math.inf, step(found) if found else math.inf,
+        f"{found} {[stage.layers for stage in found.stages]} {found.config.recompute} ZeRO {found.config.zero_stage}" if found else "none",
+    )  # fmt: skip
+
+
+def _pipelines(request: Request) -> Iterator[Stages]:
+    for part, shape in shapes(request):
+        yield from pipelines(replace(part, wishes=replace(part.wishes, recompute=None)), shape)
+
+
+def main() -> None:
+    """Judge a range of seeds and print a line for each, and the faults at the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--largest", type=int, default=LARGEST)
+    options = parser.parse_args()
+    found = []
+    for seed in range(options.first, options.first + options.seeds):
+        verdict = judge(seed, options.largest)
+        if verdict is None:
+            continue
+        found.append(verdict)
+        far = 1 - verdict.bound_s / verdict.best_s if verdict.best_s < math.inf else math.nan
+        late = verdict.step_s / verdict.best_s - 1 if verdict.best_s < math.inf else math.nan
+        mark = "WRONG" if verdict.is_wrong else ""
+        print(
+            seed,
+            verdict.kinds,
+            verdict.plans,
+            f"gap {far:.2%} late {late:.2%}",
+            mark,
+            verdict.best if mark or late > 0.005 else "",
+            flush=True,
+        )
+    print(f"{len(found)} judged, {sum(one.is_wrong for one in found)} bounds above the best plan")
+
+
+if __name__ == "__main__":
+    main()
