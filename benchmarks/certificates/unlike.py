@@ -1,8 +1,8 @@
-"""Certificates of models whose layers differ, judged by brute force on drawn fleets: `python -m benchmarks.certificates.unlike`.
+"""Judges certificates of models whose layers differ by brute force: `python -m benchmarks.certificates.unlike`.
 
-The fleets are those of `benchmarks.certificates.fleets`; their models get layers of two or more kinds. Every plan of the stated
-space is built with the model's own layers: all shapes of the stand-ins, all splits, all orders of the clusters. They are simulated
-in the order of their closed form, a lower bound, until no other can be faster."""
+The fleets are those of `benchmarks.certificates.fleets`; their models get layers of two or more kinds. Every plan of the
+stated space is built with the model's own layers: all shapes of the stand-ins, all splits, all orders of the clusters. They
+are simulated in the order of their closed form, a lower bound, until no other can be faster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks.certificates.bounds import evenly_options
 from benchmarks.certificates.brute import STRICT
 from benchmarks.certificates.fleets import draw
+from benchmarks.certificates.judge import layout
 from benchmarks.certificates.space import Stages, pipelines
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import build, with_collectives
@@ -72,7 +74,7 @@ def _model(model: Model, chance: random.Random) -> Model:
     layers = max(model.layers, 2)
     experts = {"experts": chance.choice((2, 4)), "experts_per_token": chance.choice((1, 2))}
     dense = experts | {"dense_ffn_hidden": model.ffn_hidden * chance.choice((1, 2, 4))}
-    facts = chance.choice((
+    facts: dict[str, Any] = chance.choice((
         dense | {"dense_layers": 1},
         dense | {"moe_layer_step": 2},
         {"sliding_window": 64, "sliding_window_every": 2},
@@ -136,9 +138,14 @@ def judge(seed: int, largest: int = LARGEST) -> Verdict | None:
     found, built = best(request)
     special = ", ".join(f"{key} {value}" for key, value in request.workload.model.special.items())
     return Verdict(
-        seed, special, built, bound, step(search.best) if search.best else math.inf, step(found) if found else math.inf,
-        f"{found} {[stage.layers for stage in found.stages]} {found.config.recompute} ZeRO {found.config.zero_stage}" if found else "none",
-    )  # fmt: skip
+        seed=seed,
+        kinds=", ".join(f"{key} {value}" for key, value in request.workload.model.special.items()),
+        plans=built,
+        bound_s=bound,
+        step_s=step(search.best) if search.best else math.inf,
+        best_s=step(found) if found else math.inf,
+        best=layout(found),
+    )
 
 
 def _pipelines(request: Request) -> Iterator[Stages]:

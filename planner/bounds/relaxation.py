@@ -88,7 +88,7 @@ def _capacity(context: PlanningContext, shape: Shape) -> int:
     )
 
 
-def filled_and_drained(layers: int, m: int, passed: float, speeds: Sequence[float]) -> float:
+def filled_and_drained(layers: float, m: int, passed: float, speeds: Sequence[float]) -> float:
     """Least step in seconds of a pipeline of stages with at most these speeds (layers of a microbatch per second).
 
     A stage of speed v with b layers before it begins after the pipeline fills these and ends before it drains, which takes at

@@ -6,14 +6,14 @@ Idea. Some kinds of layers are counted, with a weight each. Within T seconds, ra
 - it computes: (T - fill and drain before it - m x seconds of an end) / m x the largest weight / seconds of a kind.
 
 Fill and drain before it are at least those of the weight b on the ranks before, and of one layer on each of them. With vpp
-virtual stages only the first one of a rank counts, which has k // vpp >= k / (2 vpp - 1) of its k layers. If all ranks together
-hold less than all layers that are counted, no pipeline ends within T. Invariant: no pipeline has more on the ranks up to i than
-the test says. A unit more on the ranks before takes at most a unit from rank i, because fill and drain of a layer take no longer
-than one microbatch on it. That is so for whole layers, too. Where classes have few stages, the sum over the classes counts as
-well, of ranks that wait for one layer on each rank before them only.
+virtual stages only the first one of a rank counts, which has k // vpp >= k / (2 vpp - 1) of its k layers. If all ranks
+together hold less than all layers that are counted, no pipeline ends within T. Invariant: no pipeline has more on the ranks
+up to i than the test says. A unit more on the ranks before takes at most a unit from rank i, because fill and drain of a
+layer take no longer than one microbatch on it. That is so for whole layers, too. Where classes have few stages, the sum over
+the classes counts as well, of ranks that wait for one layer on each rank before them only.
 
-What is counted: all kinds, weighted by their seconds on one of the classes; and, for each kind, whole layers of all kinds that are
-no faster, each as fast as the fastest of them."""
+What is counted: all kinds, weighted by their seconds on one of the classes; and, for each kind, whole layers of all kinds
+that are no faster, each as fast as the fastest of them."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class _Length:
 def deadline_bound(
     context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], low: Seconds, high: Seconds
 ) -> Seconds:
-    """`least_seconds` of pipelines on each class alone, and on several classes; the latter have a border, over which the messages
-    of every microbatch go."""
+    """`least_seconds` of pipelines on each class alone, and on several classes; the latter have a border, over which the
+    messages of every microbatch go."""
     request, m = context.request, shape.microbatches(context.request.workload)
     found = min(least_seconds(request, shape, [option], low, high) for option in classes)
     pairs = [(a, b) for a in classes for b in classes if a is not b]
@@ -156,8 +156,8 @@ def _ends(classes: Sequence[UnlikeStages], kinds: Sequence[Sequence[KindSeconds]
 def least_seconds(request: Request, shape: Shape, classes: Sequence[UnlikeStages], low: Seconds, high: Seconds) -> Seconds:
     """A lower bound in seconds on the step of all pipelines of whole stages of a shape under its schedule, vpp and ZeRO stage.
 
-    It is at least `low`, which must be a lower bound, and at most `high`, above which nothing is told apart; infinite only where
-    `high` is and no pipeline has the memory."""
+    It is at least `low`, which must be a lower bound, and at most `high`, above which nothing is told apart; infinite only
+    where `high` is and no pipeline has the memory."""
     every = [_length(request, shape, classes, pp) for pp in _lengths(request, shape, classes)]
     every = [one for one in every if one.within(high)]
     if not every:

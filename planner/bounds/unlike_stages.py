@@ -1,12 +1,12 @@
 """Pipelines of a model whose layers differ with the least bound on their step, by a dynamic programme over ranges of layers.
 
-Idea. A stage of class c with the layers from b to e, in a pipeline of whole stages without virtual ones, implies two lower bounds
-on the step (`sim.analytic.pipeline_step`). Both grow with the fill and the drain before it, and these are at least those of the
-layers before b, each on the class where it is fastest. So the stage's bound w[c, b, e] does not depend on how the other layers
-are cut, and the least value of the largest w over all cuts is a lower bound on the step of every pipeline. The programme fills
-stages from the last to the first, because the microbatches in flight on a stage depend on the stages behind it. It keeps, for
-each set of classes that have stages (the stages of a class are consecutive; M. Held, R. M. Karp, Journal of SIAM 10(1), 1962),
-each number of stages and each first layer, the least of the largest bounds.
+Idea. A stage of class c with the layers from b to e, in a pipeline of whole stages without virtual ones, implies two lower
+bounds on the step (`sim.analytic.pipeline_step`). Both grow with the fill and the drain before it, and these are at least
+those of the layers before b, each on the class where it is fastest. So the stage's bound w[c, b, e] does not depend on how
+the other layers are cut, and the least value of the largest w over all cuts is a lower bound on the step of every pipeline.
+The programme fills stages from the last to the first, because the microbatches in flight on a stage depend on the stages
+behind it. It keeps, for each set of classes that have stages (the stages of a class are consecutive; M. Held, R. M. Karp,
+Journal of SIAM 10(1), 1962), each number of stages and each first layer, the least of the largest bounds.
 
 Relaxations: messages take their least seconds, a stage is at its best position on the nodes, the collective of a tied embedding
 and contention are left out, and the first stage has the least tail of all first stages."""
@@ -85,8 +85,8 @@ def _allowed(context: PlanningContext, shape: Shape, pp: int) -> bool:
 class _Filling:
     """The least bounds after 1, 2, 3 ... consecutive stages of a class before given ones, by stages in all and first layer.
 
-    start: those of the stages behind; borders: there are such stages, of other classes. `open`: further stages of the class come
-    before; `ended`: another class, or no stage, does."""
+    start: those of the stages behind; borders: there are such stages, of other classes. `open`: further stages of the class
+    come before; `ended`: another class, or no stage, does."""
 
     def __init__(self, start: Array, tables: Tables, borders: bool, most: int):
         self._tables, self._borders = tables, borders
@@ -210,7 +210,8 @@ class _Programme:
         return found if several else {(ahead, back): found[False, False] for ahead in (False, True) for back in (False, True)}
 
     def _table(self, option: UnlikeStages, ahead: Seconds, back: Seconds) -> Array:
-        """The bounds of all stages of a class, by stages behind, first layer and end; infinite where memory does not suffice."""
+        """The bounds of all stages of a class, by stages behind, first layer and end; infinite where memory does not
+        suffice."""
         bounds = np.full((self._longest, self._size, self._size), np.inf)
         held = [self._in_flight(behind) for behind in range(self._longest)]
         sends: dict[tuple[object, ...], tuple[StageCost, int]] = {}

@@ -6,8 +6,9 @@ processes at most T times the largest w[k] / t[c, k] units of weight. All slots 
 
     T >= (sum over k of w[k] N[k]) / (sum over slots of max over k of w[k] / t[c, k])
 
-for all weights (they are the dual variables of the linear programme that shares the layers out). The weights tried here are the
-seconds on each class, which is exact where one class is used, and nearly so where classes are faster or slower by one factor."""
+for all weights (they are the dual variables of the linear programme that shares the layers out). The weights tried here are
+the seconds on each class, which is exact where one class is used, and nearly so where classes are faster or slower by one
+factor."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ class UnlikeWork:
 
 
 def pipeline_bound(request: Request, shape: Shape, classes: Sequence[UnlikeStages]) -> Seconds:
-    """A lower bound in seconds on the step of all pipelines of whole stages of a shape, with fractional layers, under every ZeRO
-    stage; infinite where no pipeline is defined.
+    """A lower bound in seconds on the step of all pipelines of whole stages of a shape, with fractional layers, under every
+    ZeRO stage; infinite where no pipeline is defined.
 
     m microbatches on at most pp stages. It is the largest of these bounds:
 
@@ -122,7 +123,8 @@ def pipeline_bound(request: Request, shape: Shape, classes: Sequence[UnlikeStage
     bound = max([bound, *(m * math.ceil(number / pp) * seconds for number, seconds in zip(layers.every, least, strict=True))])
     passed = [min(one.passed for one in own) for own in zip(*kinds, strict=True)]
     bound = max(bound, sum(number * seconds for number, seconds in zip(layers.every, passed, strict=True)))
-    return max([bound, *(_filled(layers, m, kinds, weights, shape.vpp, classes, pp) for weights, _ in every)])
+    filled: Seconds = max(_filled(layers, m, kinds, weights, shape.vpp, classes, pp) for weights, _ in every)
+    return max(bound, filled)
 
 
 def _filled(

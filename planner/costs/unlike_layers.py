@@ -1,8 +1,8 @@
 """Costs and memory of the stages of one cluster for a model whose layers differ, by the layers that a stage holds.
 
-Stages that hold as many layers of each kind, and the same ends, cost the same, so each such content is computed once. Seconds are
-closed forms of `sim.analytic.stage_costs`, bytes those of `sim.kernels.memory`: those of `planner.costs.node_classes`, but of the
-stage's own layers."""
+Stages that hold as many layers of each kind, and the same ends, cost the same, so each such content is computed once. Seconds
+are closed forms of `sim.analytic.stage_costs`, bytes those of `sim.kernels.memory`: those of `planner.costs.node_classes`,
+but of the stage's own layers."""
 
 from __future__ import annotations
 
@@ -173,7 +173,8 @@ class UnlikeStages:
             one, two = (self._bytes_at(counts, ends, number, 0) for number in (1, 2))
             waiting = self._bytes_at(counts, ends, 1, 1) if self._splits else one
             self._bytes[counts, ends] = one, two - one, waiting - one
-        one, more, waiting = self._bytes[counts, ends]
+        found: tuple[Bytes, Bytes, Bytes] = self._bytes[counts, ends]
+        one, more, waiting = found
         return one + (held - 1) * more + waits * waiting
 
     def _bytes_at(self, counts: Counts, ends: Ends, held: int, waits: int, alone: bool = False) -> float:

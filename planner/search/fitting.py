@@ -66,7 +66,8 @@ def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
 
 
 def _of_unlike_layers(request: Request, strategy: str) -> Plan | None:
-    """`fitting` for a model whose layers differ: a plan of a model of equal layers with more parameters, with its own layers."""
+    """`fitting` for a model whose layers differ: a plan of a model of equal layers with more parameters, with its own
+    layers."""
     for part in stand_in.stand_ins(request):
         plan = fitting(part, strategy)
         own = stand_in.of_model(plan, request) if plan is not None else None

@@ -4,8 +4,8 @@ A stand-in is a model of equal layers (`planner.space.stand_in`); its shapes are
 shapes by their lower bounds with the model's own layers. The first item is replaced by what it consists of, with better bounds:
 a shape (`planner.bounds.unlike_work`) by its variants, a variant (`pipeline_bound`) by its pipelines (`unlike_stages`). The
 pipelines with the least bounds are built with the model's own layers; those that fit are priced in closed form, and simulated
-if that is below the fastest plan. Invariant: every plan of the space belongs to an item of the queue, or to one that is settled,
-and takes at least its bound. So the least bound of both is a lower bound on every plan of the space."""
+if that is below the fastest plan. Invariant: every plan of the space belongs to an item of the queue, or to one that is
+settled, and takes at least its bound. So the least bound of both is a lower bound on every plan of the space."""
 
 from __future__ import annotations
 
@@ -208,7 +208,8 @@ class UnlikeSearch:
 
 
 def _neighbours(plan: Plan) -> Iterator[tuple[Stage, ...]]:
-    """The stages with one layer moved over one border, from either side; the last one may become empty where it has the head."""
+    """The stages with one layer moved over one border, from either side; the last one may become empty where it has the
+    head."""
     stages = plan.stages
     for index, (a, b) in enumerate(itertools.pairwise(stages)):
         for cut in (a.past_last - 1, a.past_last + 1):

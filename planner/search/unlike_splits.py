@@ -1,7 +1,7 @@
 """Splits of layers that differ over pipelines with virtual stages: steepest descent on the closed form of the step.
 
-A pipeline rank holds a part of every range of layers, so the dynamic programme of `planner.bounds.unlike_stages` does not apply.
-The virtual stages of a rank differ by at most one layer, so that the number of layers of each rank decides."""
+A pipeline rank holds a part of every range of layers, so the dynamic programme of `planner.bounds.unlike_stages` does not
+apply. The virtual stages of a rank differ by at most one layer, so that the number of layers of each rank decides."""
 
 from __future__ import annotations
 
