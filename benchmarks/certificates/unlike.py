@@ -136,7 +136,6 @@ def judge(seed: int, largest: int = LARGEST) -> Verdict | None:
     bound = search.run()
     search.polish()
     found, built = best(request)
-    special = ", ".join(f"{key} {value}" for key, value in request.workload.model.special.items())
     return Verdict(
         seed=seed,
         kinds=", ".join(f"{key} {value}" for key, value in request.workload.model.special.items()),

@@ -118,7 +118,7 @@ def pipeline_bound(request: Request, shape: Shape, classes: Sequence[UnlikeStage
         (tuple(one.both for one in own) + end, option.max_stages) for own, end, option in zip(kinds, ends, classes, strict=True)
     ]
     everything = [(tuple(max(one, 1e-12) for one in seconds), many) for seconds, many in every]
-    bound = m * shared_out(numbers, everything, pp)
+    bound: Seconds = m * shared_out(numbers, everything, pp)
     least = [min(own, key=lambda one: one.both).both for own in zip(*kinds, strict=True)]
     bound = max([bound, *(m * math.ceil(number / pp) * seconds for number, seconds in zip(layers.every, least, strict=True))])
     passed = [min(one.passed for one in own) for own in zip(*kinds, strict=True)]

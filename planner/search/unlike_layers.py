@@ -34,6 +34,7 @@ from planner.space.unlike_tp import unlike_shapes
 from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan, Stage
 from sim.units import Seconds
 
@@ -43,6 +44,8 @@ BUILT = 3
 """Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
 
 
+FIRST = 6
+"""Layouts of the fastest plans of the stand-ins that are tried first (a guess)."""
 POLISHED = 60
 """Most simulations of neighbours of the best plan (a guess)."""
 
@@ -85,7 +88,9 @@ class UnlikeSearch:
 
         `work` is then one on plans with mixed stages, too."""
         numbers, work = itertools.count(), UnlikeWork(self.context, self._costs.layers)
-        queue = [(work.bound(one.shape), next(numbers), one) for one in self._bases()]
+        bases = list(self._bases())
+        self._begin(bases)
+        queue = [(work.bound(one.shape), next(numbers), one) for one in bases]
         heapq.heapify(queue)
         self.work = min([queue[0][0] if queue else math.inf, *self._across(work)])
         while queue and queue[0][0] < self.cutoff:
@@ -144,6 +149,18 @@ class UnlikeSearch:
                 every = [with_tied_shards(part, shape) for shape in searched(part)]
                 equal = [shape for shape in every if shape.divides(part.workload)]
                 yield from (Open(part, shape) for shape in (*every, *unlike_shapes(part, equal)))
+
+    def _begin(self, bases: Sequence[Open]) -> None:
+        """Try the pipelines of the shapes of the fastest plans of the stand-ins, so that a plan is known early."""
+        simulated = [plan for context in self.context.stand_ins.values() for plan in context.simulated]
+        found = dict.fromkeys(_facts(plan.config) for plan in sorted(simulated, key=step))
+        wanted = set(itertools.islice(found, FIRST))
+        degrees = {facts[:-2] for facts in wanted}
+        for one in (one for one in bases if _facts(one.shape)[:-2] in degrees):
+            for alike in self._alike(one):
+                if _facts(alike.shape) in wanted and (self.best is None or not self.limit.is_up()):
+                    for shape in alike.variants[:2]:
+                        self._pipelines(one.part, shape, 0.0)
 
     def _across(self, work: UnlikeWork) -> Iterator[Seconds]:
         """Total-work bounds of the shapes whose stages may be on several clusters, where there are several."""
@@ -205,6 +222,12 @@ class UnlikeSearch:
                 self._keep(with_collectives(plan))
                 if self.request.refuses(with_collectives(plan)):
                     self._keep(plan)
+
+
+def _facts(config: ParallelConfig | Shape) -> tuple[object, ...]:
+    """The layout of a plan or shape without its ZeRO stage: degrees, microbatch size, recomputation; last schedule and vpp."""
+    degrees = config.tp, config.dp, config.cp, config.ep, config.etp
+    return (*degrees, config.microbatch_size, config.recompute, config.schedule, config.vpp)
 
 
 def _neighbours(plan: Plan) -> Iterator[tuple[Stage, ...]]:

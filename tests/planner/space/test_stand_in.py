@@ -33,9 +33,9 @@ def test_all_layers_are_of_the_kind_with_most_parameters() -> None:
     (found,) = stand_in.stand_ins(replace(wanted, wishes=replace(wanted.wishes, recompute="full"), time_limit=10.0))
     model = found.workload.model
     assert (model.layers, model.experts, model.ffn_hidden, model.is_uniform) == (4, 4, 384, True)
-    assert (found.wishes.recompute, found.time_limit, found.topology.workload) == ("full", 9.0, found.workload)
+    assert (found.wishes.recompute, found.time_limit, found.topology.workload) == ("full", 7.0, found.workload)
     none, full = stand_in.stand_ins(replace(wanted, wishes=Wishes(), time_limit=10.0))
-    assert (none.wishes.recompute, full.wishes.recompute, none.time_limit) == ("none", "full", 4.5)
+    assert (none.wishes.recompute, full.wishes.recompute, none.time_limit) == ("none", "full", 3.5)
 
 
 def test_a_plan_has_the_models_own_layers_and_their_step() -> None:
@@ -44,7 +44,8 @@ def test_a_plan_has_the_models_own_layers_and_their_step() -> None:
     assert plan.workload == wanted.workload
     assert plan.stages[-1].past_last == 3, "the layer that predicts a further token is no layer of a stage"
     assert sum(stage.layers for stage in plan.stages) == 3
-    assert (plan.certificate, plan.config.recompute_layers) == (None, ())
+    assert plan.certificate is not None
+    assert plan.config.recompute_layers == ()
     assert step(plan) == step(simulate_plan(replace(plan, prediction=None)))
     assert fits(plan)
 

@@ -1,0 +1,48 @@
+"""Costs and memory of stages by the layers that they hold, where layers differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner import api
+from planner.costs.context import PlanningContext
+from planner.costs.unlike_layers import Layers, UnlikeCosts
+from sim.analytic.plan_costs import PlanCosts
+from sim.kernels import memory
+from tests.planner.unlike import only_shape, question
+
+
+def test_layers_of_each_kind_are_counted() -> None:
+    layers = Layers(question(mtp_layers=1).workload)
+    assert (layers.number, layers.further, len(layers.kinds)) == (8, 1, 2)
+    assert [layers.counts(*stage) for stage in ((0, 3), (3, 6), (4, 8))] == [(3, 0), (1, 2), (0, 4)]
+    assert layers.every == (4, 5)
+    assert layers.only(1, 3) == (0, 3)
+    assert [(n, kind.ffn_hidden) for n, kind in layers.of((1, 2), True).held] == [(1, 24), (3, 384)]
+
+
+def test_costs_and_bytes_are_those_of_a_plan() -> None:
+    wanted = question()
+    plan, context = api.plan(wanted), PlanningContext(wanted)
+    (option,) = UnlikeCosts(context).classes(only_shape(wanted))
+    peaks = memory.peak_memory(plan)
+    for index, stage in enumerate(plan.stages):
+        counts, ends = option.layers.counts(stage.first, stage.past_last), plan.ends((index,))
+        theirs, mine = PlanCosts(plan).stage(index, (0,)), option.cost(counts, ends)
+        for name in ("forward", "backward", "reduce", "gather", "optimizer"):
+            assert getattr(mine, name) == pytest.approx(getattr(theirs, name), rel=1e-12)
+        held = tuple(memory.in_flight(plan, index))
+        assert option.excess(counts, ends, held) == pytest.approx(peaks[index] / option.room - 1, rel=1e-9)
+        assert option.fits(counts, ends, held)
+
+
+def test_a_stage_is_the_sum_of_its_kinds() -> None:
+    wanted = question()
+    (option,) = UnlikeCosts(PlanningContext(wanted)).classes(only_shape(wanted))
+    cheap, expensive = option.kind_seconds()
+    assert expensive.both > 2 * cheap.both
+    assert option.cost((2, 3), (False, False)).both == pytest.approx(2 * cheap.both + 3 * expensive.both, rel=1e-9)
+    base, (small, large) = option.kind_bytes()
+    assert 0 < small.beside_one < large.beside_one
+    assert large.beside(3, 0) == pytest.approx(large.beside_one + 2 * large.further)
+    assert base + 8 * large.beside(3, 0) < option.room

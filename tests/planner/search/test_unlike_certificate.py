@@ -1,0 +1,51 @@
+"""The certificate of a plan of a model whose layers differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner import api
+from planner.placement.simulation import step
+from planner.request import Wishes
+from sim.plan.plan import Plan
+from tests.planner.unlike import PINNED, question
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return api.plan(question(replace(PINNED, recompute=None), mtp_layers=1))
+
+
+def test_it_says_how_far_the_plan_may_be_from_the_best(plan: Plan) -> None:
+    found = plan.certificate
+    assert found is not None
+    assert found.objective_s == step(plan)
+    assert 0.9 * found.objective_s < found.lower_bound_s <= found.objective_s
+    assert found.gap == pytest.approx(1 - found.lower_bound_s / found.objective_s)
+    assert (found.solver, found.time_limit_reached, found.mixed_lower_bound_s) == ("closed form", False, None)
+    assert (plan.made_by.strategy, plan.workload.model.mtp_layers) == ("certified", 1)
+
+
+def test_it_names_the_space(plan: Plan) -> None:
+    assert plan.certificate is not None
+    axes = {axis.name: axis.values for axis in plan.certificate.space}
+    assert axes["recompute"] == ("none", "full")
+    assert axes["layers"] == (
+        "any split of the model's own layers; the last stage may have the head without a layer of the model",
+    )
+    assert (axes["pp"], axes["tp"], axes["schedule"]) == ((2,), (1,), ("1f1b",))
+    assert "recompute selective" in plan.certificate.outside
+    assert plan.certificate.outside[-1] == "recomputation of some layers of a stage, which is not modelled where layers differ"
+
+
+def test_without_further_layers_every_stage_has_a_layer() -> None:
+    found = api.plan(question()).certificate
+    assert found is not None
+    assert {axis.name: axis.values for axis in found.space}["layers"] == ("any split of the model's own layers",)
+    assert not any(text.startswith("recompute ") for text in found.outside)
+
+
+def test_other_strategies_have_none() -> None:
+    assert api.plan(question(Wishes(tp=1, microbatch_size=1)), "megatron").certificate is None

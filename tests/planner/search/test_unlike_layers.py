@@ -1,0 +1,50 @@
+"""The search of plans with the model's own layers, and its bound, against brute force."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.certificates.unlike import judge
+from planner import api
+from planner.costs.context import PlanningContext
+from planner.placement.simulation import simulate_plan, step
+from planner.search.unlike_layers import UnlikeSearch
+from planner.space import stand_in
+from planner.time_limit import TimeLimit
+from tests.more import after
+from tests.planner.unlike import question
+
+
+def test_the_models_own_layers_are_split_better_than_those_of_its_stand_in() -> None:
+    wanted = question()
+    (part,) = stand_in.stand_ins(wanted)
+    before = simulate_plan(stand_in.of_model(api.plan(part), wanted))
+    search = UnlikeSearch(wanted, PlanningContext(wanted), before, TimeLimit(math.inf))
+    bound = search.run()
+    search.polish()
+    assert search.best is not None
+    assert [stage.layers for stage in before.stages] == [4, 4]
+    assert [stage.layers for stage in search.best.stages] == [6, 2]
+    assert step(search.best) < 0.81 * step(before)
+    assert 0.9 * step(search.best) < bound <= step(search.best)
+
+
+def test_a_plan_that_is_near_the_bound_is_kept() -> None:
+    wanted = question()
+    best = api.plan(wanted)
+    search = UnlikeSearch(wanted, PlanningContext(wanted), best, TimeLimit(math.inf))
+    search.run()
+    search.polish()
+    assert search.best is best
+
+
+@pytest.mark.parametrize("seed", after(3, [13, 8, 11, 3, 72, 9, 21]))
+def test_no_bound_is_above_the_best_plan_and_the_search_is_near_it(seed: int) -> None:
+    """11: the last stage has the head alone; 13: virtual stages; 9, 8: every second layer has experts; others: further layers."""
+    verdict = judge(seed, 150)
+    assert verdict is not None
+    assert verdict.plans > 10
+    assert not verdict.is_wrong, verdict
+    assert verdict.step_s <= 1.005 * verdict.best_s, verdict
