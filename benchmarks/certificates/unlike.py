@@ -31,7 +31,7 @@ from planner.space.tied_shards import with_tied_shards
 from planner.space.unlike_tp import unlike_shapes
 from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
-from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
+from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
 from sim.units import Seconds
 from sim.workload.model import Model
@@ -110,7 +110,7 @@ def plans(request: Request) -> Iterator[Plan]:
 
 
 def _built(request: Request, part: Request, shape: Shape, stages: Stages, evenly: bool) -> Iterator[Plan]:
-    with suppress(NoRoute, NotDefined, NotModelled, PlanError):
+    with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
         plan = stand_in.of_model(build(part, shape, stages, "brute force", evenly), request)
         if fits(plan):
             yield with_collectives(plan)

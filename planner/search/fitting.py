@@ -70,9 +70,10 @@ def _of_unlike_layers(request: Request, strategy: str) -> Plan | None:
     layers."""
     for part in stand_in.stand_ins(request):
         plan = fitting(part, strategy)
-        own = stand_in.of_model(plan, request) if plan is not None else None
-        if own is not None and fits(own) and not request.refuses(own):
-            return own
+        with suppress(Infeasible):
+            own = stand_in.of_model(plan, request) if plan is not None else None
+            if own is not None and fits(own) and not request.refuses(own):
+                return own
     return None
 
 

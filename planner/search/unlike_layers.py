@@ -217,7 +217,7 @@ class UnlikeSearch:
         (name, last), further = pipeline[-1], self.request.workload.model.mtp_layers
         stages = (*pipeline[:-1], (name, last + further))
         for evenly in both:
-            with suppress(NoRoute, NotDefined, NotModelled, PlanError):
+            with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
                 plan = stand_in.of_model(build(part, shape, stages, "certified", evenly), self.request)
                 self._keep(with_collectives(plan))
                 if self.request.refuses(with_collectives(plan)):

@@ -26,7 +26,7 @@ LENGTHS = 4
 """Most numbers of stages of each set of classes that are tried, the longest first (a guess)."""
 ORDERED = 3
 """Number of classes up to which all orders are tried; of more, the order of the topology (a guess)."""
-TOO_FULL: Seconds = 1e12
+TOO_FULL: Seconds = 1e10
 """Seconds of a split that does not fit in memory, which grow with what is missing: longer than any step."""
 GIVERS = 2
 """Number of slowest ranks from which a layer may be moved, beside the first (a guess)."""

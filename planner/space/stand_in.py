@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.request import Request
-from sim.errors import NotModelled
+from sim.errors import Infeasible, NotModelled, PlanError
 from sim.plan.plan import Plan, Stage
 from sim.workload.workload import Workload
 
 SHARE = 0.7
-"""Share of the time limit for the searches, which prove nothing and mostly end sooner; the rest is for the search with the model's
-own layers. Guess: a larger one leaves weaker bounds, a smaller one ends the search for a first plan on a busy machine."""
+"""Share of the time limit for the searches, which prove nothing and mostly end sooner; the rest is for the search with the
+model's own layers. Guess: a larger one leaves weaker bounds, a smaller one may leave no time for a first plan."""
 RECOMPUTE = ("none", "full")
 """Recomputation that is tried: that of some layers of a stage is not modelled where layers differ."""
 
@@ -49,8 +49,13 @@ def stand_ins(request: Request) -> tuple[Request, ...]:
 
 
 def of_model(plan: Plan, request: Request) -> Plan:
-    """A plan of a stand-in as a plan of the request's model, neither simulated nor proved."""
+    """A plan of a stand-in as a plan of the request's model, neither simulated nor proved.
+
+    Raises Infeasible where the model's own layers cannot have the plan's degrees or stages."""
     layers = request.workload.model.layers
     stages = tuple(Stage(min(stage.first, layers), min(stage.past_last, layers), stage.head) for stage in plan.stages)
     topology = replace(plan.topology, workload=request.workload)
-    return replace(plan, topology=topology, workload=request.workload, stages=stages, prediction=None, certificate=None)
+    try:
+        return replace(plan, topology=topology, workload=request.workload, stages=stages, prediction=None, certificate=None)
+    except PlanError as error:
+        raise Infeasible(f"model {request.workload.model.name}: {error}") from None

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from planner import api
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.diagnosis.reasons import verdicts
@@ -17,6 +18,7 @@ from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from tests import builders as make
 from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, request
+from tests.planner.unlike import question
 
 
 def test_verdicts_are_sorted_and_name_the_bottleneck():
@@ -85,3 +87,11 @@ def test_memory_is_told_of_the_class_that_holds_most_of_the_model(nodes: int, to
     (found,) = verdicts(PlanningContext(question), 0)
     assert found.seconds == math.inf
     assert found.why == f"memory: {told} of the model's 12 layers beside one microbatch"
+
+
+def test_verdicts_on_a_model_whose_layers_differ_are_those_of_its_stand_in():
+    context = PlanningContext(question())
+    api.plan(context.request, context=context)
+    (found,) = verdicts(context, 2)
+    assert (found.shape.tp, found.shape.dp, found.shape.schedule) == (1, 1, "1f1b")
+    assert 0 < found.seconds < math.inf

@@ -18,6 +18,7 @@ from planner.space.shapes import overlaps, searched, variants
 from sim.errors import NoRoute, NotDefined
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, pipelines, random_request, shape
+from tests.planner.unlike import question
 
 ONE = Wishes(tp=1, dp=1, microbatch_size=1, recompute="none", schedule="1f1b")
 
@@ -73,3 +74,11 @@ def test_a_request_without_any_layout_has_no_plan_and_no_nearest_layout():
     assert fitting(question) is None
     assert nearest(question) is None
     assert math.isfinite(first_stage_bytes(1, 1))
+
+
+def test_a_model_whose_layers_differ_has_its_own_layers():
+    wanted = question()
+    plan = fitting(wanted)
+    assert plan is not None and fits(plan)
+    assert plan.workload == wanted.workload
+    assert sum(stage.layers for stage in plan.stages) == 8

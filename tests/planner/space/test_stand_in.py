@@ -13,7 +13,7 @@ from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request, Wishes
 from planner.space import stand_in
 from planner.space.shapes import searched
-from sim.errors import NotModelled
+from sim.errors import Infeasible, NotModelled
 from sim.plan.plan import Stage
 from tests import builders as make
 from tests.planner.builders import SEARCHED_ONCE, request
@@ -56,6 +56,14 @@ def test_the_last_layers_of_a_stand_in_are_left_out() -> None:
     ends = [(stage.first, stage.past_last) for stage in plan.stages]
     assert ends[-1][1] == 3
     assert all(isinstance(stage, Stage) for stage in plan.stages)
+
+
+def test_degrees_that_the_own_layers_cannot_have_are_infeasible() -> None:
+    wanted = question(Wishes(tp=2, pp=1, dp=1))
+    odd = replace(wanted.workload, model=replace(wanted.workload.model, dense_ffn_hidden=385))
+    (part, *_) = stand_in.stand_ins(wanted)
+    with pytest.raises(Infeasible, match=r"model tiny: config\.tp: 2 does not divide dense_ffn_hidden 385"):
+        stand_in.of_model(api.plan(part), replace(wanted, workload=odd))
 
 
 def test_the_other_searches_refuse_such_a_model() -> None:
