@@ -61,14 +61,17 @@ class Open:
 
 @dataclass(slots=True)
 class UnlikeSearch:
-    """The search of one request. `best`: the fastest plan so far, simulated; `settled`: the least bound of what is done."""
+    """The search of one request.
+
+    best: the fastest plan so far, simulated; settled: the least bound of what is done; work: a bound on all plans, mixed stages
+    too, 0 until it is known; least_shape: the shape with the least bound."""
 
     request: Request
     context: PlanningContext
     best: Plan | None
     limit: TimeLimit
     settled: Seconds = math.inf
-    work: Seconds = math.inf
+    work: Seconds = 0.0
     least_shape: Shape | None = None
     _settled_shape: Shape | None = None
     _costs: UnlikeCosts = field(init=False)
@@ -84,9 +87,7 @@ class UnlikeSearch:
         return math.inf if self.best is None else step(self.best) * (1 - Budgets().target_gap)
 
     def run(self) -> Seconds:
-        """Search until the gap is small, and return the lower bound on all plans without mixed stages.
-
-        `work` is then one on plans with mixed stages, too."""
+        """Search until the gap is small, and return the lower bound on all plans without mixed stages."""
         numbers, work = itertools.count(), UnlikeWork(self.context, self._costs.layers)
         bases = list(self._bases())
         self._begin(bases)

@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from planner import api
+from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Wishes
+from planner.search.unlike_certificate import certified
+from planner.search.unlike_layers import UnlikeSearch
 from sim.plan.plan import Plan
 from tests.planner.unlike import PINNED, question
 
@@ -45,6 +48,18 @@ def test_without_further_layers_every_stage_has_a_layer() -> None:
     assert found is not None
     assert {axis.name: axis.values for axis in found.space}["layers"] == ("any split of the model's own layers",)
     assert not any(text.startswith("recompute ") for text in found.outside)
+
+
+def test_an_interrupted_search_claims_no_more_than_it_proved(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(search: UnlikeSearch) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(UnlikeSearch, "run", interrupted)
+    wanted = question(replace(PINNED, recompute=None), mtp_layers=1)
+    context = PlanningContext(wanted)
+    found = certified(wanted, context, plan)
+    assert found is not None and found.certificate is not None
+    assert (context.interrupted, found.certificate.lower_bound_s, found.certificate.status) == (True, 0.0, "feasible")
 
 
 def test_other_strategies_have_none() -> None:
