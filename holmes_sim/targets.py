@@ -11,7 +11,6 @@ from holmes_sim import exporters
 from planner import api
 from planner.request import Request
 from planner.search.fitting import fitting
-from planner.space import stand_in
 from planner.target import ANY as ANY
 from planner.target import Target
 from sim.errors import OptionError
@@ -54,13 +53,7 @@ def aimed(request: Request, asked: Sequence[str]) -> Request:
     found = replace(request, target=any_framework() if given else None)
     wanted = [request.wishes.schedule] if request.wishes.schedule else map(str, request.limits.listed("schedule"))
     usual = all(map(schedules.is_production, wanted))
-    return found if not given or (usual and _fits(found)) else replace(found, target=None)
-
-
-def _fits(request: Request) -> bool:
-    """Whether a plan that fits memory is found; of a model whose layers differ, one of equal layers in its place."""
-    alike = request.workload.model.is_uniform
-    return any(fitting(one) is not None for one in ((request,) if alike else stand_in.stand_ins(request)))
+    return found if not given or (usual and fitting(found) is not None) else replace(found, target=None)
 
 
 def any_framework() -> Target:
