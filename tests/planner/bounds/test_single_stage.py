@@ -16,10 +16,10 @@ from sim.errors import NoRoute, NotDefined, NotModelled
 from tests.planner.builders import families
 
 
-@pytest.mark.parametrize("seed", range(300, 340))
+@pytest.mark.parametrize("seed", range(300, 320))
 def test_no_pipeline_of_one_stage_is_faster_than_its_bounds(seed):
     """The closed form of its own variant, and the bound for all schedules and ZeRO stages, of any that can be evaluated."""
-    for context, every in families(seed, 8):
+    for context, every in families(seed, 4):
         ways = [
             {o.cluster.name: o.as_single_stage for o in node_classes(context, one)}
             for one in overlaps(split_backward(every[0]))
