@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holmes_sim import commands
@@ -11,7 +13,8 @@ from planner.request import Wishes
 from sim.errors import Infeasible
 
 HYBRID = commands.load("holmes-hybrid-4")
-WORKLOAD = commands.workload_of(HYBRID)
+WORKLOAD = replace(commands.workload_of(HYBRID), global_batch_size=64)
+"""A small batch has few sizes of microbatches, so that searches are short."""
 
 
 def required(given: dict[str, object], target: str = "none", **pins: object) -> Required:
@@ -91,7 +94,8 @@ def test_the_error_names_the_conflict_and_what_each_costs():
 
 
 def test_a_range_over_values_that_are_not_searched_says_so():
-    lines = str(explained(required({"cp": {"min": 2}}), Infeasible("none; remedy: more"), 60.0, print)).splitlines()
+    one = required({"cp": {"min": 2}}, tp=2, pp=2, microbatch_size=4, schedule="1f1b", recompute="none")
+    lines = str(explained(one, Infeasible("none; remedy: more"), 60.0, print)).splitlines()
     assert lines[:3] == [
         "no plan of holmes-hybrid-4 has cp at least 2",
         "none",
