@@ -1,4 +1,4 @@
-"""Studies of four devices, whose scenarios take hundredths of a second each."""
+"""Studies of four devices, whose scenarios take hundredths of a second each, in the process of the test."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from holmes_sim.sweeping.engines import local
 
 QUICK = """format: holmes-sim/study/1
 name: quick
@@ -16,8 +18,9 @@ plan: {tp: 1, microbatch_size: 1, recompute: none, schedule: 1f1b, strategy: meg
 
 
 @pytest.fixture
-def quick(tmp_path: Path) -> Callable[[str], Path]:
-    """Writes a quick study with the keys that are given."""
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Writes a quick study with the keys that are given. Its scenarios take less time than the start of a worker."""
+    monkeypatch.setattr(local.joblib, "cpu_count", lambda: 1)
 
     def written(keys: str) -> Path:
         path = tmp_path / "study.yaml"

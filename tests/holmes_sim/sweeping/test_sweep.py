@@ -127,7 +127,7 @@ def test_another_version_asks_again(quick, monkeypatch):
         worker.run_task(task)
 
 
-def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_path):
+def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
     """kill -9 of a real process: its own processes end, what it had reported stays, and nothing of that is planned again."""
     output = tmp_path / "table.csv"
     process = subprocess.Popen(
@@ -143,6 +143,7 @@ def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_pat
     assert set(pd.read_csv(output)["status"]) <= {"planned", "infeasible"}, "the table is whole at any time"
     with journal.path_of(output).open("ab") as file:
         file.write(b'{"digest": "00')  # and a line that it had half written
+    monkeypatch.setattr(local.joblib, "cpu_count", lambda: 1)  # what is left takes a second: no more workers are started
     went_on = hs.sweep("lab-layouts", output=output)
     assert went_on.planned == 60 - len(done)
     digests = [line["digest"] for line in journaled(journal.path_of(output))]
@@ -276,12 +277,10 @@ def test_a_sweep_reads_well_in_a_notebook(quick):
 
 @pytest.mark.parametrize("name", after(2, study.shipped()))
 def test_a_shipped_study_in_short_has_plans(name):
-    """Its first and last scenario, with a second of search."""
+    """Its last scenario, with a second of search; tests/holmes_sim/sweeping/test_study.py reads all of them."""
     whole = study.load(name)
-    ends = tuple(
-        replace(one, options=one.options.model_copy(update={"time_limit": 1.0}))
-        for one in (whole.scenarios[0], whole.scenarios[-1])
-    )
-    found = hs.sweep(replace(whole, scenarios=ends))
+    last = whole.scenarios[-1]
+    last = replace(last, options=last.options.model_copy(update={"time_limit": 1.0}))
+    found = hs.sweep(replace(whole, scenarios=(last,)))
     assert [row["reason_if_none"] for row in found.rows if row["status"] not in ("planned", "infeasible")] == []
     assert found.best is not None and found.best["tokens_per_s"] > 0
