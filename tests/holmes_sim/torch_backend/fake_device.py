@@ -1,10 +1,10 @@
-"""Runs two steps of a plan's rank 0 on a device that does not exist, and prints the devices of its tensors afterwards.
+"""Runs two steps of rank 0 of some plans on a device that does not exist, and prints the devices of its tensors afterwards.
 
 A tensor of torch's FakeTensorMode has a shape and a device, but no values; an operation on tensors of two devices raises. There
 are no other ranks: collectives and messages do nothing, and a job runs when it is submitted. This is a program of its own,
 because a process can register only one device name.
 
-    python fake_device.py PLAN
+    python fake_device.py PLAN...
 """
 
 from __future__ import annotations
@@ -55,19 +55,26 @@ def received(buffer: torch.Tensor, group: object, source: int, tag: int) -> Call
     return lambda: None
 
 
-def main(path: str) -> None:
-    plan = planfile.load(Path(path))
+def nobody(options: object, _: object = None) -> FakeProcessGroup:
+    return FakeProcessGroup._create_internal(options.group_rank, options.group_size)
+
+
+def pretend() -> None:
+    """Make the device and the process group that do nothing known to torch, and let jobs run at once."""
     _setup_privateuseone_for_python_backend("pretended")
     for module in (executor, training_worker, comm_threads):
         module.synchronize = SETTLED.append
     executor.CommThread = executor.ReceiveThread = AtOnce
     communication.receive = received
     communication.send = lambda value, group, target, tag: CARRIED.append(f"send {value.device.type}")
-
-    def nobody(options: object, _: object = None) -> FakeProcessGroup:
-        return FakeProcessGroup._create_internal(options.group_rank, options.group_size)
-
     dist.Backend.register_backend("nobody", nobody, extended_api=True, devices=["cpu", "pretended"])
+
+
+def run(path: str) -> None:
+    """Run a plan and print a line of JSON."""
+    SETTLED.clear()
+    CARRIED.clear()
+    plan = planfile.load(Path(path))
     dist.init_process_group("nobody", store=FakeStore(), rank=0, world_size=plan.config.world_size)
     groups = {group.kind: dist.new_group(list(group.ranks)) for group in groups_of(plan, 0)}
     with FakeTensorMode():
@@ -89,10 +96,13 @@ def main(path: str) -> None:
     facts["messages"] = sorted(set(CARRIED))
     facts["settled"] = sorted(map(str, set(SETTLED)))
     facts["steps"] = worker.step
-    sys.stdout.write(json.dumps(facts))
+    sys.stdout.write(json.dumps(facts) + "\n")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    pretend()
+    for path in sys.argv[1:]:
+        run(path)
     sys.stdout.flush()
     os._exit(0)  # autograd's thread of a pretended device may not be joined where torch is torn down, which aborts

@@ -13,7 +13,6 @@ import pytest
 
 from sim.errors import HolmesError
 from sim.formats import planfile
-from sim.plan.plan import Plan
 
 torch = pytest.importorskip("torch")
 
@@ -21,44 +20,31 @@ from holmes_sim.torch_backend import communication, devices  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from tests.holmes_sim.torch_backend.one_process import plan_of  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import CASES  # noqa: E402
-from tests.more import after  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
 
-def after_two_steps(plan: Plan, folder: Path) -> dict[str, object]:
-    """Devices of the tensors of rank 0 after two steps on a device that does not exist."""
-    (folder / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-    command = [sys.executable, str(Path(__file__).with_name("fake_device.py")), str(folder / "plan.json")]
+THERE = ["pretended:0"]
+SETTLED = {"weights": THERE, "buffers": THERE, "optimizer": THERE, "inputs": [], "settled": THERE, "steps": 2}
+LLAMA = SETTLED | {"loss": [], "messages": ["receive cpu", "send pretended"]}
+ALONE = SETTLED | {"loss": THERE, "messages": []}
+OFFLOADED = ALONE | {"buffers": ["cpu", *THERE], "optimizer": ["cpu"]}
+
+
+def test_nothing_stays_on_the_cpu_but_offloaded_optimizer_state(tmp_path: Path) -> None:
+    """Devices of the tensors of rank 0 after two steps on a device that does not exist.
+
+    torch raises where an operation gets tensors of two devices; messages alone go through the host. One process runs all
+    plans, because it takes longer to import what pretends."""
+    cases = (CASES["llama"], CASES["one process"], ((5,), (2,), {"offload": ("optimizer",)}))
+    paths = [tmp_path / f"{index}.json" for index in range(len(cases))]
+    for path, (layers, microbatches, config) in zip(paths, cases, strict=True):
+        plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
+        path.write_text(planfile.to_json(plan), encoding="utf-8")
+    command = [sys.executable, str(Path(__file__).with_name("fake_device.py")), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
-
-
-@pytest.mark.parametrize("name", after(1, ["llama", "one process"]))
-def test_nothing_stays_on_the_cpu(name: str, tmp_path: Path) -> None:
-    """torch raises where an operation gets tensors of two devices; messages alone go through the host."""
-    layers, microbatches, config = CASES[name]
-    plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
-    there = ["pretended:0"]
-    assert after_two_steps(plan, tmp_path) == {
-        "weights": there,
-        "buffers": there,
-        "optimizer": there,
-        "inputs": [],
-        "loss": there if plan.config.pp == 1 else [],
-        "messages": [] if plan.config.pp == 1 else ["receive cpu", "send pretended"],
-        "settled": there,
-        "steps": 2,
-    }
-
-
-def test_offloaded_optimizer_state_alone_is_on_the_cpu(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, (5,), (2,), offload=("optimizer",))
-    found = after_two_steps(plan, tmp_path)
-    assert (found["weights"], found["buffers"], found["optimizer"]) == (["pretended:0"], ["cpu", "pretended:0"], ["cpu"])
-    assert found["steps"] == 2
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [LLAMA, ALONE, OFFLOADED]
 
 
 @pytest.fixture
