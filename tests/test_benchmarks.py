@@ -51,10 +51,10 @@ def test_replicas_of_four_kinds_have_their_own_kinds_of_ranks(size: int, kinds_o
 
 @more
 def test_a_simulation_is_measured_in_a_process_of_its_own() -> None:
-    uniform, stages, replicas = scale.measure((1024,))
-    assert (uniform.fleet, uniform.devices, uniform.classes) == ("uniform", 1024, 16)
+    uniform, stages, replicas = scale.measure((256,))
+    assert (uniform.fleet, uniform.devices, uniform.classes) == ("uniform", 256, 16)
     assert (stages.fleet, stages.classes) == ("stages", 16)
-    assert (replicas.fleet, replicas.classes) == ("replicas", 64)
+    assert (replicas.fleet, replicas.classes) == ("replicas", 32)
     assert uniform.seconds > 0 and uniform.process_seconds > 0
     assert uniform.peak_bytes > 2**20
 
