@@ -36,8 +36,8 @@ Only = Callable[[Stages], bool]
 
 NEVER = 1e9
 """Seconds that no step takes: a cutoff that cuts nothing."""
-SEEDS = [seed for seed in range(80) if seed not in (0, 76)]
-"""Those left out have the most pipelines."""
+SEEDS = range(1, 44)
+"""Seed 0 has the most pipelines."""
 
 
 def cluster(rng: random.Random, name: str, hidden: int) -> Cluster:
@@ -207,7 +207,7 @@ def test_what_an_assignment_says_of_itself_is_so(case):
         assert case.prices[assignment.stages] < math.inf, "the memory of the model is the memory of the plan"
 
 
-@pytest.mark.parametrize("seed", after(8, range(0, 40, 2)))
+@pytest.mark.parametrize("seed", after(6, range(2, 26, 2)))
 def test_a_cutoff_below_the_optimum_leaves_nothing_and_above_it_changes_nothing(seed):
     question, shape = drawn(seed)
     free = answers(question, shape)
@@ -245,7 +245,7 @@ def test_the_bound_holds_for_steps_of_a_fraction_of_a_millisecond():
     spec = make.device(speed=3e13, memory_bandwidth=3e12)
     fast = make.cluster(nodes=4, devices=1, nics=(make.nic(bandwidth=3e9),), spec=spec)
     shape = Shape(1, 1, 1, "none", "1f1b", 1, 1)
-    for layers, batch in itertools.product(range(2, 9), (2, 3, 5, 8)):
+    for layers, batch in itertools.product((2, 5, 8), (2, 3, 8)):
         question = request(make.fleet(fast), make.model(layers), batch)
         bound = min(assignment.bound for assignment in answers(question, shape))
     bound = min(assignment.bound for assignment in answers(question, shape))
@@ -270,7 +270,7 @@ def test_the_bound_of_an_order_holds_for_one_last_stage_behind_a_slow_border(pp)
     many = make.cluster("b", 3, 1, (fast, slow), make.device("chip-b", 5e9, 1e9))
     machines = make.fleet(alone, many, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),))
     shape = Shape(1, 1, 1, "none", "1f1b", 1, 1)
-    for layers, batch in itertools.product((4, 5, 6), (1, 2, 3)):
+    for layers, batch in itertools.product((4, 6), (1, 3)):
         question = request(machines, make.model(layers), batch)
         context = PlanningContext(question)
         for order in orders(context, node_classes(context, shape)):
@@ -315,14 +315,15 @@ def test_the_bounds_hold_where_the_backward_is_split(schedule, nodes):
     ]
     trunks = (Trunk(("a", "b"), "ethernet", 1e7, 1e-3),) if len(nodes) > 1 else ()
     machines, shape = make.fleet(*clusters, trunks=trunks), Shape(1, 1, 1, "none", schedule, 1, 1)
-    for layers, batch in itertools.product((3, 5), (2, 4, 8)):
+    for layers, batch in itertools.product((3, 5), (2, 8)):
         question = request(machines, make.model(layers, vocab=24), batch)
         context = PlanningContext(question)
-        fastest, _ = fastest_pipeline(question, shape, growing)
+        priced = prices(question, shape)
+        fastest, _ = least(priced, growing)
         assert min((a.bound for a in answers(question, shape)), default=math.inf) <= fastest * (1 + 1e-6)
-        assert quick_bound(context, shape, node_classes(context, shape)) <= fastest_pipeline(question, shape)[0] * (1 + 1e-9)
-        for pp in (2, 3, 4):
-            longer, _ = fastest_pipeline(question, shape, lambda stages, pp=pp: len(stages) == pp and growing(stages))
+        assert quick_bound(context, shape, node_classes(context, shape)) <= least(priced)[0] * (1 + 1e-9)
+        for pp in (2, 4):
+            longer, _ = least(priced, lambda stages, pp=pp: len(stages) == pp and growing(stages))
             assert min((a.bound for a in answers(question, shape, pp)), default=math.inf) <= longer * (1 + 1e-6)
 
 
