@@ -122,14 +122,15 @@ def test_a_node_that_is_not_there_is_wrong_input(run: Make, written: Path) -> No
 
 def test_a_plan_for_a_target_is_replanned_for_it(hybrid: Plan) -> None:
     """The plan for Megatron-LM has a schedule that it plays; without a target ZB-H2 is faster."""
-    made = commands.plan(hybrid.topology, hybrid.workload, target="megatron", wishes=Wishes(tp=2, dp=8, microbatch_size=4)).plan
+    pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none"}
+    made = commands.plan(hybrid.topology, hybrid.workload, target="megatron", wishes=Wishes(dp=8, **pins)).plan
     assert made.certificate is not None and made.certificate.target == "megatron"
-    pins = Wishes(tp=2, dp=4, microbatch_size=4)
-    again, free = (replan(one, "ib/node1", pins).plan for one in (made, hybrid))
+    fewer = Wishes(dp=4, **pins)
+    again, free = (replan(one, "ib/node1", fewer).plan for one in (made, hybrid))
     assert again.config.schedule in ("1f1b", "interleaved")
     assert again.certificate is not None and again.certificate.target == "megatron"
     assert free.config.schedule == "zb-h2" and not any(exporters.unsupported("torchrun", free))
-    other = replan(hybrid, "ib/node1", pins, target="megatron").plan
+    other = replan(hybrid, "ib/node1", fewer, target="megatron").plan
     assert (other.config, other.stages) == (again.config, again.stages)
 
 

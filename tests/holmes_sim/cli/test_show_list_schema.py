@@ -43,21 +43,23 @@ def test_show_a_plan(run, plan_file):
 def test_recomputed_layers_are_a_column_of_the_stages(run, plan_file, tmp_path, counts, words, columns):
     document = json.loads(plan_file.read_text())
     document["config"] |= {"recompute": "full", "recompute_layers": counts}
-    changed, page = tmp_path / "changed.json", tmp_path / "page.html"
+    changed = tmp_path / "changed.json"
     changed.write_text(json.dumps(document))
     seen = run("show", changed)
     assert (seen.code, words in seen.out) == (0, True)
     _, head, *rows = seen.out.partition("Stages\n")[2].splitlines()[: 2 + len(columns)]
     end = head.index(" recomputed") + len(" recomputed")
     assert [row[:end].split()[-1] for row in rows] == columns
-    assert run("report", changed, "-o", page).code == 0
-    assert "recomputed</th>" in page.read_text()
 
 
-def test_without_recomputed_layers_there_is_no_such_column(run, plan_file, tmp_path):
-    page = tmp_path / "page.html"
-    assert run("report", plan_file, "-o", page).code == 0
-    assert "recomputed</th>" not in page.read_text()
+def test_a_page_has_the_column_where_layers_are_recomputed(run, plan_file, tmp_path):
+    document = json.loads(plan_file.read_text())
+    document["config"] |= {"recompute": "full", "recompute_layers": [2, 0]}
+    changed, page = tmp_path / "changed.json", tmp_path / "page.html"
+    changed.write_text(json.dumps(document))
+    for plan, has_column in ((changed, True), (plan_file, False)):
+        assert run("report", plan, "-o", page).code == 0
+        assert ("recomputed</th>" in page.read_text()) == has_column
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])

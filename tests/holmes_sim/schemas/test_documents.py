@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pydantic import ValidationError
@@ -49,6 +50,7 @@ from holmes_sim.results import Compared
 from holmes_sim.running_islands import MeasuredIslands
 from holmes_sim.runs import Run
 from holmes_sim.scoring import Scored
+from holmes_sim.sweeping.engines import local
 from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.verifying import Step, Verification
 from holmes_sim.whatif import WhatIf
@@ -120,7 +122,8 @@ def changes(plan: Plan) -> Documents:
 
 def swept(plan: Plan) -> Documents:
     pins = {"tp": 1, "microbatch_size": 1, "recompute": "none", "schedule": "1f1b", "strategy": "megatron"}
-    return (hs.sweep(plan.topology, {"plan.pp": [2, 3]}, plan=pins).facts(),)
+    with patch.object(local.joblib, "cpu_count", return_value=1):
+        return (hs.sweep(plan.topology, {"plan.pp": [2, 3]}, plan=pins).facts(),)
 
 
 def shortlists(plan: Plan) -> Documents:
