@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from benchmarks import unlike
 
 
 def test_a_row_for_each_fleet_whose_plan_has_unlike_tp():
-    found = [unlike.compared(unlike.drawn(seed)) for seed in (10,)]
+    """Without a time limit, so that a busy machine finds it, too. Of one tp, 1 is the fastest here; the others are left out."""
+    request = replace(unlike.drawn(10), time_limit=math.inf)
+    found = [unlike.compared(request, unlike.ONE_TP[:1])]
     assert list(unlike.table(iter(found))) == [
         "| fleet | one tp | unlike tp | saved |",
         "| --- | --- | --- | --- |",
