@@ -57,12 +57,11 @@ def test_a_whole_message_stays_as_it_is(tmp_path: Path) -> None:
     assert code.encode(there, values) is code.buffer(there, values) is code.decode(there, values, values) is values
 
 
-def test_a_pipeline_trains_with_int8_messages(tmp_path: Path) -> None:
+def test_a_pipeline_trains_with_int8_messages(tmp_path: Path, here: local.Local) -> None:
     """Its losses are near those of one process, but not the same: values were rounded."""
     plan = over_two_clusters(tmp_path, message_compression="int8")
     assert Messages(plan).is_compressed(0, 1)
-    with local.Local() as here:
-        here.run(plan, RunOptions(steps=2, weights=str(tmp_path)))
+    here.run(plan, RunOptions(steps=2, weights=str(tmp_path)))
     losses, _, _ = alone(plan, 3)
     found = sum(torch.load(tmp_path / f"{rank}.pt")["losses"] for rank in range(2)).tolist()
     assert found == pytest.approx(losses, rel=1e-3)

@@ -47,15 +47,9 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"tp": 2, "sequence_parallel": True, "ep": 2, "etp": 1, "zero_stage": 2},
     ),
     "experts as dense weights, dp 2": ((2,), (2, 1), {"model": SHARED}),
-    "etp 2 as tp, ep 2, edp 2, zero 0": (
-        (2,),
-        (1, 1, 1, 1),
-        {"model": BIASED, "tp": 2, "sequence_parallel": True, "ep": 2, "zero_stage": 0},
-    ),
     "tp 2, whole sequences, ep 2, biases": ((2,), (2, 2), {"model": BIASED, "tp": 2, "ep": 2}),
     "tp 4, etp 2, ep 2, dp 2": ((2,), (1, 1), {"model": QWEN.replace("kv_heads: 2", "kv_heads: 4"), "tp": 4,
                                               "sequence_parallel": True, "ep": 2, "etp": 2}),
-    "etp 1 of tp 2, no dp": ((2,), (2,), {"tp": 2, "sequence_parallel": True, "etp": 1}),
     "ep 2, edp 2, zero 3": ((2,), (2, 2, 2, 2), {"ep": 2, "zero_stage": 3}),
     "one expert a token, nothing overlapped": (
         (2,),

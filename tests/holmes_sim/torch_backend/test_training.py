@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,13 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "pp 3, zb-h1, dp 2": ((1, 3, 1), (4, 4), {"schedule": "zb-h1"}),
     "pp 4, zb-h2": ((1, 2, 1, 1), (7,), {"schedule": "zb-h2"}),
     "pp 2, interleaved, dp 2": ((1, 2, 1, 1), (4, 2), {"schedule": "interleaved", "vpp": 2}),
-    "one rank, interleaved": ((2, 3), (3,), {"schedule": "interleaved", "vpp": 2}),
     "one rank, interleaved, untied, dp 3": ((2, 3), (1, 1, 1), {"model": LLAMA, "schedule": "interleaved", "vpp": 2}),
     "dp 3, uneven microbatches": ((5,), (3, 2, 1), {"microbatch_size": 2}),
     "pp 2, dp 3, uneven, zero 0": ((3, 2), (3, 2, 1), {"zero_stage": 0}),
     "dp 2, zero 2": ((2, 3), (3, 3), {"zero_stage": 2}),
     "dp 2, zero 3, pp 2": ((3, 2), (3, 3), {"zero_stage": 3}),
-    "dp 2, zero 3, zb-h1": ((3, 2), (3, 3), {"zero_stage": 3, "schedule": "zb-h1"}),
     "dp 2, nothing overlapped": ((3, 2), (3, 2), {"overlap_grad_reduce": False, "overlap_param_gather": False}),
     "tp 2, sequence parallel": ((5,), (3,), {"tp": 2, "sequence_parallel": True}),
-    "tp 2, whole sequences, pp 2": ((3, 2), (3,), {"tp": 2}),
     "tp 2, pp 2, dp 2, full": ((3, 2), (3, 2), {"tp": 2, "sequence_parallel": True, "recompute": "full"}),
     "tp 2, pp 2, dp 2, zb-h1, selective": (
         (3, 2),
@@ -63,7 +59,6 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (4, 2),
         {"model": LLAMA, "tp": 2, "stage_tp": (1, 2), "sequence_parallel": True, "schedule": "interleaved", "vpp": 2},
     ),
-    "tp 2 and 1, dp 2, zero 0, full": ((3, 2), (3, 2), {"tp": 2, "stage_tp": (2, 1), "zero_stage": 0, "recompute": "full"}),
     "pp 2, dp 2, optimizer on the host": ((3, 2), (2, 1), {"offload": ("optimizer",)}),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
@@ -89,9 +84,11 @@ def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> Non
     ("name", "precision"),
     after(
         1,
-        itertools.product(
-            ["one rank, interleaved, untied, dp 3", "pp 3, zb-h1, dp 2", "tp 2, pp 2, dp 2, full"], ["fp16", "bf16"]
-        ),
+        [
+            ("one rank, interleaved, untied, dp 3", "fp16"),
+            ("pp 3, zb-h1, dp 2", "bf16"),
+            ("tp 2, pp 2, dp 2, full", "bf16"),
+        ],
     ),
 )
 def test_half_precision_loses_what_fp32_does_to_its_digits(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,6 @@ EXACT: dict[str, tuple[list[Island], str]] = {
     "untied, zero 3": ([((5,), (2, 2), {"zero_stage": 3}), ((2, 3), (1,), {"schedule": "zb-h1"})], LLAMA),
     "copies of shards": ([((5,), (1, 1, 1, 1), {"zero_shard_size": 2}), ((5,), (2,), {})], ""),
 }
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[local.Local]:
-    with local.Local() as machine:
-        yield machine
 
 
 def run(here: local.Local, plan: IslandsPlan, folder: Path, periods: int) -> MeasuredPeriods:
