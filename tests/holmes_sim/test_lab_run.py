@@ -23,8 +23,8 @@ from tests.holmes_sim.test_lab import refusal
 from tests.more import more
 
 REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")
-SCALE = 20.0
-"""Links are slower and compute takes longer by this factor, so that what this machine adds is small beside them."""
+SCALE = 8.0
+"""Links are slower and compute takes longer by this factor. Only too fast would be wrong, so it may be small."""
 PERMITTED = pytest.mark.skipif(bool(REFUSED), reason=f"THE LAB IS NOT TESTED HERE: {REFUSED}")
 
 
