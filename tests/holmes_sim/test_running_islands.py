@@ -103,10 +103,10 @@ def test_the_lab_has_the_ranks_of_all_islands_and_the_groups_between_them(plan: 
 
 @more
 @PERMITTED
-@pytest.mark.parametrize("sync", [
-    Sync("every-step"), Sync("diloco", inner_steps=2), Sync("every-step", compression="int8"),
-    Sync("streaming-diloco", inner_steps=4, overlap_steps=2, fragments=2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sync",
+    [Sync("every-step", compression="int8"), Sync("streaming-diloco", inner_steps=4, overlap_steps=2, fragments=2)],
+)
 def test_no_outer_period_is_faster_than_its_links(sync: Sync, plan: IslandsPlan) -> None:
     """What waits the model's seconds and sends the exchange's bytes over the shaped trunk cannot be much faster.
 
