@@ -13,7 +13,7 @@ from sim.engine.durations import Durations
 from sim.engine.engine import simulate, simulate_at_length
 from sim.engine.faults import Degraded, DrawnFaults, Faults, Flaps, Stragglers, draw
 from sim.engine.symmetry import fold, unfolded
-from sim.engine.timeline import Timeline, to_json
+from sim.engine.timeline import Span, Timeline, to_json
 from sim.errors import HolmesError
 from sim.hardware.cluster import Device, Fabric, Trunk
 from sim.plan.plan import Plan
@@ -23,10 +23,21 @@ from tests.builders import any_plan, cluster, fleet, nic
 
 
 def moments(timeline: Timeline, rank: int) -> list[float]:
-    """Begin and end of every span of a rank that is longer than rounding, lane by lane."""
-    spans = (span for span in timeline.of(rank) if span.seconds > 1e-9 * timeline.step_s)
+    """Begin and end of every span of a rank that is longer than rounding, lane by lane.
+
+    Slices of a message to several ranks of a wider stage that travel at the same time count once: those ranks may be folded."""
+    shortest = 1e-9 * timeline.step_s
+    spans = (span for span in timeline.of(rank) if span.seconds > shortest)
     ordered = sorted(spans, key=lambda s: (s.lane, s.name, s.kind, s.stage, s.microbatch, s.start))
-    return [moment for span in ordered for moment in (span.start, span.end)]
+    pairs = zip(ordered, (None, *ordered), strict=False)
+    return [moment for span, before in pairs if not is_slice(span, before, shortest) for moment in (span.start, span.end)]
+
+
+def is_slice(span: Span, before: Span | None, tolerance: float) -> bool:
+    """Whether a span is a slice of the same message as the span before it, at the same time."""
+    if before is None or span.lane not in ("send", "return") or span[1:4] != before[1:4] or span[6:8] != before[6:8]:
+        return False
+    return abs(span.start - before.start) <= tolerance and abs(span.end - before.end) <= tolerance
 
 
 def assert_alike(plan: Plan, drawn: DrawnFaults) -> None:
