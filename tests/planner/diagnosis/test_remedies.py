@@ -152,7 +152,7 @@ def test_a_plan_that_needs_the_head_room_is_refused_and_the_remedy_says_so():
     assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by " in why_none(question)
     first, second, third = in_words(question).split(", or by ")
     assert first == "--set memory_headroom=0, without head-room"
-    assert second == "--offload optimizer, with a step of 150.5 s or less"
+    assert second == "--offload optimizer, with a step of 150.4 s or less"
     assert third == "2 GiB more memory on each a100-sxm4-80gb of cluster ib"
     plan = plan_of(replace(question, topology=replace(question.topology, memory_headroom=0.0)), budgets=NO_PROOF)
     assert plan is not None and 0.92 * 80 * 2**30 < max(memory.peak_memory(plan)) <= 80 * 2**30
