@@ -86,7 +86,7 @@ class StackConstants(StrictModel):
     blocking: Flag = False
     all_reduces: Flag = False
     tp_overlap: Flag = False
-    newest_attention: Flag = False
+    newest_attention: Flag = DEFAULT.newest_attention
     newest_products: Flag = False
     fused_accumulation: Flag = False
     early_stop: Flag = False
@@ -108,7 +108,7 @@ class StackConstants(StrictModel):
 
 
 def written_facts(stack: Stack) -> dict[str, object]:
-    """The facts of a stack as plain data, without those that are as in Megatron-LM."""
+    """The facts of a stack as plain data, without those of the default stack."""
     memory, found = stack.memory, dict[str, object]()
     if memory.keeps:
         found["keeps"] = list(memory.keeps)
@@ -118,7 +118,7 @@ def written_facts(stack: Stack) -> dict[str, object]:
         found["fragmentation"] = memory.fragmentation
     if memory.launches:
         found["launches"] = list(memory.launches)
-    switches = {fact: True for fact in FACTS if getattr(stack, fact)}
+    switches = {fact: own for fact in FACTS if (own := getattr(stack, fact)) != getattr(DEFAULT, fact)}
     passes = {"passes": dict(stack.passes)} if stack.passes else {}
     return switches | passes | ({"memory": found} if found else {})
 

@@ -119,7 +119,7 @@ DEFAULT = Stack(
 """The stack of all plans and simulations. Its numbers were fitted once to the runs of validation/ with equal weight for each
 source; docs/model.md says how well such a fit predicts a source that it has not seen. Its one fact: attention runs the newest
 kernels, because the attention of torch and of Transformer Engine does, on Hopper cuDNN's (docs/profile.md). Software that runs
-older ones has a stack without this fact."""
+older ones has a stack that says so."""
 
 
 def applied(stack: Stack, fleet: Fleet) -> Fleet:

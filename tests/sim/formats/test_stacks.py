@@ -11,6 +11,8 @@ import pytest
 from sim.analytic.plan_costs import step_seconds
 from sim.errors import PlanError, TopologyError
 from sim.formats import catalog, planfile, stacks
+from sim.formats.documents import check, parse
+from sim.formats.stack_facts import StackConstants, written_facts
 from sim.formats.topology import load
 from sim.hardware.memory_facts import MemoryFacts
 from sim.hardware.stack import DEFAULT, Stack, applied
@@ -30,6 +32,7 @@ cases: [one]
 OURS = Stack(
     gemm=0.5, attention=DEFAULT.attention, elementwise=DEFAULT.elementwise, communication=DEFAULT.communication,
     launch=2 * MILLI, step=DEFAULT.step, network_delay=30 * MICRO, all_reduces=True,
+    newest_attention=DEFAULT.newest_attention,
 )  # fmt: skip
 
 
@@ -175,3 +178,13 @@ def test_a_plan_has_one_stack(tmp_path: Path) -> None:
     plan = replace(plan, topology=given)
     with pytest.raises(PlanError, match="has a software stack of its own"):
         with_stack(OURS, plan)
+
+
+def test_facts_that_a_stack_does_not_name_are_those_of_the_default() -> None:
+    """So a stack of one number differs from the default in that number alone; older kernels are named, and kept in files."""
+    mine = check(parse("mine.yaml", "name: mine\nfitted: {communication: 0.8}\n"), StackConstants)
+    assert mine.stack() == replace(DEFAULT, communication=0.8)
+    assert written_facts(mine.stack()) == {}
+    older = check(parse("older.yaml", "name: older\nnewest_attention: false\nfitted: {}\n"), StackConstants)
+    assert older.stack() == replace(DEFAULT, newest_attention=False)
+    assert written_facts(older.stack()) == {"newest_attention": False}
