@@ -188,7 +188,7 @@ class Optimizer:
     def __init__(self, segments: Iterable[Segment]):
         self.segments = list(segments)
         masters = [segment.master for segment in self.segments]
-        fused = any(master.is_cuda for master in masters)  # several kernels would take 8 bytes a parameter more
+        fused = any(segment.flat.is_cuda for segment in self.segments)  # less memory there, several times faster on its host
         self.adam = torch.optim.Adam(masters, lr=LEARNING_RATE, betas=BETAS, fused=fused)
 
     def put_moments(self) -> None:
