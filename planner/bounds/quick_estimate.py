@@ -49,7 +49,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
         if fewest := option.memory.fewest("middle", between, stages):
             backward += fewest[size] * context.cluster_costs.recomputation(option.cluster, shape)
         others = (other.cluster for other in classes if other is not option and messages)
-        border = max((context.messages.least(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
+        border = max((context.messages.least(option.cluster, other, shape, together=0) for other in others), default=0.0)
         crossed.append(border)
         on_link = max(border, busiest) if option.waits else max(border, busiest) * shape.vpp
         both = forward + backward

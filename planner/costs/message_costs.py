@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import product
 
 from planner.costs.fleet_views import FleetViews
-from planner.costs.stage_positions import Hop, first_apart, hops, nic_kinds, period, same_position
+from planner.costs.stage_positions import Hop, alike_slots, first_apart, hops, nic_kinds, period, same_position
 from planner.request import Request
 from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
@@ -30,17 +30,24 @@ class MessageCosts:
         self._links: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
 
-    def in_step(self, clusters: Iterable[Cluster], shape: Shape, surely: bool = True) -> bool:
-        """Whether the replicas of a pipeline on these clusters keep step, because their stages have equal positions on nodes.
+    def together(self, clusters: Iterable[Cluster], shape: Shape, surely: bool = True) -> int:
+        """How many slots of a stage send their messages at the same time as the first slot, and share links; 0: all.
 
-        That is so where each stage fills whole nodes, or a node is filled by whole stages, and all replicas have the same
-        number of microbatches. Then the messages of all replicas are sent at the same time and share links. Otherwise one
-        replica may run ahead of the others and find its links free. Replicas with unequal numbers of microbatches keep step for
-        most of a step, so this holds for an estimate, but not `surely`."""
-        if surely and not shape.divides(self._request.workload):
-            return False
+        The replicas of a pipeline keep step where their stages have equal positions on nodes, and they have the same number of
+        microbatches. That is so for all replicas where each stage fills whole nodes, or a node is filled by whole stages. Else
+        it is so for the first replicas as far as one node holds all of them at every stage (`alike_slots`): each other replica
+        may run ahead, and then finds links free. Replicas with unequal numbers of microbatches keep step for most of a step,
+        so this holds for an estimate, but not `surely`."""
+        clusters, workload = tuple(clusters), self._request.workload
+        divides = not surely or shape.divides(workload)
         widths = {cluster.node.count // shape.tp_on(cluster.name) for cluster in clusters}
-        return not any(shape.slots % width and width % shape.slots for width in widths if width)
+        if divides and not any(shape.slots % width and width % shape.slots for width in widths if width):
+            return 0
+        alike = alike_slots(clusters, shape)
+        if divides:
+            return alike
+        microbatches = shape.microbatches_of_replicas(workload)
+        return min(alike, microbatches.count(max(microbatches)) * shape.cp)
 
     def _able(self, shape: Shape) -> list[Cluster]:
         """Clusters with enough slots for a stage."""
@@ -48,25 +55,26 @@ class MessageCosts:
 
     def least(
         self, source: Cluster, target: Cluster, shape: Shape, nic: str = "", clusters: tuple[Cluster, ...] = (),
-        in_step: bool = False,
+        together: int | None = None,
     ) -> float:  # fmt: skip
         """Least seconds of a message between neighbouring stages on two clusters, whatever their positions on nodes.
 
         The message is that of the first rank of the first replica (`hop`). nic: its NIC type, or the fastest one that joins the
-        two clusters; infinite where none does. clusters: those of the pipeline; if empty, any clusters. in_step: assume that
-        replicas keep step. The result is a lower bound, but with `in_step` it is an estimate."""
-        in_step = in_step or self.in_step(clusters or self._able(shape), shape)
+        two clusters; infinite where none does. clusters: those of the pipeline; if empty, any clusters. together: how many
+        slots send at the same time, if not those of `together`. The result is a lower bound, with `together` an estimate."""
+        if together is None:
+            together = self.together(clusters or self._able(shape), shape)
         degrees = shape.tp_on(source.name), shape.tp_on(target.name)
-        link = source.name, target.name, *degrees, shape.dp, shape.cp, nic, in_step
+        link = source.name, target.name, *degrees, shape.dp, shape.cp, nic, together
         key = *link, shape.microbatch_size
         if key not in self._seconds:
             if link not in self._links:
-                self._links[link] = tuple(self._every(source, target, shape, nic, in_step))
+                self._links[link] = tuple(self._every(source, target, shape, nic, together))
             nbytes = message_bytes(self._request.workload, shape.config(self._request.workload, 2), max(degrees))
             self._seconds[key] = min((found.seconds(nbytes) for found in self._links[link]), default=math.inf)
         return self._seconds[key]
 
-    def _every(self, source: Cluster, target: Cluster, shape: Shape, nic: str, in_step: bool) -> Iterator[AlphaBeta]:
+    def _every(self, source: Cluster, target: Cluster, shape: Shape, nic: str, together: int) -> Iterator[AlphaBeta]:
         """Message costs between neighbouring stages in every position, over every NIC type that can join them.
 
         A pipeline uses one NIC type. Its other clusters may exclude the fastest type of these two."""
@@ -76,22 +84,21 @@ class MessageCosts:
         ends = [(i, i + 1 if source == target else 0) for i in range(min(period(source, shape), last))]
         for (i, j), kind in product(ends, [nic] if nic else nic_kinds(fleet, source, target)):
             with suppress(NoRoute):
-                yield _first(
-                    fleet, hops(a, i, b, j, shape, kind), self._fleets.open_capacities, _together(a, b, shape, in_step)
-                )
+                messages = together * max(shape.tp_on(a.name), shape.tp_on(b.name))
+                yield _first(fleet, hops(a, i, b, j, shape, kind), self._fleets.open_capacities, messages)
 
-    def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str, in_step: bool = True) -> float:
+    def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str, together: int = 0) -> float:
         """Seconds of the message of the first rank from stage i of a cluster to stage j of a cluster.
 
-        nic: the NIC type of messages between nodes. in_step: replicas keep step and share links. A step takes at least as long
-        as its first replica, so this is a lower bound for the message; where all replicas have equal positions, it is exact."""
+        nic: the NIC type of messages between nodes. together: how many slots send at the same time and share links (0: all). A
+        step takes at least as long as its first replica, so this is a lower bound for the message; where all replicas have
+        equal positions, it is exact."""
         i, j = self._nearest(source, i, target, j, shape)
         degrees = shape.tp_on(source.name), shape.tp_on(target.name)
-        key = source.name, i, target.name, j, *degrees, shape.dp, shape.cp, nic, in_step
+        key = source.name, i, target.name, j, *degrees, shape.dp, shape.cp, nic, together
         if key not in self._hops:
             between = hops(source, i, target, j, shape, nic)
-            together = _together(source, target, shape, in_step)
-            self._hops[key] = _first(self._fleets.fleet, between, self._fleets.capacities, together)
+            self._hops[key] = _first(self._fleets.fleet, between, self._fleets.capacities, together * max(degrees))
         config = shape.config(self._request.workload, 2)
         return self._hops[key].seconds(message_bytes(self._request.workload, config, max(degrees)))
 
@@ -114,20 +121,14 @@ class MessageCosts:
         best = math.inf
         for other in others:
             for nic in joint_nics(self._fleets.fleet, (source.name, other.name)) if other != source else ():
-                best = min(best, self.least(source, other, shape, nic.kind, in_step=True))
+                best = min(best, self.least(source, other, shape, nic.kind, together=0))
                 if stage_slots(source, shape) >= 2 * shape.slots:
-                    best = min(best, self.least(source, source, shape, nic.kind, in_step=True))
+                    best = min(best, self.least(source, source, shape, nic.kind, together=0))
         return best
 
 
-def _together(source: Cluster, target: Cluster, shape: Shape, in_step: bool) -> int:
-    """How many of the messages of a hop are sent at the same time: all, or of one rank (0: all)."""
-    here, there = shape.tp_on(source.name), shape.tp_on(target.name)
-    return 0 if in_step else max(here, there) // min(here, there)
-
-
 def _first(fleet: Fleet, between: list[Hop], capacities: Capacities, together: int) -> AlphaBeta:
-    """AlphaBeta of the first message: on links that it shares with the others, or with the first `together` ones."""
+    """AlphaBeta of the first message: on links that it shares with the first `together` messages, or with all (0)."""
     some, in_step = between[: together or None], not together
     routes = [
         message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic, _ in some

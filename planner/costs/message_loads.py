@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 from planner.costs.cluster_costs import ClusterCosts
 from planner.costs.fleet_views import FleetViews
-from planner.costs.stage_positions import Hop, Stages, hops
+from planner.costs.stage_positions import Stages, hops
 from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
-from sim.analytic.plan_costs import messages_alpha_beta
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Fleet
 from sim.kernels.payloads import message_bytes
-from sim.network.alpha_beta import AlphaBeta
+from sim.network.alpha_beta import route_loads
+from sim.network.paths import LinkName
+from sim.network.routes import message_route
+from sim.units import Seconds
 from sim.workload.workload import Workload
+
+Use: TypeAlias = Mapping[LinkName, Seconds]
+"""Link -> the seconds that it needs for each byte of a message."""
+End: TypeAlias = tuple[Cluster, int]
+"""A stage: its cluster and its index there."""
+
+
+class Links(NamedTuple):
+    """What messages need of their links, and the most that they need of one."""
+
+    use: Use
+    most: Seconds
 
 
 class MessageLoads:
@@ -27,41 +44,67 @@ class MessageLoads:
 
     def __init__(self, workload: Workload, fleets: FleetViews, costs: ClusterCosts):
         self._workload, self._fleets, self._costs = workload, fleets, costs
-        self._loads: dict[tuple[object, ...], AlphaBeta | None] = {}
+        self._loads: dict[tuple[object, ...], Seconds] = {}
+        self._runs: dict[tuple[object, ...], Links] = {}
+        self._hops: dict[tuple[object, ...], Use] = {}
+        self._nbytes: dict[Shape, float] = {}
 
-    def load(self, runs: tuple[Stages, ...], shape: Shape, nic: str, fleet: Fleet, whole: bool = False) -> float:
+    def load(self, runs: tuple[Stages, ...], shape: Shape, nic: str, fleet: Fleet, whole: bool = False) -> Seconds:
         """Seconds of one microbatch's messages, in both directions, on the busiest link between neighbouring stages of a
         pipeline.
 
         runs: the stages in pipeline order. A node inside the pipeline sends activations to one side and gradients to the other.
         Of a long run, only the stages at both ends are computed, because the others repeat their positions. whole: the runs are
         the whole pipeline, which with virtual stages also sends from its last stage to its first."""
-        vpp, times = (shape.vpp, 1) if whole else (1, shape.vpp)  # without the way back to the first stage, all vpp are equal
-        key = (
-            *((cluster.name, first, count) for cluster, first, count in runs),
-            shape.tp,
-            shape.cluster_tp,
-            shape.dp,
-            shape.cp,
-            vpp,
-            nic,
-        )
-        key = *key, whole, fleet is self._fleets.open
+        way = shape.tp, shape.cluster_tp, shape.dp, shape.cp, nic, fleet is self._fleets.open
+        vpp = shape.vpp if whole else 1  # without the way back to the first stage, all vpp are equal
+        key = *((cluster.name, first, count) for cluster, first, count in runs), *way, vpp
         if key not in self._loads:
-            found: list[Hop] = []
-            for index, (cluster, first, count) in enumerate(runs):
-                near = 2 * len(self._costs.stages(cluster, shape))
-                for i in range(first, first + count - 1):
-                    if i < first + near or i >= first + count - 1 - near:
-                        found += _hops(cluster, i, cluster, i + 1, shape, nic)
-                if index + 1 < len(runs):
-                    found += _hops(cluster, first + count - 1, runs[index + 1][0], runs[index + 1][1], shape, nic)
-            found *= vpp
-            if whole:
-                (head, first, _), (cluster, last, count) = runs[0], runs[-1]
-                found += _hops(cluster, last + count - 1, head, first, shape, nic) * (shape.vpp - 1)
-            self._loads[key] = self._both_ways(fleet, found)
-        return times * self._seconds(self._loads[key], shape)
+            inside = [self._run(run, shape, nic, fleet, way) for run in runs]
+            borders = [
+                self._hop((here, first + count - 1), (there, other), shape, nic, fleet, way)
+                for (here, first, count), (there, other, _) in pairwise(runs)
+            ]
+            (head, first, _), (cluster, last, count) = runs[0], runs[-1]
+            if vpp > 1:  # divided by vpp, as all other messages count once
+                back = self._hop((cluster, last + count - 1), (head, first), shape, nic, fleet, way)
+                borders.append({link: seconds * (vpp - 1) / vpp for link, seconds in back.items()})
+            self._loads[key] = _most(inside, borders)
+        return shape.vpp * self._loads[key] * self._bytes(shape)
+
+    def _run(self, run: Stages, shape: Shape, nic: str, fleet: Fleet, way: tuple[object, ...]) -> Links:
+        """What the messages inside a run need. `way`: what they depend on, beside the run."""
+        cluster, first, count = run
+        key = cluster.name, first, count, *way
+        if key not in self._runs:
+            near = 2 * len(self._costs.stages(cluster, shape))
+            stages = (i for i in range(first, first + count - 1) if i < first + near or i >= first + count - 1 - near)
+            use = _sum(self._hop((cluster, i), (cluster, i + 1), shape, nic, fleet, way) for i in stages)
+            self._runs[key] = Links(use, max(use.values(), default=0.0))
+        return self._runs[key]
+
+    def _hop(self, source: End, target: End, shape: Shape, nic: str, fleet: Fleet, way: tuple[object, ...]) -> Use:
+        """What the messages between two stages need, there and back. Raises NoRoute.
+
+        There are `shape.tp` slices of each message: narrower stages send fewer and larger ones."""
+        (here, i), (there, j) = source, target
+        key = here.name, i, there.name, j, *way
+        if key not in self._hops:
+            capacities = self._fleets.capacities if fleet is self._fleets.fleet else self._fleets.open_capacities
+            slices = shape.tp // max(shape.tp_on(here.name), shape.tp_on(there.name))
+            use: dict[LinkName, Seconds] = {}
+            for a, b, kind, many in hops(here, i, there, j, shape, nic):
+                type_ = "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else kind
+                routes = message_route(fleet, a, b, type_), message_route(fleet, b, a, type_)
+                for link, seconds in route_loads(routes, capacities).items():
+                    use[link] = use.get(link, 0.0) + slices * seconds * (many if link[0] == "trunk" else 1)
+            self._hops[key] = use
+        return self._hops[key]
+
+    def _bytes(self, shape: Shape) -> float:
+        if shape not in self._nbytes:
+            self._nbytes[shape] = message_bytes(self._workload, shape.config(self._workload, 2))
+        return self._nbytes[shape]
 
     def whole_pipeline(self, runs: tuple[tuple[Cluster, int], ...], shape: Shape, nic: str) -> float:
         """`load` of a whole pipeline with (cluster, count) stages, from the first node of each cluster on."""
@@ -87,34 +130,30 @@ class MessageLoads:
                     crossing = min(crossing, self._beside(cluster, other, shape, self._fleets.nic_of((cluster, other))))
         return inside, crossing if math.isfinite(crossing) else 0.0
 
-    def _beside(self, cluster: Cluster, other: Cluster, shape: Shape, nic: str) -> float:
+    def _beside(self, cluster: Cluster, other: Cluster, shape: Shape, nic: str) -> Seconds:
         """Least load of a node between a node of its cluster and another cluster, over all positions of its end stages."""
         positions, there = len(self._costs.stages(cluster, shape)), len(self._costs.stages(other, shape))
+        way = nic, self._fleets.open, (shape.tp, shape.cluster_tp, shape.dp, shape.cp, nic, True)
         least = math.inf
         for last in range(positions, min(2 * positions, stage_slots(cluster, shape) // shape.slots)):
+            inner = [self._hop((cluster, i), (cluster, i + 1), shape, *way) for i in range(positions - 1, last)]
             for peer in range(there):
-                key = cluster.name, last, other.name, peer, "beside", shape.tp, shape.cluster_tp, shape.dp, shape.cp, nic
-                if key not in self._loads:
-                    inner = [hop for i in range(positions - 1, last) for hop in _hops(cluster, i, cluster, i + 1, shape, nic)]
-                    found = inner + _hops(cluster, last, other, peer, shape, nic)
-                    self._loads[key] = self._both_ways(self._fleets.open, found)
-                least = min(least, self._seconds(self._loads[key], shape))
-        return least
-
-    def _both_ways(self, fleet: Fleet, ahead: list[Hop]) -> AlphaBeta | None:
-        """AlphaBeta of all messages and those back at once: what the busiest link needs for each byte, without latency."""
-        every = [*ahead, *((target, source, nic, many) for source, target, nic, many in ahead)]
-        if not every:
-            return None
-        pairs = tuple((source, target, nic) for source, target, nic, _ in every)
-        capacities = self._fleets.capacities if fleet is self._fleets.fleet else self._fleets.open_capacities
-        return replace(messages_alpha_beta(fleet, pairs, capacities, tuple(many for *_, many in every)), latency=0.0)
-
-    def _seconds(self, load: AlphaBeta | None, shape: Shape) -> float:
-        nbytes = message_bytes(self._workload, shape.config(self._workload, 2))
-        return load.seconds(nbytes) if load is not None else 0.0
+                use = _sum([*inner, self._hop((cluster, last), (other, peer), shape, *way)])
+                least = min(least, max(use.values(), default=0.0))
+        return least * self._bytes(shape)
 
 
-def _hops(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:
-    """The messages of a hop, as many of `shape.tp` slices each as they have: narrower stages send fewer and larger ones."""
-    return hops(source, i, target, j, shape, nic) * (shape.tp // max(shape.tp_on(source.name), shape.tp_on(target.name)))
+def _most(runs: Sequence[Links], borders: Sequence[Use]) -> Seconds:
+    """The most seconds per byte of one link. Runs, each on its own cluster, have no link in common."""
+    crossed = _sum(borders)
+    every = (seconds + sum(run.use.get(link, 0.0) for run in runs) for link, seconds in crossed.items())
+    return max([*(run.most for run in runs), *every])
+
+
+def _sum(every: Iterable[Use]) -> dict[LinkName, Seconds]:
+    """What several messages need together."""
+    found: dict[LinkName, Seconds] = {}
+    for use in every:
+        for link, seconds in use.items():
+            found[link] = found.get(link, 0.0) + seconds
+    return found

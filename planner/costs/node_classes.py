@@ -71,7 +71,7 @@ class NodeClass:
     def message(self) -> float:
         """An estimate of the least seconds of a message between neighbouring stages; 0 where there are none."""
         one = self.cluster, self.cluster, self.shape
-        inside = self._context.messages.least(*one, in_step=True) if self.max_stages > 1 else math.inf
+        inside = self._context.messages.least(*one, together=0) if self.max_stages > 1 else math.inf
         least = min(inside, self.crossing)
         return least if math.isfinite(least) else 0.0
 

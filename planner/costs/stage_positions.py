@@ -6,6 +6,7 @@ stages, so costs of stages and of messages are computed once for each position o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from planner.space.shape import Shape
@@ -23,6 +24,29 @@ def period(cluster: Cluster, shape: Shape) -> int:
     """Number of stages after which positions on the nodes repeat."""
     per_node = cluster.node.count // shape.tp_on(cluster.name)
     return per_node // math.gcd(per_node, shape.slots)
+
+
+def alike_slots(clusters: Iterable[Cluster], shape: Shape) -> int:
+    """The most slots, from the first one of a stage on, that one node holds at every stage of a pipeline on these clusters, and
+    whose devices there have equal NICs; at least 1.
+
+    Stage i begins with slot i n of its cluster, so any g slots of which n and the slots of each node are multiples stay
+    together. Slots with the same NIC at one stage must have the same NIC at every other: so the devices of the g slots are
+    whole groups of devices that share a NIC, or a part of one group (`sim.network.paths.near_nics`), and likewise those of one
+    CPU."""
+    holders = [cluster for cluster in clusters if shape.tp_on(cluster.name) <= cluster.node.count]
+    found = math.gcd(shape.slots, *(cluster.node.count // shape.tp_on(cluster.name) for cluster in holders))
+    for cluster in holders:
+        devices, count = found * shape.tp_on(cluster.name), cluster.node.count
+        groups = [*(nic.count for nic in cluster.node.nics), 2 * cluster.node.hosts]
+        if not all(count % min(n, count) == 0 and _nested(devices, count // min(n, count)) for n in groups):
+            return 1
+    return found
+
+
+def _nested(a: int, b: int) -> bool:
+    """Whether one of two sizes is a multiple of the other."""
+    return a % b == 0 or b % a == 0
 
 
 def first_apart(cluster: Cluster, shape: Shape) -> int:

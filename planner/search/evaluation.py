@@ -37,7 +37,7 @@ class PipelineEvaluation:
         self.config = classes[0].config
         self.microbatches = shape.microbatches(context.request.workload)
         clusters = tuple(option.cluster for option in classes)
-        self._nic, self._in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape, least)
+        self._nic, self._together = context.fleets.nic_of(clusters), context.messages.together(clusters, shape, least)
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
         self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
         self._positions = [(i, position) for i, option in enumerate(classes) for position in range(len(option.costs))]
@@ -145,7 +145,7 @@ class PipelineEvaluation:
         if (source, target) not in self._hops:
             (i, a), (j, b) = source, target
             clusters = self.classes[i].cluster, self.classes[j].cluster
-            between = clusters[0], a, clusters[1], b, self.shape, self._nic, self._in_step
+            between = clusters[0], a, clusters[1], b, self.shape, self._nic, self._together
             self._hops[source, target] = self.context.messages.hop(*between)
         return self._hops[source, target]
 

@@ -98,7 +98,7 @@ def _seconds(context: PlanningContext, shape: Shape, classes: list[NodeClass], s
     """Closed form of a pipeline: the slowest stage with its border message for m - 1 microbatches, and all stages once."""
     by_name = {option.cluster.name: option for option in classes}
     costs_of = [(by_name[name], by_name[name].cost("middle", layers)) for name, layers in stages]
-    borders = [context.messages.least(a.cluster, b.cluster, shape, in_step=True) for a, b in itertools.pairwise(classes)]
+    borders = [context.messages.least(a.cluster, b.cluster, shape, together=0) for a, b in itertools.pairwise(classes)]
     slowest = max(max(cost.cycle, cost.both + max(borders, default=0.0)) for _, cost in costs_of)
     fill = sum(cost.both for _, cost in costs_of) / shape.vpp
     tail = max(cost.tail(option.config) for option, cost in costs_of)

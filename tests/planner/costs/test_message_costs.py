@@ -41,16 +41,47 @@ def test_replicas_in_step_share_a_nic_and_a_slow_trunk():
     """Two replicas fill a node: both messages leave it over one NIC, and cross the trunk together."""
     question = two_clusters(trunk=2e6)
     messages, (a, b), two = PlanningContext(question).messages, question.clusters(), shape(dp=2)
-    assert messages.in_step((a, b), two)
+    assert messages.together((a, b), two) == 0
     assert messages.hop(a, 0, a, 1, two, "ethernet") == pytest.approx(2 * BYTES / 1e7)
-    assert messages.hop(a, 0, a, 1, two, "ethernet", in_step=False) == pytest.approx(BYTES / 1e7)
+    assert messages.hop(a, 0, a, 1, two, "ethernet", together=1) == pytest.approx(BYTES / 1e7)
     assert messages.hop(a, 0, b, 0, two, "ethernet") == pytest.approx(1e-3 + 2 * BYTES / 2e6)
 
 
-@pytest.mark.parametrize(("dp", "keeps"), [(1, True), (2, True), (3, False), (4, True)])
-def test_replicas_keep_step_where_stages_fill_nodes_or_equal_parts_of_them(dp, keeps):
+@pytest.mark.parametrize(("dp", "together"), [(1, 0), (2, 0), (3, 1), (4, 0)])
+def test_all_replicas_keep_step_where_stages_fill_nodes_or_equal_parts_of_them(dp, together):
     question = two_clusters()
-    assert PlanningContext(question).messages.in_step(question.clusters(), shape(dp=dp)) is keeps
+    assert PlanningContext(question).messages.together(question.clusters(), shape(dp=dp)) == together
+
+
+def eight_devices(nics: int, batch: int = 48) -> Request:
+    """A cluster of six nodes of eight devices with some Ethernet NICs."""
+    a = make.cluster("a", 6, 8, (make.nic("ethernet", 1e7, nics),), intra_node=make.wire(bandwidth=1e8))
+    return request(make.fleet(a), make.model(4), batch)
+
+
+@pytest.mark.parametrize(
+    ("dp", "tp", "nics", "together", "on_nic"),
+    [
+        (12, 1, 1, 4, 4), (12, 1, 2, 4, 4), (12, 1, 4, 4, 2), (12, 1, 3, 1, 1),
+        (6, 2, 1, 2, 2), (6, 1, 4, 2, 2), (3, 2, 1, 1, 1), (16, 1, 1, 0, 8),
+    ],
+)  # fmt: skip
+def test_the_first_replicas_keep_step_where_one_node_holds_them_at_every_stage(dp, tp, nics, together, on_nic):
+    """Stages of 12 slots begin at devices 0 and 4 of nodes of 8, so four replicas are always on one node, with equal NICs
+    unless three NICs serve eight devices. on_nic: replicas on the first NIC whose messages surely leave at the same time."""
+    question = eight_devices(nics)
+    context, one = PlanningContext(question), shape(dp=dp, tp=tp)
+    (a,) = question.clusters()
+    assert context.messages.together((a,), one) == together
+    assert context.messages.hop(a, 0, a, 2, one, "ethernet", together) == pytest.approx(on_nic * BYTES / 1e7)
+
+
+def test_of_unequal_replicas_those_with_most_microbatches_keep_step():
+    """Of 12 replicas with 26 sequences, two have three and ten have two: the step takes as long as the first two at least."""
+    question = eight_devices(1, batch=26)
+    context, one = PlanningContext(question), shape(dp=12)
+    assert context.messages.together(question.clusters(), one) == 2
+    assert context.messages.together(question.clusters(), one, surely=False) == 4
 
 
 def test_the_least_message_of_a_cluster_is_the_one_inside_a_node():
@@ -83,6 +114,6 @@ def test_no_message_is_shorter_than_the_least(seed, dp, data):
     j = i + 1 if a == b else data.draw(st.integers(0, most_b - 1))
     assume(j < most_b and (a == b or not j))  # a stage of another cluster sends to the first stage of a cluster
     nic = context.fleets.nic_of((a, b) if a != b else (a,))
-    in_step = context.messages.in_step((a, b), one)
-    found = context.messages.hop(a, i, b, j, one, nic, in_step)
+    together = context.messages.together((a, b), one)
+    found = context.messages.hop(a, i, b, j, one, nic, together)
     assert context.messages.least(a, b, one, nic, (a, b)) <= found * (1 + 1e-12)
