@@ -51,6 +51,9 @@ class Budgets:
     """Fastest of these that go through the search over stages once more."""
     first_tries: int = 6
     """Simulations in a row without a faster plan, after which mixed stages are tried and the proof begins."""
+    forwards_of_a_try: int = 4_000
+    """Forwards of a pipeline (stages times microbatches times vpp) for which its simulation counts as one more try: where it
+    finds no steady state, it takes about a second for each 4,000 of them."""
     alone_tries: int = 2
     """Simulations of pipelines on one cluster in a row without a faster plan, after which no more are simulated."""
     mixed_tries: int = 4

@@ -40,6 +40,11 @@ class Candidate:
         """(cluster, layers) of each stage."""
         return tuple((self.evaluation.classes[i].cluster.name, layers) for i, layers in self.pipeline)
 
+    @property
+    def forwards(self) -> int:
+        """Forwards of one replica in a step: the work of its simulation, where that finds no steady state."""
+        return self.evaluation.microbatches * len(self.pipeline) * self.shape.vpp
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

@@ -182,7 +182,7 @@ class Incumbent:
     def simulate_pool(self, tries: int) -> None:
         """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan.
 
-        Candidates that the target or the limits refuse are no tries; at most `Budgets.refused` of them are looked at."""
+        A long simulation counts as several tries (`Budgets.forwards_of_a_try`). Candidates that the target or the limits refuse are no tries; at most `Budgets.refused` of them are looked at."""
         since_improvement, refused = 0, 0
         while since_improvement < (min(tries, self._late_tries) if self.is_over else tries) and refused < self.budgets.refused:
             candidate = self.pool.take(self.cutoff)
@@ -192,7 +192,8 @@ class Incumbent:
             if better is None and (self.request.target is not None or self.request.limits != NO_LIMITS):
                 refused += 1
                 continue
-            since_improvement = 0 if better else since_improvement + 1
+            tried = 1 + candidate.forwards // self.budgets.forwards_of_a_try
+            since_improvement = 0 if better else since_improvement + tried
             self.report("simulating candidates")
 
     def add(self, candidates: Iterable[Candidate]) -> None:

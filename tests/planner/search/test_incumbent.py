@@ -84,6 +84,17 @@ def test_candidates_of_the_pool_are_simulated_until_some_in_a_row_are_no_faster(
     assert len(kept.pool.candidates) == left
 
 
+@pytest.mark.parametrize(("forwards", "left"), [(1, 4), (100, 3)])
+def test_a_long_simulation_counts_as_several_tries(forwards, left):
+    """Six candidates look faster than they are. The first gives a plan; of eight forwards each, the others are one try each
+    or, at one forward a try, nine."""
+    kept = incumbent(two_nodes(), replace(Budgets(), forwards_of_a_try=forwards))
+    found = [candidate(kept.context, shape(schedule=name), stages) for name in ("gpipe", "1f1b") for stages in SPLITS[:3]]
+    kept.pool.add((replace(one, seconds=one.seconds / 1000, link_seconds=0.0) for one in found), math.inf)
+    kept.simulate_pool(2)
+    assert len(kept.pool.candidates) == left
+
+
 @pytest.mark.parametrize("refused", [1, 3])
 def test_candidates_that_are_refused_are_no_tries(refused):
     """Two pipelines of two stages are refused before one of one stage, which is slower on an idle network, is simulated."""
