@@ -182,7 +182,8 @@ class Incumbent:
     def simulate_pool(self, tries: int) -> None:
         """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan.
 
-        A long simulation counts as several tries (`Budgets.forwards_of_a_try`). Candidates that the target or the limits refuse are no tries; at most `Budgets.refused` of them are looked at."""
+        A long simulation counts as several tries (`Budgets.forwards_of_a_try`). Candidates that the target or the limits refuse
+        are no tries; at most `Budgets.refused` of them are looked at."""
         since_improvement, refused = 0, 0
         while since_improvement < (min(tries, self._late_tries) if self.is_over else tries) and refused < self.budgets.refused:
             candidate = self.pool.take(self.cutoff)

@@ -22,7 +22,7 @@ from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
-from planner.search.shortlist import shortlist
+from planner.search.shortlist import best_of_each, shortlist
 from planner.space import lengths
 from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
 from planner.space.shape import Shape, split_backward
@@ -45,6 +45,9 @@ larger value widens the searched space, and takes longer."""
 ESTIMATED = 24
 """Number of placements, the best by compute first, whose messages and gradients are estimated under every schedule (a
 guess)."""
+OF_ONE_KIND = 4
+"""Number of these with equal tp, slots of a stage and number of stages (a guess). A larger one leaves less room for others,
+whose messages may share links less."""
 SIMULATED_WORK = 1_000
 """Stages times microbatches above which a plan is left out (a guess): the engine is slow where a step has no steady state."""
 RANKS = 6_000
@@ -73,7 +76,8 @@ def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: floa
     in_time = itertools.takewhile(lambda _: not limit.is_up(), able)
     by_compute = ((_candidate(costs, split_backward(shape), stages, False), (shape, stages)) for shape, stages in in_time)
     rough = ((layout.seconds, pair) for layout, pair in by_compute if layout is not None and layout.seconds < below)
-    best = shortlist(rough, lambda pair: _with_whole_step(costs, *pair), ESTIMATED, limit)
+    varied = best_of_each(rough, lambda pair: (pair[0].tp, pair[0].slots, len(pair[1])), OF_ONE_KIND)
+    best = shortlist(varied, lambda pair: _with_whole_step(costs, *pair), ESTIMATED, limit)
     found: list[MixedCandidate] = []
     for one in best:
         if (found or below < math.inf) and limit.is_up():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from planner.time_limit import TimeLimit
@@ -34,3 +35,12 @@ def shortlist(rough: Iterable[tuple[float, T]], exact: Callable[[T], Iterable[P]
             break
         best = sorted([*best, *exact(item)], key=lambda priced: priced.seconds)[:number]
     return best
+
+
+def best_of_each(rough: Iterable[tuple[float, T]], kind: Callable[[T], Hashable], most: int) -> Iterator[tuple[float, T]]:
+    """The `most` items of each kind with the least rough costs, in their order; rough: (rough cost, item)."""
+    taken = Counter[Hashable]()
+    for seconds, item in sorted(rough, key=lambda pair: pair[0]):
+        taken[kind(item)] += 1
+        if taken[kind(item)] <= most:
+            yield seconds, item
