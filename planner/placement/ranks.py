@@ -64,6 +64,15 @@ def assemble(
     return _launched(request, (_with_rings(request, shape, layers, devices, strategy, microbatches),))
 
 
+def with_layers(request: Request, plan: Plan, layers: tuple[int, ...]) -> Plan:
+    """The plan with layers[i] layers on pipeline stage i, on the same devices; stages recompute what memory requires, unless
+    recomputation is pinned.
+
+    Raises as `build`."""
+    moved = replace(plan, stages=_stages(layers, plan.config), prediction=None, certificate=None)
+    return _launched(request, recomputing(moved) if request.wishes.recompute is None else (moved,))
+
+
 def _launched(request: Request, every: Iterable[Plan]) -> Plan:
     """The first of some plans with ring collectives that the target of the request can run; with the fastest collectives where
     the target can express them.

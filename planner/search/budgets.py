@@ -102,6 +102,13 @@ class Budgets:
     last_tries: int = 16
     """Simulations in a row without a faster plan, after which the search ends."""
 
+    # layers moved by simulation (`planner.search.crowded_links`)
+    crowded_delay: float = 0.02
+    """Fraction by which the simulated step of the best plan must be above that on an idle network."""
+    crowded_tries: int = 16
+    """Simulations in a row without a faster plan, after which it ends; a long one counts as several, as for
+    `forwards_of_a_try`."""
+
     # faster plans of a variant, without a proof
     improved_estimates: int = 3
     """Best estimated pipelines of the variant that are evaluated; the fastest one goes through local search."""

@@ -21,6 +21,7 @@ from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds
+from planner.search.crowded_links import move_layers
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
@@ -63,6 +64,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 context.limit.reserve(reserved)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
+                    move_layers(incumbent)
                 context.limit.reserve(-reserved)
                 with spent("other strategies"):
                     beside.collect()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.placement.ranks import assemble, build, virtual, virtual_stages
+from planner.placement.ranks import assemble, build, virtual, virtual_stages, with_layers
 from planner.space.shape import Shape
 from planner.space.shapes import slot, spread, uneven
 from sim.analytic import plan_costs
@@ -85,6 +85,16 @@ def test_stages_take_the_next_free_slots_of_their_cluster(question):
     assert [str(device) for device in plan.placement] == [
         "ib/node0/dev0", "ib/node0/dev1", "roce/node0/dev0", "roce/node0/dev1", "ib/node0/dev2", "ib/node0/dev3",
     ]  # fmt: skip
+
+
+def test_a_plan_with_other_layers_keeps_its_devices(question):
+    """As if it were built with these layers; a stage without a layer for each virtual stage is refused."""
+    one = Shape(1, 2, 1, "none", "interleaved", 2, 1)
+    plan = build(question, one, (("ib", 4), ("roce", 8)), "by hand")
+    moved = with_layers(question, plan, (5, 7))
+    assert moved == build(question, one, (("ib", 5), ("roce", 7)), "by hand")
+    with pytest.raises(NotDefined):
+        with_layers(question, plan, (1, 11))
 
 
 def test_every_group_gets_the_fastest_nic_that_its_members_share(question):
