@@ -26,7 +26,9 @@ NEAR = 2
 def move_layers(incumbent: Incumbent) -> None:
     """Simulate neighbours of the best plan until some in a row are no faster, if its step is longer than on an idle network."""
     best, budgets = incumbent.best, incumbent.budgets
-    if best is None or step(best) <= _idle(best) * (1 + budgets.crowded_delay) or incumbent.lower_bound >= incumbent.target:
+    if best is None or step(best) <= _idle(best) * (1 + budgets.crowded_delay):
+        return
+    if incumbent.lower_bound >= incumbent.target and not incumbent.is_best_mixed:  # the bound does not cover mixed stages
         return
     seen, since_improvement = {_layers(best)}, 0
     neighbours = _neighbours(incumbent, best)
