@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 
 from planner.costs.context import PlanningContext
+from planner.placement.simulation import step
 from planner.search.evaluation import roles
 from sim.analytic.evaluator import evaluate
 from sim.engine.engine import simulate
-from tests.planner.builders import Drawn, drawn_plans, on_two_clusters, shape
-from tests.planner.search.searches import candidate, evaluation
+from sim.hardware.cluster import Trunk
+from tests import builders as make
+from tests.planner.builders import Drawn, drawn_plans, on_two_clusters, request, shape
+from tests.planner.search.searches import candidate, evaluation, simulated
 
 
 def test_roles_of_stages():
@@ -59,3 +62,25 @@ def test_a_pipeline_of_one_stage_sends_no_messages():
     assert ahead == [pytest.approx(64 * 96 * 2 / 1e6), 0.0]
     assert back == [0.0, pytest.approx(64 * 96 * 2 / 1e6)]
     assert of.link_seconds(((0, 4),)) == 0.0
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1", "interleaved"])
+@pytest.mark.parametrize("bandwidth", [2e5, 2e6])
+@pytest.mark.parametrize("batch", [18, 21])
+def test_replicas_that_share_a_node_at_every_stage_are_no_bound_above_the_step(schedule, bandwidth, batch):
+    """Stages of six replicas on nodes of four: the first two (with 21 sequences, the first two of three that have four) are
+    always on one node, and their messages share its NIC."""
+    if schedule == "interleaved" and batch == 21:
+        return
+    nics, inside = (make.nic("ethernet", bandwidth),), make.wire(bandwidth=1e9)
+    spec = make.device(speed=1e9, memory_bandwidth=1e12)
+    clusters = [make.cluster(name, 5, 4, nics, intra_node=inside, spec=spec) for name in "ab"]
+    question = request(make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e7, 1e-4),)), make.model(8), batch)
+    one = shape(dp=6, schedule=schedule, vpp=2 if schedule == "interleaved" else 1)
+    stages = (("a", 3), ("a", 2), ("b", 3))
+    context = PlanningContext(question)
+    assert context.messages.together(question.clusters(), one) == 2
+    least = candidate(context, one, stages, least=True)
+    assert least.seconds <= step(simulated(question, one, *stages)) * (1 + 1e-9)
+    ahead, _, _ = least.evaluation.messages((0, 0, 1))
+    assert ahead[0] == pytest.approx(2 * 64 * 96 * 2 / bandwidth)
