@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product, starmap
 from typing import NamedTuple, TypeAlias, overload
 
 from sim.engine.parts import Indices, Parts
@@ -32,19 +32,22 @@ class Jump:
 
 
 class Original(NamedTuple):
-    """A span that is copied. It comes after the span that is `back` spans of its component before it; 0: after none of them."""
+    """A span that is copied. It comes after span number `previous` of the period, `periods` repetitions later (0 or below).
+
+    `previous` is -1 where it comes after none, or after a span of another component."""
 
     span: Span
     name: Name
-    back: int
+    previous: int
+    periods: int
 
 
 @dataclass(frozen=True, slots=True)
 class Copies(Sequence[Span]):
     """All copies of a jump, in order; they are the spans of the timeline from index `begin` on.
 
-    `earlier`: spans of the component before the first copy that a copy comes after, as (index, end), by their distance from the
-    first copy (-1: just before it)."""
+    `earlier`: the spans of the component before the first copy that a copy comes after, as (index, end), by the number that
+    they had if they were copies: -1 is the span just before the first copy, number 0."""
 
     period: tuple[Original, ...]
     jump: Jump
@@ -59,11 +62,12 @@ class Copies(Sequence[Span]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Span, ...]: ...
     def __getitem__(self, index: int | slice) -> Span | tuple[Span, ...]:
-        numbers = range(len(self))[index]
-        return self._copy(numbers) if isinstance(numbers, int) else tuple(map(self._copy, numbers))
+        if isinstance(index, slice):
+            return tuple(self[number] for number in range(*index.indices(len(self))))
+        return self._copy(*divmod(range(len(self))[index], len(self.period)))
 
     def __iter__(self) -> Iterator[Span]:
-        return map(self._copy, range(len(self)))
+        return starmap(self._copy, product(range(self.jump.times), range(len(self.period))))
 
     @property
     def last(self) -> tuple[Span, ...]:
@@ -72,51 +76,44 @@ class Copies(Sequence[Span]):
 
     def totals(self) -> Iterator[tuple[Span, Seconds]]:
         """Every original, and the seconds of all its copies together."""
-        jump, period = self.jump, len(self.period)
-        for place, (span, _, back) in enumerate(self.period):
-            special = range(place, len(self), period)[: len(_before_first(place, back, period, jump.times))]
-            seconds = span.seconds
-            if back:
-                periods, previous = divmod(place - back, period)
-                seconds = span.end - self.period[previous].span.end - periods * jump.seconds
-            yield span, sum(self._copy(number).seconds for number in special) + (jump.times - len(special)) * seconds
+        times, seconds = self.jump.times, self.jump.seconds
+        for place, (span, _, previous, periods) in enumerate(self.period):
+            first = 0 if previous < 0 else min(-periods, times)  # these repetitions come after spans before the first copy
+            each = span.seconds if previous < 0 else span.end - self.period[previous].span.end - periods * seconds
+            yield span, sum(self._copy(repetition, place).seconds for repetition in range(first)) + (times - first) * each
 
-    def _copy(self, number: int) -> Span:
-        """A copy by its number, from 0."""
-        before, place = divmod(number, len(self.period))
-        (rank, lane, _, kind, start, end, stage, microbatch, group, after), (head, first, tail), back = self.period[place]
-        late, skipped = (before + 1) * self.jump.seconds, (before + 1) * self.jump.microbatches
-        after, start = self._own(number - back) if back else (after, start + late)
+    def _copy(self, repetition: int, place: int) -> Span:
+        """The copy of span number `place` of the period in a repetition; both count from 0."""
+        span, (head, first, tail), previous, periods = self.period[place]
+        rank, lane, _, kind, start, end, stage, microbatch, group, after = span
+        late, skipped = (repetition + 1) * self.jump.seconds, (repetition + 1) * self.jump.microbatches
+        if previous < 0:
+            start += late
+        elif repetition + periods < 0:
+            after, start = self.earlier[(repetition + periods) * len(self.period) + previous]
+        else:
+            after = self.begin + (repetition + periods) * len(self.period) + previous
+            start = self.period[previous].span.end + (repetition + periods + 1) * self.jump.seconds
         name = head if tail is None else f"{head}{first + skipped}{tail}"
         microbatch = microbatch + skipped if stage >= 0 else -1
         return Span(rank, lane, name, kind, start, end + late, stage, microbatch, group, after)
-
-    def _own(self, number: int) -> tuple[int, Seconds]:
-        """Index and end of a span of the component: a copy by its number, or below 0 a span before the first copy."""
-        if number < 0:
-            return self.earlier[number]
-        before, place = divmod(number, len(self.period))
-        return self.begin + number, self.period[place].span.end + (before + 1) * self.jump.seconds
 
 
 def copies(spans: Parts[Span], own: Indices, names: Mapping[int, Name], jump: Jump) -> Copies:
     """The copies of a jump, at the end of the spans of a run; `own` are the indices of the spans of its component.
 
-    If the original came after the span that is n own spans before it (`back`), the copy comes after the span that is n own
-    spans before the copy. If the original came after a span of another component, or after none, so does the copy."""
-    period = []
-    for position in range(jump.first, len(own)):
-        index = own[position]
-        found = own.find(spans[index].after)
-        period.append(Original(spans[index], names[index], position - found if found >= 0 else 0))
-    distances = (_before_first(place, one.back, len(period), jump.times) for place, one in enumerate(period))
-    earlier = {distance: (own[distance], spans[own[distance]].end) for distance in chain.from_iterable(distances)}
+    If the original came after the span that is n own spans before it, the copy comes after the span that is n own spans before
+    the copy. If the original came after a span of another component, or after none, so does the copy."""
+    originals, earlier = own[jump.first :], dict[int, tuple[int, Seconds]]()
+    period, length = list[Original](), len(originals)
+    for index in originals:
+        position = own.find(spans[index].after)
+        periods, previous = divmod(position - jump.first, length) if position >= 0 else (0, -1)
+        period.append(Original(spans[index], names[index], previous, periods))
+        for repetition in range(min(-periods, jump.times)):
+            number = (repetition + periods) * length + previous
+            earlier[number] = own[number], spans[own[number]].end
     return Copies(tuple(period), jump, len(spans), earlier)
-
-
-def _before_first(place: int, back: int, period: int, times: int) -> range:
-    """Distances from the first copy, below 0, of the spans before it that copies of an original come after."""
-    return range(place - back, min(0, place - back + times * period), period) if back else range(0)
 
 
 class ExtrapolatedSpans(Sequence[Span]):

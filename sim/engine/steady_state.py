@@ -1,14 +1,14 @@
 """Steady-state extrapolation: when a component repeats itself, the spans of further repetitions are copied, not simulated.
 
 In its steady state a pipeline is periodic: it does the same for one microbatch after the other, at equal distances of time.
-The simulation is deterministic, so the future of a component (`sim.engine.components`) follows from its state: where each
-rank is in its program and since when, which messages and collectives are under way, how far they are, and which ranks have
-arrived at them. A `Moment` is such a state, with times relative to the clock and microbatches relative to the leader's. A
-period is the time between two equal moments. If the programs of all ranks repeat the actions of the period n more times, the
-component repeats its events n more times. So the spans of the period are copied n times, and all that is under way in the
-component is postponed by n periods, while other components go on; they share one clock, which is not changed. Invariant: while
-a component is postponed, nothing happens on its ranks and links; only gradient collectives join it to other components, and
-none of them can begin without its ranks.
+The simulation is deterministic, so the future of a component (`sim.engine.components`) follows from its state: where each rank
+is in its program and since when, which messages and collectives are under way, how far they are, and which ranks have arrived
+at them. A `Moment` is such a state, with times relative to the clock and microbatches relative to the leader's. A period is
+the time between two equal moments. If the programs of all ranks repeat the actions of the period n more times, the component
+repeats its events n more times. So the spans of the period are copied n times, which `sim.engine.copies` does when they are
+read, and all that is under way in the component is postponed by n periods, while other components go on; they share one clock,
+which is not changed. Invariant: while a component is postponed, nothing happens on its ranks and links; only gradient
+collectives join it to other components, and none of them can begin without its ranks.
 
 Exact except for the rounding of times (`ROUNDING`). Where no state recurs, every microbatch is simulated."""
 
