@@ -46,8 +46,8 @@ class Original(NamedTuple):
 class Copies(Sequence[Span]):
     """All copies of a jump, in order; they are the spans of the timeline from index `begin` on.
 
-    `earlier`: the spans of the component before the first copy that a copy comes after, as (index, end), by the number that
-    they had if they were copies: -1 is the span just before the first copy, number 0."""
+    `earlier`: the spans of the component before the first copy that a copy comes after, as (index, end), by their number: the
+    first copy has number 0, the span of the component before it -1."""
 
     period: tuple[Original, ...]
     jump: Jump
