@@ -60,7 +60,7 @@ def spans(timeline: Timeline) -> pd.DataFrame:
     import pandas as pd
 
     alike = {group[0]: len(group) for group in timeline.alike}
-    found = pd.DataFrame(timeline.spans, columns=Span._fields).drop(columns="after")
+    found = pd.DataFrame(tuple(timeline.spans), columns=Span._fields).drop(columns="after")
     found = found.rename(columns={"start": "start_s", "end": "end_s"})
     found.insert(1, "ranks", found["rank"].map(alike))
     for column in ("stage", "microbatch"):

@@ -20,6 +20,9 @@ class Budgets:
     first_shapes: int = 24
     """Shapes from which the first plan is taken, the best by a quick estimate; each under every schedule, with vpp up to
     `first_vpp` and the first ZeRO stage, and under all of them where none of these fits."""
+    usual_microbatches: int = 32
+    """Number of microbatches of a replica, near which shapes are estimated first where the time limit ends the estimates. More
+    take longer to simulate, fewer leave long pipelines idle."""
     draft_shapes: int = 6
     """Shapes, the best by the quick estimate, of which one pipeline is simulated as a draft before all others."""
     first_vpp: int = 4

@@ -52,8 +52,10 @@ def mixed_lower_bound(incumbent: Incumbent) -> float | None:
     request, context = incumbent.request, incumbent.context
     if incumbent.best is None or all(len(clusters) < 2 for clusters in request.joinable()):
         return None
-    bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, incumbent.limit)
-    return work_bound(context) if bound is None else bound
+    bound = None
+    if not incumbent.limit.is_up():  # listing the placements alone takes tenths of a second
+        bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, incumbent.limit)
+    return (incumbent.work_bound or work_bound(context)) if bound is None else bound
 
 
 def mixed_seconds(incumbent: Incumbent) -> Seconds:

@@ -48,9 +48,10 @@ def find_first_plan(
     _simulate_best(incumbent, _ranked(incumbent, quick, budgets.first_variants), restaged)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
+    if incumbent.limit.is_up():  # what follows is simulated only if it is expected to be faster than the draft
+        incumbent.keep_draft()
     _simulate_alone(incumbent, [variant for variant, _ in every])
-    if incumbent.draft is not None:
-        incumbent.keep(incumbent.draft)
+    incumbent.keep_draft()
     for others in (unequal, unlike):
         if others and not incumbent.limit.is_up():
             _simulate_best(incumbent, _best_variants(incumbent, others))
@@ -80,14 +81,15 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
     """The `most` shapes with the least quick estimates, in their order, without shapes that do not fit memory.
 
     Lazy evaluation: a shape enters a heap with an estimate without messages, which is cheap and never above the full estimate.
-    The full one, with `tails` or without, is computed when the shape is first taken from the heap."""
+    The full one, with `tails` or without, is computed when the shape is first taken from the heap. If the time is up before all
+    shapes are estimated, a few with usual numbers of microbatches are (`Budgets.usual_microbatches`)."""
     context, heap = incumbent.context, list[tuple[float, int, Shape, bool]]()
-    for shape in shapes:
-        if heap and incumbent.limit.is_up():
+    for number, shape in sorted(enumerate(shapes), key=lambda pair: _unusual(incumbent, pair[1])):
+        if len(heap) >= incumbent.budgets.draft_shapes and incumbent.limit.is_up():
             break
         least = quick_estimate(context, shape, node_classes(context, shape), False, False)
         if least < math.inf:
-            heap.append((least, len(heap), shape, False))
+            heap.append((least, number, shape, False))
     heapq.heapify(heap)
     ranked: list[Shape] = []
     while heap and len(ranked) < most:
@@ -98,6 +100,12 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
             estimate = quick_estimate(context, shape, node_classes(context, shape), tails)
             heapq.heappush(heap, (estimate, index, shape, True))
     return ranked
+
+
+def _unusual(incumbent: Incumbent, shape: Shape) -> tuple[float, int]:
+    """A sort key: how far, as a ratio, a shape's number of microbatches is from the usual one; then short pipelines first."""
+    ratio = shape.microbatches(incumbent.request.workload) / incumbent.budgets.usual_microbatches
+    return max(ratio, 1 / ratio), -shape.tp * shape.slots
 
 
 def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape, Shape]) -> list[Candidate]:
@@ -170,7 +178,7 @@ def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
                 found.append((least, len(found), shape, option))
     tries = 0
     for least, _, shape, option in sorted(found):
-        if least >= incumbent.cutoff or tries >= (1 if incumbent.limit.is_up() else budgets.alone_tries):
+        if least >= incumbent.cutoff or tries >= incumbent.tries(1 if incumbent.limit.is_up() else budgets.alone_tries):
             break
         best = next(iter(estimates(context, shape, [option], 1)), None)
         if best is not None and best.seconds < incumbent.cutoff:

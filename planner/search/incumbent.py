@@ -95,6 +95,12 @@ class Incumbent:
                 self.draft = self.simulated(plan)
         self._reserve(before - self.limit.seconds_left)
 
+    def keep_draft(self) -> None:
+        """Keep the draft if it is the fastest plan so far; it is a draft no longer."""
+        if self.draft is not None:
+            self.keep(self.draft)
+            self.draft = None
+
     def begin(self, start: Plan) -> None:
         """Simulate a given plan and keep it, if it fits memory, the limits allow it and the target can run it."""
         before = self.limit.seconds_left
@@ -165,10 +171,10 @@ class Incumbent:
             self.limit.reserve(min(following * seconds, most) - min(following * self.longest, most))
             self.longest = seconds
 
-    @property
-    def _late_tries(self) -> int:
-        """Simulations in a row without a faster plan that the time limit still allows once it has passed."""
-        return self.budgets.late_tries if self.longest < self.budgets.long_s else 0
+    def tries(self, usual: int) -> int:
+        """Simulations in a row without a faster plan: `usual`, or what the time limit allows once it has passed."""
+        late = self.budgets.late_tries if self.longest < self.budgets.long_s else 0
+        return min(usual, late) if self.is_over else usual
 
     def simulate(self, candidate: Candidate) -> bool | None:
         """Simulate a candidate and record its contention for others of its kind; return whether it is the fastest.
@@ -185,7 +191,7 @@ class Incumbent:
         A long simulation counts as several tries (`Budgets.forwards_of_a_try`). Candidates that the target or the limits refuse
         are no tries; at most `Budgets.refused` of them are looked at."""
         since_improvement, refused = 0, 0
-        while since_improvement < (min(tries, self._late_tries) if self.is_over else tries) and refused < self.budgets.refused:
+        while since_improvement < self.tries(tries) and refused < self.budgets.refused:
             candidate = self.pool.take(self.cutoff)
             if candidate is None:
                 return

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 import simpy
 
+from sim.engine import copies
 from sim.engine.abandonment import Abandoned, Abandonment
 from sim.engine.communication import Communication, gradient_lanes
 from sim.engine.components import components
@@ -119,13 +120,15 @@ class _Simulation:
         return self._finished(events)
 
     def _finished(self, events: int) -> Timeline:
-        spans = self.log.spans
-        step = max(span.end for span in spans)
+        spans, last = self.log.spans, tuple(copies.latest(self.log.spans))
+        step = max(span.end for span in last)
         ends = dict.fromkeys((rank.rank for rank in self.ranks), 0.0)
-        for span in spans:
+        for span in last:
             if span.kind != "send" and span.end > ends[span.rank]:
                 ends[span.rank] = span.end
-        idle = ((rank, end) for rank, end in ends.items() if end < step)
+        for rank, end in ends.items():
+            if end < step:
+                spans.append(Span(rank, "wait", "end of step", "bubble", end, step))
         return Timeline(
             name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
             origin="simulated",
@@ -134,7 +137,7 @@ class _Simulation:
             tokens=self.plan.workload.tokens,
             flops=self.plan.workload.flops,
             alike=self.folding.alike,
-            spans=(*spans, *(Span(rank, "wait", "end of step", "bubble", end, step) for rank, end in idle)),
+            spans=copies.frozen(spans),
             events=events,
         )
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from sim.engine.copies import Name
+from sim.engine.parts import Parts
 from sim.engine.state import Rank
 from sim.engine.timeline import Span
 from sim.plan.program import Action
 from sim.units import Seconds
-
-Name: TypeAlias = tuple[str, int, str | None]
-"""Name of a span in parts: text before its microbatch, the microbatch, text after it (None: the name has no microbatch)."""
-
 
 ROUNDING = 1e-13
 """Times count as equal if they differ by at most this share of the clock: some hundred times the rounding of a double."""
@@ -27,10 +25,10 @@ class Label(NamedTuple):
 
 
 class SpanLog:
-    """Spans by index, and the names of those that were simulated."""
+    """Spans by index, simulated ones and copies (`sim.engine.copies`), and the names of those that were simulated."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: Parts[Span] = Parts()
         self.names: dict[int, Name] = {}
 
     def add(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any, TypeAlias
 
 import simpy
 
+from sim.engine.parts import Indices
 from sim.kernels import lowering
 from sim.network.sharing import Flow
 from sim.units import Seconds
@@ -68,14 +68,13 @@ class Component:
 
     ranks: list[Rank] = field(default_factory=list)
     carriers: set[int] = field(default_factory=set)
-    spans: list[int] = field(default_factory=list)
+    spans: Indices = field(default_factory=Indices)
     skipped: int = 0
 
     def relative(self, span: int) -> int:
         """A number for a span: below 0 for a span of this component, counted from its last one (-1); else the index + 1."""
-        position = bisect.bisect_left(self.spans, span)
-        is_own = position < len(self.spans) and self.spans[position] == span
-        return position - len(self.spans) if is_own else span + 1
+        position = self.spans.find(span)
+        return position - len(self.spans) if position >= 0 else span + 1
 
     def absolute(self, relative: int) -> int:
         """Inverse of `relative`: the index of a span."""

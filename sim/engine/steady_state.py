@@ -1,29 +1,29 @@
 """Steady-state extrapolation: when a component repeats itself, the spans of further repetitions are copied, not simulated.
 
 In its steady state a pipeline is periodic: it does the same for one microbatch after the other, at equal distances of time.
-The simulation is deterministic, so the future of a component (`sim.engine.components`) follows from its state: where each
-rank is in its program and since when, which messages and collectives are under way, how far they are, and which ranks have
-arrived at them. A `Moment` is such a state, with times relative to the clock and microbatches relative to the leader's. A
-period is the time between two equal moments. If the programs of all ranks repeat the actions of the period n more times, the
-component repeats its events n more times. So the spans of the period are copied n times, and all that is under way in the
-component is postponed by n periods, while other components go on; they share one clock, which is not changed. Invariant: while
-a component is postponed, nothing happens on its ranks and links; only gradient collectives join it to other components, and
-none of them can begin without its ranks.
+The simulation is deterministic, so the future of a component (`sim.engine.components`) follows from its state: where each rank
+is in its program and since when, which messages and collectives are under way, how far they are, and which ranks have arrived
+at them. A `Moment` is such a state, with times relative to the clock and microbatches relative to the leader's. A period is
+the time between two equal moments. If the programs of all ranks repeat the actions of the period n more times, the component
+repeats its events n more times. So the spans of the period are copied n times, which `sim.engine.copies` does when they are
+read, and all that is under way in the component is postponed by n periods, while other components go on; they share one clock,
+which is not changed. Invariant: while a component is postponed, nothing happens on its ranks and links; only gradient
+collectives join it to other components, and none of them can begin without its ranks.
 
 Exact except for the rounding of times (`ROUNDING`). Where no state recurs, every microbatch is simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import simpy
 
 from sim.engine.communication import Communication
-from sim.engine.spans import ROUNDING, Name
+from sim.engine.copies import Jump, copies
+from sim.engine.spans import ROUNDING
 from sim.engine.state import Component, Transfer
-from sim.engine.timeline import Span
 from sim.units import Seconds
 
 LONGEST_PERIOD = 8
@@ -51,36 +51,6 @@ class Moment:
         tolerance = ROUNDING * self.now
         pairs = zip(self.times, earlier.times, strict=True)
         return self.shape == earlier.shape and all(abs(a - b) <= tolerance for a, b in pairs)
-
-
-@dataclass(frozen=True, slots=True)
-class Jump:
-    """An extrapolation: the spans of a component from its span number `first` on are repeated `times` times.
-
-    Each repetition is `seconds` and `microbatches` later than the one before."""
-
-    first: int
-    times: int
-    seconds: Seconds
-    microbatches: int
-
-
-def extrapolate(spans: list[Span], own: list[int], names: Mapping[int, Name], jump: Jump) -> None:
-    """Append the copies of a jump to the spans of the run, and their indices to `own`, those of the component.
-
-    If the original came after the span that is n own spans before it (`back`), the copy comes after the span that is n own
-    spans before the copy. If the original came after a span of another component, or after none, so does the copy."""
-    position = {number: index for index, number in enumerate(own)}
-    period = [(spans[own[index]], names[own[index]], index - position.get(spans[own[index]].after, index))
-              for index in range(jump.first, len(own))]  # fmt: skip
-    for time in range(1, jump.times + 1):
-        late, skipped = time * jump.seconds, time * jump.microbatches
-        for (rank, lane, _, kind, start, end, stage, microbatch, group, after), (head, number, tail), back in period:
-            after, start = (own[-back], spans[own[-back]].end) if back else (after, start + late)
-            name = head if tail is None else f"{head}{number + skipped}{tail}"
-            microbatch = microbatch + skipped if stage >= 0 else -1
-            own.append(len(spans))
-            spans.append(Span(rank, lane, name, kind, start, end + late, stage, microbatch, group, after))
 
 
 class SteadyState:
@@ -137,7 +107,9 @@ class SteadyState:
         transfers, spans = self._transfers(component), self.log.spans
         lasts = [component.relative(rank.last) for rank in component.ranks]
         ends = [(component.relative(transfer.after), component.relative(transfer.last)) for transfer in transfers]
-        extrapolate(spans, component.spans, self.log.names, jump)
+        copied = copies(spans, component.spans, self.log.names, jump)
+        spans.join(copied)
+        component.spans.join(range(copied.begin, copied.begin + len(copied)))
         late = jump.times * jump.seconds
         component.skipped += jump.times * jump.microbatches
         self.seen[component].clear()

@@ -6,6 +6,7 @@ Simulated and measured timelines have the same type and file form. Ranks that be
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -60,6 +61,9 @@ class PeakBytes(NamedTuple):
 class Timeline:
     """All spans of one step, with the facts that reports need; `events` is the number of events that the engine processed.
 
+    The spans of a simulated step that repeats itself are made when they are read (`sim.engine.copies.ExtrapolatedSpans`);
+    `sim.results.sums` has sums of their seconds without that.
+
     Measured timelines have the spans of the median step, the seconds of all timed steps in `steps_s`, and `scale`: the seconds
     here for one second of the plan (a lab runs slower than the machines it imitates). `compute` is real or paced (by the device
     model), empty where simulated. `computed_on` are the devices that really computed, each kind once. `peak_bytes`: memory of
@@ -72,7 +76,7 @@ class Timeline:
     tokens: int
     flops: Flops
     alike: tuple[tuple[int, ...], ...]
-    spans: tuple[Span, ...]
+    spans: Sequence[Span]
     events: int = 0
     steps_s: tuple[Seconds, ...] = ()
     scale: float = 1.0

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sim.engine.timeline import Span, Timeline
+from sim.engine.copies import totals
+from sim.engine.timeline import Timeline
 from sim.errors import TimelineError
 from sim.plan.program import COMPUTE
 from sim.results import report
+from sim.results.sums import Sums, seconds_by_rank
 from sim.units import Seconds
 
 FORMAT = "holmes-sim/breakdown/1"
@@ -45,19 +47,20 @@ class PipelineRankSeconds:
 
 def pipeline_rank_of(timeline: Timeline) -> dict[int, int]:
     """Pipeline rank of the representative of every class of ranks: its first stage. Raises TimelineError if it has no stage."""
-    found = {}
-    for rank, spans in timeline.by_rank().items():
-        stages = [span.stage for span in spans if span.kind in COMPUTE and span.stage >= 0]
-        if not stages:
+    stages: dict[int, set[int]] = {group[0]: set() for group in timeline.alike}
+    for span, _ in totals(timeline.spans):
+        if span.kind in COMPUTE and span.stage >= 0:
+            stages[span.rank].add(span.stage)
+    for rank, own in stages.items():
+        if not own:
             raise TimelineError(f"timeline {timeline.name!r}: rank {rank} has no forward or backward that names its stage")
-        found[rank] = min(stages)
-    return found
+    return {rank: min(own) for rank, own in stages.items()}
 
 
 def breakdown(timeline: Timeline) -> tuple[PipelineRankSeconds, ...]:
     """Seconds of every pipeline rank, in order. Raises TimelineError if a rank has no stage."""
-    pp_ranks, spans = pipeline_rank_of(timeline), timeline.by_rank()
-    rows = [(pp_ranks[group[0]], len(group), *_of(spans[group[0]], timeline.step_s)) for group in timeline.alike]
+    pp_ranks, sums = pipeline_rank_of(timeline), seconds_by_rank(timeline)
+    rows = [(pp_ranks[group[0]], len(group), *_of(sums[group[0]], timeline.step_s)) for group in timeline.alike]
     found = []
     for pp_rank in sorted(set(pp_ranks.values())):
         own = [(many, seconds, groups) for at, many, seconds, groups in rows if at == pp_rank]
@@ -102,14 +105,14 @@ def facts(timeline: Timeline) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _of(spans: tuple[Span, ...], step: Seconds) -> tuple[dict[str, Seconds], dict[str, Seconds]]:
+def _of(sums: Sums, step: Seconds) -> tuple[dict[str, Seconds], dict[str, Seconds]]:
     """(seconds by kind, seconds by group) of one rank."""
-    compute, exposed, bubble = report.split(spans)
+    compute, exposed, bubble = report.split(sums)
     groups: dict[str, Seconds] = {}
-    for span in spans:
-        if span.lane not in ("compute", "wait"):
-            kind = {"send": "pp activations", "return": "pp gradients"}.get(span.lane) or span.group or span.lane
-            groups[kind] = groups.get(kind, 0.0) + span.seconds
+    for (lane, _, group), seconds in sums.items():
+        if lane not in ("compute", "wait"):
+            kind = {"send": "pp activations", "return": "pp gradients"}.get(lane) or group or lane
+            groups[kind] = groups.get(kind, 0.0) + seconds
     return dict(zip(KINDS, (compute, exposed, bubble, step - compute - exposed - bubble), strict=True)), groups
 
 

@@ -20,6 +20,7 @@ from sim.kernels import compute
 from sim.kernels.compute import KernelTime
 from sim.plan.plan import Plan
 from sim.results.chain import WORDS, Passage, chain
+from sim.results.sums import Sums, seconds_by_rank
 from sim.units import Seconds, time_text
 
 KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "etp", "ep", "pp", "dp", "edp", "embedding", "bubble")
@@ -106,16 +107,16 @@ class Explanation:
 def explain(plan: Plan, timeline: Timeline) -> Explanation:
     """Explain every second of a simulated step, by rank and along the critical path."""
     ranks = []
-    spans = timeline.by_rank()
+    sums = seconds_by_rank(timeline)
     for group in timeline.alike:
         pp_rank = plan.config.coordinates(group[0])[2]
         share = recomputed_share(plan, group[0])
-        ranks.append(Account(pp_rank, group[0], len(group), _rank_seconds(spans[group[0]], share)))
+        ranks.append(Account(pp_rank, group[0], len(group), _rank_seconds(sums[group[0]], share)))
     path = critical_path(timeline)
     on_path: dict[int, list[tuple[str, Seconds]]] = {}
     for span in path:
         pp_rank = plan.config.coordinates(span.rank)[2]
-        on_path.setdefault(pp_rank, []).extend(_split(span, recomputed_share(plan, span.rank)))
+        on_path.setdefault(pp_rank, []).extend(_split(span.kind, span.group, span.seconds, recomputed_share(plan, span.rank)))
     accounts = (Account(pp_rank, -1, 0, _ordered(on_path[pp_rank])) for pp_rank in sorted(on_path))
     in_order = sorted(ranks, key=lambda account: (account.pp_rank, account.rank))
     return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), chain(plan, timeline, path), _layers(plan))
@@ -158,19 +159,20 @@ def recomputed_share(plan: Plan, rank: int) -> float:
     return 1.0 - without / all_of_it if all_of_it else 0.0
 
 
-def _rank_seconds(spans: Iterable[Span], share: float) -> tuple[tuple[str, Seconds], ...]:
+def _rank_seconds(sums: Sums, share: float) -> tuple[tuple[str, Seconds], ...]:
     """Seconds by kind of a rank: its compute and wait spans fill the step."""
-    return _ordered(part for span in spans if span.lane in ("compute", "wait") for part in _split(span, share))
+    filling = ((kind, group, seconds) for (lane, kind, group), seconds in sums.items() if lane in ("compute", "wait"))
+    return _ordered(part for one in filling for part in _split(*one, share))
 
 
-def _split(span: Span, share: float) -> tuple[tuple[str, Seconds], ...]:
-    """Seconds by kind of a span."""
-    if span.kind == "bubble":
-        return (("bubble", span.seconds),)
-    word = WORDS.get(span.kind, span.group or span.kind)
+def _split(kind: str, group: str, seconds: Seconds, share: float) -> tuple[tuple[str, Seconds], ...]:
+    """Seconds of spans of one kind and group, by kind of seconds."""
+    if kind == "bubble":
+        return (("bubble", seconds),)
+    word = WORDS.get(kind, group or kind)
     if word != "backward" or not share:
-        return ((word, span.seconds),)
-    return ("backward", (1.0 - share) * span.seconds), ("recompute", share * span.seconds)
+        return ((word, seconds),)
+    return ("backward", (1.0 - share) * seconds), ("recompute", share * seconds)
 
 
 def _ordered(parts: Iterable[tuple[str, Seconds]]) -> tuple[tuple[str, Seconds], ...]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.analytic import plan_costs
-from sim.engine.timeline import Span, Timeline
+from sim.engine.timeline import Timeline
 from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
 from sim.results import cost_energy
+from sim.results.sums import Sums, seconds_by_rank
 from sim.units import TERA, Seconds
 
 
@@ -27,11 +28,11 @@ class PipelineRankReport:
     bubble: Seconds
 
 
-def split(spans: tuple[Span, ...]) -> tuple[Seconds, Seconds, Seconds]:
-    """(compute, exposed communication, bubble) seconds of one rank's spans."""
-    compute = sum(s.seconds for s in spans if s.lane == "compute")
-    exposed = sum(s.seconds for s in spans if s.kind == "exposed")
-    bubble = sum(s.seconds for s in spans if s.kind == "bubble")
+def split(sums: Sums) -> tuple[Seconds, Seconds, Seconds]:
+    """(compute, exposed communication, bubble) seconds of one rank."""
+    compute = sum(seconds for (lane, _, _), seconds in sums.items() if lane == "compute")
+    exposed = sum(seconds for (_, kind, _), seconds in sums.items() if kind == "exposed")
+    bubble = sum(seconds for (_, kind, _), seconds in sums.items() if kind == "bubble")
     return compute, exposed, bubble
 
 
@@ -39,9 +40,9 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
     """The predicted numbers of a plan, from its simulated timeline."""
     step, ranks = timeline.step_s, plan.config.world_size
     exposed = bubble = 0.0
-    spans, computed = timeline.by_rank(), dict[int, Seconds]()
+    sums, computed = seconds_by_rank(timeline), dict[int, Seconds]()
     for group in timeline.alike:
-        compute, communication, waiting = split(spans[group[0]])
+        compute, communication, waiting = split(sums[group[0]])
         computed |= dict.fromkeys(group, compute)
         exposed += communication * len(group) / ranks
         bubble += waiting * len(group) / ranks
@@ -64,10 +65,10 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
 def pipeline_ranks(plan: Plan, timeline: Timeline) -> tuple[PipelineRankReport, ...]:
     """Seconds of every pipeline rank, from the class of its ranks that computes longest."""
     found: dict[int, PipelineRankReport] = {}
-    spans = timeline.by_rank()
+    sums = seconds_by_rank(timeline)
     for group in timeline.alike:
         pp_rank = plan.config.coordinates(group[0])[2]
-        row = PipelineRankReport(pp_rank, *split(spans[group[0]]))
+        row = PipelineRankReport(pp_rank, *split(sums[group[0]]))
         if pp_rank not in found or row.compute > found[pp_rank].compute:
             found[pp_rank] = row
     return tuple(found[pp_rank] for pp_rank in sorted(found))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from holmes_sim import commands
 from planner.placement.simulation import fits, step
 from planner.request import Request, Wishes
+from planner.search.budgets import Budgets
 from planner.search.first_plan import find_first_plan
 from planner.space.shapes import searched
+from planner.time_limit import TimeLimit
 from sim.formats.edits import edited
 from sim.kernels import memory
 from tests import builders as make
 from tests.more import more
-from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, plan_of, random_request
+from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, plan_of, random_request
 from tests.planner.search.searches import incumbent
 
 
@@ -34,6 +37,29 @@ def test_nothing_that_fits_means_no_plan():
     kept = incumbent(question)
     find_first_plan(kept, list(searched(question)))
     assert kept.best is None
+
+
+def test_where_the_time_is_up_shapes_with_usual_numbers_of_microbatches_are_estimated():
+    """Of 4,096 microbatches at most, one replica has 4 to 4,096: those with 64 are simulated in a thousandth of the time."""
+    question = on_one_cluster(8, 4096, nodes=4, wishes=replace(SEARCHED_ONCE, dp=None, microbatch_size=None))
+    kept = incumbent(question, Budgets(draft_shapes=1, usual_microbatches=64))
+    kept.limit = TimeLimit(0.0)
+    find_first_plan(kept, list(searched(question)))
+    assert kept.best is not None
+    assert kept.best.config.num_microbatches[0] == 64
+    assert kept.draft is None
+
+
+@pytest.mark.parametrize(("time_limit", "simulated"), [(0.0, 1), (math.inf, 3)])
+def test_where_the_time_is_up_nothing_is_simulated_that_is_expected_to_be_slower_than_the_draft(time_limit, simulated):
+    """Two equal clusters of one node: a pipeline over both, the draft, takes half the step of those on one of them, which are
+    simulated first where there is time."""
+    question = on_two_clusters(8, 32, SEARCHED_ONCE, (1e9, 1e9))
+    kept = incumbent(question, Budgets(first_tries=0, mixed_tries=0))
+    kept.limit = TimeLimit(time_limit)
+    find_first_plan(kept, list(searched(question)))
+    assert len(kept.best.stages) == 2
+    assert len(kept.context.simulated) == simulated
 
 
 @more

@@ -115,6 +115,28 @@ def test_after_the_deadline_few_candidates_are_simulated():
     assert len(kept.context.simulated) == 1, "there is no plan before"
 
 
+def test_after_the_deadline_no_plan_is_simulated_where_one_takes_long():
+    kept = incumbent(two_nodes(), Budgets(late_tries=2, long_s=1.0))
+    assert kept.tries(3) == 3
+    kept.limit = TimeLimit(0.0)
+    assert kept.tries(3) == 3, "there is no plan yet"
+    kept.draft = simulated(two_nodes(), shape(), *SPLITS[0])
+    assert kept.tries(3) == 2
+    assert kept.tries(1) == 1
+    kept.longest = 1.5
+    assert kept.tries(3) == 0
+
+
+def test_a_draft_is_kept_once():
+    kept = incumbent(two_nodes())
+    kept.draft = simulated(two_nodes(), shape(), *SPLITS[0])
+    assert kept.plan is kept.draft
+    for _ in range(2):
+        kept.keep_draft()
+        assert kept.context.simulated == [kept.best]
+        assert kept.draft is None
+
+
 def test_a_search_begins_with_a_given_plan_that_fits():
     kept = incumbent(two_nodes())
     kept.offer(shape(), SPLITS[0])

@@ -15,9 +15,9 @@ from sim.engine.components import components
 from sim.engine.engine import simulate, simulate_at_length
 from sim.engine.spans import Label, SpanLog
 from sim.engine.state import Rank
-from sim.engine.steady_state import Jump, Moment, extrapolate
+from sim.engine.steady_state import Moment
 from sim.engine.symmetry import fold, unfolded
-from sim.engine.timeline import Span, Timeline
+from sim.engine.timeline import Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.plan.groups import groups_of
 from sim.plan.plan import Plan
@@ -230,21 +230,3 @@ def test_a_moment_repeats_where_everything_happened_equally_long_ago() -> None:
     assert Moment(14.0, 4, 9, (7,), (("busy", 0),), (-1.0, 2.0 + 1e-13)).repeats(earlier)
     assert not Moment(14.0, 4, 9, (7,), (("busy", 0),), (-1.0, 2.0 + 1e-11)).repeats(earlier)
     assert not Moment(14.0, 4, 9, (7,), (("busy", 1),), (-1.0, 2.0)).repeats(earlier)
-
-
-def test_spans_of_a_period_are_copied_as_often_as_it_repeats() -> None:
-    """F0 and F1 of rank 0, simulated, each with a collective beside it, and F0 of rank 1 between them; F1 is copied twice."""
-    spans = [Span(0, "tp", "tp all_reduce", "collective", 0.5, 1.0, -1, -1, "tp")]
-    spans.append(Span(0, "compute", "F0", "F", 0.0, 1.0, 0, 0))
-    spans.append(Span(1, "compute", "F0", "F", 0.0, 1.5, 0, 0))
-    spans.append(Span(0, "tp", "tp all_reduce", "collective", 1.5, 2.0, -1, -1, "tp"))
-    spans.append(Span(0, "compute", "F1", "F", 1.0, 2.0, 0, 1, "", 1))
-    own = [0, 1, 3, 4]
-    extrapolate(spans, own, {3: ("tp all_reduce", 1, None), 4: ("F", 1, "")}, Jump(2, 2, 1.0, 1))
-    assert [(s.rank, s.name, s.start, s.end, s.microbatch, s.after) for s in spans[5:]] == [
-        (0, "tp all_reduce", 2.5, 3.0, -1, -1),
-        (0, "F2", 2.0, 3.0, 2, 4),
-        (0, "tp all_reduce", 3.5, 4.0, -1, -1),
-        (0, "F3", 3.0, 4.0, 3, 6),
-    ]
-    assert own == [0, 1, 3, 4, 5, 6, 7, 8]

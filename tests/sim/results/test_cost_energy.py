@@ -13,6 +13,7 @@ from sim.formats import planfile
 from sim.hardware.cluster import Device, Trunk
 from sim.results import cost_energy
 from sim.results.report import predict, split
+from sim.results.sums import seconds_by_rank
 from tests import builders
 from tests.builders import any_plan, device, fleet
 
@@ -79,7 +80,7 @@ def test_every_second_of_every_device_is_paid_for_and_busy_or_idle(data):
     timeline = engine.simulate(plan)
     prediction = predict(plan, timeline)
     seconds = sum(count for _, count in cost_energy.occupied(plan)) * prediction.step_s
-    computed = sum(len(group) * split(timeline.by_rank()[group[0]])[0] for group in timeline.alike)
+    computed = sum(len(group) * split(seconds_by_rank(timeline)[group[0]])[0] for group in timeline.alike)
     assert prediction.usd_per_token == pytest.approx(2.0 * seconds / plan.workload.tokens, rel=1e-9)
     joules = 20.0 * seconds + 80.0 * computed
     assert prediction.joules_per_token == pytest.approx(joules / plan.workload.tokens, rel=1e-9)

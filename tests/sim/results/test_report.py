@@ -8,6 +8,7 @@ from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Trunk
 from sim.results import report
+from sim.results.sums import seconds_by_rank
 from tests import builders
 from tests.builders import cluster, device, fleet, nic
 
@@ -50,5 +51,5 @@ def test_the_slowest_class_of_a_pipeline_rank_is_reported() -> None:
     plan = builders.plan(fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e12, 0.0),)), dp=2)
     timeline = simulate(plan)
     (row,) = report.pipeline_ranks(plan, timeline)
-    assert row.compute == max(report.split(timeline.of(rank))[0] for rank in range(2))
+    assert row.compute == max(report.split(sums)[0] for sums in seconds_by_rank(timeline).values())
     assert row.compute + row.exposed + row.bubble == pytest.approx(timeline.step_s, rel=1e-12)
