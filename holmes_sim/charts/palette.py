@@ -1,8 +1,9 @@
 """Colours of what charts and the report show: actions, pipeline stages, islands and NIC types, each with colours of its own.
 
 Actions have the colours of Okabe and Ito (`holmes_sim.charts.style`), which colour-blind readers can distinguish, and a few
-beside them. Stages have one hue, violet, from pale to dark in the order of the pipeline, and islands another one, rust. NIC
-types have pairs of a dark and a pale colour of other hues. Stages, islands and NIC types are always named beside their colour.
+beside them. Stages have one hue, violet, from pale to dark in the order of the pipeline, and islands another one, sand to
+rust. NIC types have pairs of a dark and a pale colour of other hues. Stages, islands and NIC types are always named beside
+their colour.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NICS = {
 """NIC type -> colour."""
 FIRST, LAST = "#D5C2FF", "#2E006E"
 """Colours of the first and the last stage of a pipeline; those between are mixed of both."""
-FIRST_ISLAND, LAST_ISLAND = "#FFC9B0", "#6B1E00"
+FIRST_ISLAND, LAST_ISLAND = "#FEE4A0", "#6E1400"
 """The same of the islands of a plan of islands."""
 
 

@@ -17,7 +17,7 @@ ORDER = 10
 def html(contents: IslandsContents) -> str:
     """Clusters, trunks and legend."""
     plan = contents.plan
-    drawing = Drawing(plan.fleet, plan)
+    drawing = Drawing(plan.fleet, plan, "plan/islands/0/topology")
     items = [f"<li>{island_chip(index)} {escape(clusters(island))}</li>" for index, island in enumerate(plan.islands)]
     idle = plan.fleet.devices - sum(island.config.world_size for island in plan.islands)
     if idle:
