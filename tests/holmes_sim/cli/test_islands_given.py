@@ -51,7 +51,11 @@ def test_a_plan_of_islands_in_place_of_something_else(run, file, words, expected
 
 @pytest.mark.parametrize(
     ("words", "kind"),
-    [("validate --cases FILE", "cases"), ("plan two-sites-trunk --require FILE", "require")],
+    [
+        ("validate --cases FILE", "cases"),
+        ("plan two-sites-trunk --require FILE", "require"),
+        ("what-if two-sites-trunk --profile FILE", "profile"),
+    ],
 )
 def test_a_file_of_another_kind_is_one_line(run, file, words, kind):
     seen = run(*(word.replace("FILE", str(file)) for word in words.split()))
