@@ -25,6 +25,7 @@ from sim.islands.prediction import is_on_host, outer_state_bytes, predict
 from sim.islands.token_worth import TokenWorth, token_worth
 from sim.plan.islands import IslandsPlan, IslandsPrediction
 from sim.plan.plan import Plan
+from sim.units import Seconds
 from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -133,14 +134,16 @@ def request_of(
     return request
 
 
-def simulate_islands(plan: IslandsPlan) -> SimulatedIslands:
-    """Simulate outer periods of a plan of islands. Raises OptionError if `plan` is another thing."""
+def simulate_islands(plan: IslandsPlan, inner: tuple[Seconds, ...] = ()) -> SimulatedIslands:
+    """Simulate outer periods of a plan of islands. `inner`: seconds of an inner step of each island, if they are known.
+
+    Raises OptionError if `plan` is another thing."""
     if not isinstance(plan, IslandsPlan):
         raise OptionError(
             f"simulate_islands: a plan of islands is expected, not {plan!r}; hs.plan_islands(topology).plan may be one"
         )
     begun = time.perf_counter()
-    timeline, prediction = predict(plan)
+    timeline, prediction = predict(plan, inner)
     return SimulatedIslands(plan, timeline, prediction, token_worth(plan), time.perf_counter() - begun)
 
 

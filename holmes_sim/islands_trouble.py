@@ -11,7 +11,7 @@ from sim import units
 from sim.engine import faults as kinds
 from sim.engine.faults import NO_FAULTS, Faults, draw
 from sim.errors import OptionError
-from sim.islands.outer_period import OuterTimeline, simulate
+from sim.islands.outer_period import SAME, OuterTimeline, simulate
 from sim.islands.prediction import inner_steps, prediction_of, timing
 from sim.plan.islands import IslandsPlan
 from sim.units import Seconds
@@ -137,6 +137,7 @@ def without_island(plan: IslandsPlan, leaves: str) -> Left:
     ends = max((row for index, row in enumerate(timeline.ends) if index != island), key=lambda row: row[-1])
     whole = len([end for end in ends if end <= at_s])
     waited = ends[-1] - _expected(ends, whole, before.period_s, period)
+    waited = waited if waited > SAME * period else 0.0
     return Left(island, seconds, timeline, before.tokens_per_s, tokens, waited)
 
 

@@ -6,13 +6,14 @@ measured on that device or link. A fitted curve of matrix products holds for siz
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holmes_sim import commands
 from holmes_sim.guesses import CURVES, catalogued, is_guessed
 from holmes_sim.idle import idle_clusters, idle_devices
-from holmes_sim.results import confirms
+from holmes_sim.results import SAME, confirms
 from sim.formats import catalog
 from sim.formats.catalog_facts import NicTypeFacts
 from sim.hardware.cluster import Trunk
@@ -61,8 +62,12 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
     yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan)) if text)
 
 
-def islands_warnings(plan: IslandsPlan) -> Iterator[PlanWarning]:
-    """All warnings about a plan of islands: those of each island's plan, and what is assumed of the links between islands."""
+def islands_warnings(plan: IslandsPlan, period_s: Seconds | None = None) -> Iterator[PlanWarning]:
+    """All warnings about a plan of islands: those of each island's plan, and what is assumed of the links between islands.
+
+    `period_s`: the outer period of a new simulation of it."""
+    if period_s is not None and (text := unconfirmed_islands(plan, period_s)):
+        yield PlanWarning(text)
     outer = outer_state_bytes(plan) if is_on_host(plan) else (0.0,) * len(plan.islands)
     for index, (island, state) in enumerate(zip(plan.islands, outer, strict=True)):
         yield from (PlanWarning(f"Island {index}: {text}") for text in (*_memory(island), *_host_memory(island, state)))
@@ -71,6 +76,16 @@ def islands_warnings(plan: IslandsPlan) -> Iterator[PlanWarning]:
     between = [trunk for trunk in plan.fleet.trunks if trunk.kind == "ethernet" and frozenset(trunk.between) in crossed]
     yield from map(PlanWarning, _long_links(dict.fromkeys((*inside, *between))))
     yield from dict.fromkeys(warning for island in plan.islands for warning in _of_machines(island))
+
+
+def unconfirmed_islands(plan: IslandsPlan, period_s: Seconds) -> str:
+    """One line if the plan's prediction differs from a new simulation of its outer period, in seconds; empty if it does not."""
+    if plan.prediction is None or math.isclose(plan.prediction.period_s, period_s, rel_tol=SAME):
+        return ""
+    return (
+        f"The plan predicts {time_text(plan.prediction.period_s)} per outer period, but its simulation gives "
+        f"{time_text(period_s)}: another version of holmes-sim, or another profile, made the prediction. Make a new plan."
+    )
 
 
 def _of_machines(plan: Plan) -> Iterator[PlanWarning]:

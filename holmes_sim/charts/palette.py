@@ -1,8 +1,9 @@
-"""Colours of what charts and the report show: actions, pipeline stages and NIC types, each with colours of its own.
+"""Colours of what charts and the report show: actions, pipeline stages, islands and NIC types, each with colours of its own.
 
 Actions have the colours of Okabe and Ito (`holmes_sim.charts.style`), which colour-blind readers can distinguish, and a few
-beside them. Stages have one hue, violet, from pale to dark in the order of the pipeline. NIC types have pairs of a dark and a
-pale colour of other hues. Stages and NIC types are always named beside their colour.
+beside them. Stages have one hue, violet, from pale to dark in the order of the pipeline, and islands another one, sand to
+rust. NIC types have pairs of a dark and a pale colour of other hues. Stages, islands and NIC types are always named beside
+their colour.
 """
 
 from __future__ import annotations
@@ -30,14 +31,21 @@ NICS = {
 """NIC type -> colour."""
 FIRST, LAST = "#D5C2FF", "#2E006E"
 """Colours of the first and the last stage of a pipeline; those between are mixed of both."""
+FIRST_ISLAND, LAST_ISLAND = "#FEE4A0", "#6E1400"
+"""The same of the islands of a plan of islands."""
 
 
 def stage_colours(pp: int) -> list[str]:
     """A colour for each pipeline rank, the paler the earlier it is in the pipeline."""
-    return [_mixed(pp_rank / max(pp - 1, 1)) for pp_rank in range(pp)]
+    return [_mixed(FIRST, LAST, pp_rank / max(pp - 1, 1)) for pp_rank in range(pp)]
 
 
-def _mixed(share: float) -> str:
-    """`FIRST` with a share of `LAST`."""
-    red, green, blue = (a + (b - a) * share for a, b in zip(to_rgb(FIRST), to_rgb(LAST), strict=True))
+def island_colours(islands: int) -> list[str]:
+    """A colour for each island, in the order of a plan of islands."""
+    return [_mixed(FIRST_ISLAND, LAST_ISLAND, index / max(islands - 1, 1)) for index in range(islands)]
+
+
+def _mixed(first: str, last: str, share: float) -> str:
+    """The colour `first` with a share of `last`."""
+    red, green, blue = (a + (b - a) * share for a, b in zip(to_rgb(first), to_rgb(last), strict=True))
     return to_hex((red, green, blue)).upper()

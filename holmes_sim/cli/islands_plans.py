@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 INTERRUPTED = "Interrupted: this is the best plan found so far."
 NONE: Mapping[str, str | None] = MappingProxyType({})
 """No faults."""
+HEAD = 200
+"""Characters at the start of a file that tell a plan of islands (`sim.formats.islandsfile.is_islands`)."""
+
+
+def refuse(file: str | Path, expected: str, answer: str) -> None:
+    """Raise PlanError if a file is a plan of islands where something else is expected; `answer` says which command helps."""
+    from sim.errors import PlanError
+    from sim.formats.islandsfile import ISLANDS_FORMAT, is_islands
+
+    try:
+        with Path(file).open(encoding="utf-8", errors="replace") as lines:
+            text = lines.read(HEAD)
+    except OSError:  # the name of a shipped topology; or the reader of the file says why it cannot be read
+        return
+    if is_islands(text):
+        line = text[: text.index(ISLANDS_FORMAT)].count("\n") + 1
+        raise PlanError(f"{file}:{line}: format: this is a plan of islands; {expected} is expected; {answer}")
 
 
 def plan(

@@ -19,6 +19,7 @@ from sim import aggregation
 from sim.islands.prediction import is_on_host, outer_state_bytes
 from sim.islands.token_worth import SOURCE, TokenWorth, token_worth
 from sim.kernels import memory
+from sim.plan.certificate import Certificate
 from sim.plan.islands import IslandsPlan, IslandsPrediction
 from sim.plan.plan import Plan
 from sim.sync import PRICES
@@ -36,39 +37,44 @@ def planned_islands(answer: PlannedIslands) -> Group:
     if isinstance(plan, IslandsPlan) and (launches := launches_islands(plan)):
         parts.append(Text(launches))
     if isinstance(plan, IslandsPlan) and plan.certificate is not None:
-        proof = plan.certificate
-        tried = [str(value) for axis in proof.space if axis.name == "islands" for value in axis.values]
-        bound = time_text(proof.lower_bound_s)
-        divisions = "1 division" if len(tried) == 1 else f"{len(tried)} divisions"
-        islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
-        parts.append(
-            Text(
-                f"Certificate: with this sync strategy, no searched islands take less than {bound} for an inner step and its "
-                f"part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be "
-                f"saved. Searched: {islands}; {divisions} of the batch in all; for each island the space of `plan`."
-            )
-        )
+        parts.append(Text(f"Certificate: {certificate(plan.certificate)}"))
     if isinstance(plan, IslandsPlan):
         parts += [Text(f"Warning: {one.text}") for one in islands_warnings(plan)]
     return Group(*parts)
 
 
+def certificate(proof: Certificate) -> str:
+    """The certificate of a plan of islands in two sentences: what it proves, and for which islands."""
+    tried = [str(value) for axis in proof.space if axis.name == "islands" for value in axis.values]
+    divisions = "1 division" if len(tried) == 1 else f"{len(tried)} divisions"
+    islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
+    return (
+        f"with this sync strategy, no searched islands take less than {time_text(proof.lower_bound_s)} for an inner step and "
+        f"its part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be saved. "
+        f"Searched: {islands}; {divisions} of the batch in all; for each island the space of `plan`."
+    )
+
+
 def simulated_islands(run: SimulatedIslands) -> Group:
     """Tables of simulated outer periods: islands and prediction."""
     gives = f"It gives up: {PRICES[run.plan.sync.price]}."
-    return Group(_description(run.plan, run.prediction, run.worth), Text(), Text(gives), *map(Text, _worth_source(run.worth)))
+    return Group(_description(run.plan, run.prediction, run.worth), Text(), Text(gives), *map(Text, worth_source(run.worth)))
 
 
 def _description(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWorth | None) -> Group:
+    return Group(
+        Text(heading(plan), style=STYLE), Text(f"sync {plan.sync}"), Text(), _islands(plan, predicted), Text(),
+        _prediction(plan, predicted, worth),
+    )  # fmt: skip
+
+
+def heading(plan: IslandsPlan) -> str:
+    """One line: topology, model, batch, devices, islands."""
     workload, used = plan.workload, sum(island.config.world_size for island in plan.islands)
-    title = Text(
+    return (
         f"{plan.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), batch "
         f"{workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {used} of {plan.fleet.devices} "
-        f"devices in {len(plan.islands)} islands",
-        style=STYLE,
-    )
-    return Group(
-        title, Text(f"sync {plan.sync}"), Text(), _islands(plan, predicted), Text(), _prediction(plan, predicted, worth)
+        f"devices in {len(plan.islands)} islands"
     )
 
 
@@ -90,16 +96,25 @@ def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
     state = outer_state_bytes(plan)
     for index, island in enumerate(plan.islands):
         config = island.config
-        clusters = " + ".join(dict.fromkeys(device.cluster for device in island.placement))
-        words = f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}, mb {config.microbatch_size}, {config.schedule}"
         peak = max(a / b for a, b in zip(memory.peak_memory(island), memory.limits(island), strict=True))
         table.add_row(
-            str(index), clusters, ", ".join(spec.name for spec in island.specs), str(config.world_size),
-            str(island.workload.global_batch_size), words, time_text(predicted.inner_step_s[index]),
+            str(index), clusters(island), ", ".join(spec.name for spec in island.specs), str(config.world_size),
+            str(island.workload.global_batch_size), layout(island), time_text(predicted.inner_step_s[index]),
             _share(predicted.waiting_s[index], predicted.period_s), f"{peak:.0%}",
             f"{state[index] / GIBI:.3g} GiB" if state[index] else "-",
         )  # fmt: skip
     return table
+
+
+def clusters(island: Plan) -> str:
+    """Clusters of an island: `east + west`."""
+    return " + ".join(dict.fromkeys(device.cluster for device in island.placement))
+
+
+def layout(island: Plan) -> str:
+    """Layout of an island in few words."""
+    config = island.config
+    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}, mb {config.microbatch_size}, {config.schedule}"
 
 
 def _share(seconds: float, period: float) -> str:
@@ -109,15 +124,9 @@ def _share(seconds: float, period: float) -> str:
 def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWorth | None) -> Table:
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
-    steps = plan.sync.inner_steps
-    noun = "inner steps" if steps > 1 else "inner step"
-    table.add_row("outer period", f"{time_text(predicted.period_s)}, {steps} {noun}")
-    hidden = max(predicted.exchange_s - predicted.exposed_s, 0.0)
-    beside = (
-        f", {hidden / predicted.exchange_s:.0%} of it beside inner steps" if hidden > 1e-6 * predicted.exchange_s > 0 else ""
-    )
-    table.add_row("exchanges on the network", f"{time_text(predicted.exchange_s)}{beside}")
-    waits = predicted.exposed_s > 1e-6 * predicted.period_s
+    table.add_row("outer period", f"{time_text(predicted.period_s)}, {inner_steps(plan)}")
+    table.add_row("exchanges on the network", f"{time_text(predicted.exchange_s)}{beside(predicted)}")
+    waits = is_waited_for(predicted)
     table.add_row(
         "islands wait for them", f"{predicted.exposed_s / predicted.period_s:.1%} of the period" if waits else "never"
     )
@@ -132,6 +141,22 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
         withstood = aggregation.get(plan.sync.aggregation).tolerated(len(plan.islands))
         table.add_row("wrong islands that it withstands", f"{withstood} of {len(plan.islands)}")
     return table
+
+
+def inner_steps(plan: IslandsPlan) -> str:
+    """Inner steps of an outer period: `8 inner steps`."""
+    return f"{plan.sync.inner_steps} inner step{'s' if plan.sync.inner_steps > 1 else ''}"
+
+
+def beside(predicted: IslandsPrediction) -> str:
+    """How much of the exchanges is beside inner steps: `, 100% of it beside inner steps`; empty for nothing."""
+    hidden = max(predicted.exchange_s - predicted.exposed_s, 0.0)
+    return f", {hidden / predicted.exchange_s:.0%} of it beside inner steps" if hidden > 1e-6 * predicted.exchange_s > 0 else ""
+
+
+def is_waited_for(predicted: IslandsPrediction) -> bool:
+    """Whether islands wait for exchanges, but for rounding."""
+    return predicted.exposed_s > 1e-6 * predicted.period_s
 
 
 def sync_strategies(answer: PlannedIslands) -> Table:
@@ -184,10 +209,10 @@ def _price(answer: PlannedIslands) -> list[str]:
             low, high = (best.tokens_per_s * share / most for share in (best.worth.low, best.worth.high))
             more = f"{low:.2f} to {high:.2f} times as many effective ones"
         lines.append(f"Against the best exact plan: {best.tokens_per_s / most:.2f} times as many tokens/s, {more}.")
-    return [*lines, f"It gives up: {PRICES[best.price]}.", *_worth_source(best.worth)]
+    return [*lines, f"It gives up: {PRICES[best.price]}.", *worth_source(best.worth)]
 
 
-def _worth_source(worth: TokenWorth | None) -> list[str]:
+def worth_source(worth: TokenWorth | None) -> list[str]:
     """Where the worth of a token is from, and how far it is extrapolated."""
     if worth is None:
         return ["What a token is worth is not published for this strategy on language models: compare losses of your own."]

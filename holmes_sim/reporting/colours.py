@@ -7,7 +7,8 @@ on a colour is black or white, whichever has more contrast (WCAG 2.2, contrast r
 from __future__ import annotations
 
 from holmes_sim.charts import gantt
-from holmes_sim.charts.palette import NICS, SECONDS, stage_colours
+from holmes_sim.charts.outer_period import COLOURS
+from holmes_sim.charts.palette import NICS, SECONDS, island_colours, stage_colours
 from holmes_sim.charts.style import BLACK, DARK, GREY, PALE
 
 OTHER = GREY
@@ -22,14 +23,27 @@ def css(pp: int, vpp: int) -> str:
     found |= {f"k-{kind}": colour for kind, colour in SECONDS.items()}
     for kind, (_, colour) in gantt.KINDS.items():
         found |= {f"g-{kind}-{step}": gantt.shade(colour, step) if step else colour for step in range(vpp)}
+    return _themes(found) + "".join(
+        f".k-{kind}{{background:var(--k-{kind},{OTHER});color:var(--k-{kind}-ink,{ink(OTHER)})}}" for kind in SECONDS
+    )
+
+
+def islands_css(pp: int, islands: int) -> str:
+    """CSS: `--pN` of stages, `--iN` of islands, and `--o-KIND` of what they do in an outer period, each with its `-ink`, and
+    `--n-TYPE` of NICs."""
+    found = {f"p{pp_rank}": colour for pp_rank, colour in enumerate(stage_colours(pp))}
+    found |= {f"i{island}": colour for island, colour in enumerate(island_colours(islands))}
+    found |= {f"o-{kind}": colour for kind, colour in COLOURS.items()}
+    return _themes(found) + "".join(f".o-{kind}{{background:var(--o-{kind});color:var(--o-{kind}-ink)}}" for kind in COLOURS)
+
+
+def _themes(found: dict[str, str]) -> str:
+    """Custom properties of colours with their inks, by day and by night, and of NIC types without ink."""
     day = found | {f"{name}-ink": ink(colour) for name, colour in found.items()}
     night = {name: NIGHT[colour] for name, colour in found.items() if colour in NIGHT}
     night |= {f"{name}-ink": ink(colour) for name, colour in night.items()}
     day |= {f"n-{kind}": colour for kind, colour in NICS.items()}
-    rules = "".join(
-        f".k-{kind}{{background:var(--k-{kind},{OTHER});color:var(--k-{kind}-ink,{ink(OTHER)})}}" for kind in SECONDS
-    )
-    return f"{_properties(day)}@media (prefers-color-scheme:dark){{{_properties(night)}}}{rules}"
+    return f"{_properties(day)}@media (prefers-color-scheme:dark){{{_properties(night)}}}"
 
 
 def _properties(values: dict[str, str]) -> str:

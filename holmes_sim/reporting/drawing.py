@@ -1,6 +1,7 @@
 """A fleet as a drawing in HTML and SVG: clusters with their nodes, devices and NICs, and the trunks between them.
 
-The devices of a plan have the colours and numbers of their stages. Narrow screens get the clusters below each other."""
+The devices of a plan have the colours and numbers of their stages, those of a plan of islands of their islands. Narrow screens
+get the clusters below each other."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from itertools import groupby
 from holmes_sim.charts.fleet import levels_of
 from holmes_sim.reporting.markup import number
 from sim.hardware.cluster import Cluster, Device, Fleet, Trunk
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.units import bytes_per_second_text, rate_text, size_text, time_text
 
@@ -30,6 +32,15 @@ GAP = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """How a device is drawn: a number on a colour of the page (`p0` of stage 0, `i0` of island 0), and what it is in words."""
+
+    number: int
+    colour: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drawing:
     """What is drawn: a fleet, and the plan on it if there is one.
 
@@ -37,7 +48,7 @@ class Drawing:
     them. `below(path)`: HTML below a cluster (`clusters.ib`) or a trunk (`links[0]`); empty for none."""
 
     fleet: Fleet
-    plan: Plan | None = None
+    plan: Plan | IslandsPlan | None = None
     at: str = "plan/topology"
     side_by_side: int = MOST_SIDE_BY_SIDE
     below: Callable[[str], str] = lambda path: ""
@@ -62,12 +73,13 @@ def figure(drawing: Drawing) -> str:
     """Clusters and trunks."""
     clusters, hosts = drawing.fleet.clusters, drawing.hosts
     look = " condensed" if drawing.is_folded else " large" if hosts > MANY_NODES else ""
-    ranks = {device: rank for rank, device in enumerate(drawing.plan.placement)} if drawing.plan else {}
-    boxes = "".join(_cluster(drawing, cluster, ranks) for cluster in clusters)
+    marks = _marks(drawing.plan)
+    boxes = "".join(_cluster(drawing, cluster, marks) for cluster in clusters)
     columns = " ".join(f"minmax(0,{width:.3g}fr)" for width in _widths(clusters))
     style = f' style="--columns:{columns}"' if drawing.is_side_by_side else ""
+    words = escape(_words(drawing, marks))
     return (
-        f'<figure class="fleet{look}{"" if style else " many"}"{style} role="group" aria-label="{escape(_words(drawing))}">'
+        f'<figure class="fleet{look}{"" if style else " many"}"{style} role="group" aria-label="{words}">'
         f"{boxes}{_trunks(drawing)}</figure>"
     )
 
@@ -78,19 +90,37 @@ def _widths(clusters: Sequence[Cluster]) -> list[float]:
     return [max(cluster.devices / most, NARROWEST) for cluster in clusters]
 
 
-def _words(drawing: Drawing) -> str:
-    """A text alternative of the drawing."""
-    plan, fleet = drawing.plan, drawing.fleet
+def _marks(plan: Plan | IslandsPlan | None) -> dict[Device, Mark]:
+    """How the devices of a plan are drawn."""
     if plan is None:
+        return {}
+    if isinstance(plan, IslandsPlan):
+        return {
+            device: Mark(index, f"i{index}", f"island {index}, {mark.words}")
+            for index, island in enumerate(plan.islands)
+            for device, mark in _marks(island).items()
+        }
+    stages = (plan.config.coordinates(rank)[2] for rank in range(plan.config.world_size))
+    return {
+        device: Mark(stage, f"p{stage}", f"rank {rank}, stage {stage}")
+        for rank, (device, stage) in enumerate(zip(plan.placement, stages, strict=True))
+    }
+
+
+def _words(drawing: Drawing, marks: Mapping[Device, Mark]) -> str:
+    """A text alternative of the drawing."""
+    fleet, what = drawing.fleet, "islands" if isinstance(drawing.plan, IslandsPlan) else "stages"
+    if drawing.plan is None:
         return f"Drawing of {fleet.devices} devices in {len(fleet.clusters)} clusters."
     used = {cluster.name: set[int]() for cluster in fleet.clusters}
-    for rank, device in enumerate(plan.placement):
-        used[device.cluster].add(plan.config.coordinates(rank)[2])
-    each = [f"{name}: {'stages ' + ', '.join(map(str, sorted(stages))) if stages else 'idle'}" for name, stages in used.items()]
-    return f"Drawing of {fleet.devices} devices and the pipeline stages on them. {'; '.join(each)}."
+    for device, mark in marks.items():
+        used[device.cluster].add(mark.number)
+    each = [f"{name}: {f'{what} ' + ', '.join(map(str, sorted(found))) if found else 'idle'}" for name, found in used.items()]
+    whole = "pipeline stages" if what == "stages" else what
+    return f"Drawing of {fleet.devices} devices and the {whole} on them. {'; '.join(each)}."
 
 
-def _cluster(drawing: Drawing, cluster: Cluster, ranks: Mapping[Device, int]) -> str:
+def _cluster(drawing: Drawing, cluster: Cluster, marks: Mapping[Device, Mark]) -> str:
     """A cluster: its name, nodes and facts."""
     node, at = cluster.node.host, f"{drawing.at}/clusters/{cluster.name}"
     hosts = cluster.num_hosts
@@ -108,57 +138,52 @@ def _cluster(drawing: Drawing, cluster: Cluster, ranks: Mapping[Device, int]) ->
         facts.append(f"{below} nodes per leaf · oversubscription {cluster.fabric.oversubscription:g}:1")
     return (
         f'<div class="cluster"><h3>{escape(cluster.name)}</h3><p>{nodes} node{"s" if hosts > 1 else ""} × {devices} '
-        f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(drawing, cluster, ranks))}</div>'
+        f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(drawing, cluster, marks))}</div>'
         f'<ul class="facts">{"".join(f"<li>{fact}</li>" for fact in facts)}</ul>'
         f"{drawing.below(f'clusters.{cluster.name}')}</div>"
     )
 
 
-def _nodes(drawing: Drawing, cluster: Cluster, ranks: Mapping[Device, int]) -> Iterator[str]:
-    """Nodes in runs with the same stages: all nodes, or the first of each run with the length of the run."""
+def _nodes(drawing: Drawing, cluster: Cluster, marks: Mapping[Device, Mark]) -> Iterator[str]:
+    """Nodes in runs with the same numbers: all nodes, or the first of each run with the length of the run."""
     size = 18 if drawing.hosts > MANY_NODES else 26
-    for pp_ranks, nodes in _runs(drawing.plan, cluster, ranks):
-        first = _node(cluster, nodes[0], pp_ranks, ranks, (size, "node"))
+    for nodes in _runs(cluster, marks):
+        first = _node(cluster, nodes[0], marks, size, "node")
         others = () if drawing.is_folded else nodes[1:]
-        again = "".join(_node(cluster, node, pp_ranks, ranks, (size, "node again")) for node in others)
+        again = "".join(_node(cluster, node, marks, size, "node again") for node in others)
         times = f'<span class="times">{len(nodes)} ×</span>' if len(nodes) > 1 else ""
         yield f'<span class="run">{times}{first}{again}</span>'
 
 
-def _runs(
-    plan: Plan | None, cluster: Cluster, ranks: Mapping[Device, int]
-) -> Iterator[tuple[tuple[int | None, ...], Sequence[int]]]:
-    """(stage of each device of a node, or None if it is idle; consecutive nodes with these stages)."""
-    if plan is None:
-        yield (None,) * cluster.node.count, range(cluster.nodes)
+def _runs(cluster: Cluster, marks: Mapping[Device, Mark]) -> Iterator[Sequence[int]]:
+    """Runs of consecutive nodes whose devices have the same numbers; all nodes without a plan."""
+    if not marks:
+        yield range(cluster.nodes)
         return
-    config = plan.config
 
-    def stages_of_node(node: int) -> tuple[int | None, ...]:
-        found = (ranks.get(Device(cluster.name, node, index)) for index in range(cluster.node.count))
-        return tuple(None if rank is None else config.coordinates(rank)[2] for rank in found)
+    def numbers_of_node(node: int) -> tuple[int | None, ...]:
+        found = (marks.get(Device(cluster.name, node, index)) for index in range(cluster.node.count))
+        return tuple(None if mark is None else mark.number for mark in found)
 
-    for pp_ranks, run in groupby(range(cluster.nodes), stages_of_node):
-        yield pp_ranks, list(run)
+    for _, run in groupby(range(cluster.nodes), numbers_of_node):
+        yield list(run)
 
 
-def _node(
-    cluster: Cluster, node: int, pp_ranks: tuple[int | None, ...], ranks: Mapping[Device, int], look: tuple[int, str]
-) -> str:
+def _node(cluster: Cluster, node: int, marks: Mapping[Device, Mark], size: int, name: str) -> str:
     """A node as SVG: a square for each device, in two rows from four devices on, at most eight in a row.
 
-    `look`: size of a square in pixels, class of the drawing."""
-    (size, name), count = look, len(pp_ranks)
+    `size` of a square in pixels, `name` of the class of the drawing."""
+    count = cluster.node.count
     rows = 1 if count < 4 else max(2, -(-count // 8))
     columns, pitch = -(-count // rows), size + GAP
     squares = []
-    for index, pp_rank in enumerate(pp_ranks):
+    for index in range(count):
         x, y = GAP + index % columns * pitch, GAP + index // columns * pitch
         device = Device(cluster.name, node, index)
-        words, fill, text = "idle" if ranks else cluster.node.device.name, "var(--idle)", ""
-        if pp_rank is not None:
-            words, fill = f"rank {ranks[device]}, stage {pp_rank}", f"var(--p{pp_rank})"
-            text = f'<text x="{x + size / 2:g}" y="{y + size / 2 + 4:g}" fill="var(--p{pp_rank}-ink)">{pp_rank}</text>'
+        words, fill, text = "idle" if marks else cluster.node.device.name, "var(--idle)", ""
+        if (mark := marks.get(device)) is not None:
+            words, fill = mark.words, f"var(--{mark.colour})"
+            text = f'<text x="{x + size / 2:g}" y="{y + size / 2 + 4:g}" fill="var(--{mark.colour}-ink)">{mark.number}</text>'
         square = f'<rect x="{x}" y="{y}" width="{size}" height="{size}" rx="2" fill="{fill}"/>'
         squares.append(f"<g><title>{escape(str(device))}: {escape(words)}</title>{square}{text}</g>")
     area = f'width="{GAP + columns * pitch}" height="{GAP + rows * pitch}"'

@@ -2,7 +2,9 @@
 
 A number of the page is `<data value="7.3002" data-of="plan/prediction/step_s">7.3 s</data>`: the shown text, the exact value,
 and its path in a document. `plan` is the plan file, `explanation` the output of `simulate --explain --json`, `comparison` the
-output of `compare --json`, `pipeline_ranks` the times of each pipeline rank. A test compares every number with its document.
+output of `compare --json`, `pipeline_ranks` the times of each pipeline rank. On the page of a plan of islands, `plan` is
+islands.json, `simulation` the output of `simulate --json`, and paths that begin with `islands/0/` are those of island 0. A test
+compares every number with its document.
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ def number(of: str, value: float, text: str) -> str:
 def chip(pp_rank: int) -> str:
     """A square with the number and colour of a stage."""
     return f'<span class="chip" style="background:var(--p{pp_rank});color:var(--p{pp_rank}-ink)">{pp_rank}</span>'
+
+
+def island_chip(index: int) -> str:
+    """A square with the number and colour of an island."""
+    return f'<span class="chip" style="background:var(--i{index});color:var(--i{index}-ink)">{index}</span>'
 
 
 def bar(kind: str, share: float, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from html import escape, unescape
 from importlib.resources import files
 from string import Template
@@ -16,6 +17,7 @@ from holmes_sim.reporting.sections import in_order
 from sim import __version__
 from sim.formats import planfile
 from sim.kernels import memory
+from sim.plan.plan import MadeBy
 from sim.units import KIBI
 
 HEIGHT = 760
@@ -43,26 +45,36 @@ class Page(str):
 def page(contents: Contents) -> Page:
     """The whole page. Equal contents give equal bytes."""
     plan = contents.plan
-    filled = [(section, section.html(contents)) for section in in_order()]
-    shown = [(section, inside) for section, inside in filled if inside]
-    style = css(plan.config.pp, plan.config.vpp) + _file("style.css")
-    html = Template(_file("page.html")).substitute(
-        title=escape(f"{plan.workload.model.name} on {plan.topology.name}"),
-        style=style,
-        heading=escape(plans.heading(plan).plain),
-        layout=escape(plans.layout(plan).replace("   (", " (")),
-        tiles=_tiles(contents),
-        links="".join(f'<a href="#{section.NAME}">{escape(section.TITLE)}</a>' for section, _ in shown),
-        sections="".join(
-            f'<section id="{section.NAME}"><h2>{escape(section.TITLE)}</h2>{inside}</section>' for section, inside in shown
-        ),
-        foot=escape(
-            f"Plan {planfile.digest(plan)} by strategy {plan.made_by.strategy} (holmes-sim {plan.made_by.version}); "
-            f"page by holmes-sim {__version__}. All times are simulated."
-        ),
-        script=_file("pipeline.js"),
-    )
-    return Page(html)
+    parts = {
+        "title": escape(f"{plan.workload.model.name} on {plan.topology.name}"),
+        "style": css(plan.config.pp, plan.config.vpp),
+        "heading": escape(plans.heading(plan).plain),
+        "layout": escape(plans.layout(plan).replace("   (", " (")),
+        "tiles": _tiles(contents),
+        "lead": "",
+        "foot": escape(f"Plan {planfile.digest(plan)} by {made_by(plan.made_by)}"),
+        "script": f"<script>\n{_file('pipeline.js')}\n</script>",
+    }
+    return assembled(parts, [(section.NAME, section.TITLE, section.html(contents)) for section in in_order()])
+
+
+def assembled(parts: Mapping[str, str], sections: Iterable[tuple[str, str, str]]) -> Page:
+    """A page from its parts as HTML, and (anchor, title, content) of its sections; those without content are left out."""
+    shown = [(name, escape(title), inside) for name, title, inside in sections if inside]
+    links = "".join(f'<a href="#{name}">{title}</a>' for name, title, _ in shown)
+    bodies = "".join(f'<section id="{name}"><h2>{title}</h2>{inside}</section>' for name, title, inside in shown)
+    more = {"style": parts["style"] + _file("style.css"), "links": links, "sections": bodies}
+    return Page(Template(_file("page.html")).substitute({**parts, **more}))
+
+
+def made_by(maker: MadeBy) -> str:
+    """What made a plan and the page, for the foot of the page."""
+    return f"strategy {maker.strategy} (holmes-sim {maker.version}); page by holmes-sim {__version__}. All times are simulated."
+
+
+def tiles(named: Iterable[tuple[str, str]]) -> str:
+    """Tiles, each with a name and a value as HTML."""
+    return "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in named)
 
 
 def _file(name: str) -> str:
@@ -74,12 +86,12 @@ def _tiles(contents: Contents) -> str:
     """Tiles with the predicted numbers and the highest memory use."""
     peaks, limits = contents.prediction.peak_memory_bytes, memory.limits(contents.plan)
     pp_rank = max(range(len(peaks)), key=lambda pp_rank: peaks[pp_rank] / limits[pp_rank])
-    tiles = []
+    found = []
     for name, key, text in plans.prediction_rows(contents.prediction, contents.plan):
         value, unit, rest = re.fullmatch(r"(\S+)( (?:s|ms|us|J|USD)\b)?(.*)", text).groups("")  # type: ignore[union-attr]
-        tiles.append((name, number(f"plan/prediction/{key}", getattr(contents.prediction, key), value + unit) + escape(rest)))
+        found.append((name, number(f"plan/prediction/{key}", getattr(contents.prediction, key), value + unit) + escape(rest)))
     if grade := step_range(contents.prediction.step_s, contents.plan).grade:
-        tiles.append(("the prediction", escape(grade)))
+        found.append(("the prediction", escape(grade)))
     share = peaks[pp_rank] / limits[pp_rank]
-    tiles.append(("highest memory use", number(f"memory/{pp_rank}/share", share, f"{share:.1%}") + f" in stage {pp_rank}"))
-    return "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in tiles)
+    found.append(("highest memory use", number(f"memory/{pp_rank}/share", share, f"{share:.1%}") + f" in stage {pp_rank}"))
+    return tiles(found)

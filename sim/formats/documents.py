@@ -164,21 +164,30 @@ def _parse_yaml(name: str, text: str) -> Document:
 
 def check(document: Document, schema: type[Checked], more: Iterable[tuple[KeyPath, str]] = ()) -> Checked:
     """The document as an instance of `schema`; raises TopologyError with one line per fault, the (path, text) of `more`
-    included."""
+    included, or with one line for a document of another kind."""
     faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else type(document.value).__name__
         raise TopologyError(document.fault((), f"a mapping of keys is expected here, not {kind}"))
-    checked = None
+    if other := _other_kind(document.value, schema):
+        raise TopologyError(document.fault(("format",), other))
     try:
         checked = schema.model_validate(document.value)
     except ValidationError as error:
-        faults += _faults(document, error, schema)
+        checked, faults = None, faults + _faults(document, error, schema)
     faults += more
     if faults or checked is None:
         lines = dict.fromkeys(document.fault(*fault) for fault in sorted(faults, key=lambda fault: document.line(fault[0])))
         raise TopologyError("\n".join(lines))
     return checked
+
+
+def _other_kind(value: Mapping[str, object], schema: type[BaseModel]) -> str:
+    """A text for a document of another kind than that of the schema, such as a plan for a study; empty for others."""
+    known = [name for part in get_args(_annotation_at(schema, "format")) for name in get_args(part) or (part,)]
+    written, wanted = str(value.get("format")), next((name for name in known if isinstance(name, str)), "")
+    kinds = {name.rpartition("/")[0] for name in (written, wanted) if name.count("/") == 2 and name.startswith("holmes-sim/")}
+    return f"{written!r} is another kind of file; {wanted!r} is expected" if len(kinds) == 2 else ""
 
 
 def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[KeyPath, str]]:

@@ -7,7 +7,8 @@ from itertools import combinations
 import pytest
 from matplotlib.colors import to_rgb
 
-from holmes_sim.charts.palette import ACTIONS, NICS, SECONDS, stage_colours
+from holmes_sim.charts.outer_period import COLOURS
+from holmes_sim.charts.palette import ACTIONS, NICS, SECONDS, island_colours, stage_colours
 from holmes_sim.charts.style import GREY
 from sim.formats import catalog
 from sim.results.explain import KINDS
@@ -23,15 +24,30 @@ def things(pp: int) -> dict[str, str]:
     return ACTIONS | seconds | NICS | stages | {"idle": GREY}
 
 
-@pytest.mark.parametrize("pp", [1, 2, 4, 6])
-def test_no_two_things_look_alike(pp):
-    """Of two colours, red, green or blue differ by at least an eighth, a guess of what can be seen side by side."""
-    near = [
+def things_of_islands(islands: int) -> dict[str, str]:
+    """What the page of a plan of islands shows, and its colour; those that wait have the colour of idle devices."""
+    own = {f"island {index}": colour for index, colour in enumerate(island_colours(islands))}
+    stages = {f"stage {stage}": colour for stage, colour in enumerate(stage_colours(islands))}
+    return own | stages | NICS | COLOURS
+
+
+def alike(colours: dict[str, str]) -> list[tuple[str, str]]:
+    """Pairs whose red, green and blue differ by less than an eighth, a guess of what can be seen side by side."""
+    return [
         (one, other)
-        for (one, a), (other, b) in combinations(things(pp).items(), 2)
+        for (one, a), (other, b) in combinations(colours.items(), 2)
         if max(abs(x - y) for x, y in zip(to_rgb(a), to_rgb(b), strict=True)) < 1 / 8
     ]
-    assert near == []
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4, 6])
+def test_no_two_things_look_alike(pp):
+    assert alike(things(pp)) == []
+
+
+@pytest.mark.parametrize("islands", [2, 3, 6])
+def test_no_two_things_of_a_page_of_islands_look_alike(islands):
+    assert alike(things_of_islands(islands)) == []
 
 
 def test_many_stages_differ_among_themselves():

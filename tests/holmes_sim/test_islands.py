@@ -93,11 +93,7 @@ def test_wishes_that_are_refused(run, arguments, why):
     assert why in done.err
 
 
-def test_commands_for_plans_say_what_they_were_given(run, islands):
-    for words in (("report", islands, "-o", "x.html"), ("replan", islands, "--lost", "east/node0")):
-        done = run(*words)
-        assert done.code == 2
-        assert "this is a plan of islands; a plan of one island is expected" in done.err
+def test_simulate_refuses_options_of_plans(run, islands):
     assert "a plan of islands takes no --trace" in run("simulate", islands, "--explain").err
 
 
@@ -147,11 +143,6 @@ def test_wrong_words_for_trunk(run, words, why):
     done = run("trunk", "lab/lab-slow-trunk", "--global-batch-size", "1024", *words)
     assert (done.code, done.out) == (2, "")
     assert why.split(":")[0] in done.err
-
-
-def test_a_plan_of_islands_is_no_topology(run, islands):
-    done = run("plan", islands)
-    assert (done.code, done.err) == (2, f"error: {islands}:2: format: this is a plan of islands; a topology is expected\n")
 
 
 def test_what_is_assumed_of_the_links_is_said(run):

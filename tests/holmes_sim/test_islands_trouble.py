@@ -9,6 +9,7 @@ from holmes_sim.islands_trouble import trouble_islands, without_island
 from sim.errors import OptionError
 from sim.islands.prediction import predict
 from sim.sync import Sync
+from tests.island_plans import islands
 from tests.sim.islands.builders import islands_plan, machines
 
 PLAN = islands_plan(machines(bandwidth=1e6), Sync("diloco", 10))
@@ -77,3 +78,8 @@ def test_when_an_island_leaves_does_not_matter_but_for_its_place_in_a_period():
     early, late = (without_island(plan, f"2@{(number + 0.5) * period:.9f}s") for number in (2, 40_000))
     assert late.waited == pytest.approx(early.waited, rel=1e-3)
     assert (late.before, late.after) == (early.before, early.after)
+
+
+def test_others_that_do_not_wait_lose_nothing():
+    """Not the 6e-14 s that rounding of the clock leaves."""
+    assert without_island(islands(Sync("local-sgd", 30)), "0@2h").waited == 0.0

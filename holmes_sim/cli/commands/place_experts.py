@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion
+from holmes_sim.cli import completion, islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -54,6 +54,7 @@ def command(
     from holmes_sim.intervals import plan_facts
     from sim.formats import expert_counts, planfile
 
+    islands_plans.refuse(plan, "a plan of one island", "each entry of its key `islands` is one")
     given = commands.read_plan(plan)
     expert_files.check(to, given.config.expert_tp)
     tokens = expert_counts.load(counts)

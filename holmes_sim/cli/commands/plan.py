@@ -149,6 +149,7 @@ def command(
         from holmes_sim import commands, whole_runs
         from holmes_sim.improvements import Improvements
 
+        islands_plans.refuse(topo, "a topology", "`--sync any` plans islands of a topology")
         fleet = commands.load(topo, profile)
     edits = [*(edits or []), *([f"memory_headroom={headroom}"] if headroom is not None else [])]
     if tokens is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument, TargetOfPlan, pinned
 
@@ -48,6 +49,8 @@ def command(
 
     if stay and str(wishes):
         raise HolmesError(f"--stay keeps the layout of the plan; leave out either {wishes} or --stay")
+    answer = f"`holmes-sim simulate {plan} --leave 0@2h` simulates that island 0 leaves"
+    islands_plans.refuse(plan, "a plan of one island", answer)
     given = commands.read_plan(plan)
     out.can_be_written(output)
     with out.progress("planning", None if stay else time_limit) as progress:

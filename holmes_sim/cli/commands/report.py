@@ -1,4 +1,4 @@
-"""holmes-sim report: write a plan as one HTML page."""
+"""holmes-sim report: write a plan, or a plan of islands, as one HTML page."""
 
 from __future__ import annotations
 
@@ -37,17 +37,27 @@ def command(
     ] = 10.0,
     profile: Measured = None,
 ) -> None:
-    """Write a plan as one self-contained HTML page: placement, pipeline, step time, strategies, certificate and launch."""
+    """Write a plan, or a plan of islands, as one self-contained HTML page: placement, times, certificate and launch."""
     with out.progress(f"reading {plan}"):
-        from holmes_sim import commands, reporting
+        from holmes_sim import commands, islands, reporting
         from planner import strategies as known
         from sim.errors import HolmesError
+        from sim.plan.islands import IslandsPlan
 
-        given = commands.read_plan(plan, profile)
+        read = islands.read_either(plan)
     out.distinct(plan, output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise HolmesError(f"{output}: the file name of a page must end in .html, not in {output.suffix or 'nothing'}")
     out.can_be_written(output)
+    if isinstance(read, IslandsPlan):
+        if strategies not in (BASELINES, "none") or profile is not None:
+            raise HolmesError(f"{plan}: the report of a plan of islands takes no --strategies and --profile")
+        with out.progress("reporting") as progress:
+            text = reporting.islands_page(reporting.gather_islands(read, str(plan), progress))
+        out.write(output, text)
+        out.note_written(output)
+        return
+    given = commands.with_profile(read, profile)
     every = {"all": known.names(), "none": ()}
     names = every[strategies] if strategies in every else tuple(name.strip() for name in strategies.split(","))
     with out.progress("reporting") as progress:

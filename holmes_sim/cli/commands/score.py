@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion
+from holmes_sim.cli import completion, islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Edits, Json, Measured, ModelWord, StackWord, edited
 
@@ -57,6 +57,8 @@ def command(
     from sim.errors import Infeasible
     from sim.formats import planfile
 
+    islands_plans.refuse(topo, "a topology", f"`holmes-sim simulate {topo}` says what the islands should reach")
+    islands_plans.refuse(launch, "a launch", f"`holmes-sim simulate {launch}` says what the islands should reach")
     where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])])
     out.distinct(launch, Path(topo), output)
     out.can_be_written(output)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Edits, TopologyArgument, edited
 
@@ -41,4 +42,5 @@ def command(
         out.note("Ctrl-C ends the server. Open this address, which has the token:")
         out.show_line(address)
 
+    islands_plans.refuse(topo, "a topology", f"`holmes-sim report {topo} -o page.html` makes a page")
     serve(edited(commands.load(topo), edits), folder, port, announce, not no_browser)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion
+from holmes_sim.cli import completion, islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
@@ -46,6 +46,7 @@ def command(
     from holmes_sim.sweeping import study as studies
     from holmes_sim.sweeping.sweep import sweep
 
+    islands_plans.refuse(study, "a study", "`holmes-sim trunk TOPO` compares sync strategies by the bandwidth of the links")
     loaded = studies.load(study)
     out.distinct(Path(study), output, chart)
     out.can_be_drawn(chart)

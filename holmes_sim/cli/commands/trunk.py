@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import BatchSize, Edits, Json, ModelWord, SequenceLength, TopologyArgument, edited
 
@@ -38,6 +39,7 @@ def command(
     """Compare exact training, local steps and compression between clusters by the bandwidth of the links between them."""
     from holmes_sim import commands, trunks
 
+    islands_plans.refuse(topo, "a topology", f"`holmes-sim show {topo}` prints the islands")
     where = edited(commands.load(topo), edits)
     out.distinct(Path(topo), chart)
     out.can_be_written(chart)

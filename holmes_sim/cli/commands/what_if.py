@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Edits, Json, LaunchTarget, Measured, RequireFile, TopologyArgument, edited
 
@@ -28,6 +29,7 @@ def command(
     begun = time.monotonic()
     from holmes_sim import commands, whatif
 
+    islands_plans.refuse(topo, "a topology", "`holmes-sim trunk TOPO` says what faster links between islands are worth")
     where = edited(commands.load(topo, profile), edits, require)
     commands.workload_of(where)
     left = max(time_limit - (time.monotonic() - begun), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from html import escape
 
 from holmes_sim import exporters
@@ -20,16 +21,24 @@ def html(contents: Contents) -> str:
     parts = [_target(contents.file, target) for target in contents.targets if not target.refused]
     if contents.assumed:
         parts.append(details("Assumptions about hosts (not in the topology)", listing(contents.assumed)))
-    refused = [line for target in contents.targets for line in target.refused]
-    if refused:
-        parts.append(f"<h3>Targets that cannot express this plan</h3>{listing(refused)}")
-    return "".join(parts)
+    return "".join(parts) + refusals(contents.targets)
+
+
+def refusals(targets: Iterable[LaunchTarget]) -> str:
+    """Why targets refuse a plan; empty if none does."""
+    lines = [line for target in targets for line in target.refused]
+    return f"<h3>Targets that cannot express this plan</h3>{listing(lines)}" if lines else ""
 
 
 def _target(file: str, target: LaunchTarget) -> str:
+    """Title, command line, next steps and assumptions of a target."""
+    return f"<h3>{escape(exporters.get(target.name).TITLE)}</h3>{how(file, target)}"
+
+
+def how(file: str, target: LaunchTarget) -> str:
     """Command line, next steps and assumptions of a target."""
     line = f"holmes-sim export {shlex.quote(file)} --to {target.name} -o launch"
     more = listing([f"Assumed: {line}" for line in target.assumed]) if target.assumed else ""
     files = f"<p><code>launch/{README}</code> says how to launch, and what each file is.</p>"
     then = details("Next steps", markdown(target.how) + more + files) if target.how else files
-    return f"<h3>{escape(exporters.get(target.name).TITLE)}</h3>{code(line)}{then}"
+    return f"{code(line)}{then}"

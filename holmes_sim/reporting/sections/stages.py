@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from holmes_sim.printing import plans
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import chip, number, table
+from holmes_sim.results import Simulated
 from sim.kernels import memory
 from sim.plan.plan import Plan
-from sim.units import GIBI, time_text
+from sim.units import GIBI, Bytes, time_text
 
 NAME = "stages"
 TITLE = "Stages and groups"
@@ -20,40 +22,43 @@ def html(contents: Contents) -> str:
     """Both tables."""
     virtual = "" if contents.plan.config.vpp == 1 else " Layers are those of its virtual stages, in the order of the pipeline."
     return (
-        f"{_stages(contents)}<p>Times are those of a rank of the slowest class of each stage: compute, exposed (waiting for "
-        f"the network), bubble (waiting for other ranks).{virtual}</p>{_groups(contents.plan)}"
+        f"{stages(contents.run, contents.prediction.peak_memory_bytes)}<p>Times are those of a rank of the slowest class of "
+        f"each stage: compute, exposed (waiting for the network), bubble (waiting for other ranks).{virtual}</p>"
+        f"{_groups(contents.plan)}"
     )
 
 
-def _stages(contents: Contents) -> str:
-    """A row for each pipeline rank: location, layers, memory and times."""
-    plan = contents.plan
-    peaks, limits = contents.prediction.peak_memory_bytes, memory.limits(plan)
+def stages(run: Simulated, peaks: Sequence[Bytes], at: str = "", caption: str = "Stages") -> str:
+    """A row for each pipeline rank: location, layers, memory and times.
+
+    `peaks`: the memory of each; `at`: start of the paths of its numbers."""
+    plan = run.plan
+    limits = memory.limits(plan)
     rows = []
-    for row in contents.run.pipeline_ranks:
+    for row in run.pipeline_ranks:
         pp_rank = row.pp_rank
         clusters, nodes, devices, _ = plans.location(plan, pp_rank)
         layers = "+".join(
-            number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(pp_rank)
+            number(f"{at}layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(pp_rank)
         )
         again = [plans.recomputed(plan, pp_rank)] if plan.config.recompute_layers else []
         share = peaks[pp_rank] / limits[pp_rank]
         full = f'<meter low="0.8" high="0.9" optimum="0" value="{share:.4f}" aria-label="share of memory"></meter> '
         seconds = [
-            number(f"pipeline_ranks/{pp_rank}/{key}", value, time_text(float(f"{value:.3g}")))
+            number(f"{at}pipeline_ranks/{pp_rank}/{key}", value, time_text(float(f"{value:.3g}")))
             for key, value in (("compute", row.compute), ("exposed", row.exposed), ("bubble", row.bubble))
         ]
         rows.append([
             chip(pp_rank), escape(clusters), nodes, escape(devices), layers, *again,
-            number(f"plan/prediction/peak_memory_bytes/{pp_rank}", peaks[pp_rank], f"{peaks[pp_rank] / GIBI:.3g} GiB"),
-            full + number(f"memory/{pp_rank}/share", share, f"{share:.0%}"), *seconds,
+            number(f"{at}plan/prediction/peak_memory_bytes/{pp_rank}", peaks[pp_rank], f"{peaks[pp_rank] / GIBI:.3g} GiB"),
+            full + number(f"{at}memory/{pp_rank}/share", share, f"{share:.0%}"), *seconds,
         ])  # fmt: skip
     some = ("recomputed",) if plan.config.recompute_layers else ()
     headers = (
         "stage", "cluster", "nodes", "device", "layers", *some, "peak memory", "of the device", "compute",
         "exposed communication", "bubble",
     )  # fmt: skip
-    return table(headers, rows, "Stages", words=("stage", "cluster", "device"))
+    return table(headers, rows, caption, words=("stage", "cluster", "device"))
 
 
 def _groups(plan: Plan) -> str:

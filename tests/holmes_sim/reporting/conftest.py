@@ -1,4 +1,4 @@
-"""A plan and its page, made once."""
+"""A plan, a plan of islands, and the page of each, made once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import pytest
 
 from holmes_sim import commands, reporting
 from planner.request import Wishes
+from sim.plan.islands import IslandsPlan
+from sim.plan.plan import MadeBy
+from sim.sync import Sync
+from tests.island_plans import island
 
 PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
 """One shape only, so that planning takes a fraction of a second."""
@@ -24,3 +28,10 @@ def study(planned):
 @pytest.fixture(scope="session")
 def html(study) -> str:
     return reporting.page(study)
+
+
+@pytest.fixture(scope="session")
+def uneven_islands() -> IslandsPlan:
+    """Two nodes of east beside one node of west with two stages, which waits; half of west is idle."""
+    islands = (island("east", 2, batch=16), island("west", 1, batch=8, pp=2, dp=4, zero_stage=1))
+    return IslandsPlan(Sync("diloco", 30, compression="int8"), islands, MadeBy("by hand", "1"))

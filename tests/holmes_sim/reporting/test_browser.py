@@ -11,6 +11,7 @@ import re
 import pytest
 from matplotlib import image
 
+from holmes_sim import reporting
 from tests.holmes_sim.reporting import chromium
 from tests.holmes_sim.reporting.reading import Page, actions
 
@@ -32,6 +33,13 @@ def browser():
 def file(html, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def islands_file(uneven_islands, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "islands.html"
+    path.write_text(reporting.report(uneven_islands), encoding="utf-8")
     return path
 
 
@@ -88,6 +96,23 @@ def test_it_opens_without_a_complaint_and_fits_its_window(browser, file, width, 
     colours = {tuple(drawn[at : at + 3]) for at in range(0, len(drawn), 4)}
     assert {(0x56, 0xB4, 0xE9), (0x00, 0x9E, 0x73)} <= colours, "forward and backward are drawn"
     assert ((18, 21, 24) in colours) == dark and ((255, 255, 255) in colours) == (not dark)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_page_of_islands_opens_without_a_complaint_and_fits(browser, islands_file, width, height, dark):
+    browser.complaints.clear()
+    browser.requests.clear()
+    browser.open(islands_file, width, height, dark)
+    assert browser.complaints == []
+    assert set(browser.requests) == {islands_file.as_uri()}
+    assert browser.ask("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), "it scrolls sideways"
+    assert browser.ask(chromium.PALE_WORDS) == []
+    left, _, lane, height = box(browser, ".lane")
+    (start, _, first, bar), (chart, *_) = box(browser, ".lane .part"), box(browser, ".periods")
+    assert start == pytest.approx(left, abs=1) and first / lane == pytest.approx(0.368, abs=0.01) and bar == height
+    assert (left == chart) == (width == 390), "names are above the bars on a phone, and beside them on a screen"
+    assert browser.ask("getComputedStyle(document.querySelector('.lane .part')).backgroundColor") == "rgb(86, 180, 233)"
 
 
 def test_an_error_of_a_page_is_recorded(browser, tmp_path):
