@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from sim.errors import TopologyError
 from sim.formats import hostlist
 from sim.formats.documents import KeyPath
-from sim.formats.fields import Cost, Count, Fraction, Price, StrictModel
+from sim.formats.fields import Cost, Count, Fraction, Measured, Price, StrictModel, TokenCount, UsefulShare
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.allowed import Allowed
@@ -110,6 +110,15 @@ class MostCost(StrictModel):
     max: Cost
 
 
+class MostDays(StrictModel):
+    """Most days of training on a number of tokens. goodput: share of the time that is spent on steps that no failure undoes;
+    that of the failures of the Llama 3 training run on all devices that may be used, if left out."""
+
+    max: Measured
+    tokens: TokenCount
+    goodput: UsefulShare | None = None
+
+
 class NodesFacts(StrictModel):
     """Nodes that may be used: all but some, or only some. Each is a cluster, a node such as ib/node3, or a host name;
     `gpu[001-004]` means four hosts."""
@@ -151,6 +160,7 @@ class RequireFacts(StrictModel):
     devices: MostDevices | None = None
     rent: MostRent | None = None
     cost: MostCost | None = None
+    days: MostDays | None = None
     memory_headroom: Fraction | None = Field(None, description="share of each device's memory that plans leave free")
     nodes: NodesFacts | None = None
     first_stage: str | None = Field(None, description="cluster of the first pipeline stage, such as the one with the data")
