@@ -115,7 +115,10 @@ def test_a_gpu_host_without_arguments_is_described_and_planned(folder, run, on):
     assert document["topology"]["source"] == "holmes-sim init on host gpu01"
     workload = {"model": "gpt-1.7b", "global_batch_size": 16, "seq_len": 2048, "precision": "bf16"}
     assert document["topology"]["workload"] == workload, "the model has 2,048 learned positions"
-    assert "# names of the hosts, for launches; read from host gpu01" in (folder / "topo.yaml").read_text()
+    text = (folder / "topo.yaml").read_text()
+    assert "# names of the hosts, for launches; read from host gpu01" in text
+    assert "host_memory: 2015 GiB\n" in text
+    assert "# memory of its CPUs, for offload of optimizer state; read from gpu01" in text
     pins = ("--tp", 2, "--pp", 1, "--dp", 4, "--microbatch-size", 1, "--schedule", "1f1b")
     assert run("plan", "topo.yaml", "--strategy", "megatron", *pins).code == 0
 
@@ -182,13 +185,14 @@ def test_without_gpus_and_terminal_one_line_says_what_to_give(folder, run, on, m
 def test_questions_on_a_terminal(folder, run, on, monkeypatch):
     """Wrong answers are asked again; Enter takes the default, which the file calls a guess, unlike a default that is typed."""
     on(Hosts(here=probed("laptop")))
-    first = ("h200", "3", "h20 0", "NVIDIA H200", "", "", "", "200", "8", "")
-    second = ("h200", "1", "12", "rtx-4090", "4", "", "", "10", "")
+    first = ("h200", "3", "h20 0", "NVIDIA H200", "", "", "2 TB of it", "2000", "", "200", "8", "")
+    second = ("h200", "1", "12", "rtx-4090", "4", "", "", "", "10", "")
     lines = ("2", *first, *second, "", "10", "5 ms", "gpt-1.7b", "", "1024")
     monkeypatch.setattr(sys, "stdin", Terminal("\n".join(lines) + "\n"))
     seen = run("init")
     assert seen.code == 0
     assert "'h20 0' is not in the catalogue" in seen.err
+    assert "'2 TB of it' is not a size; write for example '80 GiB'" in seen.err
     assert "'h200' is the name of another cluster" in seen.err
     text = (folder / "topo.yaml").read_text()
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -203,6 +207,7 @@ def test_questions_on_a_terminal(folder, run, on, monkeypatch):
                 "node": {
                     "devices": {"type": "h200-sxm-141gb", "count": 8},
                     "intra_node": "nvlink4",
+                    "host_memory": "2000 GiB",
                     "nics": [
                         {"type": "infiniband", "bandwidth": "200 Gbit/s", "count": 8},
                         {"type": "ethernet", "bandwidth": "25 Gbit/s", "count": 1},
@@ -222,6 +227,10 @@ def test_questions_on_a_terminal(folder, run, on, monkeypatch):
         "workload": {"model": "gpt-1.7b", "global_batch_size": 1024, "seq_len": 1024, "precision": "bf16"},
     }
     assert "    nodes: 3  # number of nodes (hosts); your answer\n" in text
+    assert (
+        "      host_memory: 2000 GiB\n" in text
+        and "# memory of its CPUs, for offload of optimizer state; your answer\n" in text
+    )
     assert "          count: 8  # number in a node; your answer\n" in text  # NICs, typed
     assert "        count: 8  # number in a node; guess: default\n" in text  # devices, by Enter
     assert commands.load("topo.yaml").fleet.devices == 72
