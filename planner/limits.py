@@ -10,6 +10,7 @@ from typing import Protocol
 from planner.training_time import TrainingTime
 from sim.hardware.cluster import Cluster, Fleet
 from sim.plan.allowed import Allowed
+from sim.plan.parallel_config import OPTIMIZER
 from sim.plan.plan import Plan
 from sim.results.cost_energy import occupied
 from sim.units import MEGA, UsdPerSecond, UsdPerToken
@@ -192,10 +193,12 @@ def _holds(shape: Layout, name: str, allowed: Allowed) -> bool:
 
 def _of(layout: object, name: str) -> int | str | None:
     """The value of a dimension of a shape or of a configuration; a schedule without its list, recomputation as of a shape, an
-    etp that is left out as tp."""
+    etp that is left out as tp, and none where nothing is offloaded."""
     value: int | str | None = getattr(layout, name)
     if name == "etp":
         return value or getattr(layout, "tp", None)
+    if name == "offload":
+        return OPTIMIZER if getattr(layout, name) else "none"
     if name == "recompute":
         return getattr(layout, "recomputation", value)
     return value.partition("=")[0] if isinstance(value, str) else value

@@ -14,7 +14,7 @@ from sim.formats.fields import Cost, Count, Fraction, Measured, Price, StrictMod
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.allowed import Allowed
-from sim.plan.parallel_config import RECOMPUTE
+from sim.plan.parallel_config import OPTIMIZER, RECOMPUTE
 
 FORMAT = "holmes-sim/require/1"
 
@@ -90,6 +90,7 @@ Numbers: Any = _numbers(1)
 Stages: Any = _numbers(0, 3)
 Schedules: Any = _words("schedule", schedules.names())
 Recomputation: Any = _words("recompute", RECOMPUTE)
+Offload: Any = _words("offload", ("none", OPTIMIZER))
 
 
 class MostDevices(StrictModel):
@@ -157,6 +158,7 @@ class RequireFacts(StrictModel):
     zero_stage: Stages | None = None
     schedule: Schedules | None = None
     recompute: Recomputation | None = None
+    offload: Offload | None = None
     devices: MostDevices | None = None
     rent: MostRent | None = None
     cost: MostCost | None = None

@@ -101,6 +101,7 @@ def test_days_have_the_goodput_of_the_devices_that_may_be_used():
 def test_one_allowed_value_is_a_pin_unless_another_is_pinned():
     where = require(HYBRID, {"tp": 4, "schedule": "1f1b", "pp": [2, 4]})
     assert request(where, WORKLOAD).wishes == Wishes(tp=4, schedule="1f1b")
+    assert request(require(HYBRID, {"offload": "optimizer"}), WORKLOAD).wishes == Wishes(offload="optimizer")
     assert request(where, WORKLOAD, Wishes(tp=8)).wishes == Wishes(tp=8, schedule="1f1b")
 
 
