@@ -18,7 +18,7 @@ from planner.search.fitting import fitting
 from planner.space import stand_in
 from planner.strategies import certified
 from planner.target import ANY
-from sim.errors import Infeasible, OptionError
+from sim.errors import Infeasible, OptionError, TooLate
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -55,8 +55,10 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
                 within = pareto_front.within_cost if request.limits.cost is not None else chosen.plan
                 return _in_time(request, within(request, shared))
             return _within_limits(request, chosen.plan(request, shared))
+        except TooLate:
+            raise
         except Infeasible as error:
-            if request.limits != NO_LIMITS:  # what conflicts helps more than what a larger fleet would cure
+            if replace(request.limits, training=None) != NO_LIMITS:  # what conflicts helps more than a larger fleet
                 raise (error if strategy == DEFAULT else certified.with_reasons(error, request)) from None
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 

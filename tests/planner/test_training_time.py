@@ -12,6 +12,7 @@ from planner.bounds.objectives import value
 from planner.costs.context import PlanningContext
 from planner.limits import Limits
 from planner.placement.simulation import step
+from planner.request import Wishes
 from planner.training_time import TrainingTime
 from sim.errors import Infeasible, TooLate
 from sim.plan.certificate import Certificate
@@ -95,3 +96,8 @@ def test_the_cheapest_plan_is_one_in_time():
         api.plan_for("cost", late, "certified", PlanningContext(late))
     with pytest.raises(Infeasible, match="no plan that was found has days at most"):
         pareto_front.pareto(late, PlanningContext(late))
+
+
+def test_days_do_not_hide_what_would_make_a_plan_fit():
+    with pytest.raises(Infeasible, match="; remedy: --pp 6 instead of 9"):
+        api.plan(replace(within(1.0), wishes=Wishes(pp=9)))
