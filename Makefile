@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 unexport PYTHONDONTWRITEBYTECODE  # the many processes of the tests compile each module once
 
-.PHONY: plan test test-more notebooks test-all test-peers lint types docs clean
+.PHONY: plan test test-more notebooks refresh-notebooks test-all test-peers lint types docs clean
 
 plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
@@ -20,6 +20,9 @@ test-more: $(VENV)/tested
 
 notebooks: $(VENV)/tested
 	$(PYTEST) notebooks
+
+refresh-notebooks: $(VENV)/tested
+	$(BIN)/python notebooks/refresh.py
 
 test-all: $(VENV)/tested
 	$(PYTEST) notebooks tests

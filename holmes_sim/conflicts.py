@@ -20,7 +20,7 @@ from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
 from planner.search.fitting import fitting
 from planner.strategies import certified
-from sim.errors import HolmesError, Infeasible
+from sim.errors import HolmesError, Infeasible, TooLate
 from sim.formats.require_facts import RequireFacts
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
@@ -156,12 +156,20 @@ def prices(
             plan = api.plan(request, api.DEFAULT, PlanningContext(request, start=start if same else None))
             assert plan.prediction is not None
             yield Price(item, plan.prediction.step_s)
+        except TooLate as error:
+            yield Price(item, None, f"still {error.days:.4g} days")
         except Infeasible as error:
             yield Price(item, None, str(error).splitlines()[0])
 
 
 def explained(required: Required, error: Infeasible, seconds: Seconds, progress: Callable[[str], None]) -> Infeasible:
-    """The error with the requirements that conflict and the step without each of them; the error itself without a conflict."""
+    """The error with the requirements that conflict and the step without each of them; the error itself without a conflict.
+
+    Where only the days are too few, it has the step without each other requirement with which they suffice."""
+    if isinstance(error, TooLate):
+        days = requirements.text(RequireFacts.model_validate(requirements.written(required.where)), "days")
+        others = [item for item in required.items() if item != days]
+        return TooLate("\n".join([str(error), *_without_each(required, others, seconds, progress)]), error.days)
     found, is_smallest = tuple[str, ...](), True
     progress("which requirements conflict")
     begun = time.monotonic()
@@ -180,7 +188,11 @@ def explained(required: Required, error: Infeasible, seconds: Seconds, progress:
         facts = RequireFacts.model_validate(requirements.written(required.where))
         if any(requirements.text(facts, name) == found[0] for name in requirements.ranges(facts)):
             lines.append("a range leaves out values that are searched otherwise; a list such as [2, 4] searches others, too")
-    for price in prices(required, found, seconds, progress):
+    return Infeasible("\n".join([*lines, *_without_each(required, found, seconds, progress)]))
+
+
+def _without_each(required: Required, items: Sequence[str], seconds: Seconds, progress: Callable[[str], None]) -> Iterator[str]:
+    """A line for each requirement: the step without it, or why there is no plan without it."""
+    for price in prices(required, items, seconds, progress):
         without = f"a step of {price.step_s:.4g} s" if price.step_s is not None else price.reason
-        lines.append(f"without {price.requirement}: {without}")
-    return Infeasible("\n".join(lines))
+        yield f"without {price.requirement}: {without}"

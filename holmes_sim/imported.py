@@ -157,6 +157,8 @@ def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes, gues
         summary.note_origin(group, "intra_node", f"measured: {files}")
     else:
         node["intra_node"] = nodes.interconnect(group, device, count, summary)
+    if memory := nodes.host_memory(group, summary):
+        node["host_memory"] = memory
     found = nodes.nics(group, summary, guess(device, count) if device else None)
     if found:
         node["nics"] = [_nic(one) for one in found]

@@ -111,6 +111,8 @@ def proposals(
     nothing left to measure, Infeasible if no plan fits."""
     if request.limits.cost is not None:
         raise OptionError("require.cost: a shortlist has plans of any cost; leave it out, or require rent or devices")
+    if request.limits.training is not None:
+        raise OptionError("require.days: a shortlist has plans that take any time; leave it out")
     known, names, beyond = _plans(request, target, runs, progress)
     progress(f"{len(known)} layouts with {1 + len(USUAL)} stacks")
     bare, stack = [without_stack(plan) for plan in known], request.topology.stack

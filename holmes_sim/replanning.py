@@ -7,7 +7,7 @@ the user asks for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Unpack
 
@@ -125,6 +125,7 @@ def replan(
     places = tuple(dict.fromkeys(lost_nodes.parse_node(plan.fleet, text) for text in texts))
     left = lost_nodes.without(plan.topology, places)
     request = requirements.request(left.topology, plan.workload, wishes, time_limit, target or _planned_for(plan))
+    request = replace(request, limits=replace(request.limits, training=None))  # of days, fewer nodes take more
     kept = staying.stayed(plan, left.topology, left.previous)
     refused = request.refuses(kept) if kept is not None else ""
     if refused and stay:

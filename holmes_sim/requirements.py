@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from holmes_sim import exporters, targets
+from holmes_sim.whole_runs import usual_failures
 from planner.limits import HOUR, Dimensions, Limits
 from planner.request import Request, Wishes
+from planner.training_time import TrainingTime
 from sim.errors import OptionError
 from sim.formats import lost_nodes, require_facts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
@@ -23,7 +25,7 @@ from sim.formats.require_facts import ClusterRequirements, NodesFacts, RequireFa
 from sim.formats.suggestions import suggestion
 from sim.hardware.topology import Topology
 from sim.plan.allowed import Allowed
-from sim.units import MEGA
+from sim.units import MEGA, tokens_text
 from sim.workload.workload import Workload
 
 DIMENSIONS = tuple(field.name for field in fields(Wishes) if field.name in RequireFacts.model_fields)
@@ -80,6 +82,11 @@ def only(where: Topology, given: Mapping[str, Any]) -> Topology:
     return edited(where, {"require": dict(given)})
 
 
+def without(where: Topology, key: str) -> Topology:
+    """The topology without one of its requirements."""
+    return only(where, {name: value for name, value in written(where).items() if name != key})
+
+
 def written(where: Topology) -> dict[str, Any]:
     """The requirements of a topology, as in its file; empty without any."""
     return dict(where.facts().get("require") or {})
@@ -111,6 +118,7 @@ def request(
             devices=facts.devices.max if facts.devices is not None else None,
             rent=facts.rent.max if facts.rent is not None else None,
             cost=facts.cost.max if facts.cost is not None else None,
+            training=_training_time(facts, where),
             first=facts.first_stage or "",
             last=facts.last_stage or "",
             applied=tuple(text(whole, name) for name in ("nodes", "memory_headroom") if getattr(whole, name) is not None),
@@ -128,6 +136,8 @@ def text(facts: RequireFacts, name: str) -> str:
         return f"rent at most {value.max * HOUR:.6g} USD/h"
     if name == "cost":
         return f"cost at most {value.max * MEGA:.6g} USD/Mtoken"
+    if name == "days":
+        return f"days at most {value.max:.6g} for {tokens_text(value.tokens)} tokens"
     if name == "devices":
         return f"devices at most {value.max}"
     if name == "clusters":
@@ -204,6 +214,17 @@ def _pinned(wishes: Wishes, facts: RequireFacts) -> Wishes:
 def _dimensions(facts: RequireFacts | ClusterRequirements) -> Dimensions:
     found = ((name, getattr(facts, name, None)) for name in DIMENSIONS)
     return tuple((name, allowed) for name, allowed in found if isinstance(allowed, Allowed))
+
+
+def _training_time(facts: RequireFacts, where: Topology) -> TrainingTime | None:
+    """The required days of a training run, with the goodput that is given, or that of all devices that may be used."""
+    if facts.days is None:
+        return None
+    share, source = facts.days.goodput, "as required"
+    if share is None:
+        devices = min(where.fleet.devices, facts.devices.max) if facts.devices is not None else where.fleet.devices
+        share, source = usual_failures(devices).goodput, f"Llama 3's failures on {devices:,} devices"
+    return TrainingTime(facts.days.max, facts.days.tokens, share, source)
 
 
 def _check_prices(where: Topology, key: str) -> None:

@@ -102,7 +102,8 @@ def what_if(
 ) -> WhatIf:
     """Rank changes of a topology with a workload by their gain: those of `menu`, or the default menu (`changes.menu`) if None.
 
-    `time_limit` is in seconds. `target` is a launch target that must be able to run all plans. Raises TopologyError; Infeasible
+    `time_limit` is in seconds. `target` is a launch target that must be able to run all plans. Required days do not
+    limit them: a change may be wanted to reach these. Raises TopologyError; Infeasible
     if the unchanged topology has no plan; HolmesError if the menu is empty."""
     begun = time.monotonic()
     if menu == ():
@@ -110,7 +111,7 @@ def what_if(
     progress("the present plan")
     first_s = max(PRESENT_SHARE * time_limit, min(MIN_PLANNING, 2 * PRESENT_SHARE * time_limit))
     workload = commands.workload_of(where)
-    where = requirements.applied(where)
+    where = requirements.applied(requirements.without(where, "days"))
     request = requirements.request(where, workload, time_limit=first_s, target=target)
     context = PlanningContext(request, punctual=True)
     now = api.plan(request, api.DEFAULT, context)

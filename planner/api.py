@@ -18,7 +18,7 @@ from planner.search.fitting import fitting
 from planner.space import stand_in
 from planner.strategies import certified
 from planner.target import ANY
-from sim.errors import Infeasible, OptionError
+from sim.errors import Infeasible, OptionError, TooLate
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -51,13 +51,14 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
 
     def compute() -> Plan:
         try:
-            if request.limits.cost is None:
-                return chosen.plan(request, shared)
             if strategy == DEFAULT:
-                return pareto_front.within_cost(request, shared)
+                within = pareto_front.within_cost if request.limits.cost is not None else chosen.plan
+                return _in_time(request, within(request, shared))
             return _within_limits(request, chosen.plan(request, shared))
+        except TooLate:
+            raise
         except Infeasible as error:
-            if request.limits != NO_LIMITS:  # what conflicts helps more than what a larger fleet would cure
+            if replace(request.limits, training=None) != NO_LIMITS:  # what conflicts helps more than a larger fleet
                 raise (error if strategy == DEFAULT else certified.with_reasons(error, request)) from None
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
@@ -74,14 +75,15 @@ def _of_unlike_layers(request: Request, strategy: str, context: PlanningContext)
         best = unlike_certificate.certified(request, context, best)
     if best is None:
         raise refused or Infeasible(f"memory: no plan of model {request.workload.model.name} fits")
-    return _within_limits(request, best)
+    return _within_limits(request, _in_time(request, best))
 
 
 def _of_stand_ins(request: Request, strategy: str, context: PlanningContext) -> tuple[list[Plan], Infeasible | None]:
     """The plans of the stand-ins with the model's own layers, simulated, and why one of them has none."""
     found: list[Plan] = []
     refused: Infeasible | None = None
-    for number, part in enumerate(stand_in.stand_ins(request)):
+    timeless = replace(request, limits=replace(request.limits, training=None))  # the model itself may be faster
+    for number, part in enumerate(stand_in.stand_ins(timeless)):
         if number not in context.stand_ins:
             context.stand_ins[number] = PlanningContext(
                 part, context.progress, punctual=context.punctual, watch=context.watch, beside=context.beside
@@ -98,6 +100,14 @@ def _of_stand_ins(request: Request, strategy: str, context: PlanningContext) -> 
         if context.interrupted and found:
             break
     return found, refused
+
+
+def _in_time(request: Request, plan: Plan) -> Plan:
+    """The fastest plan that was found. Raises Infeasible where it takes more days than the request allows."""
+    training = request.limits.training
+    if training is not None and training.fault(plan):
+        raise training.too_late(plan)
+    return plan
 
 
 def _within_limits(request: Request, plan: Plan) -> Plan:
@@ -126,6 +136,7 @@ def plan_for(objective: str, request: Request, strategy: str, context: PlanningC
     if strategy != DEFAULT:
         raise OptionError(f"strategy {strategy} plans for the step time only; leave it out, or the objective {objective}")
     found, fastest = pareto_front.best(request, context, objective)
+    _in_time(request, fastest)
     return _within_limits(request, found), (Row("the fastest", fastest),)
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from planner.training_time import TrainingTime
 from sim.hardware.cluster import Cluster, Fleet
 from sim.plan.allowed import Allowed
+from sim.plan.parallel_config import OPTIMIZER
 from sim.plan.plan import Plan
 from sim.results.cost_energy import occupied
 from sim.units import MEGA, UsdPerSecond, UsdPerToken
@@ -48,7 +50,8 @@ class Limits:
     cluster, and only of tp, cp, ep, microbatch_size and recompute (`planner.bounds.total_work` knows no others). devices: most
     devices with a rank. rent: most rent of the nodes with a rank (`sim.results.cost_energy`). cost: most rent of a step
     for each of its tokens, which only a simulated plan has (`planner.pareto_front.within_cost`). first, last: the cluster of
-    the first and of the last pipeline stage; empty for any. applied: what the topology already keeps to, in words."""
+    the first and of the last pipeline stage; empty for any. applied: what the topology already keeps to, in words. training:
+    most days of a training run, which a simulated plan is compared with."""
 
     dimensions: Dimensions = ()
     on_clusters: tuple[tuple[str, Dimensions], ...] = ()
@@ -58,6 +61,7 @@ class Limits:
     first: str = ""
     last: str = ""
     applied: tuple[str, ...] = ()
+    training: TrainingTime | None = None
 
     def allows(self, name: str, value: int | str | None) -> bool:
         """Whether a value of a dimension is allowed on every cluster."""
@@ -129,6 +133,8 @@ class Limits:
             yield f"rent at most {self.rent * HOUR:.6g} USD/h"
         if self.cost is not None:
             yield f"cost at most {self.cost * MEGA:.6g} USD/Mtoken"
+        if self.training is not None:
+            yield str(self.training)
         if self.first:
             yield f"first stage on cluster {self.first}"
         if self.last:
@@ -156,6 +162,9 @@ class Limits:
         cost = plan.prediction.usd_per_token if plan.prediction is not None else None
         if self.cost is not None and cost is not None and cost > self.cost * (1 + 1e-12):
             yield f"a cost of {cost * MEGA:.4g} USD/Mtoken, more than {self.cost * MEGA:.4g}"
+        late = self.training.fault(plan) if self.training is not None else ""
+        if late:
+            yield late
         for name, wished, stage in (("first", self.first, 0), ("last", self.last, config.pp - 1)):
             on = {device.cluster for device in plan.placement[config.first_rank(stage) : config.first_rank(stage + 1)]}
             if wished and on != {wished}:
@@ -184,10 +193,12 @@ def _holds(shape: Layout, name: str, allowed: Allowed) -> bool:
 
 def _of(layout: object, name: str) -> int | str | None:
     """The value of a dimension of a shape or of a configuration; a schedule without its list, recomputation as of a shape, an
-    etp that is left out as tp."""
+    etp that is left out as tp, and none where nothing is offloaded."""
     value: int | str | None = getattr(layout, name)
     if name == "etp":
         return value or getattr(layout, "tp", None)
+    if name == "offload":
+        return OPTIMIZER if getattr(layout, name) else "none"
     if name == "recompute":
         return getattr(layout, "recomputation", value)
     return value.partition("=")[0] if isinstance(value, str) else value

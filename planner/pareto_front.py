@@ -45,10 +45,11 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
 
     Raises OptionError where a device lacks a price or watts, Infeasible where no plan fits."""
     check(request, objective)
-    plans = explore(request, context, (objective,))
-    plans += tuple(_on_its_machines(request, context, min(plans, key=lambda plan: value(plan, objective))))
+    plans = explore(request, context, (objective,) if request.limits.training is None else ("step-time", objective))
+    plans += tuple(_on_its_machines(request, context, min(_allowed(request, plans), key=lambda plan: value(plan, objective))))
     found, fastest = (
-        min(plans, key=lambda plan: (value(plan, of), value(plan, "step-time"))) for of in (objective, "step-time")
+        min(_allowed(request, plans), key=lambda plan: (value(plan, of), value(plan, "step-time")))
+        for of in (objective, "step-time")
     )
     bound, step = least(context, (objective, "step-time"))
     gap = 1 - bound / value(found, objective)
@@ -65,6 +66,11 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
         outside=outside(request),
     )
     return replace(found, certificate=certificate), fastest
+
+
+def _allowed(request: Request, plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
+    """The simulated plans within the limits of the request; all of them where none is."""
+    return tuple(plan for plan in plans if not any(request.limits.faults(plan))) or plans
 
 
 def within_cost(request: Request, context: PlanningContext) -> Plan:
@@ -127,7 +133,7 @@ def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...],
         check(request, "cost")
     plans = tuple(plan for plan in explore(request, context, objectives) if not any(request.limits.faults(plan)))
     if not plans:
-        raise Infeasible("no plan that was found is cheap enough")
+        raise Infeasible(f"no plan that was found has {'; '.join(request.limits.words())}")
     chosen = front(plans, objectives)
     return objectives, chosen, tuple(plan for plan in plans if plan not in chosen)
 

@@ -60,3 +60,11 @@ class Infeasible(HolmesError):
     """No plan meets the requirements; the text says which one fails, by how much, and what would help."""
 
     exit_code = 3
+
+
+class TooLate(Infeasible):
+    """A plan exists, but the fastest one that was found takes more `days` than a training run may take."""
+
+    def __init__(self, text: str, days: float = 0.0):
+        super().__init__(text)
+        self.days = days

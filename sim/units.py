@@ -130,3 +130,8 @@ def duration_text(value: Seconds) -> str:
     if abs(value) >= _TIMES["h"]:
         return f"{value / _TIMES['h']:,.3g} h"
     return f"{value / _TIMES['min']:.3g} min" if abs(value) >= _TIMES["min"] else time_text(value)
+
+
+def tokens_text(value: float) -> str:
+    """A number of tokens as text: `2 T`, `300 B`."""
+    return f"{value / TERA:.4g} T" if value >= TERA else f"{value / GIGA:.4g} B"

@@ -34,7 +34,7 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         shown = io.BytesIO()
-        self.savefig(shown, format="png")
+        self.savefig(shown, format="png", metadata={"Software": None})
         return shown.getvalue()
 
 

@@ -41,6 +41,7 @@ EXCLUDES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 """Option, options that it excludes, and what is wrong."""
 NEEDS = (
     ("--budget", "--tokens", "--budget needs --tokens, the number of tokens that it pays for, such as 2T"),
+    ("--days", "--tokens", "--days needs --tokens, the number of tokens that are trained in them, such as 2T"),
     ("--shortlist", "--output", "--shortlist writes a folder for each plan; give the folder with -o FOLDER"),
     ("--runs", "--shortlist", "--runs needs --shortlist; holmes-sim calibrate --runs FOLDER fits a stack for --stack"),
     ("--to", "--shortlist", "--to needs --shortlist; `holmes-sim export PLAN --to TARGET` writes the launch of one plan"),

@@ -25,6 +25,7 @@ WORDS: dict[tuple[str, ...], str] = {
     (*_NODE, "devices", "type"): "a name of `holmes-sim list devices`",
     (*_NODE, "devices", "count"): "number in a node",
     (*_NODE, "intra_node"): "joins the devices of a node (`holmes-sim list links`)",
+    (*_NODE, "host_memory"): "memory of its CPUs, for offload of optimizer state",
     (*_NODE, "nics"): "NICs of a node, by type",
     (*_NIC, "type"): "a name of `holmes-sim list nics`",
     (*_NIC, "bandwidth"): "of one NIC, in each direction",

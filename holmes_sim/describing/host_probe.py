@@ -17,6 +17,7 @@ echo '=== hostname'; uname -n
 echo '=== nvidia-smi'; nvidia-smi -L </dev/null; nvidia-smi topo -m </dev/null
 echo '=== nvidia-smi --query-gpu'; nvidia-smi --query-gpu=name,memory.total --format=csv </dev/null
 echo '=== rocm-smi'; rocm-smi --showproductname </dev/null
+echo '=== /proc/meminfo'; grep -s '^MemTotal:' /proc/meminfo
 echo '=== /sys'
 grep -sH . /sys/class/infiniband/*/ports/*/rate /sys/class/infiniband/*/ports/*/link_layer \
   /sys/class/infiniband/*/ports/*/state /sys/class/net/*/speed /sys/class/net/*/operstate
@@ -96,5 +97,5 @@ def sources(text: str, name: str) -> tuple[SourceText, ...]:
 
 
 def has_devices(texts: Sequence[SourceText]) -> bool:
-    """Whether one of the sources describes GPUs, not only NICs."""
-    return any(not text.name.endswith(" /sys") for text in texts)
+    """Whether one of the sources describes GPUs, not only memory and NICs."""
+    return any(not text.name.endswith((" /proc/meminfo", " /sys")) for text in texts)

@@ -25,6 +25,8 @@ ANSWER = "your answer"
 DEFAULT = f"{GUESS}: default"
 NONE = "none"
 """Answer for no NICs, or no link."""
+UNKNOWN = "unknown"
+"""Answer for a fact that is left out of the file."""
 FIRST_DEVICE = "h100-sxm5-80gb"
 
 
@@ -85,6 +87,10 @@ class Questionnaire:
         usual = hardware.usual_link(device) or "pcie4"
         link = usual if count == 1 else self._noted((*at, "node", "intra_node"), f"{of}link between them", usual, known_link)
         node: dict[str, Any] = {"devices": {"type": device, "count": count}, "intra_node": link}
+        memory, _ = self._ask(f"{of}memory of a host (its CPUs)", UNKNOWN, memory_of)
+        if memory != UNKNOWN:
+            node["host_memory"] = memory
+            self._origins[*at, "node", "host_memory"] = ANSWER
         nics = self._nics(at, of, device, count, nodes)
         self._topology["clusters"][name] = {"nodes": nodes, "node": node | ({"nics": nics} if nics else {})}
 
@@ -179,6 +185,13 @@ def model(text: str) -> str:
 def rate_of(text: str) -> str:
     """A rate; a bare number is in Gbit/s, as NICs are sold."""
     return _quantity(f"{text} Gbit/s" if text.replace(".", "", 1).isdecimal() else text, "rate")
+
+
+def memory_of(text: str) -> str:
+    """A size, or unknown; a bare number is in GiB, as memory is sold."""
+    if text.lower() == UNKNOWN:
+        return UNKNOWN
+    return _quantity(f"{text} GiB" if text.isdecimal() else text, "size")
 
 
 def latency_of(text: str) -> str:

@@ -1,18 +1,21 @@
 """Importer of Slurm's `sinfo`: the hosts, and with a column GRES their devices.
 
-Format: a table whose header has NODELIST (a host list), for example of `sinfo -N -o "%N %G %T"` (Slurm 26.11, man page sinfo).
+Format: a table whose header has NODELIST (a host list), as of `sinfo -N -o "%N %G %T %m"` (Slurm 26.11, man page sinfo).
 GRES has the devices of each host: `gpu:a100:8(S:0-1)` is eight of type a100. Types are names that the site chose; only full
-product names, as of AutoDetect=nvml, are found in the catalogue. Hosts without GPUs are left out if others have some.
+product names, as of AutoDetect=nvml, are found in the catalogue. Hosts without GPUs are left out if others have some. MEMORY
+(%m) is the RealMemory of the configuration in MiB, with a `+` the least of several hosts; it is 1 where nobody configured it.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from holmes_sim.importing import hardware
-from holmes_sim.importing.facts import SCHEDULER, Devices, Facts, Host, Parts
+from holmes_sim.importing.facts import SCHEDULER, Devices, Facts, Host, HostMemory, Parts
 from sim.errors import HolmesError, TopologyError
 from sim.formats import hostlist
+from sim.units import MEBI
 
 NAME = "sinfo"
 _HEADER = re.compile(r"^[ \t]*(?=.*\bNODELIST\b(?!\())(?=.*\b(?:PARTITION|GRES|STATE)\b)[A-Z0-9_ \t:/()]+$", re.MULTILINE)
@@ -32,6 +35,7 @@ def read(text: str, name: str) -> Facts:
     start = next(number for number, line in enumerate(lines) if _HEADER.match(line))
     keys = lines[start].split()
     hosts: dict[str, tuple[str, Devices | None]] = {}
+    memory: dict[str, HostMemory] = {}
     down: dict[str, None] = {}
     for number, line in enumerate(lines[start + 1 :], start + 2):
         cells, where = line.split(), f"{name}:{number}"
@@ -42,9 +46,14 @@ def read(text: str, name: str) -> Facts:
         row = dict(zip(keys, cells, strict=False))
         for host in _hosts(row["NODELIST"], where):
             hosts.setdefault(host, (where, _devices(row.get("GRES", ""), where)))
+            if own := _memory(row.get("MEMORY", ""), where):
+                memory.setdefault(host, own)
             if row.get("STATE", "").lower().startswith(DOWN):
                 down[host] = None
-    return _facts(name, start, hosts, tuple(down))
+    found = _facts(name, start, hosts, tuple(down))
+    kept = {host.name for host in found.hosts}
+    sizes = tuple(Parts((host,), host_memory=own) for host, own in memory.items() if host in kept)
+    return replace(found, parts=(*found.parts, *sizes))
 
 
 def _facts(name: str, start: int, hosts: dict[str, tuple[str, Devices | None]], down: tuple[str, ...]) -> Facts:
@@ -73,6 +82,12 @@ def _hosts(text: str, where: str) -> tuple[str, ...]:
         return hostlist.expand(text)
     except TopologyError as error:
         raise HolmesError(f"{where}: {error}") from None
+
+
+def _memory(text: str, where: str) -> HostMemory | None:
+    """Memory of a host; None where it is not configured."""
+    size = text.removesuffix("+")
+    return HostMemory(where, int(size) * MEBI) if size.isdecimal() and int(size) > 1 else None
 
 
 def _devices(gres: str, where: str) -> Devices | None:

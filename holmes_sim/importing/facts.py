@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holmes_sim.profiling.links import LinkMeasurement
-from sim.units import BytesPerSecond
+from sim.units import Bytes, BytesPerSecond
 
 RUN, FABRIC, SCHEDULER = range(3)
 """Coverage of a source's list of hosts: those of one run, those on a fabric, or all that jobs may run on. The topology has the
@@ -73,13 +73,22 @@ class Nics:
 
 
 @dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Memory of the CPUs of a node."""
+
+    where: str
+    nbytes: Bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
-    """Devices, interconnect and NICs of a node, valid for `hosts`; for all nodes if `hosts` is empty."""
+    """Devices, interconnect, NICs and host memory of a node, valid for `hosts`; for all nodes if `hosts` is empty."""
 
     hosts: tuple[str, ...] = ()
     devices: Devices | None = None
     interconnect: Interconnect | None = None
     nics: tuple[Nics, ...] = ()
+    host_memory: HostMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def _split_by_parts(root: str, hosts: list[Host], sources: Sequence[Source]) -> 
                     own[name].append(parts)
     kinds: dict[object, list[Host]] = defaultdict(list)
     for host in hosts:
-        kinds[tuple(_comparable(parts) for parts in own[host.name])].append(host)
+        kinds[tuple(one for parts in own[host.name] if (one := _comparable(parts)) != Parts())].append(host)
     if len(kinds) == 2 and () in kinds:  # hosts without facts are equal to the others
         kinds = defaultdict(list, {(): hosts})
     found = []
@@ -149,7 +149,7 @@ def _with_common_parts(group: Group, sources: Sequence[Source], known: set[str])
 
 
 def _comparable(parts: Parts) -> Parts:
-    """Parts without source, hosts and NIC names, to compare the parts of two hosts."""
+    """Parts without source, hosts, NIC names and host memory, which differs a little, to compare the parts of two hosts."""
     return Parts(
         (),
         replace(parts.devices, where="") if parts.devices else None,

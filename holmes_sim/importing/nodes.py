@@ -1,4 +1,6 @@
-"""A node from the facts of all sources: devices, interconnect, NICs. A contradiction is one error that names both sources."""
+"""A node from the facts of all sources: devices, interconnect, host memory and NICs.
+
+A contradiction is one error that names both sources."""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from holmes_sim.importing.facts import Devices, Interconnect, Nics
 from holmes_sim.importing.groups import Group
 from sim.errors import HolmesError
 from sim.formats.documents import KeyPath
-from sim.units import rate_text
+from sim.units import GIBI, rate_text
 
+UNLIKE = 1.05
+"""Ratio of the memories of two hosts above which a note says that the least counts. Guess: kernels reserve a percent or two."""
 Value = TypeVar("Value", str, int, float)
 NAMES_DEVICES = (
     "nvidia-smi -L (before nvidia-smi topo -m, in one file), nvidia-smi --query-gpu, rocm-smi, lspci -nn, NCCL's topology XML, "
@@ -136,6 +140,23 @@ def _description(interconnect: Interconnect) -> str:
         return "PCIe"
     name = f"NV{interconnect.links}" if interconnect.kind == "nvlink" else "xGMI"
     return f"{name} {'between all pairs' if interconnect.all_pairs else 'between some pairs'}"
+
+
+def host_memory(group: Group, notes: ImportNotes) -> str:
+    """The least memory of the hosts of a cluster, in whole GiB; empty if unknown. The kernels of equal hosts reserve unequal
+    parts of it."""
+    given = sorted((one.host_memory.nbytes, one.host_memory.where) for one in group.parts if one.host_memory is not None)
+    if not given:
+        return ""
+    (least, where), (most, other) = given[0], given[-1]
+    text = f"{max(int(least / GIBI), 1)} GiB"
+    if most > UNLIKE * least:
+        notes.assumed.append(
+            f"cluster {group.name}: every host has {text} of memory ({where}), the least; {other} has {int(most / GIBI)} GiB"
+        )
+    notes.read.append(f"cluster {group.name}: host memory {text} ({where})")
+    notes.note_origin(group, "host_memory", f"read from {where}")
+    return text
 
 
 def nics(group: Group, notes: ImportNotes, guess: Nics | None = None) -> list[Nics]:

@@ -7,13 +7,12 @@ from rich.text import Text
 
 from holmes_sim.printing.tables import grid
 from holmes_sim.whole_runs import WholeRun
-from sim.units import GIGA, TERA, duration_text
+from sim.units import duration_text, tokens_text
 
 
 def whole_run(found: WholeRun) -> Group:
     """Table of the run, and a sentence that says what its days contain."""
-    number = f"{found.tokens / TERA:.4g} T" if found.tokens >= TERA else f"{found.tokens / GIGA:.4g} B"
-    table = grid(f"Training on {number} tokens", "name", "value")
+    table = grid(f"Training on {tokens_text(found.tokens)} tokens", "name", "value")
     table.show_header = False
     days, least, most = found.days
     table.add_row("days", f"{days:,.3g}, 80 % range {least:,.3g} to {most:,.3g}")

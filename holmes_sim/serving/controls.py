@@ -13,6 +13,7 @@ from sim.errors import OptionError
 from sim.formats import catalog, edits
 from sim.formats.topology import written
 from sim.hardware.topology import Topology
+from sim.plan.parallel_config import OPTIMIZER
 from sim.units import BITS_PER_BYTE, GIGA, parse
 
 MOST = 10_000
@@ -30,6 +31,8 @@ STEPS = tuple(
 OF_A_NIC_TYPE = ("names", "gid_index", "sharp", "efficiency", "price")
 """Keys of a NIC that belong to its type and rate, and are deleted when these change."""
 WORKLOAD = "workload"
+OFFLOAD = ("none", OPTIMIZER)
+"""What plans may be required to keep in host memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def controls(topology: Topology) -> dict[str, tuple[Control, ...]]:
     }
     for index, link in enumerate(facts.get("links") or ()):
         found[f"links[{index}]"] = (_of_link(f"links[{index}].bandwidth", link),)
-    found[WORKLOAD] = tuple(_of_workload(facts.get(WORKLOAD) or {}))
+    found[WORKLOAD] = (*_of_workload(facts.get(WORKLOAD) or {}), _offload(facts.get("require") or {}))
     return found
 
 
@@ -140,6 +143,10 @@ def _of_workload(facts: Mapping[str, Any]) -> Iterator[Control]:
     yield _choice(f"{WORKLOAD}.model", "model", facts.get("model", ""), catalog.names("models"), ())
     for key, label in (("global_batch_size", "batch"), ("seq_len", "sequence length")):
         yield Control(f"{WORKLOAD}.{key}", label, "count", str(facts.get(key, "")), most=LARGEST_BATCH)
+
+
+def _offload(required: Mapping[str, Any]) -> Control:
+    return _choice("require.offload", "offload to the hosts", required.get("offload", "none"), OFFLOAD, ())
 
 
 def _choice(path: str, label: str, value: object, known: tuple[str, ...], also: tuple[str, ...]) -> Control:

@@ -103,6 +103,7 @@ def _layout(plan: Plan) -> dict[str, str]:
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     found |= {"microbatch size": str(config.microbatch_size), "microbatches": many}
     found |= {"schedule": config.schedule, "ZeRO stage": str(config.zero_stage), "recompute": config.recompute}
+    found |= {"offload": ", ".join(config.offload)} if config.offload else {}
     return found | {
         "layers": layers_by_cluster(plan),
         "devices used": f"{config.world_size:,} of {plan.fleet.devices:,}",

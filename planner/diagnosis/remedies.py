@@ -4,8 +4,9 @@ Changes are tried in the order of their cost. First come changes of the request,
 no head-room of memory; another value of one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at
 all; another global batch size; an optimizer with less state. Where no pin is to blame, optimizer state in host memory is one
 more, with the step of a plan that has it. Then come changes of the machines: the fewest additional nodes of one cluster or,
-where no number of nodes helps, the least additional memory of its devices. A change is a remedy where
-`planner.search.fitting` finds a plan with it; then `planner.strategies.certified` finds one, too."""
+where no number of nodes helps, the least additional memory of its devices. Last, where no pin is to blame, comes the training
+of an adapter alone, which trains other weights than were asked for. A change is a remedy where `planner.search.fitting` finds
+a plan with it; then `planner.strategies.certified` finds one, too."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ from sim.kernels import offload
 from sim.plan import schedules
 from sim.plan.parallel_config import OPTIMIZER
 from sim.units import GIBI, size_text, time_text
+from sim.workload.adapter import Adapter
 
 ORDER = (
     "schedule", "recompute", "zero_stage", "zero_shard_size", "microbatch_size", "vpp", "pp", "tp", "dp", "cp", "ep", "etp",
@@ -35,6 +37,8 @@ ORDER = (
 """Pinned dimensions in the order in which their change is tried, the least disruptive first (a guess)."""
 SMALLER_STATE = ("adam-bf16-moments", "adam-8bit", "adam-bf16")
 """Optimizers with less state than Adam, the one that changes least first (`sim.workload.optimizers`)."""
+ADAPTER = Adapter(16)
+"""Adapter that is tried: rank 16 on all linear layers. Guess; of other ranks up to some hundred, memory hardly differs."""
 MOST_NODES = 4096
 """Maximum number of nodes added to a cluster (a guess). A larger number takes longer."""
 MOST_MEMORY = 128
@@ -116,6 +120,25 @@ def _offloaded(request: Request) -> Remedy | None:
     return replace(remedy, words=f"{remedy.words}, with a step of {time_text(predicted.step_s)} or less")
 
 
+def _adapted(request: Request) -> Remedy | None:
+    """LoRA in place of training all weights, or QLoRA, with frozen weights in 4 bits, where only that fits."""
+    if request.workload.adapter is not None:
+        return None
+    keys = f"--set workload.adapter.r={ADAPTER.r}"
+    for base, options, name in (("", keys, "LoRA"), ("nf4", f"{keys} --set workload.adapter.base_precision=nf4", "QLoRA")):
+        try:
+            workload = replace(request.workload, adapter=replace(ADAPTER, base_precision=base))
+        except ValueError:  # not modelled, such as with experts
+            return None
+        remedy = Remedy(
+            f"{options}, for fine-tuning only: it trains adapters ({name}), not the weights of the model",
+            replace(request, workload=workload),
+        )
+        if fitting(remedy.request) is not None:
+            return remedy
+    return None
+
+
 def _room(request: Request, device: DeviceSpec) -> str:
     """The memory of a device that plans may use, in words."""
     share = request.topology.memory_headroom
@@ -133,7 +156,8 @@ def remedies(request: Request) -> tuple[Remedy, ...]:
     by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     pinned = by_request is not None and by_request.request.wishes != request.wishes
     nodes = _nodes(request)
-    found = by_request, None if pinned else _offloaded(request), nodes if nodes is not None else _memory(request)
+    machines = nodes if nodes is not None else _memory(request)
+    found = by_request, None if pinned else _offloaded(request), machines, None if pinned else _adapted(request)
     return tuple(remedy for remedy in found if remedy is not None)
 
 

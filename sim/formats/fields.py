@@ -40,6 +40,7 @@ ComputeRate: Any = _quantity("compute rate")
 Power: Any = _quantity("power")
 Price: Any = _quantity("price")
 Cost: Any = _quantity("cost")
+TokenCount: Any = _quantity("number of tokens")
 
 
 def _positive(value: object) -> object:
@@ -124,7 +125,8 @@ def _word_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-# Names, then integers and floats: Count >= 1, Whole >= 0, Fraction 0 to 1, Ratio >= 1, Measured > 0, Share above 0 to 2.
+# Names, then integers and floats: Count >= 1, Whole >= 0, Fraction 0 to 1, UsefulShare 0.01 to 1, Ratio >= 1, Measured > 0,
+# Share above 0 to 2.
 HostNames = Annotated[list[str], BeforeValidator(_host_names)]
 ClusterPair = Annotated[tuple[str, str], BeforeValidator(_cluster_pair)]
 HostName = Annotated[str, BeforeValidator(_host_name)]
@@ -143,6 +145,7 @@ Words = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 Fraction = Annotated[float, _between(0, 1)]
+UsefulShare = Annotated[float, _between(0.01, 1)]
 Ratio = Annotated[float, _between(1, LARGEST)]
 NonNegative = Annotated[float, _between(0, LARGEST), BeforeValidator(_exponent)]
 Measured = Annotated[float, _between(1e-9, LARGEST), BeforeValidator(_exponent)]

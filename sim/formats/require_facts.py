@@ -10,11 +10,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from sim.errors import TopologyError
 from sim.formats import hostlist
 from sim.formats.documents import KeyPath
-from sim.formats.fields import Cost, Count, Fraction, Price, StrictModel
+from sim.formats.fields import Cost, Count, Fraction, Measured, Price, StrictModel, TokenCount, UsefulShare
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.allowed import Allowed
-from sim.plan.parallel_config import RECOMPUTE
+from sim.plan.parallel_config import OPTIMIZER, RECOMPUTE
 
 FORMAT = "holmes-sim/require/1"
 
@@ -90,6 +90,7 @@ Numbers: Any = _numbers(1)
 Stages: Any = _numbers(0, 3)
 Schedules: Any = _words("schedule", schedules.names())
 Recomputation: Any = _words("recompute", RECOMPUTE)
+Offload: Any = _words("offload", ("none", OPTIMIZER))
 
 
 class MostDevices(StrictModel):
@@ -108,6 +109,15 @@ class MostCost(StrictModel):
     """Most rent of the nodes that have a rank, for each token that is trained."""
 
     max: Cost
+
+
+class MostDays(StrictModel):
+    """Most days of training on a number of tokens. goodput: share of the time that is spent on steps that no failure undoes;
+    that of the failures of the Llama 3 training run on all devices that may be used, if left out."""
+
+    max: Measured
+    tokens: TokenCount
+    goodput: UsefulShare | None = None
 
 
 class NodesFacts(StrictModel):
@@ -148,9 +158,11 @@ class RequireFacts(StrictModel):
     zero_stage: Stages | None = None
     schedule: Schedules | None = None
     recompute: Recomputation | None = None
+    offload: Offload | None = None
     devices: MostDevices | None = None
     rent: MostRent | None = None
     cost: MostCost | None = None
+    days: MostDays | None = None
     memory_headroom: Fraction | None = Field(None, description="share of each device's memory that plans leave free")
     nodes: NodesFacts | None = None
     first_stage: str | None = Field(None, description="cluster of the first pipeline stage, such as the one with the data")

@@ -150,3 +150,8 @@ def test_ranks_that_a_limit_forbids_do_not_stay(hybrid: Plan) -> None:
     needing = replace(hybrid, topology=require(hybrid.topology, {"dp": {"min": hybrid.config.dp}}))
     with pytest.raises(Infeasible, match=r"--stay: the plan has dp .*, which should be at least .*; remedy: "):
         replan(needing, "ib/node1", stay=True)
+
+
+def test_days_do_not_limit_the_plan_after_a_loss(hybrid: Plan) -> None:
+    late = replace(hybrid, topology=require(hybrid.topology, {"days": {"max": 1, "tokens": "9T"}}))
+    assert hs.replan(late, ["ib/node0", "roce/node1"], stay=True).plan.config.world_size == 16

@@ -6,9 +6,11 @@ import pytest
 
 from holmes_sim import commands, exporters
 from holmes_sim.requirements import applied, only, request, require, written
+from holmes_sim.whole_runs import usual_failures
 from planner.limits import HOUR, Limits
 from planner.request import Wishes
 from planner.target import Target
+from planner.training_time import TrainingTime
 from sim.errors import HolmesError, OptionError, TopologyError
 from sim.formats.edits import edited
 from sim.hardware.topology import Topology
@@ -83,9 +85,23 @@ def test_limits_of_a_request():
     )  # fmt: skip
 
 
+def test_days_have_the_goodput_of_the_devices_that_may_be_used():
+    days = {"days": {"max": 30, "tokens": "2T"}}
+    every = request(require(HYBRID, days), WORKLOAD).limits.training
+    assert every == TrainingTime(30.0, 2e12, usual_failures(32).goodput, "Llama 3's failures on 32 devices")
+    assert str(every) == "days at most 30 for 2 T tokens, goodput 99.8% (Llama 3's failures on 32 devices)"
+    some = request(require(HYBRID, days | {"devices": {"max": 8}}), WORKLOAD).limits.training
+    assert some == TrainingTime(30.0, 2e12, usual_failures(8).goodput, "Llama 3's failures on 8 devices")
+    given = request(require(HYBRID, {"days": days["days"] | {"goodput": 0.9}}), WORKLOAD).limits.training
+    assert given == TrainingTime(30.0, 2e12, 0.9, "as required")
+    with pytest.raises(TopologyError, match=r"require.days.tokens: '2' is not a number of tokens; write for example '2T'"):
+        require(HYBRID, {"days": {"max": 30, "tokens": "2"}})
+
+
 def test_one_allowed_value_is_a_pin_unless_another_is_pinned():
     where = require(HYBRID, {"tp": 4, "schedule": "1f1b", "pp": [2, 4]})
     assert request(where, WORKLOAD).wishes == Wishes(tp=4, schedule="1f1b")
+    assert request(require(HYBRID, {"offload": "optimizer"}), WORKLOAD).wishes == Wishes(offload="optimizer")
     assert request(where, WORKLOAD, Wishes(tp=8)).wishes == Wishes(tp=8, schedule="1f1b")
 
 

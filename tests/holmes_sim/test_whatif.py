@@ -14,6 +14,7 @@ from holmes_sim import change_planning, commands, whatif
 from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome
+from holmes_sim.requirements import require
 from planner import api
 from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
@@ -69,6 +70,11 @@ def test_the_best_stands_first_and_what_has_no_plan_last(found):
     assert (last.change.name, last.gain, last.step_s) == ("too small", None, None)
     assert "memory" in last.reason
     assert {outcome.change.name: outcome.gain for outcome in found.outcomes}["nothing"] == 0
+
+
+def test_days_do_not_limit_the_present_plan():
+    late = require(commands.load(NAME), {"days": {"max": 1, "tokens": "9T"}})
+    assert 9e12 / whatif.what_if(late, 0.0, menu=MENU[4:]).base.tokens_per_s > 86400
 
 
 def test_costs_need_prices(found):

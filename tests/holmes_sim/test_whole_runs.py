@@ -87,3 +87,27 @@ def test_plan_says_it_and_keeps_to_a_budget(run):
     assert poor.err.startswith("error: no plan of lab-slow-dp has cost at most 3.33")
     assert run("plan", "holmes-hybrid-4", "--budget", "1 kUSD").err.startswith("error: --budget needs --tokens")
     assert run("plan", "holmes-hybrid-4", "--tokens", "1T", "--json").err.startswith("error: --tokens prints a table")
+
+
+def test_plan_keeps_to_days_or_says_what_is_reached(run):
+    """The step of 68.56 ms trains 300 B tokens in 7.27 days; with larger microbatches 47.74 ms are enough."""
+    pins = ("--tp", 1, "--pp", 1, "--dp", 4, "--microbatch-size", 4, "--recompute", "none", "--schedule", "1f1b")
+    seen = run("plan", "lab/lab-slow-dp", *pins, "--tokens", "300B", "--days", 8)
+    assert seen.code == 0
+    assert "Required: days at most 8 for 300 B tokens, goodput 99.9% (Llama 3's failures on 4 devices)." in " ".join(
+        seen.out.split()
+    )
+    late = run("plan", "lab/lab-slow-dp", *pins, "--tokens", "300B", "--days", 6)
+    assert (late.code, late.out) == (3, "")
+    assert late.err.splitlines() == [
+        "error: no plan that was found trains 300 B tokens in 6 days, with steps of 56.59 ms at a goodput of 99.9% "
+        "(Llama 3's failures on 4 devices): the fastest takes 7.27 days, with steps of 68.56 ms",
+        "error: no plan of the searched space takes less than 7.234 days; remedy: at least 7.27 days, or at most 247B tokens",
+        "error: without --tp 1: still 7.27 days",
+        "error: without --pp 1: still 7.27 days",
+        "error: without --dp 4: still 7.27 days",
+        "error: without --microbatch-size 4: a step of 0.04774 s",
+        "error: without --schedule 1f1b: still 7.27 days",
+        "error: without --recompute none: still 7.27 days",
+    ]
+    assert run("plan", "holmes-hybrid-4", "--days", 3).err.startswith("error: --days needs --tokens")

@@ -14,6 +14,7 @@ from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
 from planner.limits import HOUR, NO_LIMITS, Limits
 from planner.placement.simulation import step
+from planner.request import Wishes
 from planner.search.mixed import mixed_placements
 from planner.strategies import get, names
 from sim.errors import Infeasible
@@ -192,3 +193,16 @@ def test_rent_bounds_the_work_by_the_cheapest():
         return work_bound(PlanningContext(replace(question, limits=limits)))
 
     assert bound(Limits(rent=6 / HOUR)) == pytest.approx(bound(NO_LIMITS) * 8 / 5)  # two nodes of a, half a node of b
+
+
+def test_offload_is_a_dimension_of_shapes_and_plans():
+    """Shapes and plans have a tuple of what is offloaded."""
+    limits = Limits((("offload", Allowed(("optimizer",))),))
+    question = request(two(), make.model(2), 4)
+    kept = shape(tp=1, dp=1)
+    assert not limits.allows_shape(kept) and limits.allows_shape(replace(kept, offload=("optimizer",)))
+    wanted = replace(question, limits=limits, wishes=Wishes(offload="optimizer"))
+    plan = certified(wanted)
+    assert plan is not None and plan.config.offload == ("optimizer",) and list(limits.faults(plan)) == []
+    other = replace(plan, config=replace(plan.config, offload=()))
+    assert list(limits.faults(other)) == ["offload none, which should be optimizer"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from holmes_sim.cli.options import BatchSize, Json, ModelWord, SequenceLength
 
 if TYPE_CHECKING:
     from holmes_sim.describing.description import Description
+    from holmes_sim.describing.kept_answers import KeptAnswer
 
 NAME = "init"
 ORDER = 2
@@ -52,6 +54,7 @@ def command(
 ) -> None:
     """Describe your fleet in a commented topology file: this host, other hosts by ssh, outputs of tools, or your answers."""
     from holmes_sim import imported
+    from holmes_sim.describing import kept_answers
     from sim.errors import HolmesError
 
     if output.exists() and not force:
@@ -59,8 +62,10 @@ def command(
     out.distinct(output, hosts, *(imported.source(one)[1] for one in sources or ()))
     out.can_be_written(output)
     given = {"model": model, "global_batch_size": global_batch_size, "seq_len": seq_len}
-    found = _description(sources or [], hosts, name or output.stem, {key: one for key, one in given.items() if one is not None})
+    known = {key: one for key, one in given.items() if one is not None}
+    found = _description(sources or [], hosts, output, name or output.stem, known)
     out.write(output, found.text())
+    kept_answers.path(output).unlink(missing_ok=True)
     if as_json:
         out.show_json(found.facts())
         return
@@ -70,10 +75,9 @@ def command(
     out.note(f"Next: holmes-sim check {output}, then holmes-sim plan {output}")
 
 
-def _description(sources: list[str], hosts: Path | None, name: str, given: dict[str, Any]) -> Description:
+def _description(sources: list[str], hosts: Path | None, output: Path, name: str, given: dict[str, Any]) -> Description:
     """The fleet by whatever was given. Raises HolmesError."""
     from holmes_sim.describing import description, host_list, host_probe
-    from holmes_sim.describing.questionnaire import Questionnaire
     from sim.errors import HolmesError
 
     if sources or hosts is not None:
@@ -92,43 +96,66 @@ def _description(sources: list[str], hosts: Path | None, name: str, given: dict[
         return description.of_sources(texts, name, f"holmes-sim init on host {texts[0].host}", given)
     if not sys.stdin.isatty():
         raise HolmesError(NO_TERMINAL)
+    return _asked(output, name, given)
+
+
+def _asked(output: Path, name: str, given: dict[str, Any]) -> Description:
+    """The fleet by answers to questions, first those that were kept when init was stopped. Raises HolmesError."""
+    from holmes_sim.describing import kept_answers
+    from holmes_sim.describing.questionnaire import Questionnaire
+
     out.note("This host has no GPU, so please answer some questions. Enter takes the default in brackets; Ctrl-C stops.")
-    questions = _Questions()
+    kept, file = kept_answers.read(output), kept_answers.path(output)
+    if kept and not typer.confirm(f"Go on after {_number(kept)} in {file}?", default=True, err=True):
+        kept = ()
+    questions = _Questions(kept)
     try:
         return Questionnaire(questions, name).description(given)
     except (KeyboardInterrupt, typer.Abort):
-        out.note(questions.stopped())
+        if questions.answers:
+            out.write(file, kept_answers.text(questions.answers))
+            out.note(f"\n{output} is not written. The same command goes on after {_number(questions.answers)} in {file}.")
+        else:
+            out.note("\nNothing is written.")
         raise
 
 
-class _Questions:
-    """Puts questions on the terminal, and keeps the answers for the case that Ctrl-C stops them."""
+def _number(answers: Sequence[KeptAnswer]) -> str:
+    return f"the {len(answers)} answers" if len(answers) > 1 else "the answer"
 
-    def __init__(self) -> None:
-        self._answers: list[str] = []
+
+class _Questions:
+    """Puts questions on the terminal after those that have a kept answer, and keeps all answers as they were typed."""
+
+    def __init__(self, kept: Sequence[KeptAnswer]) -> None:
+        self.answers: list[KeptAnswer] = []
+        self._kept = list(kept)
 
     def __call__(self, question: str, default: str, check: Callable[[str], Any]) -> tuple[Any, bool]:
-        """Put a question until the answer is right: the answer, and whether it was typed."""
+        """The answer to a question, and whether it was typed; a question is put until the answer is right."""
         from sim.errors import HolmesError
 
-        def checked(text: str) -> tuple[Any, bool]:
-            typed = text.strip()
+        def checked(text: str) -> tuple[Any, str]:
+            typed = " ".join(text.split())
             try:
-                return check(typed or default), bool(typed)
+                return check(typed or default), typed
             except HolmesError as error:
                 raise typer.BadParameter(str(error)) from None
 
-        answer: tuple[Any, bool] = typer.prompt(
+        found = self._found(question, default, checked)
+        value, typed = found or typer.prompt(
             f"{question} [{default}]", default="", show_default=False, value_proc=checked, err=True
         )
-        self._answers.append(f"  {question}: {answer[0]}")
-        return answer
+        self.answers.append((question, typed))
+        return value, bool(typed)
 
-    def stopped(self) -> str:
-        """What to say if the questions end early."""
-        if not self._answers:
-            return "\nNothing is written."
-        count = f"{len(self._answers)} answer{'s' if len(self._answers) > 1 else ''}"
-        return "\n".join(
-            ("", f"Nothing is written. init starts with the first question again; {count} so far:", *self._answers)
-        )
+    def _found(self, question: str, default: str, checked: Callable[[str], tuple[Any, str]]) -> tuple[Any, str] | None:
+        """The kept answer to a question, shown like a typed one; None, also from then on, where it is to another question or no
+        longer right."""
+        if self._kept and self._kept[0][0] == question:
+            with suppress(typer.BadParameter):
+                found = checked(self._kept.pop(0)[1])
+                out.note(f"{question} [{default}]: {found[1]}")
+                return found
+        self._kept.clear()
+        return None

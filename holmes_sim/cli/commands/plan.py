@@ -89,6 +89,10 @@ def command(
         str | None,
         typer.Option(metavar="MONEY", help="With --tokens: most that the training may cost, such as '500 kUSD'."),
     ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(metavar="N", min=0.001, help="With --tokens: most days that the training may take."),
+    ] = None,
     require: RequireFile = None,
     objective: Annotated[
         str,
@@ -143,7 +147,7 @@ def command(
         "--strategy": strategy != CERTIFIED, "--objective": objective != STEP_TIME, "--pareto": pareto, "--explain": explain,
         "--chart": chart is not None, "--shortlist": shortlisted is not None, "--for": launch != ANY, "--to": to is not None,
         "--runs": bool(runs), "--sync": sync != EXACT, "--tokens": tokens is not None, "--budget": budget is not None,
-        "--output": output is not None, "--json": as_json, "--json-lines": as_json_lines,
+        "--days": days is not None, "--output": output is not None, "--json": as_json, "--json-lines": as_json_lines,
     })  # fmt: skip
     with out.progress(f"reading {topo}"):
         from holmes_sim import commands, whole_runs
@@ -156,6 +160,8 @@ def command(
         whole_runs.tokens_of(tokens)
         if budget is not None:
             edits.append(f"require.cost.max={whole_runs.cost_within(budget, tokens, fleet.fleet.devices)}")
+        if days is not None:
+            edits += [f"require.days.max={days}", f"require.days.tokens={tokens}"]
     where = edited(fleet, [*edits, *([f"stack={stack}"] if stack else [])], require)
     out.distinct(Path(topo), require, output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)

@@ -13,7 +13,7 @@ from sim.errors import HolmesError
 NONE = dict.fromkeys(
     (
         "--strategy", "--objective", "--pareto", "--explain", "--chart", "--shortlist", "--for", "--to", "--runs", "--sync",
-        "--tokens", "--budget", "--output", "--json", "--json-lines",
+        "--tokens", "--budget", "--days", "--output", "--json", "--json-lines",
     ),
     False,
 )  # fmt: skip
@@ -26,7 +26,7 @@ NONE = dict.fromkeys(
         ("--shortlist", "--output", "--to", "--runs", "--json"),
         ("--pareto", "--chart", "--output", "--for", "--json"),
         ("--sync", "--for", "--output", "--json"),
-        ("--tokens", "--budget", "--explain", "--output", "--strategy"),
+        ("--tokens", "--budget", "--days", "--explain", "--output", "--strategy"),
         ("--json-lines", "--objective", "--output"),
     ],
 )
@@ -40,6 +40,7 @@ def test_options_that_go_together(options):
         (("--json-lines", "--explain"), "--json-lines prints the search for one plan; leave out --json, --explain, "),
         (("--tokens", "--json"), "--tokens prints a table for one plan; "),
         (("--budget",), "--budget needs --tokens"),
+        (("--days",), "--days needs --tokens"),
         (("--shortlist", "--output", "--objective"), "--shortlist uses strategy certified and the step time; "),
         (("--shortlist", "--output", "--for"), "--shortlist has its target from --to; leave out --for"),
         (("--shortlist", "--output", "--sync"), "--shortlist proposes plans of synchronous training; leave out --sync"),

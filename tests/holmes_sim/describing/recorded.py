@@ -16,13 +16,14 @@ def sample(name: str) -> str:
     return (SAMPLES / name).read_text(encoding="utf-8")
 
 
-def probed(name: str, smi: str = "", query: str = "", rocm: str = "", sys: str = "") -> str:
+def probed(name: str, smi: str = "", query: str = "", rocm: str = "", sys: str = "", memory: str = "") -> str:
     """The output of a probe of a host."""
     parts = (
         ("hostname", name + "\n"),
         ("nvidia-smi", smi),
         ("nvidia-smi --query-gpu", query),
         ("rocm-smi", rocm),
+        ("/proc/meminfo", memory),
         ("/sys", sys),
     )
     return "".join(f"=== {title}\n{text}" for title, text in parts)
@@ -30,7 +31,8 @@ def probed(name: str, smi: str = "", query: str = "", rocm: str = "", sys: str =
 
 def dgx(name: str) -> str:
     """A node of eight H100, eight InfiniBand NICs, two RoCE NICs and an Ethernet NIC."""
-    return probed(name, LISTED + sample("nvidia_smi-h100-nics.txt"), MEMORY, sys=sample("sysfs-h100.txt"))
+    memory = "MemTotal:       2113462964 kB\n"
+    return probed(name, LISTED + sample("nvidia_smi-h100-nics.txt"), MEMORY, sys=sample("sysfs-h100.txt"), memory=memory)
 
 
 def rtx(name: str) -> str:

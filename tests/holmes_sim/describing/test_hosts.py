@@ -30,13 +30,19 @@ def clusters(texts, notes=()):
 
 def test_this_host_is_described_by_its_own_name():
     texts = host_probe.here(Hosts(here=dgx("gpu01.example.org")))
-    assert [text.name for text in texts] == ["gpu01 nvidia-smi", "gpu01 nvidia-smi --query-gpu", "gpu01 /sys"]
+    assert [text.name for text in texts] == [
+        "gpu01 nvidia-smi",
+        "gpu01 nvidia-smi --query-gpu",
+        "gpu01 /proc/meminfo",
+        "gpu01 /sys",
+    ]
     found, assumed = clusters(texts)
     assert list(found) == ["cluster"]
     assert found["cluster"]["nodes"] == 1
     assert found["cluster"]["hosts"] == ["gpu01"]
     assert found["cluster"]["node"]["devices"] == {"type": "h100-sxm5-80gb", "count": 8}
     assert found["cluster"]["node"]["intra_node"] == "nvlink4"
+    assert found["cluster"]["node"]["host_memory"] == "2015 GiB"
     assert [(nic["type"], nic["bandwidth"], nic["count"]) for nic in found["cluster"]["node"]["nics"]] == [
         ("ethernet", "25 Gbit/s", 1),
         ("infiniband", "400 Gbit/s", 8),
@@ -46,8 +52,8 @@ def test_this_host_is_described_by_its_own_name():
 
 
 def test_a_host_without_gpus_has_no_devices():
-    texts = host_probe.here(Hosts(here=probed("login", sys=sample("sysfs-eth0.txt"))))
-    assert [text.name for text in texts] == ["login /sys"]
+    texts = host_probe.here(Hosts(here=probed("login", sys=sample("sysfs-eth0.txt"), memory="MemTotal: 16268680 kB\n")))
+    assert [text.name for text in texts] == ["login /proc/meminfo", "login /sys"]
     assert not host_probe.has_devices(texts)
 
 
@@ -61,7 +67,14 @@ def test_the_script_runs_in_a_plain_shell():
     done = host_probe.run(("sh", "-s"), host_probe.SCRIPT)
     assert done.code == 0
     titles = [line for line in done.out.splitlines() if line.startswith("=== ")]
-    assert titles == ["=== hostname", "=== nvidia-smi", "=== nvidia-smi --query-gpu", "=== rocm-smi", "=== /sys"]
+    assert titles == [
+        "=== hostname",
+        "=== nvidia-smi",
+        "=== nvidia-smi --query-gpu",
+        "=== rocm-smi",
+        "=== /proc/meminfo",
+        "=== /sys",
+    ]
 
 
 def test_the_script_takes_the_output_of_nvidia_smi(tmp_path, monkeypatch):
@@ -94,6 +107,23 @@ def test_hosts_with_equal_answers_form_a_cluster(listed):
     }
     assert assumed[0] == "hosts.txt:4: slots=2, but pc1 has 4 devices, which count"
     assert "gpu[01-02]: ports that are not active are left out: mlx5_1, mlx5_2" in assumed
+
+
+def test_the_least_memory_of_equal_hosts_counts(listed):
+    """Kernels reserve unequal parts, which is no news; half of it is."""
+    memories = {"a": 2113462964, "b": 2113440000, "c": 1056700000}
+    runs = Hosts(**{name: dgx(name).replace("2113462964", str(kib)) for name, kib in memories.items()})
+    texts, _ = host_list.ask(listed("a\nb\n"), runs)
+    found, assumed = clusters(texts)
+    assert (found["cluster"]["nodes"], found["cluster"]["node"]["host_memory"]) == (2, "2015 GiB")
+    assert not any("memory" in line for line in assumed)
+    texts, _ = host_list.ask(listed("a\nb\nc\n"), runs)
+    found, assumed = clusters(texts)
+    assert (found["cluster"]["nodes"], found["cluster"]["node"]["host_memory"]) == (3, "1007 GiB")
+    assert (
+        "cluster cluster: every host has 1007 GiB of memory (c /proc/meminfo:1), the least; a /proc/meminfo:1 has 2015 GiB"
+        in assumed
+    )
 
 
 def test_nics_that_no_host_tells_are_guessed(listed):

@@ -115,7 +115,10 @@ def test_a_gpu_host_without_arguments_is_described_and_planned(folder, run, on):
     assert document["topology"]["source"] == "holmes-sim init on host gpu01"
     workload = {"model": "gpt-1.7b", "global_batch_size": 16, "seq_len": 2048, "precision": "bf16"}
     assert document["topology"]["workload"] == workload, "the model has 2,048 learned positions"
-    assert "# names of the hosts, for launches; read from host gpu01" in (folder / "topo.yaml").read_text()
+    text = (folder / "topo.yaml").read_text()
+    assert "# names of the hosts, for launches; read from host gpu01" in text
+    assert "host_memory: 2015 GiB\n" in text
+    assert "# memory of its CPUs, for offload of optimizer state; read from gpu01" in text
     pins = ("--tp", 2, "--pp", 1, "--dp", 4, "--microbatch-size", 1, "--schedule", "1f1b")
     assert run("plan", "topo.yaml", "--strategy", "megatron", *pins).code == 0
 
@@ -182,13 +185,14 @@ def test_without_gpus_and_terminal_one_line_says_what_to_give(folder, run, on, m
 def test_questions_on_a_terminal(folder, run, on, monkeypatch):
     """Wrong answers are asked again; Enter takes the default, which the file calls a guess, unlike a default that is typed."""
     on(Hosts(here=probed("laptop")))
-    first = ("h200", "3", "h20 0", "NVIDIA H200", "", "", "", "200", "8", "")
-    second = ("h200", "1", "12", "rtx-4090", "4", "", "", "10", "")
+    first = ("h200", "3", "h20 0", "NVIDIA H200", "", "", "2 TB of it", "2000", "", "200", "8", "")
+    second = ("h200", "1", "12", "rtx-4090", "4", "", "", "", "10", "")
     lines = ("2", *first, *second, "", "10", "5 ms", "gpt-1.7b", "", "1024")
     monkeypatch.setattr(sys, "stdin", Terminal("\n".join(lines) + "\n"))
     seen = run("init")
     assert seen.code == 0
     assert "'h20 0' is not in the catalogue" in seen.err
+    assert "'2 TB of it' is not a size; write for example '80 GiB'" in seen.err
     assert "'h200' is the name of another cluster" in seen.err
     text = (folder / "topo.yaml").read_text()
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -203,6 +207,7 @@ def test_questions_on_a_terminal(folder, run, on, monkeypatch):
                 "node": {
                     "devices": {"type": "h200-sxm-141gb", "count": 8},
                     "intra_node": "nvlink4",
+                    "host_memory": "2000 GiB",
                     "nics": [
                         {"type": "infiniband", "bandwidth": "200 Gbit/s", "count": 8},
                         {"type": "ethernet", "bandwidth": "25 Gbit/s", "count": 1},
@@ -222,6 +227,10 @@ def test_questions_on_a_terminal(folder, run, on, monkeypatch):
         "workload": {"model": "gpt-1.7b", "global_batch_size": 1024, "seq_len": 1024, "precision": "bf16"},
     }
     assert "    nodes: 3  # number of nodes (hosts); your answer\n" in text
+    assert (
+        "      host_memory: 2000 GiB\n" in text
+        and "# memory of its CPUs, for offload of optimizer state; your answer\n" in text
+    )
     assert "          count: 8  # number in a node; your answer\n" in text  # NICs, typed
     assert "        count: 8  # number in a node; guess: default\n" in text  # devices, by Enter
     assert commands.load("topo.yaml").fleet.devices == 72
@@ -237,24 +246,67 @@ class Interrupted(Terminal):
         return line
 
 
-@pytest.mark.parametrize(
-    ("typed", "last"),
-    [
-        (
-            "1\npcs\n\n",
-            "Nothing is written. init starts with the first question again; 3 answers so far:\n"
-            "  Number of clusters (equal nodes below one network): 1\n  Cluster 1: name: pcs\n  pcs: number of nodes: 4\n",
-        ),
-        ("", "Nothing is written.\n"),
-    ],
-)
-def test_an_interrupt_lists_the_answers_and_writes_nothing(folder, run, on, monkeypatch, typed, last):
+def test_an_interrupt_without_answers_writes_nothing(folder, run, on, monkeypatch):
     on(Hosts(here=probed("laptop")))
-    monkeypatch.setattr(sys, "stdin", Interrupted(typed))
+    monkeypatch.setattr(sys, "stdin", Interrupted(""))
     seen = run("init")
     assert seen.code == 130
-    assert seen.err.endswith(f"\n{last}interrupted\n")
+    assert seen.err.endswith("\nNothing is written.\ninterrupted\n")
+    assert {path.name for path in folder.iterdir()} == {"node.txt", "ib.txt"}
+
+
+@pytest.mark.parametrize("terminal", [Interrupted, Terminal], ids=["Ctrl-C", "end of input"])
+def test_init_goes_on_where_it_was_stopped(folder, run, on, monkeypatch, terminal):
+    on(Hosts(here=probed("laptop")))
+    monkeypatch.setattr(sys, "stdin", terminal("1\npcs\n\nrtx-4090\n2\n"))
+    seen = run("init")
+    assert seen.code == 130
+    told = "topo.yaml is not written. The same command goes on after the 5 answers in topo.yaml.answers."
+    assert told in seen.err.splitlines()
     assert not (folder / "topo.yaml").exists()
+    assert (folder / "topo.yaml.answers").read_text().splitlines()[2:] == [
+        "pcs: number of nodes\t",
+        "pcs: device (holmes-sim list devices)\trtx-4090",
+        "pcs: devices in a node\t2",
+    ]
+    monkeypatch.setattr(sys, "stdin", Terminal("\n" * 10))
+    seen = run("init")
+    assert seen.code == 0
+    assert "Go on after the 5 answers in topo.yaml.answers? [Y/n]" in seen.err
+    assert "\npcs: device (holmes-sim list devices) [h100-sxm5-80gb]: rtx-4090\n" in seen.err
+    (cluster,) = commands.load("topo.yaml").fleet.clusters
+    assert (cluster.name, cluster.nodes, cluster.node.count) == ("pcs", 4, 2)
+    text = (folder / "topo.yaml").read_text()
+    assert "nodes: 4  # number of nodes (hosts); guess: default\n" in text
+    assert "count: 2  # number in a node; your answer\n" in text
+    assert not (folder / "topo.yaml.answers").exists()
+
+
+@pytest.mark.parametrize(
+    ("kept", "typed"),
+    [
+        ("Number of clusters (equal nodes below one network)\t1\nCluster 1: name\tpcs\n", "n\n\nmine\n"),
+        ("Number of clusters (equal nodes below one network)\tmany\n", "y\n\nmine\n"),
+        ("Number of clusters\t1\n", "y\n\nmine\n"),
+    ],
+    ids=["declined", "no longer right", "another question"],
+)
+def test_other_answers_are_asked_again(folder, run, on, monkeypatch, kept, typed):
+    on(Hosts(here=probed("laptop")))
+    (folder / "topo.yaml.answers").write_text(kept)
+    monkeypatch.setattr(sys, "stdin", Terminal(typed + "\n" * 20))
+    assert run("init").code == 0
+    assert [cluster.name for cluster in commands.load("topo.yaml").fleet.clusters] == ["mine"]
+
+
+def test_a_damaged_file_of_answers_is_one_line(folder, run, on, monkeypatch):
+    on(Hosts(here=probed("laptop")))
+    (folder / "topo.yaml.answers").write_text("Cluster 1: name\n")
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    seen = run("init")
+    assert (seen.code, seen.out) == (2, "")
+    told = "topo.yaml.answers:1: a question, a tab and an answer are expected; remove the file to begin anew"
+    assert seen.err.splitlines()[-1] == f"error: {told}"
 
 
 def test_a_model_that_fits_is_guessed(folder, run, on):

@@ -56,7 +56,7 @@ def test_every_fact_says_where_it_was_read(path):
     lines = text(path).splitlines()
     places = [host.where for host in found.hosts]
     for parts in found.parts:
-        places += [one.where for one in (parts.devices, parts.interconnect, *parts.nics) if one is not None]
+        places += [one.where for one in (parts.devices, parts.interconnect, parts.host_memory, *parts.nics) if one is not None]
     assert found.source == path.name
     assert places or found.measured or found.notes
     for place in places:
@@ -77,7 +77,8 @@ def test_the_samples_are_listed_with_their_sources(path):
 )
 def test_what_is_no_source_is_reported_with_all_that_are(nothing):
     known = (
-        "ibnetdiscover, ibstat, Kubernetes nodes (kubectl get nodes -o json), lspci -nn, nccl-tests output, NCCL topology XML, "
+        "ibnetdiscover, ibstat, Kubernetes nodes (kubectl get nodes -o json), lspci -nn, /proc/meminfo, "
+        "nccl-tests output, NCCL topology XML, "
         "nvidia-smi topo -m, nvidia-smi --query-gpu, rocm-smi --showproductname, sinfo, "
         "Slurm topology.conf or scontrol show topology, Slurm topology.yaml, NIC files of /sys, topograph model or graph"
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holmes_sim import importers
-from holmes_sim.importing.facts import Devices, Facts, Host, Interconnect, Nics, Parts
+from holmes_sim.importing.facts import Devices, Facts, Host, HostMemory, Interconnect, Nics, Parts
+from sim.errors import HolmesError
 
 SAMPLES = Path(__file__).parent / "samples"
 HEAD = 'Switch\t8 "S-%s"\t\t# "%s" base port 0 lid 0 lmc 0\n'
@@ -166,6 +167,28 @@ def test_hosts_and_devices_of_sinfo():
     assert [host.name for host in found.hosts][:4] == ["gpu004", "gpu006", "gpu007", "gpu011"]
     assert found.parts[-1] == Parts(("gpu001", "gpu002"), Devices("x:9", "rtx-3090", "nvidia_geforce_rtx_3090", 8))
     assert found.notes == ("x: hosts without GPUs are left out: cpu[001-052]",)
+
+
+def test_memory_of_sinfo_is_that_of_its_configuration():
+    """As `sinfo -N -l` prints it; a memory of 1 is not configured."""
+    found = facts(
+        "NODELIST NODES PARTITION STATE CPUS S:C:T MEMORY GRES\n"
+        "n1 1 a idle 96 2:24:2 1031000 gpu:nvidia_h100_80gb_hbm3:8\n"
+        "n[2-3] 2 a idle 96 2:24:2 515000+ gpu:nvidia_h100_80gb_hbm3:8\n"
+        "n4 1 a idle 96 2:24:2 1 gpu:nvidia_h100_80gb_hbm3:8\n"
+        "login 1 a idle 8 1:8:1 16000 (null)\n"
+    )
+    assert [(parts.hosts, parts.host_memory) for parts in found.parts if parts.host_memory] == [
+        (("n1",), HostMemory("x:2", 1031000 * 2**20)),
+        (("n2",), HostMemory("x:3", 515000 * 2**20)),
+        (("n3",), HostMemory("x:3", 515000 * 2**20)),
+    ]
+
+
+def test_memory_of_a_host_is_its_total():
+    assert sample("meminfo-16g.txt").parts == (Parts(host_memory=HostMemory("x:1", 16268680 * 1024)),)
+    with pytest.raises(HolmesError, match=r"^x:2: MemTotal 'much' is not a number of kB, such as '527954744 kB'$"):
+        facts("MemFree: 1 kB\nMemTotal: much\n")
 
 
 def test_hosts_of_several_partitions_count_once_and_drained_ones_are_noted():

@@ -43,7 +43,16 @@ def test_every_cluster_link_and_the_workload_have_controls(hybrid):
         ("model", "choice", "gpt-3.6b"),
         ("global_batch_size", "count", "768"),
         ("seq_len", "count", "2048"),
+        ("require.offload", "choice", "none"),
     ]
+
+
+def test_offload_is_a_requirement_of_the_file(hybrid):
+    found = edited(hybrid, {"require.offload": "optimizer"})
+    assert topologies.written(found)["require"] == {"offload": "optimizer"}
+    assert list(differences(hybrid, found)) == [("require.offload", "none", "optimizer")]
+    with pytest.raises(OptionError, match=r"require.offload: 'activations' is not one of the choices"):
+        edited(hybrid, {"require.offload": "activations"})
 
 
 def test_the_steps_of_a_slider_are_from_a_tenth_to_800_gbit(hybrid):

@@ -21,6 +21,7 @@ from sim.formats import catalog
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
+from sim.workload.adapter import Adapter
 from tests import builders as make
 from tests.planner.builders import NO_LIMIT, NO_PROOF, plan_of, request
 
@@ -68,11 +69,12 @@ def shipped(name: str, model: str = "", wishes: Wishes | None = None, **facts: o
     return Request(topology, workload, wishes or Wishes(), NO_LIMIT)
 
 
+LORA = "--set workload.adapter.r=16, for fine-tuning only: it trains adapters (LoRA), not the weights of the model"
 CASES = {
     "a larger model": (
         shipped("holmes-hybrid-4", "gpt-175b", Wishes(tp=8), global_batch_size=8),
         "--set workload.optimizer=adam-bf16-moments, or by --offload optimizer, with a step of 39.85 s or less, or by 1 more "
-        "node in cluster ib (--set clusters.ib.nodes=3)",
+        f"node in cluster ib (--set clusters.ib.nodes=3), or by {LORA}",
     ),
     "all microbatches in flight": (
         shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
@@ -107,7 +109,8 @@ def test_the_smallest_remedy_is_reported_and_works(question, words):
 
 def test_one_node_less_does_not_cure():
     question = shipped("holmes-hybrid-4", "gpt-1t")
-    (remedy,) = remedies(question)
+    remedy, other = remedies(question)
+    assert other.words == LORA
     assert fitting(remedy.request) is not None
     assert remedy.words == "28 more nodes in cluster ib (--set clusters.ib.nodes=30)"
     ib, roce = remedy.request.topology.fleet.clusters
@@ -146,14 +149,33 @@ def test_host_memory_that_is_too_small_is_named():
     assert "memory: llama-2-7b does not fit" in why_none(replace(six_cards(None), wishes=Wishes(tp=1)))
 
 
+def test_an_adapter_is_named_where_it_fits_and_changes_what_is_trained():
+    """llama-2-7b on one card: 16-bit weights of 12.6 GiB fit 24 GB, and 8 GiB only if they have 4 bits."""
+
+    def on_a_card(gibibytes: int) -> Request:
+        question = six_cards(None)
+        (pc,) = question.topology.fleet.clusters
+        card = replace(pc.node.device, memory=gibibytes * 2**30)
+        fleet = make.fleet(replace(pc, node=replace(pc.node, device=card, count=1)))
+        return replace(question, topology=replace(question.topology, fleet=fleet), wishes=Wishes(tp=1, offload="none"))
+
+    (lora,), (qlora,) = ([remedy for remedy in remedies(on_a_card(size)) if "adapter" in remedy.words] for size in (24, 10))
+    assert lora.words == LORA
+    assert qlora.words == LORA.replace("r=16", "r=16 --set workload.adapter.base_precision=nf4").replace("LoRA", "QLoRA")
+    assert qlora.request.workload.adapter == Adapter(16, base_precision="nf4")
+    assert not any("adapter" in remedy.words for remedy in remedies(on_a_card(3)))
+    assert not any("adapter" in remedy.words for remedy in remedies(qlora.request))
+
+
 def test_a_plan_that_needs_the_head_room_is_refused_and_the_remedy_says_so():
     """gpt-39b that takes between 92 and 100 % of 80 GiB."""
     question = shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=8, dp=2, microbatch_size=8, recompute="none"))
     assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by " in why_none(question)
-    first, second, third = in_words(question).split(", or by ")
+    first, second, third, last = in_words(question).split(", or by ")
     assert first == "--set memory_headroom=0, without head-room"
     assert second == "--offload optimizer, with a step of 150.4 s or less"
     assert third == "2 GiB more memory on each a100-sxm4-80gb of cluster ib"
+    assert last == LORA
     plan = plan_of(replace(question, topology=replace(question.topology, memory_headroom=0.0)), budgets=NO_PROOF)
     assert plan is not None and 0.92 * 80 * 2**30 < max(memory.peak_memory(plan)) <= 80 * 2**30
 

@@ -1,0 +1,51 @@
+"""Runs the notebooks and stores their outputs: `python notebooks/refresh.py [NUMBER ...]`, or `make refresh-notebooks` for all.
+
+What differs from run to run is not stored: warnings, times of execution and the version of Python.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parent
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LEAST = 2
+"""Least seconds of a search."""
+_LIMIT = re.compile(r"""(\btime_limit(?:=|": ))(\d+)""")
+
+
+def executed(path: Path, sockets: Path, hurry: int = 1) -> nbformat.NotebookNode:
+    """A notebook as it is after all of its cells ran, with time limits divided by `hurry`; `sockets` is an empty folder."""
+    # Unix sockets: a free TCP port can be taken by another process before the kernel opens it.
+    kernel = AsyncKernelManager(transport="ipc", ip=str(sockets / "socket"))
+    folder = {"metadata": {"path": str(path.parent)}}
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells if hurry > 1 else ():
+        cell.source = _LIMIT.sub(lambda found: f"{found[1]}{max(int(found[2]) // hurry, LEAST)}", cell.source)
+    client = NotebookClient(notebook, km=kernel, timeout=600, resources=folder, record_timing=False, coalesce_streams=True)
+    client.execute(cleanup_kc=True)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
+    notebook.metadata.language_info = {"name": "python"}
+    return notebook
+
+
+def main(numbers: list[str]) -> None:
+    """Run the notebooks with these numbers, or all, and store their outputs."""
+    for path in NOTEBOOKS:
+        if not numbers or path.name.split("-")[0] in numbers:
+            print(path.name, flush=True)
+            with tempfile.TemporaryDirectory() as sockets:
+                nbformat.write(executed(path, Path(sockets)), path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
