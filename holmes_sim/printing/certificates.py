@@ -37,6 +37,8 @@ def certificate(plan: Plan, found: Certificate) -> str:
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
+    if found.whole_lower_bound_s is not None:
+        more += f" No searched pipeline with each stage on one cluster takes less than {time_text(found.whole_lower_bound_s)}."
     if plan.config.message_compression != NONE:
         more += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
     open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from planner.bounds.mixed_deadline import mixed_bound
@@ -26,8 +27,9 @@ def certificate(
     a lower bound on all plans with mixed stages. Where the plan has mixed stages, its bound is the lower of both. `solvers` are
     the names of solvers that found plans."""
     request, objective = incumbent.request, step(plan)
-    bound = min([objective, *bounds])
-    if is_mixed(plan) and mixed is not None:
+    whole = min(bounds, default=math.inf)
+    bound, spans_clusters = min(objective, whole), is_mixed(plan)
+    if spans_clusters and mixed is not None:
         bound = min(bound, mixed)
     gap, in_space = (
         1 - bound / objective,
@@ -41,6 +43,7 @@ def certificate(
         solver="+".join(["closed form", *sorted(solvers)]),
         time_limit_reached=incumbent.limit.reached,
         mixed_lower_bound_s=mixed,
+        whole_lower_bound_s=whole if spans_clusters and math.isfinite(whole) else None,
         least_bound_layout=least_layout,
         space=axes(request),
         outside=outside(request),

@@ -93,6 +93,7 @@ class CertificateFacts(StrictModel):
     objective: Literal["step-time", "cost", "energy"] = "step-time"
     lower_bound_per_token: float | None = None
     mixed_lower_bound_s: float | None = None
+    whole_lower_bound_s: float | None = None
     least_bound_layout: str | None = None
     space: tuple[AxisFacts, ...] = ()
     outside: tuple[str, ...] = ()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from planner.placement.simulation import step
+from holmes_sim.printing.certificates import certificate as text
+from planner.costs.context import PlanningContext
+from planner.placement.simulation import simulate_plan, step
 from planner.search.certificate import certificate, mixed_lower_bound
+from planner.search.mixed import mixed
+from planner.time_limit import TimeLimit
 from tests.planner.builders import on_one_cluster, on_two_clusters, shape
 from tests.planner.search.searches import incumbent, simulated
 
@@ -31,3 +37,16 @@ def test_plans_with_mixed_stages_have_a_bound_only_on_several_clusters():
     plan = simulated(two, shape(), ("a", 2), ("b", 2))
     bound = mixed_lower_bound(incumbent(two, best=plan))
     assert bound is not None and 0 < bound <= step(plan)
+
+
+def test_a_plan_with_mixed_stages_has_a_bound_of_each_kind():
+    """Its gap covers both kinds; that of pipelines with each stage on one cluster may be above its step."""
+    two = on_two_clusters(layers=4, batch=6, nodes=3)
+    ((_, built), *_) = mixed(PlanningContext(two), "certified", TimeLimit(math.inf))
+    plan = simulate_plan(built)
+    found = certificate(incumbent(two), plan, [2 * step(plan)], 0.5 * step(plan), [])
+    assert (found.lower_bound_s, found.whole_lower_bound_s, found.gap) == (0.5 * step(plan), 2 * step(plan), 0.5)
+    assert "No searched pipeline with each stage on one cluster takes less than" in text(plan, found)
+    assert certificate(incumbent(two), plan, [], 0.5 * step(plan), []).whole_lower_bound_s is None
+    whole = simulated(two, shape(), ("a", 2), ("b", 2))
+    assert certificate(incumbent(two), whole, [step(whole)], 0.5 * step(whole), []).whole_lower_bound_s is None
