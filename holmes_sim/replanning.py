@@ -139,16 +139,16 @@ def replan(
                 "remedy: leaving out --stay"
             )
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.previous), None, kept)
-    context = PlanningContext(request, progress, beside=certified.QUICK)
     strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
+    may_stay = wishes == Wishes() and objective == "step-time"
+    context = PlanningContext(request, progress, start=kept if may_stay else None, beside=certified.QUICK)
     found, _ = api.plan_for(objective, request, strategy, context)
     searched = moves.settled(plan, found, left.previous)
     if request.refuses(searched):
         searched = found
     if searched is not found:
         searched = simulation.simulate_plan(searched)
-    may_stay = wishes == Wishes() and objective == "step-time"
     takes_kept = kept is not None and may_stay and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_kept else searched
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)

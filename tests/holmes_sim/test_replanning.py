@@ -15,6 +15,7 @@ from holmes_sim import commands, exporters, files, replanning
 from holmes_sim.launching import hosts
 from holmes_sim.replanning import replan
 from holmes_sim.requirements import require
+from planner.costs.context import PlanningContext
 from planner.request import Wishes
 from sim.engine.engine import simulate
 from sim.errors import Infeasible
@@ -87,6 +88,21 @@ def test_staying_is_taken_where_it_is_as_fast(hybrid: Plan, monkeypatch: pytest.
     assert (found.plan is found.stayed) == (alone <= 1.001 * found.searched.prediction.step_s)
     monkeypatch.setattr(replanning, "EQUAL", 1e9)
     assert hs.replan(plan, lost).moves.moving == 0
+
+
+def test_the_search_begins_with_the_plan_in_which_no_rank_moves(hybrid: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless dimensions are pinned, which that plan may not have."""
+    lost, starts = ["ib/node0", "roce/node1"], list[Plan | None]()
+    alone = hs.replan(hybrid, lost, stay=True).plan
+
+    def searched(objective: str, request: object, strategy: str, context: PlanningContext) -> tuple[Plan, tuple[()]]:
+        starts.append(context.start)
+        return alone, ()
+
+    monkeypatch.setattr(replanning.api, "plan_for", searched)
+    assert hs.replan(hybrid, lost).plan == alone
+    hs.replan(hybrid, lost, Wishes(dp=4, **PINS))
+    assert starts == [alone, None]
 
 
 def test_the_command_writes_the_plan_and_prints_what_moves(run: Make, written: Path, tmp_path: Path) -> None:
