@@ -36,7 +36,7 @@ def pipeline_ranks(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFra
             {
                 "pp_rank": row.pp_rank,
                 "clusters": " + ".join(dict.fromkeys(device.cluster for device in _devices(plan, row.pp_rank))),
-                "layers": sum(plan.stages[stage].layers for stage in plan.stages_of(row.pp_rank)),
+                "layers": plan.layers[row.pp_rank],
                 "compute_s": row.compute,
                 "exposed_communication_s": row.exposed,
                 "bubble_s": row.bubble,

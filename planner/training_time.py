@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sim.errors import TooLate
 from sim.plan.plan import Plan
 from sim.results.goodput import DAY
-from sim.units import GIGA, Seconds, time_text, tokens_text
+from sim.units import GIGA, MEGA, Seconds, time_text, tokens_text
 
 DIGITS = 3
 """Significant digits of the days and tokens of a remedy, rounded to the side that is met."""
@@ -56,8 +56,10 @@ class TrainingTime:
             f"{time_text(self.most_step(per_step))} at a goodput of {self.goodput:.1%} ({self.source}): the fastest takes "
             f"{days:.4g} days, with steps of {time_text(step)}"
         )
-        fewer = _rounded(self.tokens * self.days / days / GIGA, math.floor)
-        remedy = f"; remedy: at least {_rounded(days, math.ceil)} days, or at most {fewer}B tokens"
+        reached = self.tokens * self.days / days
+        unit, letter = (GIGA, "B") if reached >= GIGA else (MEGA, "M")
+        fewer = f"{_rounded(reached / unit, math.floor)}{letter}"
+        remedy = f"; remedy: at least {_rounded(days, math.ceil)} days, or at most {fewer} tokens"
         if plan.certificate is None:
             return TooLate(found + remedy, days)
         bounds = (plan.certificate.lower_bound_s, plan.certificate.mixed_lower_bound_s)

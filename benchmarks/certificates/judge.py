@@ -118,9 +118,8 @@ def layout(plan: Plan | None) -> str:
         return "none"
     config = plan.config
     stages = []
-    for pp_rank in range(config.pp):
+    for pp_rank, layers in enumerate(plan.layers):
         devices = plan.placement[config.first_rank(pp_rank) : config.first_rank(pp_rank + 1)]
-        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
         stages.append(f"{'+'.join(dict.fromkeys(device.cluster for device in devices))}:{layers}")
     behind = "" if config.overlap_param_gather else " gathers-behind"
     schedule = config.schedule + (f"-{config.vpp}" if config.vpp > 1 else "")

@@ -22,10 +22,9 @@ def layers_by_cluster(plan: Plan) -> str:
     """Layers of each pipeline rank by cluster: `ib 16, roce 14`."""
     config = plan.config
     runs: list[tuple[str, list[int]]] = []
-    for pp_rank in range(config.pp):
+    for pp_rank, layers in enumerate(plan.layers):
         members = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
         clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
-        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
         if runs and runs[-1][0] == clusters:
             runs[-1][1].append(layers)
         else:

@@ -38,14 +38,12 @@ def fewest_recomputed(plan: Plan) -> tuple[int, ...]:
     config, room = plan.config, _room(plan)
     known: dict[tuple[object, ...], int] = {}
     found: list[int] = []
-    for pp_rank in range(config.pp):
-        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
+    for pp_rank, layers in enumerate(plan.layers):
         key = room[pp_rank], layers, plan.ends(plan.stages_of(pp_rank)), config.tp_of(pp_rank), memory.in_flight(plan, pp_rank)
         if key not in known:
             known[key] = _fewest(plan, pp_rank, layers, room[pp_rank])
         found.append(known[key])
-    sizes = np.array([[plan.stages[stage].layers for stage in plan.stages_of(pp_rank)] for pp_rank in range(config.pp)])
-    return tuple(virtual_recomputed(sizes.sum(axis=1)[None], np.array([found]), config.vpp)[0].tolist())
+    return tuple(virtual_recomputed(np.array([plan.layers]), np.array([found]), config.vpp)[0].tolist())
 
 
 def virtual_recomputed(layers: NDArray[np.int64], recomputed: NDArray[np.int64], vpp: int) -> NDArray[np.int64]:

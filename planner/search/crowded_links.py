@@ -30,7 +30,7 @@ def move_layers(incumbent: Incumbent) -> None:
         return
     if incumbent.lower_bound >= incumbent.target and not incumbent.is_best_mixed:  # the bound does not cover mixed stages
         return
-    seen, since_improvement = {_layers(best)}, 0
+    seen, since_improvement = {best.layers}, 0
     neighbours = _neighbours(incumbent, best)
     while since_improvement < budgets.crowded_tries and not incumbent.limit.is_up():
         layers = next((one for one in neighbours if one not in seen), None)
@@ -53,17 +53,12 @@ def move_layers(incumbent: Incumbent) -> None:
 def _neighbours(incumbent: Incumbent, plan: Plan) -> Iterator[tuple[int, ...]]:
     """Layers of each pipeline rank after a move of one layer for each virtual stage, the most promising move first."""
     waits = [row.bubble for row in pipeline_ranks(plan, incumbent.context.timelines.of(plan))]
-    layers, vpp = _layers(plan), plan.config.vpp
+    layers, vpp = plan.layers, plan.config.vpp
     stages = range(len(layers))
     pairs = [(waits[a] - waits[b], a, b) for a in stages for b in stages if 1 <= abs(a - b) <= NEAR]
     for _, a, b in sorted(pairs):
         if layers[a] > vpp:
             yield tuple(count + vpp * ((stage == b) - (stage == a)) for stage, count in enumerate(layers))
-
-
-def _layers(plan: Plan) -> tuple[int, ...]:
-    """Layers of each pipeline rank."""
-    return tuple(sum(plan.stages[stage].layers for stage in plan.stages_of(rank)) for rank in range(plan.config.pp))
 
 
 def _idle(plan: Plan) -> float:

@@ -90,7 +90,7 @@ class Plan:
                     "pipeline rank": pp_rank,
                     "clusters": " + ".join(dict.fromkeys(self.placement[rank].cluster for rank in own)),
                     "ranks": f"{own[0]}-{own[-1]}",
-                    "layers": sum(self.stages[stage].layers for stage in self.stages_of(pp_rank)),
+                    "layers": self.layers[pp_rank],
                 }
                 for pp_rank, own in enumerate(ranks)
             ],
@@ -122,6 +122,12 @@ class Plan:
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Indices of the stages that a pipeline rank holds."""
         return tuple(range(pp_rank, self.config.num_stages, self.config.pp))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of each pipeline rank, in all its stages."""
+        ranks = range(self.config.pp)
+        return tuple(sum(self.stages[stage].layers for stage in self.stages_of(pp_rank)) for pp_rank in ranks)
 
     @property
     def head_stage(self) -> int:

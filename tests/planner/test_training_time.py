@@ -48,11 +48,11 @@ def test_a_plan_of_the_longest_step_is_in_time():
 @pytest.mark.parametrize(
     ("bound", "last"),
     [
-        (1.4, "no plan of the searched space takes less than 14 days; remedy: at least 15 days, or at most 0.666B tokens"),
+        (1.4, "no plan of the searched space takes less than 14 days; remedy: at least 15 days, or at most 666M tokens"),
         (
             0.9,
             "no plan of the searched space takes less than 9 days, so one in time may exist, which a longer --time-limit may "
-            "find; remedy: at least 15 days, or at most 0.666B tokens",
+            "find; remedy: at least 15 days, or at most 666M tokens",
         ),
     ],
 )
@@ -61,7 +61,7 @@ def test_the_error_says_what_is_reached_and_what_is_proved(bound, last):
     error = HALF.too_late(plan(1.5 * most, bound * most))
     assert error.days == pickle.loads(pickle.dumps(error)).days == pytest.approx(15.0)
     assert str(error).splitlines()[1] == last
-    assert HALF.too_late(plan(1.5 * most)).args[0].endswith("; remedy: at least 15 days, or at most 0.666B tokens")
+    assert HALF.too_late(plan(1.5 * most)).args[0].endswith("; remedy: at least 15 days, or at most 666M tokens")
 
 
 def within(seconds: float):

@@ -20,13 +20,13 @@ NEGLIGIBLE = 1e-6
 def html(contents: IslandsContents) -> str:
     """A row for each island: devices, batch, layout, inner step, waits, memory and outer state."""
     rows = [[*_devices(contents, index), *_prediction(contents, index)] for index in range(len(contents.plan.islands))]
-    headers = ("island", "cluster", "device", "devices", "batch", "layout", "inner step", "waits", "peak memory", "outer state")
+    headers = ("island", "cluster", "devices", "batch", "layout", "inner step", "waits", "peak memory", "outer state")
     where = "host" if is_on_host(contents.plan) else "device"
     note = (
         "Waits: seconds of an outer period in which an island waits for slower ones. Peak memory: that of the fullest stage. "
         f"Outer state: bytes in memory of the {where}, of the rank with most of them."
     )
-    return table(headers, rows, "Islands", words=("island", "cluster", "device")) + f"<p>{note}</p>"
+    return table(headers, rows, "Islands", words=("island", "cluster", "devices")) + f"<p>{note}</p>"
 
 
 def _devices(contents: IslandsContents, index: int) -> list[str]:
@@ -36,8 +36,7 @@ def _devices(contents: IslandsContents, index: int) -> list[str]:
     return [
         f'<a href="#island-{index}" aria-label="Stages of island {index}">{island_chip(index)}</a>',
         escape(words.clusters(island)),
-        escape(", ".join(spec.name for spec in island.specs)),
-        f"{island.config.world_size:,}",
+        f"{island.config.world_size:,} {escape(', '.join(spec.name for spec in island.specs))}",
         number(f"plan/islands/{index}/workload/global_batch_size", batch, f"{batch:,}"),
         escape(words.layout(island)),
     ]

@@ -81,15 +81,20 @@ def tip(browser) -> str:
     return browser.ask("(t => t.hidden ? '' : t.innerText)(document.getElementById('tip'))")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_it_opens_without_a_complaint_and_fits_its_window(browser, file, width, height, dark):
+def open_without_complaint(browser, file, *window) -> None:
+    """Open a page, which loads nothing else and does not scroll sideways."""
     browser.complaints.clear()
     browser.requests.clear()
-    browser.open(file, width, height, dark)
+    browser.open(file, *window)
     assert browser.complaints == []
     assert set(browser.requests) == {file.as_uri()}
     assert browser.ask("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), "it scrolls sideways"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_it_opens_without_a_complaint_and_fits_its_window(browser, file, width, height, dark):
+    open_without_complaint(browser, file, width, height, dark)
     drawn = browser.ask(
         "(c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data])(document.getElementById('timeline'))"
     )
@@ -101,12 +106,7 @@ def test_it_opens_without_a_complaint_and_fits_its_window(browser, file, width, 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_page_of_islands_opens_without_a_complaint_and_fits(browser, islands_file, width, height, dark):
-    browser.complaints.clear()
-    browser.requests.clear()
-    browser.open(islands_file, width, height, dark)
-    assert browser.complaints == []
-    assert set(browser.requests) == {islands_file.as_uri()}
-    assert browser.ask("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), "it scrolls sideways"
+    open_without_complaint(browser, islands_file, width, height, dark)
     assert browser.ask(chromium.PALE_WORDS) == []
     left, _, lane, height = box(browser, ".lane")
     (start, _, first, bar), (chart, *_) = box(browser, ".lane .part"), box(browser, ".periods")
