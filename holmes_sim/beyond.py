@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import TracebackType
 
 from holmes_sim import exporters
 from holmes_sim.torch_backend import supported
@@ -11,13 +14,17 @@ from planner import api
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request
+from planner.second_process import SecondProcess, has_free_core
 from planner.target import ANY
 from sim.errors import HolmesError, NotSupported
 from sim.plan.plan import Plan
 from sim.units import Seconds, time_text
 
 LONGEST_S: Seconds = 10.0
-"""Time limit of the search (a guess)."""
+"""Time limit of the search, or of the wait for it (a guess)."""
+BESIDE_S: Seconds = 20.0
+"""Time limit of the search in a second process, which gives way to others (a guess)."""
+SEARCHED = "plans that few or no frameworks run"
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
 BACKEND = "holmes-sim run"
@@ -48,22 +55,57 @@ class Beyond:
         )
 
 
-def beyond(request: Request, found: Plan, seconds: Seconds, progress: Callable[[str], None]) -> Beyond | None:
-    """What a plan that need not run on a framework saves of the step of `found`, by a search of at most `seconds` (and
-    `LONGEST_S`) without a proof; None where `found` is not for `ANY` framework or nothing faster is found."""
-    if request.target is None or request.target.name != ANY or seconds <= 0:
-        return None
-    free = replace(request, target=None, time_limit=min(seconds, LONGEST_S))
-    context = PlanningContext(
-        free, lambda text: progress(f"plans that few or no frameworks run: {text}"), start=found, punctual=True
-    )
+@dataclass(slots=True)
+class BeyondSearch:
+    """The search for a plan that need not run on a framework, beside the search of a request; without a proof.
+
+    It runs in a second process where this machine has a core for it; else when it is asked, and begins with the plan that was
+    found, so that it has one when little time is left. It is a context manager, which ends the process. `wanted`: whether
+    anything is searched; never for another target than `ANY`."""
+
+    request: Request
+    wanted: bool
+    _open: ExitStack = field(default_factory=ExitStack, init=False)
+    _second: SecondProcess[Plan | None] | None = field(default=None, init=False)
+
+    def __enter__(self) -> BeyondSearch:
+        self.wanted = self.wanted and self.request.target is not None and self.request.target.name == ANY
+        if self.wanted and has_free_core():
+            call = partial(_fastest, self._free(min(self.request.time_limit, BESIDE_S)))
+            self._second = self._open.enter_context(SecondProcess(call, gives_way=True))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._open.close()
+
+    def compared(self, found: Plan, seconds: Seconds, progress: Callable[[str], None]) -> Beyond | None:
+        """What the plan that was found saves of the step of `found`; waits or searches for at most `seconds` (and `LONGEST_S`).
+
+        None where nothing is wanted or faster, or the time is up."""
+        other: Plan | None = None
+        if self._second is not None:
+            progress(SEARCHED)
+            other = self._second.answer() if self._second.ends(max(min(seconds, LONGEST_S), 0.0)) else None
+        elif self.wanted and seconds > 0:
+            other = _fastest(self._free(min(seconds, LONGEST_S)), found, lambda text: progress(f"{SEARCHED}: {text}"))
+        if other is None:
+            return None
+        saved = 1 - step(other) / step(found)
+        return Beyond(other, saved, _able(other)) if saved >= LEAST_GAIN else None
+
+    def _free(self, seconds: Seconds) -> Request:
+        """The request without a launch target."""
+        return replace(self.request, target=None, time_limit=seconds)
+
+
+def _fastest(request: Request, start: Plan | None = None, progress: Callable[[str], None] = lambda text: None) -> Plan | None:
+    """The plan of a search without a proof, which begins with `start`; None where there is none."""
+    context = PlanningContext(request, progress, start, punctual=True)
     context.proves = False
     try:
-        other = api.plan(free, context=context)
+        return api.plan(request, context=context)
     except HolmesError:
         return None
-    saved = 1 - step(other) / step(found)
-    return Beyond(other, saved, _able(other)) if saved >= LEAST_GAIN else None
 
 
 def _able(plan: Plan) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from holmes_sim import conflicts, requirements, targets
-from holmes_sim.beyond import Beyond, beyond
+from holmes_sim.beyond import Beyond, BeyondSearch
 from holmes_sim.conflicts import Price, Required
 from holmes_sim.pins import Cancel, Pins, cancelled_by, pinned
 from holmes_sim.results import Planned, Simulated
@@ -168,15 +168,16 @@ def plan(
     request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
     required = Required(where, request.workload, wishes, target)
-    try:
-        found, others = api.plan_for(objective, request, strategy, context)
-    except Infeasible as error:
-        if not requirements.written(where):
-            raise
-        raise conflicts.explained(required, error, context.limit.seconds_left, progress) from None
-    rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
-    timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
-    faster = _beyond(request, found, objective, context)
+    with BeyondSearch(request, objective == "step-time") as search:
+        try:
+            found, others = api.plan_for(objective, request, strategy, context)
+        except Infeasible as error:
+            if not requirements.written(where):
+                raise
+            raise conflicts.explained(required, error, context.limit.seconds_left, progress) from None
+        rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
+        timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
+        faster = _beyond(search, found, context)
     seconds = time.perf_counter() - started
     try:
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
@@ -191,12 +192,12 @@ def plan(
     return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), faster)
 
 
-def _beyond(request: Request, found: Plan, objective: str, context: PlanningContext) -> Beyond | None:
-    """A faster plan that no framework commonly runs, if the search was for the step time and there is time left."""
-    if objective != "step-time" or context.interrupted:
+def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyond | None:
+    """A faster plan that no framework commonly runs, if there is time left."""
+    if context.interrupted:
         return None
     try:
-        return beyond(request, found, context.limit.seconds_left, context.progress)
+        return search.compared(found, context.limit.seconds_left, context.progress)
     except KeyboardInterrupt:
         context.interrupted = True
         return None

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim import commands, requirements
-from holmes_sim.beyond import Beyond, beyond
+from holmes_sim import beyond, commands, requirements
+from holmes_sim.beyond import Beyond, BeyondSearch
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
+from planner.request import Request, Wishes
 from planner.space.shape import Shape
 from sim.plan.plan import Plan
 
@@ -24,9 +25,16 @@ def slow() -> Plan:
     return simulate_plan(build(ANY, shape, (("ib", 15), ("roce", 15)), "by hand"))
 
 
+def searched(request: Request, found: Plan, seconds: float = 20.0, wanted: bool = True) -> Beyond | None:
+    with BeyondSearch(request, wanted) as search:
+        return search.compared(found, seconds, lambda text: None)
+
+
 @pytest.fixture(scope="module")
 def faster(slow) -> Beyond:
-    found = beyond(ANY, slow, 20.0, lambda text: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beyond, "has_free_core", lambda: False)
+        found = searched(ANY, slow)
     assert found is not None
     return found
 
@@ -49,7 +57,19 @@ def test_the_framework_that_runs_it_is_named_for_the_search(faster):
     assert str(named).endswith("it runs with torchtitan and `holmes-sim run`. `--for torchtitan` searches such plans.")
 
 
-def test_nothing_is_told_where_nothing_is_gained_or_asked(slow, faster):
-    assert beyond(ANY, faster.plan, 20.0, lambda text: None) is None
-    assert beyond(replace(ANY, target=None), slow, 20.0, lambda text: None) is None
-    assert beyond(ANY, slow, 0.0, lambda text: None) is None
+def test_a_second_process_finds_the_same_plan(slow, faster, monkeypatch):
+    monkeypatch.setattr(beyond, "has_free_core", lambda: True)
+    found = searched(replace(ANY, wishes=Wishes(tp=1, dp=16, microbatch_size=2)), slow)
+    assert found is not None
+    assert step(found.plan) == step(faster.plan)
+    assert str(found) == str(faster)
+
+
+def test_nothing_is_told_where_nothing_is_gained_or_asked(slow, faster, monkeypatch):
+    monkeypatch.setattr(beyond, "_fastest", lambda *given: faster.plan)
+    monkeypatch.setattr(beyond, "has_free_core", lambda: False)
+    assert searched(ANY, slow) == faster
+    assert searched(ANY, faster.plan) is None
+    assert searched(replace(ANY, target=None), slow) is None
+    assert searched(ANY, slow, seconds=0.0) is None
+    assert searched(ANY, slow, wanted=False) is None

@@ -20,9 +20,9 @@ REQUEST = random_request(4)
 
 @pytest.fixture
 def in_a_process(monkeypatch):
-    """A process is started for fleets of any size, as though this machine had two cores."""
+    """A process is started for fleets of any size, as though this machine had an idle core."""
     monkeypatch.setattr(beside, "PARALLEL_FROM", 1)
-    monkeypatch.setattr(beside.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(beside, "has_free_core", lambda: True)
 
 
 def here(request: Request, name: str) -> Plan | str:
@@ -67,7 +67,7 @@ def test_a_plan_of_a_process_has_the_topology_of_the_request(in_a_process):
 
 
 def test_a_small_fleet_is_planned_here(monkeypatch):
-    monkeypatch.setattr(beside.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(beside, "has_free_core", lambda: True)
     monkeypatch.setattr(beside, "PARALLEL_FROM", REQUEST.topology.fleet.devices + 1)
     context = PlanningContext(REQUEST, beside=QUICK)
     with Beside(context, asked) as side:
@@ -86,13 +86,13 @@ def test_what_is_not_ready_at_the_time_limit_is_left_out(in_a_process):
 def test_a_killed_process_is_replaced_by_this_one(in_a_process):
     context = PlanningContext(REQUEST, beside=QUICK)
     with Beside(context, asked) as side:
-        assert side._process is not None
-        side._process.kill()
+        assert side._second is not None and side._second.process is not None
+        side._second.process.kill()
         side.collect()
     assert all(context.answers(name) for name in QUICK)
 
 
 def test_the_process_ends_with_the_search(in_a_process):
     with Beside(PlanningContext(REQUEST, beside=QUICK), asked) as side:
-        assert side._process is not None
-    assert side._process.returncode is not None
+        assert side._second is not None and side._second.process is not None
+    assert side._second.process.returncode is not None

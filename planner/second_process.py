@@ -1,0 +1,90 @@
+"""A call in a second process, beside the work of this one.
+
+The process reads the call from a file and writes the answer to another; it can be ended at any time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from multiprocessing import parent_process
+from types import TracebackType
+from typing import IO, Generic, TypeVar
+
+from sim.units import Seconds
+
+PROGRAM = "from planner.second_process import work; work()"
+NICE = 5
+"""Increment of the niceness of a call that gives way to this process (a guess)."""
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class SecondProcess(Generic[Answer]):
+    """A call without arguments that can be pickled, in a process of its own. It is a context manager, which starts and ends the
+    process. `gives_way`: this process and others of normal priority come first."""
+
+    call: Callable[[], Answer]
+    gives_way: bool = False
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _open: ExitStack = field(default_factory=ExitStack, init=False)
+    _answer: IO[bytes] | None = field(default=None, init=False)
+
+    def __enter__(self) -> SecondProcess[Answer]:
+        task = self._open.enter_context(tempfile.TemporaryFile())
+        self._answer = self._open.enter_context(tempfile.TemporaryFile())
+        pickle.dump((self.call, NICE if self.gives_way else 0), task)
+        task.seek(0)
+        command = [sys.executable, "-P", "-c", PROGRAM]  # -P: a folder of the user may have the name of a package of ours
+        with suppress(OSError):  # in a session of its own Ctrl-C does not reach it
+            self.process = subprocess.Popen(
+                command, stdin=task, stdout=self._answer, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self._open.close()
+
+    def ends(self, seconds: Seconds | None) -> bool:
+        """Wait for the process, for at most so many seconds (None: without a limit); return whether it has ended."""
+        if self.process is None:
+            return True
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def answer(self) -> Answer | None:
+        """The answer of a process that has ended; None where it could not be started, was killed, or failed."""
+        if self.process is None or self.process.returncode != 0 or self._answer is None:
+            return None
+        self._answer.seek(0)
+        found: Answer = pickle.load(self._answer)
+        return found
+
+
+def has_free_core() -> bool:
+    """Whether a second process is of use: one of several cores is idle, and this process is no worker beside others."""
+    cores = os.cpu_count() or 1
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # processes that ran in the last minute; not on Windows
+    return cores > 1 and busy < cores and parent_process() is None
+
+
+def work() -> None:
+    """The second process: read the call from standard input, and write its answer to standard output."""
+    call, nice = pickle.load(sys.stdin.buffer)
+    if nice and hasattr(os, "nice"):
+        os.nice(nice)
+    answer = call()
+    sys.stdout.buffer.seek(0)  # whatever the start of Python has printed
+    sys.stdout.buffer.truncate()
+    pickle.dump(answer, sys.stdout.buffer)

@@ -1,0 +1,57 @@
+"""Calls in a second process."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from functools import partial
+
+import pytest
+
+from planner import second_process
+from planner.second_process import NICE, SecondProcess, has_free_core
+
+
+def test_the_answer_is_that_of_the_call():
+    with SecondProcess(partial(math.gcd, 12, 18)) as second:
+        assert second.ends(None)
+        assert second.answer() == 6
+
+
+def test_a_call_that_fails_has_no_answer():
+    with SecondProcess(partial(math.sqrt, -1.0)) as second:
+        assert second.ends(None)
+        assert second.answer() is None
+
+
+def test_a_call_that_takes_too_long_has_not_ended_and_is_ended():
+    with SecondProcess(partial(time.sleep, 600)) as second:
+        assert not second.ends(0.0)
+        assert second.process is not None and second.process.poll() is None
+    assert second.process.returncode is not None
+    assert second.answer() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "nice"), reason="processes have no niceness here")
+def test_a_call_that_gives_way_has_a_higher_niceness():
+    with SecondProcess(partial(os.nice, 0), gives_way=True) as polite, SecondProcess(partial(os.nice, 0)) as equal:
+        assert polite.ends(None) and equal.ends(None)
+        assert equal.answer() == os.nice(0)
+        assert polite.answer() == min(os.nice(0) + NICE, 19)
+
+
+@pytest.mark.parametrize(
+    ("cores", "busy", "free"), [(1, 0.0, False), (2, 0.4, True), (2, 1.9, True), (2, 2.0, False), (8, 7.5, True)]
+)
+def test_a_second_process_is_of_use_where_a_core_is_idle(monkeypatch, cores, busy, free):
+    monkeypatch.setattr(second_process.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(second_process.os, "getloadavg", lambda: (busy, 9.0, 9.0))
+    assert has_free_core() == free
+
+
+def test_a_worker_of_a_pool_starts_no_further_process(monkeypatch):
+    monkeypatch.setattr(second_process, "parent_process", lambda: object())
+    monkeypatch.setattr(second_process.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(second_process.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert not has_free_core()
