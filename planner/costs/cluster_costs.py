@@ -88,10 +88,13 @@ class ClusterCosts:
 
     def recomputation(self, cluster: Cluster, shape: Shape, alone: bool = False) -> float:
         """Seconds of one microbatch by which a recomputed layer lengthens the backward of its stage; alone: as in `stages`."""
-        key = cluster.name, split_backward(shape.on(cluster.name)), alone
+        own = shape.on(cluster.name)
+        if max(own.cp, own.expert_rows) == 1:  # replicas do not matter
+            own = single_replica(own)
+        key = cluster.name, split_backward(own), alone
         if key not in self._again:
             self._again[key] = min(
-                _backward(costs, "full") - _backward(costs, "none") for costs in self.stages(cluster, shape, alone)
+                _backward(costs, "full") - _backward(costs, "none") for costs in self.stages(cluster, own, alone)
             )
         return self._again[key]
 

@@ -19,6 +19,7 @@ from planner.space.shape import Shape
 from planner.time_limit import SOON, TimeLimit
 from sim.analytic.evaluator import StageRows
 from sim.errors import HolmesError, Infeasible
+from sim.kernels.memory import Activations
 from sim.plan.plan import Plan
 
 
@@ -61,7 +62,7 @@ class PlanningContext:
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role
         self.passes: dict[tuple[str, Shape, str], tuple[tuple[float, float], tuple[float, float]]] = {}
         self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}
-        self.deferred: dict[tuple[Shape, int, str], tuple[float, ...]] = {}
+        self.activations: dict[tuple[Shape, str], tuple[Activations, ...]] = {}
 
     def report(self, state: Progress) -> None:
         """Report the state of the search as a status line and to `watch`."""

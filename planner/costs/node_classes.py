@@ -20,7 +20,8 @@ from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import stage_slots
-from sim.analytic.stage_costs import StageCost, StageCosts, weight_seconds
+from sim.analytic.stage_amounts import weight_seconds
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK, ParallelConfig
@@ -232,10 +233,17 @@ def least_of(costs: list[StageCost]) -> StageCost:
     """The least value of each cost over all positions of a stage on its nodes."""
     if len(costs) == 1:
         return costs[0]
-    least = {
-        name: min(getattr(cost, name) for cost in costs) for name in ("forward", "backward", "reduce", "gather", "traffic")
-    }
-    return replace(costs[0], **least)
+    first = costs[0]
+    forward, backward, reduce, gather, traffic = (
+        min(values)
+        for values in zip(
+            *((cost.forward, cost.backward, cost.reduce, cost.gather, cost.traffic) for cost in costs), strict=True
+        )
+    )
+    return StageCost(
+        forward, backward, reduce, gather, first.optimizer, first.parts, first.send_forward, first.send_backward, traffic,
+        first.weight, first.received, first.lane,
+    )  # fmt: skip
 
 
 def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:

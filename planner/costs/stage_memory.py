@@ -6,6 +6,7 @@ import functools
 import math
 from dataclasses import replace
 
+from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
 from planner.space.shape import Shape, split_backward
 from sim.hardware.cluster import Cluster
@@ -27,7 +28,6 @@ class StageMemory:
         self._device_bytes = context.request.topology.room(cluster.node.device)
         self._most: dict[tuple[str, tuple[tuple[int, int], ...], int], int] = {}
         self._linear: dict[str, tuple[tuple[float, float], ...]] = {}
-        self._waiting: dict[str, tuple[float, ...]] = {}
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
@@ -37,9 +37,8 @@ class StageMemory:
 
     def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
         """Bytes of a rank of a stage that holds the activations of `held` microbatches."""
-        ends = role in ("first", "only"), role in ("last", "only")
         config = self._config_of(role)
-        inside = memory.rank_bytes(self._workload, config, layers, held * config.vpp, *ends)
+        inside = memory.rank_bytes(self._workload, config, layers, held * config.vpp, *_ends(role))
         return inside + memory.outside_torch(config)
 
     def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:
@@ -72,8 +71,8 @@ class StageMemory:
         heads = self._more_heads(role, held, pp)
         one, two = fixed + held * each + heads, fixed_two + held * each_two + heads
         if deferred:
-            later, later_two = self._deferred(role)
-            one, two = one + deferred * later, two + deferred * later_two
+            later, later_two = self._activations(role)
+            one, two = one + deferred * later.deferred, two + deferred * later_two.deferred
         return one, two
 
     def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
@@ -84,10 +83,25 @@ class StageMemory:
         if role not in self._linear:
             key = split_backward(self._shape), self._shape.vpp, role
             if key not in self._context.bytes:
-                none, held = ([self._rank_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
-                self._context.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
+                config, pairs = self._config_of(role), list[tuple[float, float]]()
+                for k, one in zip((1, 2), self._activations(role), strict=True):
+                    held = memory.held_bytes(self._workload, config, k, *_ends(role))
+                    pairs.append((held + one.working + one.head, one.each(config)))
+                self._context.bytes[key] = tuple(pairs)
             self._linear[role] = self._context.bytes[key]
         return self._linear[role]
+
+    def _activations(self, role: str) -> tuple[memory.Activations, ...]:
+        """Activations of stages of one and of two layers; shared by shapes that differ in dp, ZeRO stage and vpp only."""
+        divides_experts = self._shape.ep > 1 or self._shape.etp is not None  # over ranks of several replicas
+        narrow = split_backward(self._shape) if divides_experts else single_replica(self._shape)
+        key = narrow, role
+        if key not in self._context.activations:
+            config = narrow.config(self._workload, 1 if role == "only" else 2)
+            self._context.activations[key] = tuple(
+                memory.activation_bytes(self._workload, config, k, *_ends(role)) for k in (1, 2)
+            )
+        return self._context.activations[key]
 
     def _more_heads(self, role: str, held: int, pp: int) -> float:
         """Bytes of the head's microbatches beyond the one that `_bytes` has."""
@@ -104,18 +118,7 @@ class StageMemory:
     def _config_of(self, role: str) -> ParallelConfig:
         return single_stage_config(self._config) if role == "only" else self._config
 
-    def _deferred(self, role: str) -> tuple[float, ...]:
-        """Bytes for each microbatch whose weight gradients are deferred, of stages of one and of two layers."""
-        if role not in self._waiting:
-            key = split_backward(self._shape), self._shape.vpp, role
-            if key not in self._context.deferred:
-                self._context.deferred[key] = tuple(
-                    self._rank_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
-                )
-            self._waiting[role] = self._context.deferred[key]
-        return self._waiting[role]
 
-    def _rank_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
-        ends = role in ("first", "only"), role in ("last", "only")
-        config = self._config_of(role)
-        return memory.rank_bytes(self._workload, config, layers, held, *ends, deferred)
+def _ends(role: str) -> tuple[bool, bool]:
+    """Whether a stage in a role has the embedding, and whether it has the head."""
+    return role in ("first", "only"), role in ("last", "only")

@@ -15,7 +15,8 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import holds, least_of, most_stages
 from planner.costs.stage_memory import single_stage_config
 from planner.space.shape import Shape, split_backward
-from sim.analytic.stage_costs import StageCost, StageCosts, weight_seconds
+from sim.analytic.stage_amounts import weight_seconds
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Cluster
 from sim.kernels import compute, memory
 from sim.plan import schedules

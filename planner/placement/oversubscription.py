@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import plan_costs, stage_costs
+from sim.analytic import plan_costs, stage_amounts
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.kernels import payloads
@@ -212,7 +212,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         plan, config = self.plan, self.plan.config
         stages, found, n = plan.stages_of(stage), [0.0, 0.0], config.dp
         layers = sum(plan.stages[stage].layers for stage in stages)
-        for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *plan.ends(stages)):
+        for _, operation, nbytes, count in stage_amounts.synchronisation(plan.workload, config, layers, *plan.ends(stages)):
             rounds = 2 * (n - 1) if operation == "all_reduce" else n - 1
             found[operation == "all_gather"] += config.tp * nbytes * count * rounds / n
         return found[0], found[1]

@@ -175,10 +175,10 @@ def _by_replica(
             pipelines = [count // pp for count in capacity]
             dp = sum(pipelines)
             total = request.workload.global_batch_size // shape.microbatch_size
-            one = replace(shape, dp=dp)
-            if sum(map(bool, pipelines)) < 2 or (one, pp) in seen or dp > total or wishes.dp not in (None, dp):
+            if sum(map(bool, pipelines)) < 2 or dp > total or wishes.dp not in (None, dp):
                 continue
-            if not (limits.allows("dp", dp) and limits.allows_length(one, pp)):
+            one = replace(shape, dp=dp)
+            if (one, pp) in seen or not (limits.allows("dp", dp) and limits.allows_length(one, pp)):
                 continue
             seen.add((one, pp))
             if dp * shape.cp % shape.expert_rows or dp * shape.cp % (shape.zero_shard_size or 1):

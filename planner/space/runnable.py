@@ -17,7 +17,7 @@ from sim.workload.workload import Workload
 
 Kind = tuple[object, ...]
 """The values of `SAME`, of a shape."""
-SAME = tuple(one.name for one in fields(Shape) if one.name not in ("dp", "microbatch_size"))
+SAME = tuple(one.name for one in fields(Shape) if one.init and one.name not in ("dp", "microbatch_size"))
 """Fields of a shape that a target is asked about as they are; of the others it is asked about small numbers."""
 _kind = operator.attrgetter(*SAME)
 

@@ -42,7 +42,21 @@ class Shape:
     early_stop: bool = False
     fp8_param_gather: bool = False
     domain: int = 0
-    memory: MemoryFacts = field(default=MEGATRON, hash=False)
+    memory: MemoryFacts = MEGATRON
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        degrees = self.tp, self.dp, self.microbatch_size, self.vpp, self.zero_stage, self.cp, self.ep
+        others = self.recompute, self.schedule, self.overlap_param_gather, self.tied_shards, self.cluster_tp
+        object.__setattr__(self, "_hash", hash((*degrees, *others)))
+
+    def __hash__(self) -> int:
+        """Hash of some fields, computed once: many results are cached by shape."""
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Shape], tuple[object, ...]]:
+        """Another process hashes texts in another way, so a pickled shape has no hash."""
+        return Shape, tuple(getattr(self, one.name) for one in fields(self) if one.init)
 
     @property
     def slots(self) -> int:
@@ -133,15 +147,24 @@ def _extremes(shape: Shape) -> tuple[Shape, ...]:
     return replace(shape, recompute="none"), replace(shape, recompute="full")
 
 
-@functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
+@functools.lru_cache(maxsize=64)  # one entry may be large: a number for each replica
+def _alike(microbatches: int, dp: int) -> tuple[int, ...]:
+    return (microbatches,) * dp
+
+
+FACTS = tuple(one.name for one in fields(Shape) if one.init and one.name != "cluster_tp")
+"""Fields that a shape and its configuration share."""
+
+
+@functools.lru_cache(maxsize=4096)
 def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
-    facts = {one.name: getattr(shape, one.name) for one in fields(shape) if one.name != "cluster_tp"}
+    facts = {name: getattr(shape, name) for name in FACTS}
     if shape.recompute == BLOCK:
         facts["recompute"] = "none"
     facts["tied_shards"] = shape.tied_shards and pp > 1 and shape.zero_stage >= 1
     return ParallelConfig(
         pp=pp,
-        num_microbatches=(shape.microbatches(workload),) * shape.dp,
+        num_microbatches=_alike(shape.microbatches(workload), shape.dp),
         sequence_parallel=shape.tp > 1,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
         **facts,

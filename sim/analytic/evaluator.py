@@ -10,6 +10,7 @@ virtual stages.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -17,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import plan_costs, stage_costs
+from sim.analytic import plan_costs, stage_amounts, stage_costs
 from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
@@ -98,7 +99,12 @@ COSTS = (*STAGE[:-2], "reduced", "gathered", "gather_slows", "reduce_slows")
 
 def _without_vpp(costs: StageCosts) -> StageCosts:
     """Costs of each virtual stage separately: with vpp 1, collectives are not divided by the stages of a pipeline rank."""
-    return replace(costs, config=replace(costs.config, vpp=1))
+    return replace(costs, config=_with_one_stage(costs.config)) if costs.config.vpp > 1 else costs
+
+
+@functools.lru_cache(maxsize=4096)
+def _with_one_stage(config: ParallelConfig) -> ParallelConfig:
+    return replace(config, vpp=1)
 
 
 def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
@@ -128,7 +134,7 @@ def _groups(
 ) -> list[tuple[Bucket, Bucket]]:
     """(reductions, gathers) of a stage by kind of group: total seconds of each, and the slowdown of compute they cause."""
     found: dict[str, list[Bucket]] = {}
-    for group, operation, nbytes, count in stage_costs.synchronisation(workload, config, layers, first, last):
+    for group, operation, nbytes, count in stage_amounts.synchronisation(workload, config, layers, first, last):
         both = found.setdefault(group, [Bucket(0.0, 0.0), Bucket(0.0, 0.0)])
         slows = at.collectives.interference(group, operation, nbytes)
         both[operation == "all_gather"] = Bucket(at.collectives.seconds(group, operation, nbytes, count), slows)
@@ -155,7 +161,7 @@ def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: b
 
 def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
     shape = at.workload, at.config, layers, first, last
-    return max(stage_costs.optimizer_seconds(spec, *shape) for spec in specs or at.collectives.specs)
+    return max(stage_amounts.optimizer_seconds(spec, *shape) for spec in specs or at.collectives.specs)
 
 
 def _candidates(

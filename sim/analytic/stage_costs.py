@@ -6,15 +6,16 @@ routes as events. The planner prices every candidate with these costs: there is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field, replace
 
+from sim.analytic.stage_amounts import Amounts, in_buckets, synchronisation, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import compute, memory, offload, payloads
+from sim.kernels import compute, payloads
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
-from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
-from sim.units import Bytes, Seconds
+from sim.units import Seconds
 from sim.workload.workload import Workload
 
 
@@ -126,6 +127,16 @@ class StageCost:
         return rest if config.gathers_ahead else rest + self.gather
 
 
+@functools.lru_cache(maxsize=4096)
+def one_replica(config: ParallelConfig) -> ParallelConfig:
+    """A configuration with the same kernels, by which their seconds are cached: with one replica, unless it divides experts."""
+    if config.splits_experts or config.dp == 1:
+        return config
+    return replace(
+        config, dp=1, num_microbatches=(1,), zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False
+    )
+
+
 def compute_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[Seconds, Seconds]:
@@ -142,14 +153,6 @@ def compute_seconds(
     return forward, backward
 
 
-def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Seconds:
-    """Weight-gradient seconds of a stage's backward; 0 where the schedule does not split the backward."""
-    if not schedules.get(config.schedule).SPLITS_BACKWARD:
-        return 0.0
-    head = compute.head_parts(device, workload, config)[2] if last else 0.0
-    return sum(number * compute.layer_parts(device, one, config)[2] for number, one in workload.alike(layers)) + head
-
-
 def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Attention seconds of a stage that can hide the cp ring exchange, of F, B and R (recomputed forward)."""
     alike = workload.alike(layers)
@@ -159,30 +162,20 @@ def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig,
     return {"F": forward, "B": backward, "R": again}
 
 
-def optimizer_seconds(
-    device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
-) -> Seconds:
-    """Seconds of the optimizer step of a stage on one rank, on the device or on its host."""
-    shared = memory.by_sharing(workload, config, layers, first, last)
-    owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
-    held = sum(parameters for _, parameters, _ in shared)
-    if config.offloads_optimizer:
-        return offload.optimizer_seconds(device, owned, held, workload.optimizer)
-    row = compute.measured(device, workload, config)
-    if row and row.update:
-        return row.update * owned
-    return compute.optimizer_seconds(device, owned, held, workload.optimizer)
-
-
 @dataclass(frozen=True, slots=True)
 class StageCosts:
-    """Computes the cost of a stage of any size on the devices of `collectives`. `handling`: passes that compress and decompress
-    messages in a forward and in a backward of the stage (`sim.kernels.messages`)."""
+    """Computes the cost of a stage of any size on the devices of `collectives`.
+
+    `handling`: passes that compress and decompress messages in a forward and in a backward of the stage
+    (`sim.kernels.messages`)."""
 
     workload: Workload
     config: ParallelConfig
     collectives: CollectiveCosts
     handling: tuple[Passes, Passes] = NO_PASSES
+    _known: dict[tuple[bool, bool], tuple[Amounts, Amounts]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def of(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
@@ -191,27 +184,41 @@ class StageCosts:
         """Cost of a stage without its messages. `first`, `last`: it holds the embedding, the head. `times`: `passes`, if known.
 
         The slowest device type of `specs` decides (default: all types of the stage)."""
-        config, workload = self.config, self.workload.of_stage(layers, first, last)
-        shape = (workload, config, layers, first, last)
-        specs = specs or self.collectives.specs
-        times = times or self.passes(layers, first, last, specs)
+        config = self.config
+        amounts = self._amounts(layers, first, last, specs)
+        times = times or self.passes(layers, first, last, specs or self.collectives.specs)
+        buckets = payloads.buckets_of(amounts.parameters, config, layers)
         sync: dict[str, list[Seconds]] = {}
-        for group, operation, nbytes, count in synchronisation(*shape):
+        for group, operation, nbytes, count in in_buckets(config, amounts.reduced, amounts.gathered, buckets):
             seconds = sync.setdefault(group, [0.0, 0.0])
             seconds[operation == "all_gather"] += self.collectives.seconds(group, operation, nbytes, count)
-        optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
-        weight = max(weight_seconds(spec, workload, config, layers, last) for spec in specs)
         overlapped = config.reduces_behind, config.gathers_ahead  # otherwise a rank waits for one group after the other
         reduce, gather = (
             (max if overlapped[way] else sum)([both[way] for both in sync.values()] or [0.0]) for way in (False, True)
         )
         reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
-        buckets = payloads.buckets(*shape)
         received = self.received(layers, first, last, False)
+        weight = self._weight(layers, first, last, specs or self.collectives.specs)
         return StageCost(
-            times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
+            times[0], times[1], reduce, gather, amounts.optimizer, buckets, traffic=traffic, weight=weight, received=received
         )
+
+    def _amounts(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Amounts:
+        """`Amounts` of a stage; on one device type, and where layers are equal, two sizes give all others."""
+        shape, every = (self.workload, self.config), specs or self.collectives.specs
+        if layers < 1 or len(every) > 1 or specs or not self.workload.model.is_uniform:
+            return Amounts.of(*shape, layers, first, last, every)
+        if (first, last) not in self._known:
+            one, two = (Amounts.of(*shape, k, first, last, every) for k in (1, 2))
+            self._known[first, last] = one, two
+        one, two = self._known[first, last]
+        return one if layers == 1 else one.extended(two, layers - 1)
+
+    def _weight(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Seconds:
+        """`weight_seconds` on the slowest device type."""
+        workload = self.workload.of_stage(layers, first, last)
+        return max(weight_seconds(spec, workload, one_replica(self.config), layers, last) for spec in specs)
 
     def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives that layers wait for."""
@@ -257,7 +264,7 @@ class StageCosts:
 
     def computed(self, spec: DeviceSpec, layers: int, first: bool, last: bool) -> tuple[Seconds, Seconds]:
         """(forward, backward) seconds of a stage for one microbatch on one device: `compute_seconds` and `handling`."""
-        forward, backward = compute_seconds(spec, self.workload, self.config, layers, first, last)
+        forward, backward = compute_seconds(spec, self.workload, one_replica(self.config), layers, first, last)
         return forward + handling_seconds(self.handling[0], spec), backward + handling_seconds(self.handling[1], spec)
 
     def _exposed_ring(self, workload: Workload, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
@@ -277,22 +284,3 @@ class StageCosts:
             both = (False, True)
             return self.collectives.best("tp", [work for way in both for work in payloads.tensor_collectives(*shape, way)])
         return self.collectives.best("dp", [work[1:] for work in synchronisation(*shape) if work[0] == "dp"])
-
-
-def synchronisation(
-    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
-) -> tuple[tuple[str, str, Bytes, float], ...]:
-    """(kind of group, operation, payload, count) of one stage's gradient and parameter collectives in one step.
-
-    Overlapped collectives are per bucket. Groups of two kinds ("dp", "edp") then run concurrently: the longer is a lower bound.
-    """
-    shape = (workload, config, layers, first, last)
-    buckets = payloads.buckets(*shape)
-    reduced = buckets if config.reduces_behind else config.vpp
-    gradients = payloads.gradient_bytes(*shape)
-    work = [(group, config.reduction, nbytes / reduced, float(reduced)) for group, nbytes in gradients]
-    if config.zero_stage == 0:
-        return tuple(work)
-    gathered = buckets if config.gathers_ahead else config.vpp
-    work += [(group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in payloads.parameter_bytes(*shape)]
-    return tuple(work)

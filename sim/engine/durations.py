@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sim.analytic import stage_costs
+from sim.analytic import stage_amounts, stage_costs
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.kernels import compute, payloads
 from sim.kernels.messages import Messages, handling_seconds
@@ -61,14 +61,14 @@ class Durations:
             workload = self.plan.workload_of(stages)
             layers = sum(self.plan.stages[stage].layers for stage in stages)
             config = self.plan.config_of(stages)
-            return stage_costs.optimizer_seconds(device, workload, config, layers, *self.plan.ends(stages))
+            return stage_amounts.optimizer_seconds(device, workload, config, layers, *self.plan.ends(stages))
         layers, config = self.plan.stages[action.stage].layers, self.plan.config_of((action.stage,))
         workload = self.plan.workload_of((action.stage,))
         rings = stage_costs.ring_windows(device, workload, config, layers)
         if action.kind == "ring":
             return rings[action.operation]
         first, last = self.plan.ends((action.stage,))
-        weight = stage_costs.weight_seconds(device, workload, config, layers, last)
+        weight = stage_amounts.weight_seconds(device, workload, config, layers, last)
         if action.kind == "W":
             return weight
         forward, backward = stage_costs.compute_seconds(device, workload, config, layers, first, last)

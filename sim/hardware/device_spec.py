@@ -124,7 +124,9 @@ class DeviceSpec:
         `allow_tf32` has no effect there).
         """
         names = [name for name, _ in self.peak]
-        return next((name for name in (precision, *(("fp32",) if precision == "tf32" else ())) if name in names), "")
+        if precision in names:
+            return precision
+        return "fp32" if precision == "tf32" and "fp32" in names else ""
 
     def curve_of(self, precision: str) -> GemmCurve:
         """The curve of matrix products at a precision."""
@@ -147,8 +149,9 @@ class DeviceSpec:
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
         """Dense peak at a precision (tf32 falls back to fp32, see `runs`); raises PlanError if the device has none."""
+        found = self.runs(precision)
         for name, rate in self.peak:
-            if name == self.runs(precision):
+            if name == found:
                 return rate
         known = ", ".join(name for name, _ in self.peak)
         raise PlanError(f"device {self.name} has no {precision} peak; it has {known}")

@@ -49,13 +49,6 @@ def parameter_bytes(parameters: float, workload: Workload, config: ParallelConfi
     return parameters * workload.bytes_per_value if kept else 0.0
 
 
-def waiting_bytes(activations: Bytes, in_flight: float, config: ParallelConfig) -> Bytes:
-    """Bytes of fragmentation, where one virtual stage keeps `activations` for each of `in_flight` microbatches.
-
-    Blocks of the microbatch at work (`vpp` virtual stages) are freed and taken in the same order, so it needs no more."""
-    return config.memory.fragmentation * activations * (in_flight - config.vpp)
-
-
 def sequence_bytes(workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Bytes:
     """Bytes of tensors of all tokens of a microbatch, n b s h each, which sequence parallelism does not divide by t.
 

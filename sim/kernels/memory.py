@@ -15,6 +15,7 @@ after B."""
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 from sim.kernels import frozen_weights, kept_tensors
 from sim.kernels.compute import last_kernels, rank_kernels
@@ -189,31 +190,60 @@ def rank_bytes(
     `in_flight` counts activations of microbatches that wait for B, in units of one virtual stage (layers / vpp layers), and
     `deferred` the microbatches that wait for W.
     """
-    b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
-    workload = workload.of_stage(layers, first, last)
-    alike = [
-        (n, *layer_activation_bytes(kind, one))
-        for number, kind in workload.alike(layers)
-        for n, one in config.by_recomputation(number)
-    ]
-    kept, working = sum(n * bytes_ for n, bytes_, _ in alike), max((again for n, _, again in alike if n), default=0.0)
+    activations = activation_bytes(workload, config, layers, first, last)
+    heads = heads_in_flight(config, in_flight) * activations.head
+    held = in_flight * activations.each(config) + deferred * activations.deferred + heads
+    return held_bytes(workload, config, layers, first, last) + activations.working + held
+
+
+def held_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
+    """The part of `rank_bytes` of weights, gradients and optimizer state, and of what is gathered of them."""
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
     total += frozen_bytes(workload, config, layers, first, last) / (config.shards if config.zero_stage == 3 else 1)
-    total += frozen_weights.written_out_bytes(workload, config) if layers else 0.0
     total += kept_tensors.parameter_bytes(sum(parameters for _, parameters, _ in held), workload, config)
-    total += kept / config.vpp * in_flight + working + (gathered_bytes(workload, config) if layers else 0.0)
-    total += kept_tensors.waiting_bytes(kept / config.vpp, in_flight, config)
-    total += kept_tensors.sequence_bytes(workload, config, layers, last)
-    if first:
-        total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
+    if layers:
+        staged = workload.of_stage(layers, first, last)
+        total += frozen_weights.written_out_bytes(staged, config) + gathered_bytes(staged, config)
+    return total
+
+
+class Activations(NamedTuple):
+    """The part of `rank_bytes` that depends neither on the replicas nor on the ZeRO stage.
+
+    kept: of one microbatch, in all layers of the rank; embedded: of one in the embedding; working: buffers, and what the
+    microbatch at work needs beyond that; head: of one in the head; deferred: of one that waits for W."""
+
+    kept: Bytes
+    embedded: Bytes
+    working: Bytes
+    head: Bytes
+    deferred: Bytes
+
+    def each(self, config: ParallelConfig) -> Bytes:
+        """Bytes of each microbatch in flight on one virtual stage, with its share of the fragmentation."""
+        return self.kept / config.vpp * (1 + config.memory.fragmentation) + self.embedded
+
+
+def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Activations:
+    """The activations of a rank with `layers` layers. dp, ZeRO and vpp of the configuration do not matter."""
+    b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
+    workload = workload.of_stage(layers, first, last)
+    kinds = workload.alike(layers)
+    alike = [(n, *layer_activation_bytes(kind, one)) for number, kind in kinds for n, one in config.by_recomputation(number)]
+    kept = sum(n * bytes_ for n, bytes_, _ in alike)
+    working = max((again for n, _, again in alike if n), default=0.0)
+    working -= config.memory.fragmentation * kept  # blocks of the microbatch at work are freed and taken in the same order
+    working += kept_tensors.sequence_bytes(workload, config, layers, last) + config.memory.workspace
+    embedded = sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) if first else 0.0
+    head, deferred = 0.0, sum(number * _deferred_layer_bytes(one, config) for number, one in kinds)
     if last:
-        total += logits_bytes(workload, config) * heads_in_flight(config, in_flight) + kept_tensors.loss_bytes(workload, config)
-        total += deferred * deferred_bytes(last_kernels(workload, config), nbytes)
-    if deferred:
-        total += deferred * sum(number * _deferred_layer_bytes(one, config) for number, one in workload.alike(layers))
-    messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
-    return total + config.memory.workspace + (messages if config.pp > 1 and (layers or first or last) else 0.0)
+        head = logits_bytes(workload, config)
+        working += kept_tensors.loss_bytes(workload, config)
+        deferred += deferred_bytes(last_kernels(workload, config), nbytes)
+    if config.pp > 1 and (layers or first or last):  # messages
+        working += 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
+    return Activations(kept, embedded, working, head, deferred)
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:

@@ -167,9 +167,13 @@ def _gathered_tokens(workload: Workload, config: ParallelConfig, times: int) -> 
 
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
     """Number of gradient buckets of one stage: at most one a layer, so that each follows a layer's backward; FSDP: one each."""
+    return buckets_of(memory.stage_parameters(workload, config, layers, first, last), config, layers)
+
+
+def buckets_of(parameters: float, config: ParallelConfig, layers: int) -> int:
+    """`buckets` of a stage with so many parameters that have gradients."""
     if config.shards_parameters:
         return max(1, layers)
-    parameters = memory.stage_parameters(workload, config, layers, first, last)
     return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp_cp))))
 
 

@@ -228,13 +228,15 @@ def _check_stage_tp(config: ParallelConfig) -> None:
 
 
 def _check_recomputation(config: ParallelConfig) -> None:
-    counts, modules = config.recompute_layers, _listed(config.recompute_modules)
+    counts = config.recompute_layers
     if counts and config.recompute != "full":
         raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {config.recompute}")
     if len(counts) > 1 and len(counts) != config.num_stages:
         raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {config.num_stages} stages")
     if config.recompute_modules and config.recompute != "selective":
-        raise PlanError(f"recompute_modules {modules} needs recompute selective, not {config.recompute}")
+        raise PlanError(
+            f"recompute_modules {_listed(config.recompute_modules)} needs recompute selective, not {config.recompute}"
+        )
     for module in config.recompute_modules:
         if module not in MODULES:
             raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")

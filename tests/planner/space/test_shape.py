@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
+
 from planner.space.shape import split_backward
 from sim.plan import schedules
 from tests.planner.builders import on_one_cluster, shape
@@ -26,3 +31,11 @@ def test_the_longest_pipeline_is_one_that_the_schedule_is_defined_for():
     interleaved = shape(schedule="interleaved", vpp=2)
     assert [interleaved.longest(12, most) for most in (3, 5, 7, 13)] == [3, 4, 6, 12]
     assert [shape().longest(12, most) for most in (3, 5)] == [3, 5]
+
+
+def test_a_shape_of_another_process_is_found_in_a_dictionary():
+    made = "import pickle, sys; from tests.planner.builders import shape; pickle.dump(shape(dp=3), sys.stdout.buffer)"
+    foreign = subprocess.run(
+        [sys.executable, "-c", made], capture_output=True, check=True, env=os.environ | {"PYTHONHASHSEED": "1"}
+    ).stdout
+    assert {shape(dp=3): "found"}[pickle.loads(foreign)] == "found"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sim.analytic import plan_costs, stage_costs
+from sim.analytic import plan_costs, stage_amounts
 from sim.engine.engine import simulate
 from sim.engine.symmetry import unfolded
 from sim.errors import PlanError, TopologyError
@@ -105,7 +105,7 @@ def test_the_optimizer_takes_measured_seconds_for_each_parameter() -> None:
     parameters = 3 * SMALL.layer_parameters / 2
     for zero_stage, shared in ((0, 1), (1, 4)):
         config = ParallelConfig(tp=2, dp=4, num_microbatches=(1,) * 4, zero_stage=zero_stage)
-        found = stage_costs.optimizer_seconds(device, workload, config, 3, False, False)
+        found = stage_amounts.optimizer_seconds(device, workload, config, 3, False, False)
         assert found == pytest.approx(4e-6 * parameters / shared, rel=1e-12)
 
 

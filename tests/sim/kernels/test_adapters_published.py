@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.analytic import stage_costs
+from sim.analytic import stage_amounts, stage_costs
 from sim.formats import catalog
 from sim.hardware.memory_facts import MemoryFacts
 from sim.hardware.stack import DEFAULT
@@ -49,7 +49,7 @@ def test_time_of_qwen_7b(seq_len: int, seconds: float) -> None:
     guessed launches decide, and ours are 1.7 s."""
     device = DEFAULT.device(catalog.device("a100-sxm4-80gb"))
     shape = (device, *qwen(seq_len), QWEN.layers, True, True)
-    assert 8 * sum(stage_costs.compute_seconds(*shape)) + stage_costs.optimizer_seconds(*shape) == pytest.approx(
+    assert 8 * sum(stage_costs.compute_seconds(*shape)) + stage_amounts.optimizer_seconds(*shape) == pytest.approx(
         seconds, rel=0.15
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim.cases import load
-from sim.analytic import plan_costs, stage_costs
+from sim.analytic import plan_costs, stage_amounts
 from sim.engine.engine import simulate
 from sim.errors import PlanError
 from sim.kernels import compute, memory
@@ -78,7 +78,7 @@ def test_half_the_sharers_hold_twice_the_optimizer_state() -> None:
     assert memory.state_bytes(PARAMETERS, plan.workload, fully) == PARAMETERS * (2 + 4 + 12) / 4
     parameters = memory.stage_parameters(plan.workload, plan.config, 6, True, True)
     device = plan.fleet.spec(plan.placement[0])
-    update = stage_costs.optimizer_seconds(device, plan.workload, plan.config, 6, True, True)
+    update = stage_amounts.optimizer_seconds(device, plan.workload, plan.config, 6, True, True)
     assert update == compute.optimizer_seconds(device, parameters / 4, parameters)
 
 

@@ -1,0 +1,101 @@
+"""What one stage moves and updates in a step: gradients, weights and the optimizer; and the seconds of its weight gradients.
+
+All of it is linear in the layers of the stage where they are equal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from sim.hardware.device_spec import DeviceSpec
+from sim.kernels import compute, memory, offload, payloads
+from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
+from sim.units import Bytes, Seconds
+from sim.workload.workload import Workload
+
+ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
+"""(kind of gradient group, bytes) of a stage."""
+
+
+def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Seconds:
+    """Weight-gradient seconds of a stage's backward; 0 where the schedule does not split the backward."""
+    if not schedules.get(config.schedule).SPLITS_BACKWARD:
+        return 0.0
+    head = compute.head_parts(device, workload, config)[2] if last else 0.0
+    return sum(number * compute.layer_parts(device, one, config)[2] for number, one in workload.alike(layers)) + head
+
+
+def optimizer_seconds(
+    device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> Seconds:
+    """Seconds of the optimizer step of a stage on one rank, on the device or on its host."""
+    shared = memory.by_sharing(workload, config, layers, first, last)
+    owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
+    held = sum(parameters for _, parameters, _ in shared)
+    if config.offloads_optimizer:
+        return offload.optimizer_seconds(device, owned, held, workload.optimizer)
+    row = compute.measured(device, workload, config)
+    if row and row.update:
+        return row.update * owned
+    return compute.optimizer_seconds(device, owned, held, workload.optimizer)
+
+
+class Amounts(NamedTuple):
+    """What a stage moves and updates in a step on one rank. reduced, gathered: bytes of gradients and of weights; parameters:
+    those with gradients; optimizer: seconds of the update on the slowest device type."""
+
+    reduced: ByGroup
+    gathered: ByGroup
+    parameters: float
+    optimizer: Seconds
+
+    @classmethod
+    def of(
+        cls, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+    ) -> Amounts:
+        """The amounts of a stage; `first`, `last`: it has the embedding, the head."""
+        shape = workload, config, layers, first, last
+        return cls(
+            payloads.gradient_bytes(*shape),
+            payloads.parameter_bytes(*shape) if config.zero_stage else (),
+            memory.stage_parameters(*shape),
+            max(optimizer_seconds(spec, *shape) for spec in specs),
+        )
+
+    def extended(self, two: Amounts, layers: int) -> Amounts:
+        """The amounts with `layers` layers more; `two`: with one layer more."""
+        return Amounts(
+            _further(self.reduced, two.reduced, layers),
+            _further(self.gathered, two.gathered, layers),
+            self.parameters + layers * (two.parameters - self.parameters),
+            self.optimizer + layers * (two.optimizer - self.optimizer),
+        )
+
+
+def _further(one: ByGroup, two: ByGroup, layers: int) -> ByGroup:
+    """Bytes with `layers` layers more than `one`; `two`: with one more."""
+    return tuple([(group, own + layers * (more - own)) for (group, own), (_, more) in zip(one, two, strict=True)])
+
+
+def synchronisation(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, str, Bytes, float], ...]:
+    """(kind of group, operation, payload, count) of one stage's gradient and parameter collectives in one step.
+
+    Overlapped collectives are per bucket. Groups of two kinds ("dp", "edp") then run concurrently: the longer is a lower bound.
+    """
+    shape = workload, config, layers, first, last
+    gathered = payloads.parameter_bytes(*shape) if config.zero_stage else ()
+    return in_buckets(config, payloads.gradient_bytes(*shape), gathered, payloads.buckets(*shape))
+
+
+def in_buckets(
+    config: ParallelConfig, gradients: ByGroup, parameters: ByGroup, buckets: int
+) -> tuple[tuple[str, str, Bytes, float], ...]:
+    """`synchronisation` of a stage with these bytes and so many buckets."""
+    reduced = buckets if config.reduces_behind else config.vpp
+    work = [(group, config.reduction, nbytes / reduced, float(reduced)) for group, nbytes in gradients]
+    if config.zero_stage == 0:
+        return tuple(work)
+    gathered = buckets if config.gathers_ahead else config.vpp
+    return (*work, *((group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in parameters))
