@@ -245,7 +245,7 @@ def _placement(fleet: Fleet, config: ParallelConfig, replicas: tuple[list[str], 
         return tuple(everything[: config.world_size])
     free = {cluster.name: iter(_devices(cluster)) for cluster in fleet.clusters}
     try:
-        widths = [config.tp_of(pp_rank) * config.cp for pp_rank in range(config.pp)]
+        widths = [config.tp_of(pp_rank) * config.dp_cp_of(pp_rank) // config.dp for pp_rank in range(config.pp)]
         stages = zip(widths, replicas, strict=True)
         return tuple(next(free[name]) for width, stage in stages for name in stage for _ in range(width))
     except StopIteration:

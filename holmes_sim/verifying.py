@@ -252,4 +252,4 @@ def _run(found: ProfileResult, known: str, workload: Workload, wishes: Wishes) -
 
 def _layout(plan: Plan) -> str:
     config = plan.config
-    return f"tp {config.tp} pp {config.pp} dp {config.dp} mb {config.microbatch_size} {config.schedule}"
+    return f"tp {config.tp} pp {config.pp} dp {config.dp_text} mb {config.microbatch_size} {config.schedule}"

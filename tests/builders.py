@@ -253,11 +253,22 @@ def unlike_degrees(draw: st.DrawFn, tp: int, pp: int, equal_ends: bool) -> tuple
 
 
 @st.composite
+def unlike_splits(draw: st.DrawFn, pp: int, room: int, equal_ends: bool) -> tuple[int, ...]:
+    """Numbers of ranks, at most `room`, among which pipeline ranks divide the samples of a microbatch; one of them is 1, or all
+    where the ends have to be equal."""
+    found = [draw(st.sampled_from([split for split in (1, 2, 4) if split <= room])) for _ in range(pp)]
+    found[draw(st.integers(0, pp - 1))] = 1
+    if equal_ends:
+        found[-1] = found[0]
+    return tuple(found) if min(found) == 1 else (1,) * pp
+
+
+@st.composite
 def any_plan(
     draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True, unlike: bool = True
 ) -> Plan:
     """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off. `unlike`: stages may have unlike
-    tp."""
+    tp and dp."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
@@ -307,8 +318,11 @@ def any_plan(
     if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
         ep, switches["etp"] = draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"]))
     elif unlike and cp == ep == 1 and draw(st.booleans()):
-        equal_ends = tied and dp > 1 and switches["zero_stage"] > 0
+        splits = draw(unlike_splits(pp, room // (tp * pp * dp), tied))
+        equal_ends = tied and dp * splits[0] > 1 and switches["zero_stage"] > 0
         switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
+        switches["stage_dp"] = tuple(dp * split for split in splits) if max(splits) > 1 else ()
+        microbatch_size *= max(splits)
     if pp > 1 and len(machines.clusters) > 1:
         switches["message_compression"] = draw(st.sampled_from(MESSAGES))
     wanted = made(chosen)

@@ -25,7 +25,7 @@ class Groups:
                 self._note(group.kind, "", group.ranks, "", 1.0)
         for group in gradient_groups(plan):
             for operation in gradient_operations(plan.config):
-                self._note_gradients(group, operation, plan.config.shards)
+                self._note_gradients(group, operation, plan.config.zero_shard_size)
 
     def parts(self, kind: str, rank: int, operation: str) -> list[tuple[int, str, float]]:
         """The collectives that one collective of the plan consists of, in order: (number of the group, operation, share of the
@@ -36,9 +36,9 @@ class Groups:
         found = self._parts.get((kind, rank, operation)) or self._parts[kind, rank, ""]
         return [(number, part or operation, share) for number, part, share in found]
 
-    def _note_gradients(self, group: Group, operation: str, shards: int) -> None:
+    def _note_gradients(self, group: Group, operation: str, shard_size: int | None) -> None:
         """Number the groups of one gradient collective."""
-        for rows, part, share in gradient_parts([group], operation, shards):
+        for rows, part, share in gradient_parts([group], operation, shard_size):
             for row in rows.tolist():
                 self._note(group.kind, operation, tuple(row), part, share)
 

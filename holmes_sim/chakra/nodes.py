@@ -70,7 +70,7 @@ class Traces:
         tp, dp_cp, pp_rank = self.config.coordinates(rank)
         members = (rank, *(self.config.rank(other, dp_cp, pp_rank) for other in range(self.config.tp) if other != tp))
         clusters = tuple(self.plan.placement[member].cluster for member in members)
-        key = pp_rank, self.config.microbatches_of(dp_cp), clusters
+        key = pp_rank, self.config.microbatches_of(dp_cp, pp_rank), clusters
         if key not in self._made:
             writer = _Writer(self.plan, rank, self.groups, self._durations)
             program = lowering.program(self.plan, *key[:2])

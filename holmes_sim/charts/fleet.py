@@ -65,7 +65,7 @@ def placement(plan: Plan) -> Figure:
     more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
     title = (
         f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices used · "
-        f"tp {config.tp_text} · pp {config.pp} · dp {config.dp}{more}"
+        f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text}{more}"
     )
     pp_rank_of = {device: config.coordinates(rank)[2] for rank, device in enumerate(plan.placement)}
     paint = {device: (pp_rank, colours[pp_rank]) for device, pp_rank in pp_rank_of.items()}

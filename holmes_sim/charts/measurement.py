@@ -44,7 +44,7 @@ def measurement(compared: Sequence[MeasuredStep]) -> Figure:
     left_out = f" · {len(rows)} of {len(first.simulated.alike)} classes of ranks shown"
     config = plan.config
     figure.suptitle(
-        f"{plan.topology.name} · {plan.workload.model.name} · tp {config.tp_text} · pp {config.pp} · dp {config.dp} · "
+        f"{plan.topology.name} · {plan.workload.model.name} · tp {config.tp_text} · pp {config.pp} · dp {config.dp_text} · "
         f"{config.schedule}{left_out if len(rows) < len(first.simulated.alike) else ''}",
         fontsize=11,
     )

@@ -109,6 +109,6 @@ def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
     return (
         f"{plan.topology.name} · {plan.workload.model.name}: {timeline.origin} step {time_text(timeline.step_s)}, "
         f"bubble {numbers.bubble_fraction:.1%}, exposed communication {numbers.exposed_communication_s / timeline.step_s:.1%}\n"
-        f"tp {config.tp_text} · pp {config.pp} · dp {config.dp}{more} · {config.schedule}{virtual} · "
+        f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text}{more} · {config.schedule}{virtual} · "
         f"{microbatches} microbatches of {config.microbatch_size} per replica{left_out}"
     )

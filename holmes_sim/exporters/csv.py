@@ -65,7 +65,7 @@ def _ranks(plan: Plan) -> Iterator[tuple[object, ...]]:
         layers = ";".join(f"{plan.stages[index].first}-{plan.stages[index].past_last}" for index in stages)
         yield (
             rank, host, local, device, node, pp, dp_cp // config.cp, dp_cp % config.cp, tp,
-            ";".join(map(str, stages)), layers, config.microbatches_of(dp_cp),
+            ";".join(map(str, stages)), layers, config.microbatches_of(dp_cp, pp),
         )  # fmt: skip
 
 

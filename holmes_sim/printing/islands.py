@@ -114,7 +114,7 @@ def clusters(island: Plan) -> str:
 def layout(island: Plan) -> str:
     """Layout of an island in few words."""
     config = island.config
-    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp}, mb {config.microbatch_size}, {config.schedule}"
+    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp_text}, mb {config.microbatch_size}, {config.schedule}"
 
 
 def _share(seconds: float, period: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Group
 from rich.table import Table
@@ -116,7 +116,7 @@ def layout(plan: Plan) -> str:
     counts = sorted(set(config.num_microbatches))
     many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     noun = "microbatch" if many == "1" else "microbatches"
-    parts = [f"tp {config.tp_text}", f"pp {config.pp}", f"dp {config.dp}"]
+    parts = [f"tp {config.tp_text}", f"pp {config.pp}", f"dp {config.dp_text}"]
     parts += [f"{key} {degree}" for key, degree in config.further_degrees.items()]
     parts += [f"vpp {config.vpp}"] if config.vpp > 1 else []
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
@@ -139,7 +139,7 @@ def _recomputation(config: ParallelConfig) -> str:
 
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
-    unlike, some = ("tp",) if plan.config.stage_tp else (), ("recomputed",) if plan.config.recompute_layers else ()
+    unlike, some = _unlike(plan.config), ("recomputed",) if plan.config.recompute_layers else ()
     seconds = "compute", "exposed\ncomm.", "bubble"
     held = "layers", *some, "peak\nmemory", "of the\ndevice"
     table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, *held, *seconds)
@@ -149,10 +149,16 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
         times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
         size = f"{peaks[row.pp_rank] / GIBI:.3g} GiB"
         *where, layers = location(plan, row.pp_rank)
-        own = [str(plan.config.tp_of(row.pp_rank)) for _ in unlike]
+        own = [str(degree_of(row.pp_rank)) for degree_of in unlike.values()]
         again = [recomputed(plan, row.pp_rank) for _ in some]
         table.add_row(str(row.pp_rank), *where, *own, layers, *again, size, share, *times)
     return table
+
+
+def _unlike(config: ParallelConfig) -> dict[str, Callable[[int], int]]:
+    """Name -> degree by pipeline rank, of the degrees that differ between stages."""
+    found = {"tp": (config.stage_tp, config.tp_of), "dp": (config.stage_dp, config.dp_of)}
+    return {name: degree_of for name, (differs, degree_of) in found.items() if differs}
 
 
 def recomputed(plan: Plan, pp_rank: int) -> str:

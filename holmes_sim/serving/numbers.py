@@ -97,7 +97,7 @@ def _prediction(plan: Plan) -> dict[str, str]:
 def _layout(plan: Plan) -> dict[str, str]:
     config = plan.config
     counts = sorted(set(config.num_microbatches))
-    found = {"tp": config.tp_text, "pp": str(config.pp), "dp": str(config.dp)}
+    found = {"tp": config.tp_text, "pp": str(config.pp), "dp": config.dp_text}
     found |= {key: str(degree) for key, degree in config.further_degrees.items()}
     found |= {"vpp": str(config.vpp)} if config.vpp > 1 else {}
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))

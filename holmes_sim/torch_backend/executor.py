@@ -55,7 +55,7 @@ class Executor:
         self.worker, self.recorder = worker, recorder
         self.tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
         self.code = MessageCode(plan, self.pp_rank) if isinstance(worker, TrainingWorker) else None
-        self.program: Program = lowering.program(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp))
+        self.program: Program = lowering.program(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp, self.pp_rank))
         self.in_backward = in_backward(self.program)
         self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.threads: dict[tuple[str | int, ...], CommThread] = {}

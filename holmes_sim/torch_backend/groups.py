@@ -48,7 +48,7 @@ def _every_group(plan: Plan) -> Iterator[Group]:
     config = plan.config
     listed = [group for group in plan.groups if group.kind in ("tp", "etp", "ep", "pp")]
     shared = list(gradient_groups(plan))
-    if config.shards < config.dp_cp:
+    if config.zero_shard_size is not None:
         shared = list(_blocks_and_copies(plan, shared))
     tied = embedding_groups(plan, plan.groups) if config.pp > 1 and plan.workload.model.tied_embeddings else ()
     yield from (group for group in (*listed, *shared, *tied) if len(group.ranks) > 1)
@@ -58,7 +58,7 @@ def numbered(plan: Plan, rank: int) -> Iterator[tuple[Group, int]]:
     """The groups of a rank, each with the number of groups that the rank must have made before it.
 
     torch names a group after its ranks and the number of groups that a rank has made, so all its ranks must have made as many.
-    Ranks of stages with unlike tp have unlike numbers of groups."""
+    Ranks of stages with unlike degrees have unlike numbers of groups."""
     made = [0] * plan.config.world_size
     for group in _every_group(plan):
         number = max(made[member] for member in group.ranks)
@@ -73,6 +73,9 @@ def _blocks_and_copies(plan: Plan, groups: Sequence[Group]) -> Iterator[Group]:
     (`sim.network.gradient_routes.gradient_parts`)."""
     shards = plan.config.shards
     for group in groups:
+        if len(group.ranks) == shards:
+            yield group
+            continue
         ranks = sorted(group.ranks)
         blocks = [tuple(ranks[first : first + shards]) for first in range(0, len(ranks), shards)]
         parts = [*(("dp", block) for block in blocks), *(("copies", copies) for copies in zip(*blocks, strict=True))]
@@ -80,7 +83,7 @@ def _blocks_and_copies(plan: Plan, groups: Sequence[Group]) -> Iterator[Group]:
 
 
 def of_kind(groups: dict[str, dist.ProcessGroup], kind: str) -> list[dist.ProcessGroup]:
-    """The groups of a rank of one kind, among those of `build`: one, or one for each peer on a stage with a larger tp."""
+    """The groups of a rank of one kind, among those of `build`: one, or one for each peer on a stage with a larger tp or dp."""
     return [group for name, group in groups.items() if name.partition(" ")[0] == kind]
 
 
@@ -104,8 +107,8 @@ def build(
     timeout: Seconds,
     on_timeout: Callable[[str], None],
 ) -> dict[str, dist.ProcessGroup]:
-    """Process groups of a rank by kind; further groups of a kind (of messages to stages with a larger tp) have a number behind
-    it: `pp 1`. `on[r]` is the kind of device of rank `r`; `timeout` limits each collective or message.
+    """Process groups of a rank by kind; further groups of a kind (of messages to stages with larger degrees) have a number
+    behind it: `pp 1`. `on[r]` is the kind of device of rank `r`; `timeout` limits each collective or message.
 
     Raises HolmesError for a group that cannot connect. If a group has not connected after `connect_timeout` seconds,
     `on_timeout` is called with a message and must end the rank: if no peer answers, gloo applies its own timeout to each

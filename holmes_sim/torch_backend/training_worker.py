@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend import buckets
+from holmes_sim.torch_backend import buckets, message_parts
 from holmes_sim.torch_backend.blocks import Embedding, Head
 from holmes_sim.torch_backend.devices import HOST, synchronize
 from holmes_sim.torch_backend.expert_mesh import RunTimed, mesh_of
@@ -49,8 +49,8 @@ class TrainingWorker:
     ):
         self.plan, self.groups, self.seed, self.device = plan, groups, seed, device
         tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
-        self.config = config = plan.config.with_tp(plan.config.tp_of(self.pp_rank))
-        self.step = self.samples_before = 0
+        self.config = config = plan.config.of_pp_rank(self.pp_rank)
+        self.step, self.samples_before, self.split = 0, 0, plan.config.split_of(self.pp_rank)
         self.before_update: Callable[[], None] = lambda: None  # called with the reduced gradients, before the optimizer
         timed = functools.partial(run_timed, "tp")
         self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, timed, device=device)
@@ -66,7 +66,7 @@ class TrainingWorker:
         for weight in (weight for stage in self.stages.values() for block in stage.blocks for weight in block.parameters()):
             if not weight.requires_grad:
                 weight.data = weight.data.to(buckets.PRECISIONS[plan.workload.precision])
-        parts = Lowered(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp)).parts
+        parts = Lowered(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp, self.pp_rank)).parts
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
         tied = plan.workload.model.tied_embeddings and config.pp > 1
         self.buckets = {
@@ -114,7 +114,9 @@ class TrainingWorker:
         x: Tensor | None = None
         tokens: Tensor | None = None
         if stage.first or stage.last:
-            tokens = samples(self.plan, self.seed, self.step, self.dp_cp, m, self.samples_before).to(self.device)
+            replica, part_of_samples = divmod(self.dp_cp, self.split)
+            whole = samples(self.plan, self.seed, self.step, replica, m, self.samples_before)
+            tokens = whole.chunk(self.split, 1)[part_of_samples].to(self.device)
         if part or not stage.first:
             x = self.inputs.pop(("F", action.stage, m))
         for index in stage.cut(part, action.parts):
@@ -185,24 +187,26 @@ class TrainingWorker:
     # messages
 
     def send_values(self, action: Action, peers: int) -> list[Tensor]:
-        """The tensor to send to each peer: a part of this tensor-parallel rank's slice of the output."""
+        """The tensor to send to each peer: a part of the samples, and of this tensor-parallel rank's slice of the output."""
         value = self.outputs.pop((action.operation, action.stage, action.microbatch))
         if self.config.tp > 1 and not self.config.sequence_parallel:
             value = self.parallel.shard(value, 0)
-        return [part.contiguous() for part in value.chunk(peers)]
+        return message_parts.cut(value, peers, message_parts.shares(self.plan.config, self.pp_rank, action.peer))
 
     def receive_buffer(self, action: Action) -> Tensor:
         """The tensor to receive into, in host memory."""
         workload, config = self.plan.workload, self.config
         slices = max(config.tp, self.plan.config.tp_of(action.peer))
-        shape = workload.seq_len // slices, config.microbatch_size, workload.model.hidden
+        size = config.microbatch_size // message_parts.shares(self.plan.config, self.pp_rank, action.peer)
+        shape = workload.seq_len // slices, size, workload.model.hidden
         return torch.empty(shape, dtype=buckets.PRECISIONS[workload.precision])
 
     def receive(self, action: Action, values: list[Tensor]) -> None:
-        """Accept the received slices as input of the next stage; `action.stage` is the stage that sent them."""
+        """Accept the received slices of samples as input of the next stage; `action.stage` is the stage that sent them."""
         to = action.stage + 1 if action.operation == "F" else action.stage - 1
         self.last_received = action.operation, to, action.microbatch
-        self.inputs[self.last_received] = torch.cat(values).to(self.device) if len(values) > 1 else values[0].to(self.device)
+        shares = message_parts.shares(self.plan.config, self.pp_rank, action.peer)
+        self.inputs[self.last_received] = message_parts.joined(values, shares).to(self.device)
 
     def gather_received(self) -> None:
         """All-gather the slices of the last received message."""

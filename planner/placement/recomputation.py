@@ -62,7 +62,7 @@ def virtual_recomputed(layers: NDArray[np.int64], recomputed: NDArray[np.int64],
 
 
 def _fewest(plan: Plan, pp_rank: int, layers: int, room: Bytes) -> int:
-    own = plan.config.with_tp(plan.config.tp_of(pp_rank))
+    own = plan.config.of_pp_rank(pp_rank)
 
     def has_room(recomputed: int) -> bool:
         config = replace(own, recompute="full", recompute_layers=(recomputed,), recompute_modules=())
@@ -74,7 +74,7 @@ def _fewest(plan: Plan, pp_rank: int, layers: int, room: Bytes) -> int:
 def _room(plan: Plan) -> list[Bytes]:
     """Bytes that torch may need on a device of every pipeline rank, beside the head-room."""
     free, config = 1.0 - plan.topology.memory_headroom, plan.config
-    outside = (memory.outside_torch(config.with_tp(config.tp_of(pp_rank))) for pp_rank in range(config.pp))
+    outside = (memory.outside_torch(config.of_pp_rank(pp_rank)) for pp_rank in range(config.pp))
     return [limit * free - more for limit, more in zip(memory.limits(plan), outside, strict=True)]
 
 

@@ -68,8 +68,9 @@ def holdings(plan: Plan) -> dict[Device, Holding]:
 
 def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
     """What must move between two plans; `came` maps each (cluster, node) of the new plan's fleet to its name in the old one."""
-    old, staying, nbytes = holdings(before), 0, 0.0
-    for device, needs in holdings(after).items():
+    old, new, staying, nbytes = holdings(before), holdings(after), 0, 0.0
+    for rank, device in enumerate(after.placement):
+        needs = new[device]
         has = old.get(_old_device(device, came))
         kept = needs.keeps(has)
         there = has if has is not None and has.part == needs.part else None
@@ -78,7 +79,7 @@ def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
         if not (lacks or first or last):
             staying += 1
             continue
-        config = after.config.with_tp(needs.part[0])
+        config = after.config.of_pp_rank(after.config.coordinates(rank)[2])
         parameters = memory.by_sharing(after.workload, config, lacks, first, last)
         nbytes += after.workload.bytes_per_value * sum(number for _, number, _ in parameters)
         nbytes += memory.frozen_bytes(after.workload, config, lacks, first, last)

@@ -39,8 +39,9 @@ def _surviving(before: Plan, stage: int, goes: Mapping[Place, Place]) -> Iterato
     """Devices of every replica of a stage that lost no device, under the names of the remaining fleet."""
     config = before.config
     for replica in range(config.dp):
-        first = config.rank(0, replica * config.cp, stage)
-        devices = before.placement[first : first + config.cp * config.tp_of(stage)]
+        rows = config.dp_cp_of(stage) // config.dp
+        first = config.rank(0, replica * rows, stage)
+        devices = before.placement[first : first + rows * config.tp_of(stage)]
         if all((device.cluster, device.node) in goes for device in devices):
             yield tuple(Device(*goes[device.cluster, device.node], device.index) for device in devices)
 
@@ -49,7 +50,9 @@ def _with_replicas(before: Plan, left: Topology, dp: int, placement: list[Device
     """The plan with dp replicas on `placement`. Raises NoRoute, NotDefined."""
     each, more = divmod(sum(before.config.num_microbatches), dp)
     microbatches = tuple(each + (replica < more) for replica in range(dp))
-    config = replace(before.config, dp=dp, num_microbatches=microbatches, zero_shard_size=_shards(before.config, dp))
+    config = before.config
+    rows = tuple(dp * config.split_of(stage) for stage in range(config.pp)) if config.stage_dp else ()
+    config = replace(config, dp=dp, stage_dp=rows, num_microbatches=microbatches, zero_shard_size=_shards(config, dp))
     chosen = {(group.kind, before.config.coordinates(group.ranks[0])[2]): group.collective for group in before.groups}
     groups = tuple(
         replace(group, collective=chosen.get((group.kind, config.coordinates(group.ranks[0])[2]), group.collective))

@@ -88,7 +88,7 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
     for stage in range(last if config.pp > 1 else 0):
         here, there = stage % config.pp, (stage + 1) % config.pp
         ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
-    microbatches = config.microbatches_of(replicas[0])
+    microbatches = plan_costs.microbatches_of(config, replicas[0])
     candidates = _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
     return replace(candidates, head=plan.head_stage % config.pp)
 

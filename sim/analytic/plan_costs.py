@@ -28,6 +28,7 @@ from sim.network.routes import member, message_route
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.expert_parallelism import matches_tp, mesh_rows
+from sim.plan.groups import chains
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -38,7 +39,7 @@ def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...],
     config = plan.config
     return tuple(
         plan.placement[(first := config.rank(0, dp_cp, pp_rank)) : first + config.tp_of(pp_rank)]
-        for dp_cp in range(config.dp_cp)
+        for dp_cp in range(config.dp_cp_of(pp_rank))
     )
 
 
@@ -46,22 +47,37 @@ def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
     """Equivalence classes of replicas, as dp_cp indices: equal numbers of microbatches, clusters and grouping into nodes.
 
     Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
-    the same stages. Clusters of one device type are different: their interconnects, NICs and trunks may differ."""
+    the same stages. Clusters of one device type are different: their interconnects, NICs and trunks may differ. Where stages
+    have unlike dp, the indices are those of a stage with the largest: each is a part of the samples of a replica, with the
+    tensor-parallel group of every stage that computes it, and a group of a stage with a smaller dp is in several."""
     config = plan.config
     classes: dict[object, list[int]] = {}
-    for dp_cp in range(config.dp_cp):
-        key: list[object] = [config.microbatches_of(dp_cp)]
+    for dp_cp in range(config.most_dp_cp):
+        key: list[object] = [microbatches_of(config, dp_cp)]
         hosts = dict[tuple[str, int], int]()
         for pp_rank, tp in enumerate(config.degrees):
-            first = config.rank(0, dp_cp, pp_rank)
+            (row,) = _rows(config, pp_rank, (dp_cp,))
+            first = config.rank(0, row, pp_rank)
             ring = plan.placement[first : first + tp]
             key += [(d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
         classes.setdefault(tuple(key), []).append(dp_cp)
     return tuple(tuple(replicas) for replicas in classes.values())
 
 
+def _rows(config: ParallelConfig, pp_rank: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """The dp_cp indices of a pipeline rank on which replicas, or parts of them (`replica_classes`), are."""
+    if not config.stage_dp:
+        return replicas
+    return tuple(dict.fromkeys(part * config.dp_cp_of(pp_rank) // config.most_dp_cp for part in replicas))
+
+
+def microbatches_of(config: ParallelConfig, replica: int) -> int:
+    """Number of microbatches of a replica, or of a part of one (`replica_classes`)."""
+    return config.num_microbatches[replica * config.dp // config.most_dp_cp]
+
+
 class PlanCosts:
-    """Costs of a plan's stages and messages for a class of equivalent replicas (their dp_cp indices), and its step."""
+    """Costs of a plan's stages and messages for a class of equivalent replicas (`replica_classes`), and its step."""
 
     def __init__(self, plan: Plan):
         self.plan, self.capacities = plan, Capacities(plan.fleet)
@@ -73,8 +89,8 @@ class PlanCosts:
             ranked = tuple(sorted(group.ranks))
             if group.ranks != ranked:
                 self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
-        chains = sorted((tuple(sorted(group.ranks)), group.nic) for group in plan.groups if group.kind == "pp")
-        self._nics = [nic for _, nic in chains]
+        nics = {tuple(sorted(group.ranks)): group.nic for group in plan.groups if group.kind == "pp"}
+        self._nics = [nics[chain] for chain in chains(plan.config)]
         self._collectives: dict[int, CollectiveCosts] = {}
         self._alike: dict[object, CollectiveCosts] = {}
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
@@ -98,10 +114,10 @@ class PlanCosts:
 
     def at(self, pp_rank: int, replicas: tuple[int, ...], stages: tuple[int, ...]) -> StageCosts:
         """Costs of some stages of a pipeline rank on its devices."""
-        every = self._collectives_of(pp_rank)
-        if (every, replicas) not in self._in_class:
-            self._in_class[every, replicas] = every.among(replicas)
-        facts = self.plan.workload_of(stages), self.plan.config_of(stages), self._in_class[every, replicas]
+        every, rows = self._collectives_of(pp_rank), _rows(self.plan.config, pp_rank, replicas)
+        if (every, rows) not in self._in_class:
+            self._in_class[every, rows] = every.among(rows)
+        facts = self.plan.workload_of(stages), self.plan.config_of(stages), self._in_class[every, rows]
         return StageCosts(*facts, self._sizes.passes(stages))
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
@@ -118,7 +134,8 @@ class PlanCosts:
     def specs(self, pp_rank: int, replicas: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
         """Device types of a pipeline rank."""
         plan, config = self.plan, self.plan.config
-        ranks = (config.rank(tp, replicas[0], pp_rank) for tp in range(config.tp_of(pp_rank)))
+        (row,) = _rows(config, pp_rank, replicas[:1])
+        ranks = (config.rank(tp, row, pp_rank) for tp in range(config.tp_of(pp_rank)))
         return tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
 
     def message(self, source: int, target: int, replicas: tuple[int, ...]) -> Seconds:
@@ -128,10 +145,13 @@ class PlanCosts:
             return 0.0  # after the head there are no messages
         key: tuple[object, ...] = source, target, replicas
         if key not in self._messages:
-            most = max(config.tp_of(source), config.tp_of(target))
-            index, slices = np.repeat(replicas, most), np.tile(np.arange(most), len(replicas))
+            most, rows = (max(of(source), of(target)) for of in (config.tp_of, config.dp_cp_of))
+            parts = sorted({part - part % (config.most_dp_cp // rows) for part in replicas})
+            index, slices = np.repeat(parts, most), np.tile(np.arange(most), len(parts))
             here, there = (
-                config.first_rank(pp_rank) + config.tp_of(pp_rank) * index + slices * config.tp_of(pp_rank) // most
+                config.first_rank(pp_rank)
+                + config.tp_of(pp_rank) * (index * config.dp_cp_of(pp_rank) // config.most_dp_cp)
+                + slices * config.tp_of(pp_rank) // most
                 for pp_rank in (source, target)
             )
             nics = [self._nics[chain] for chain in (config.tp * index + slices * (config.tp // most)).tolist()]
@@ -141,7 +161,7 @@ class PlanCosts:
     def step(self, replicas: tuple[int, ...], tied: Seconds) -> Seconds:
         """Seconds of a step of a class of replicas (`sim.analytic.pipeline_step`); `tied` is what `tied_seconds` returns."""
         config = self.plan.config
-        microbatches = config.microbatches_of(replicas[0])
+        microbatches = microbatches_of(config, replicas[0])
         owed = weights_owed(config, config.pp, microbatches)
         stages = [self._pipeline_stage(pp_rank, replicas) for pp_rank in range(config.pp)]
         return max(
@@ -201,21 +221,26 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
     """Step in seconds if all devices were always busy: HETHUB's upper bound on throughput (arXiv 2405.16256).
 
     A device computes at the speed that it reaches alone, in a replica of one stage on its own cluster with the plan's tp, ep,
-    microbatch size and recomputation: tensor-parallel collectives included, no bubble, no pipeline or data-parallel
-    communication. All devices of the fleet count.
+    microbatch size (the largest of the cluster's stages) and recomputation: tensor-parallel collectives included, no bubble, no
+    pipeline or data-parallel communication. All devices of the fleet count.
     """
     config, workload = plan.config, plan.workload
     rate = 0.0
-    degrees = {plan.placement[config.first_rank(pp_rank)].cluster: tp for pp_rank, tp in enumerate(config.degrees)}
+    degrees, splits = dict[str, int](), dict[str, int]()
+    for pp_rank, tp in enumerate(config.degrees):
+        name, split = plan.placement[config.first_rank(pp_rank)].cluster, config.split_of(pp_rank)
+        degrees[name], splits[name] = tp, min(split, splits.get(name, split))
+    whole = replace(plan.config_of(range(config.num_stages)), microbatch_size=config.microbatch_size)
     for cluster in plan.fleet.clusters:
         if not cluster.node.device.runs(workload.precision):
             continue
         width = min(degrees.get(cluster.name, config.tp), cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
-        alone = _single_stage(plan.config_of(range(config.num_stages)), width)
+        size = config.microbatch_size // splits.get(cluster.name, 1)
+        alone = _single_stage(replace(whole, microbatch_size=size), width)
         collectives = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, collectives).work(workload.model.layers, True, True))
-        rate += cluster.devices / width * config.microbatch_size / seconds
+        rate += cluster.devices / width * size / seconds
     return workload.global_batch_size / rate
 
 

@@ -93,7 +93,7 @@ class _Simulation:
         programs: dict[tuple[int, int], lowering.Lowered] = {}
         for index, rank in enumerate(self.folding.representatives):
             _, dp_cp, pp_rank = self.plan.config.coordinates(rank)
-            key = pp_rank, self.plan.config.microbatches_of(dp_cp)
+            key = pp_rank, self.plan.config.microbatches_of(dp_cp, pp_rank)
             if key not in programs:
                 programs[key] = lowering.Lowered(self.plan, *key)
             yield Rank(index, rank, pp_rank, programs[key], of_class[index])

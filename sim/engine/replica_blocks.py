@@ -65,7 +65,8 @@ def _features(plan: Plan, sites: Sites) -> Hashes:
     """A hash for each rank of its site, its microbatches, its groups, and the gradient transfers from and to it."""
     config = plan.config
     each = np.repeat(config.num_microbatches, config.cp)
-    microbatches = np.concatenate([np.repeat(each, tp) for tp in config.degrees])
+    widths = (tp * config.split_of(pp_rank) for pp_rank, tp in enumerate(config.degrees))
+    microbatches = np.concatenate([np.repeat(each, width) for width in widths])
     features = hash_arrays(sites.cluster, sites.index, microbatches)
     alike: dict[tuple[str, int], list[Group]] = {}
     for group in plan.groups:
@@ -81,7 +82,7 @@ def _features(plan: Plan, sites: Sites) -> Hashes:
         gradient_kinds.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
     for facts, groups in gradient_kinds.items():
         for collective in gradient_operations(config):
-            for part, (rows, operation, _) in enumerate(gradient_parts(groups, collective, config.shards)):
+            for part, (rows, operation, _) in enumerate(gradient_parts(groups, collective, config.zero_shard_size)):
                 for ring, _ in sites.rings(rows):
                     for turn, passes in enumerate(ring.rounds(groups[0].collective, operation)):
                         fact = np.array([hash_facts(*facts, collective, part, turn)])

@@ -143,7 +143,7 @@ def _initial(plan: Plan, carriers: dict[Key, Carrier], block_copies: Copies, dra
     for rank in block_copies.shown:
         _, dp_cp, pp_rank = config.coordinates(rank)
         device = plan.placement[rank]
-        ranks.append((device.cluster, pp_rank, config.microbatches_of(dp_cp), drawn.slowdown(device)))
+        ranks.append((device.cluster, pp_rank, config.microbatches_of(dp_cp, pp_rank), drawn.slowdown(device)))
     links = [  # trunks differ from other links: they also carry the flows of copies that are not shown
         (capacities(link) * drawn.rate_share(link), drawn.outages(link), link[0] == "trunk") for link in _links(carriers)
     ]

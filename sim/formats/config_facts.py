@@ -41,7 +41,9 @@ class ImbalanceFacts(StrictModel):
 class ConfigFacts(StrictModel):
     """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica, `recompute_layers`
     one for all stages, or one for each. `stage_tp` has the tensor-parallel degree of each pipeline rank, where they differ;
-    `tp` is the largest. `etp` is that of routed experts, where it is not `tp`. `offload` is what the hosts keep: optimizer.
+    `tp` is the largest. `stage_dp` has the data-parallel degree of each pipeline rank, where they differ; `dp`, the number of
+    replicas, is the smallest, and the ranks of a replica divide the samples of each microbatch. `etp` is the tensor-parallel
+    degree of routed experts, where it is not `tp`. `offload` is what the hosts keep: optimizer.
     `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
     adaptive-top-k=10%."""
 
@@ -73,12 +75,13 @@ class ConfigFacts(StrictModel):
     cp_algo: str = CP_ALGORITHMS[0]
     offload: Words = ()
     stage_tp: tuple[Count, ...] = ()
+    stage_dp: tuple[Count, ...] = ()
     message_compression: str = compression.NONE
 
 
 OPTIONAL = (
     "etp", "dispatcher", "routing", "overlap_expert_communication", "recompute_layers", "recompute_modules", "tied_shards",
-    "cuda_graphs", "cp_algo", "offload", "stage_tp", "message_compression",
+    "cuda_graphs", "cp_algo", "offload", "stage_tp", "stage_dp", "message_compression",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
 
@@ -94,7 +97,7 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
         found["routing"] = {"imbalance": config.imbalance} | exchange
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
-    for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp"):
+    for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp", "stage_dp"):
         if values := getattr(config, name):
             found[name] = list(values)
     return found | {"num_microbatches": list(config.num_microbatches)}

@@ -197,7 +197,7 @@ def _update_rate(plan: Plan, sync: Sync) -> BytesPerSecond:
 def _gather(plan: Plan) -> Seconds:
     """Seconds of the all_gather of updated weights, or of summed gradients, among replicas that hold all of them; 0 where ZeRO
     gathers weights in each step anyway."""
-    if plan.config.zero_stage or plan.config.dp_cp == 1:
+    if plan.config.zero_stage or plan.config.most_dp_cp == 1:
         return 0.0
     capacities, slowest = Capacities(plan.fleet), 0.0
     for pp_rank in range(plan.config.pp):
@@ -205,5 +205,7 @@ def _gather(plan: Plan) -> Seconds:
         groups = tuple(group for group in gradient_groups(plan) if group.kind == "dp" and group.ranks[0] in own)
         share = sum(part.end - part.begin for part in parts(plan) if part.rank in own) / plan.config.tp_of(pp_rank)
         nbytes = 4.0 * plan.workload.model.parameters * share
+        if not groups:
+            continue
         slowest = max(slowest, min(one.cost.seconds(nbytes) for one in group_costs(plan, groups, "all_gather", capacities)))
     return slowest

@@ -101,7 +101,7 @@ class Lowered:
     schedule with the communication around it, the last piece closes the step."""
 
     def __init__(self, plan: Plan, pp_rank: int, microbatches: int):
-        self.workload, self.config, self.pp_rank = plan.workload, plan.config, pp_rank
+        self.workload, self.config, self.pp_rank = plan.workload, plan.config.of_pp_rank(pp_rank), pp_rank
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(pp_rank)}
         self.head_stage = plan.head_stage
         self.configs = {stage: plan.config_of((stage,)) for stage in self.stages}
@@ -114,7 +114,8 @@ class Lowered:
         self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
         messages, pp = Messages(plan), plan.config.pp
         self.hops = tuple(messages.nbytes(stage % pp, (stage + 1) % pp) for stage in range(self.head_stage))
-        self.gathered = gathered_bytes(self.workload, self.configs[pp_rank])
+        self.gathered = gathered_bytes(self.workload, self.config)
+        self.tied = tied_bytes(self.workload, plan.config, self.head_stage)
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
         self._pieces: dict[int, tuple[Action, ...]] = {}
         self._runs: dict[tuple[int, int], tuple[int, int]] = {}
@@ -246,7 +247,6 @@ class Lowered:
                 yield from self._each_bucket("wait", stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
             else:
                 yield from self._whole(stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
-        tied = tied_bytes(self.workload, self.config, self.head_stage)
-        if tied and (0 in self.stages or self.head_stage in self.stages):
-            yield Action("collective", group="embedding", operation="all_reduce", nbytes=tied)
+        if self.tied and (0 in self.stages or self.head_stage in self.stages):
+            yield Action("collective", group="embedding", operation="all_reduce", nbytes=self.tied)
         yield Action("optimizer")

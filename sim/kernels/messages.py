@@ -76,7 +76,8 @@ class Messages:
 
     def _whole(self, source: int, target: int) -> Bytes:
         config = self.plan.config
-        return message_bytes(self.plan.workload, config, max(config.tp_of(source), config.tp_of(target)))
+        parts = max(config.split_of(source), config.split_of(target))
+        return message_bytes(self.plan.workload, config, max(config.tp_of(source), config.tp_of(target)) * parts)
 
     def _code(self, source: int, target: int) -> Code | None:
         return self._codes.get((min(source, target), max(source, target)))
@@ -98,7 +99,8 @@ class Messages:
         backward: list[Bytes] = []
         pp = self.plan.config.pp
         for stage in stages if self._codes else ():
-            values = activation_bytes(self.plan.workload, self.plan.config) / self.width / self.plan.config.tp_of(stage % pp)
+            own = self.plan.config.of_pp_rank(stage % pp)
+            values = activation_bytes(self.plan.workload, own) / self.width / own.tp
             before, after = (self._code_after(index) for index in (stage - 1, stage))
             if before is not None:
                 forward.append(values * before.decompressing)

@@ -18,14 +18,15 @@ BUCKET_PARAMETERS = 40e6
 buckets make fewer collectives, of which less overlaps with the backward."""
 
 
-def message_bytes(workload: Workload, config: ParallelConfig, tp: int = 0) -> Bytes:
+def message_bytes(workload: Workload, config: ParallelConfig, parts: int = 0) -> Bytes:
     """Activations that one tensor-parallel rank sends to one peer of the next stage: 1/tp of the activations.
 
-    tp: the larger degree of both stages, if not that of `config`. A rank of a narrower stage has several peers
-    (`ParallelConfig.peers`), each of which gets its own slice. With sequence parallelism that is all the rank has; without it,
-    the receivers gather the slices (`gathered_bytes`).
+    parts: where stages differ, the larger tp of both, times the larger number of ranks that divide the samples of a microbatch
+    (`ParallelConfig.split_of`). A rank of a narrower stage has several peers (`ParallelConfig.peers`), each of which gets its
+    own slice of its own samples. With sequence parallelism that is all the rank has; without it, the receivers gather the
+    slices (`gathered_bytes`).
     """
-    return activation_bytes(workload, config) / (tp or config.tp)
+    return activation_bytes(workload, config) / (parts or config.tp)
 
 
 def activation_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
@@ -210,4 +211,5 @@ def tied_bytes(workload: Workload, config: ParallelConfig, head: int = -1) -> By
     if config.pp == 1 or not workload.model.tied_embeddings or workload.adapter is not None:
         return 0.0
     parameters = workload.model.vocab * workload.model.hidden / max(config.tp_of(0), config.tp_of(head % config.pp))
-    return parameters / (config.shards if config.tied_shards else 1) * GRADIENT_BYTES[config.gradient_precision]
+    shards = config.zero_shard_size or config.dp_cp_of(0)
+    return parameters / (shards if config.tied_shards else 1) * GRADIENT_BYTES[config.gradient_precision]

@@ -83,7 +83,8 @@ def group_costs(
 
     def joined(group: Group) -> Member:
         ring, ranked = (tuple(plan.placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
-        found = member(ring, group.nic, group.collective, ranked, plan.config.shards if group.kind == "dp" else 0)
+        shards = plan.config.zero_shard_size or len(ring)
+        found = member(ring, group.nic, group.collective, ranked, shards if group.kind == "dp" else 0)
         return replace(found, queued=group.kind in GRADIENT_KINDS)
 
     return protocol_costs(plan.fleet, tuple(joined(group) for group in groups), operation, capacities, times)

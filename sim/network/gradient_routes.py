@@ -29,14 +29,15 @@ def gradient_operations(config: ParallelConfig) -> tuple[str, ...]:
     return (config.reduction, "all_gather") if config.zero_stage >= 1 else (config.reduction,)
 
 
-def gradient_parts(groups: Sequence[Group], operation: str, shards: int) -> tuple[tuple[Integers, str, float], ...]:
+def gradient_parts(groups: Sequence[Group], operation: str, shard_size: int | None) -> tuple[tuple[Integers, str, float], ...]:
     """(rings, operation, share of the payload) of the parts, run in sequence, of a gradient collective of equally large groups.
 
     Each row of `rings` is the ranks of one ring; the rings of a part run side by side, equally many of each group, group by
     group. One part with one ring a group; or, where blocks of ranks share state, rings over blocks and then rings over the
-    ranks that hold the same shard (`sim.network.routes.Member`).
+    ranks that hold the same shard (`sim.network.routes.Member`). shard_size: `ParallelConfig.zero_shard_size`.
     """
     rings = np.array([group.ranks for group in groups])
+    shards = shard_size or rings.shape[1]
     if groups[0].kind != "dp" or shards == rings.shape[1]:
         return ((rings, operation, 1.0),)
     blocks = np.sort(rings, axis=1).reshape(len(groups), -1, shards)
@@ -97,7 +98,7 @@ class GradientRoutes:
         self.plan, self.sites, self.groups, self.operation, self.homes = plan, sites, groups, operation, shown.homes
         nics = np.array([hash_facts(group.nic) for group in groups])
         self.parts = []
-        for rows, does, scale in gradient_parts(groups, operation, plan.config.shards):
+        for rows, does, scale in gradient_parts(groups, operation, plan.config.zero_shard_size):
             each = len(rows) // len(groups)
             rounds = [
                 [_summary(ring, members // each, nics, one, shown) for one in ring.rounds(groups[0].collective, does)]

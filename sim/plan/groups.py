@@ -36,18 +36,21 @@ def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]
             yield from (("cp", tuple(ranks[first + one : first + replica : tp])) for one in range(tp))
         for kind in ("etp", "ep"):
             yield from ((kind, tuple(ranks[own])) for own in config.expert_slices(kind))
-        yield from (("dp", tuple(ranks[one::replica])) for one in range(replica) if config.dp > 1)
+        yield from (("dp", tuple(ranks[one::replica])) for one in range(replica) if config.dp_of(pp_rank) > 1)
     yield from (("pp", chain) for chain in chains(config))
 
 
 def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
-    """The ranks of every pp group, stage by stage: `tp` for each replica. A rank of a stage with a smaller tp is in several."""
+    """The ranks of every pp group, stage by stage: `tp` for each replica, or for each part of the samples of a replica where
+    stages have unlike dp. A rank of a stage with a smaller tp or dp than others is in several."""
     if config.pp == 1:
         return
-    firsts = [config.first_rank(pp_rank) for pp_rank in range(config.pp)]
-    for index in range(config.dp_cp):
+    most, stages = config.most_dp_cp, list(enumerate(config.degrees))
+    firsts = [config.first_rank(pp_rank) for pp_rank, _ in stages]
+    rows = [config.dp_cp_of(pp_rank) for pp_rank, _ in stages]
+    for index in range(most):
         for one in range(config.tp):
-            own = ((tp * index) + one * tp // config.tp for tp in config.degrees)
+            own = (tp * (index * rows[pp_rank] // most) + one * tp // config.tp for pp_rank, tp in stages)
             yield tuple(first + rank for first, rank in zip(firsts, own, strict=True))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 
 from sim import compression
@@ -10,6 +9,7 @@ from sim.errors import NotDefined, NotModelled, OptionError, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import ExpertParallelism
+from sim.plan.unlike_degrees import check_degrees
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
@@ -92,7 +92,7 @@ class ParallelConfig(ExpertParallelism):
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
-        _check_stage_tp(self)
+        check_degrees(self, self.microbatch_size)
         _check_shards(self)
         _check_recomputation(self)
         _check_messages(self)
@@ -166,7 +166,7 @@ class ParallelConfig(ExpertParallelism):
     @property
     def shards_parameters(self) -> bool:
         """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
-        return self.dp_cp > 1 and self.zero_stage == 3
+        return self.most_dp_cp > 1 and self.zero_stage == 3
 
     @property
     def offloads_optimizer(self) -> bool:
@@ -183,48 +183,37 @@ class ParallelConfig(ExpertParallelism):
     def reduces_each_microbatch(self) -> bool:
         """Whether every microbatch's backward reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section
         5.2)."""
-        return self.dp_cp > 1 and self.zero_stage >= 2
+        return self.most_dp_cp > 1 and self.zero_stage >= 2
 
     @property
     def reduces_behind(self) -> bool:
         """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
-        return self.dp_cp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
+        return self.most_dp_cp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
 
     @property
     def gathers_ahead(self) -> bool:
         """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
-        return self.dp_cp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
+        return self.most_dp_cp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
 
     @property
     def num_stages(self) -> int:
         """Number of stages, virtual ones included."""
         return self.pp * self.vpp
 
-    def with_tp(self, tp: int) -> ParallelConfig:
-        """The configuration of a stage with this tensor-parallel degree, by itself."""
-        if not self.stage_tp:
+    def of_pp_rank(self, pp_rank: int) -> ParallelConfig:
+        """The configuration of a pipeline rank by itself: its degrees, and the samples that a rank has of a microbatch."""
+        if not self.stage_tp and not self.stage_dp:
             return self
-        return replace(self, tp=tp, stage_tp=(), sequence_parallel=self.sequence_parallel and tp > 1)
+        tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
+        return replace(
+            self, tp=tp, dp=self.dp * split, stage_tp=(), stage_dp=(), microbatch_size=self.microbatch_size // split,
+            num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
+            sequence_parallel=self.sequence_parallel and tp > 1,
+        )  # fmt: skip
 
-    def microbatches_of(self, dp_cp: int) -> int:
-        """Number of microbatches of the data-parallel replica to which a dp_cp index belongs."""
-        return self.num_microbatches[dp_cp // self.cp]
-
-
-def _check_stage_tp(config: ParallelConfig) -> None:
-    degrees = config.stage_tp
-    if not degrees:
-        return
-    if len(degrees) != config.pp or max(degrees) != config.tp or min(degrees) == config.tp:
-        raise PlanError(
-            f"stage_tp {_listed(degrees)}: one degree for each of pp {config.pp} pipeline ranks, of which some are below tp "
-            f"{config.tp} and none above; leave it out where all are equal"
-        )
-    if any(large % small for small, large in itertools.pairwise(sorted(degrees))):
-        raise NotModelled(f"stage_tp {_listed(degrees)}: of two degrees, one must divide the other")
-    if config.cp > 1 or config.splits_experts:
-        own = f" and etp {config.etp}" if config.etp else ""
-        raise NotModelled(f"stage_tp with cp {config.cp} and ep {config.ep}{own}: unlike tp is modelled without cp, ep and etp")
+    def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:
+        """Number of microbatches of the data-parallel replica to which a dp_cp index of a pipeline rank belongs."""
+        return self.num_microbatches[dp_cp * self.dp // self.dp_cp_of(pp_rank)]
 
 
 def _check_recomputation(config: ParallelConfig) -> None:

@@ -23,6 +23,7 @@ from sim.plan.certificate import Certificate
 from sim.plan.groups import Group, group_ranks
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
+from sim.plan.unlike_degrees import check_tied_ends
 from sim.units import time_text
 from sim.workload.workload import Workload
 
@@ -74,7 +75,7 @@ class Plan:
 
     def __repr__(self) -> str:
         config = self.config
-        shown = {"tp": config.tp_text, "pp": config.pp, "dp": config.dp} | config.further_degrees
+        shown = {"tp": config.tp_text, "pp": config.pp, "dp": config.dp_text} | config.further_degrees
         shown |= {"vpp": config.vpp} if config.vpp > 1 else {}
         degrees = ", ".join(f"{key} {degree}" for key, degree in shown.items())
         step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
@@ -140,10 +141,10 @@ class Plan:
         return 0 in held, self.head_stage in held
 
     def config_of(self, stages: Iterable[int]) -> ParallelConfig:
-        """The configuration of these stages of one pipeline rank together: its tensor-parallel degree, and the number of their
-        layers that are recomputed."""
+        """The configuration of these stages of one pipeline rank together: its degrees, and the number of their layers that are
+        recomputed."""
         held = tuple(stages)
-        counts, config = self.config.recompute_layers, self.config.with_tp(self.config.tp_of(held[0] % self.config.pp))
+        counts, config = self.config.recompute_layers, self.config.of_pp_rank(held[0] % self.config.pp)
         if not counts:
             return config
         pairs = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in held)
@@ -192,12 +193,8 @@ def _check_stages(plan: Plan) -> None:
     for key in ("heads", "vocab", "shared_ffn_hidden", "dense_ffn_hidden", *(("ffn_hidden",) if config.etp is None else ())):
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
-    ends = config.tp_of(0), config.tp_of(plan.head_stage % config.pp)
-    if workload.model.tied_embeddings and ends[0] != ends[1] and config.zero_stage >= 1 and config.dp_cp > 1:
-        raise NotModelled(
-            f"config.stage_tp: tp {ends[0]} on the first stage and {ends[1]} on that of the head, which share a tied "
-            "embedding: their shards of its gradient differ; zero_stage 0, or equal tp"
-        )
+    if workload.model.tied_embeddings:
+        check_tied_ends(config, plan.head_stage % config.pp, config.zero_stage >= 1)
     for replica in set(config.num_microbatches):
         schedules.actions(config.schedule, 0, config.pp, replica, config.vpp)
     _check_sequence_and_experts(config, workload)
@@ -248,7 +245,7 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
     if workload.model.ffn_hidden % config.expert_tp:
         raise PlanError(f"config.etp: {config.etp} does not divide ffn_hidden {workload.model.ffn_hidden}")
     for first in range(0, config.dp_cp, config.expert_rows):
-        if len({config.microbatches_of(first + index) for index in range(config.expert_rows)}) > 1:
+        if len({config.microbatches_of(first + index, 0) for index in range(config.expert_rows)}) > 1:
             raise NotDefined("config.ep: ranks of one ep group must have the same number of microbatches")
 
 

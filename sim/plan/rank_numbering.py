@@ -3,8 +3,11 @@
 Ranks are numbered in Megatron-LM's default order tp-cp-ep-dp-pp (RankGenerator in megatron/core/parallel_state.py): tp varies
 fastest, pp slowest. For dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
 share one index, `dp_cp`, in which cp varies fastest. Expert parallelism takes its ranks from the same index, ep fastest: ep
-divides cp x dp, and cp x dp / ep ranks hold the same experts. Stages of unlike tp are numbered one after the other, each in
-this order (as FlagScale numbers its process meshes).
+divides cp x dp, and cp x dp / ep ranks hold the same experts. Stages of unlike degrees are numbered one after the other, each
+in this order (as FlagScale numbers its process meshes).
+
+Where stages have unlike dp, `dp` counts the replicas (pipelines), and a stage with dp k times as large has k ranks for each
+tensor-parallel rank of a replica: k consecutive dp indices, each with an equal part of the samples of every microbatch.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ class RankNumbering:
     """The degrees that number ranks, and the indices of every rank.
 
     `stage_tp`: the tensor-parallel degree of every pipeline rank, where they differ; `tp` is the largest of them, which all
-    others divide. Empty: all have `tp`."""
+    others divide. Empty: all have `tp`. `stage_dp`: likewise the data-parallel degree; `dp` is the smallest of them, which
+    divides all others."""
 
     tp: int = 1
     pp: int = 1
     dp: int = 1
     cp: int = 1
     stage_tp: tuple[int, ...] = ()
+    stage_dp: tuple[int, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -33,8 +38,14 @@ class RankNumbering:
 
     @property
     def dp_cp(self) -> int:
-        """dp x cp: ranks of a stage that hold the same dense weights and reduce their gradients together."""
+        """dp x cp: ranks of a stage that hold the same dense weights and reduce their gradients together (`dp_cp_of`, where
+        stages have unlike dp)."""
         return self.dp * self.cp
+
+    @property
+    def most_dp_cp(self) -> int:
+        """The largest `dp_cp_of` all pipeline ranks."""
+        return max(self.stage_dp, default=self.dp) * self.cp
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -44,26 +55,45 @@ class RankNumbering:
     @property
     def tp_text(self) -> str:
         """The tensor-parallel degree as text; of unlike ones each with its number of pipeline ranks in a row: `8x1+2x3`."""
-        runs = ((tp, len(list(ranks))) for tp, ranks in itertools.groupby(self.stage_tp))
-        return "+".join(f"{tp}x{many}" for tp, many in runs) or str(self.tp)
+        return _text(self.stage_tp, self.tp)
+
+    @property
+    def dp_text(self) -> str:
+        """The data-parallel degree as text, of unlike ones as `tp_text`."""
+        return _text(self.stage_dp, self.dp)
 
     def tp_of(self, pp_rank: int) -> int:
         """Tensor-parallel degree of a pipeline rank."""
         return self.stage_tp[pp_rank] if self.stage_tp else self.tp
 
+    def dp_of(self, pp_rank: int) -> int:
+        """Data-parallel degree of a pipeline rank."""
+        return self.stage_dp[pp_rank] if self.stage_dp else self.dp
+
+    def dp_cp_of(self, pp_rank: int) -> int:
+        """dp x cp of a pipeline rank: the number of its dp_cp indices."""
+        return self.dp_of(pp_rank) * self.cp
+
+    def split_of(self, pp_rank: int) -> int:
+        """Ranks of a pipeline rank among which the samples of a microbatch are divided."""
+        return self.dp_of(pp_rank) // self.dp
+
     def first_rank(self, pp_rank: int) -> int:
         """The first rank of a pipeline rank; of `pp`, the number of ranks."""
-        return self.dp_cp * (sum(self.stage_tp[:pp_rank]) if self.stage_tp else self.tp * pp_rank)
+        if not self.stage_tp and not self.stage_dp:
+            return self.dp_cp * self.tp * pp_rank
+        return sum(self.tp_of(earlier) * self.dp_cp_of(earlier) for earlier in range(pp_rank))
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
         """(tp, dp_cp, pp) indices of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
-        if not self.stage_tp:
+        if not self.stage_tp and not self.stage_dp:
             return rank % self.tp, rank // self.tp % self.dp_cp, rank // (self.tp * self.dp_cp)
-        for pp_rank, tp in enumerate(self.stage_tp):
-            if rank < tp * self.dp_cp:
-                return rank % tp, rank // tp, pp_rank
-            rank -= tp * self.dp_cp
-        raise IndexError(f"rank {rank + self.world_size} of {self.world_size}")
+        left = rank
+        for pp_rank, tp in enumerate(self.degrees):
+            if left < (ranks := tp * self.dp_cp_of(pp_rank)):
+                return left % tp, left // tp, pp_rank
+            left -= ranks
+        raise IndexError(f"rank {rank} of {self.world_size}")
 
     def rank(self, tp: int, dp_cp: int, pp: int) -> int:
         """The rank of (tp, dp_cp, pp) indices, the inverse of `coordinates`."""
@@ -72,10 +102,24 @@ class RankNumbering:
     def peers(self, rank: int, pp_rank: int) -> tuple[int, ...]:
         """The ranks of a pipeline rank that hold a part of what the given rank, of the same replica, holds of an activation.
 
-        With equal degrees it is the rank with the same tp index. A rank of a narrower stage has several peers, and several
-        ranks of a wider stage have one."""
+        With equal degrees it is the rank with the same tp and dp_cp indices. A rank of a stage with a smaller tp has several
+        peers, each with a slice of every sample, and several ranks of a stage with a larger tp have one; likewise with dp,
+        where a peer has some of the samples. Peers are in the order of their samples, then of their slices."""
         tp, dp_cp, own = self.coordinates(rank)
-        mine, theirs = self.tp_of(own), self.tp_of(pp_rank)
-        each = max(theirs // mine, 1)
-        first = self.rank(tp * theirs // mine, dp_cp, pp_rank)
-        return tuple(range(first, first + each))
+        slices = _overlap(tp, self.tp_of(own), self.tp_of(pp_rank))
+        return tuple(
+            self.rank(one, part, pp_rank)
+            for part in _overlap(dp_cp, self.dp_cp_of(own), self.dp_cp_of(pp_rank))
+            for one in slices
+        )
+
+
+def _overlap(index: int, mine: int, theirs: int) -> range:
+    """The parts of a whole cut into `theirs` equal parts that share something with part `index` of `mine`."""
+    first = index * theirs // mine
+    return range(first, first + max(theirs // mine, 1))
+
+
+def _text(degrees: tuple[int, ...], alike: int) -> str:
+    runs = ((degree, len(list(ranks))) for degree, ranks in itertools.groupby(degrees))
+    return "+".join(f"{degree}x{many}" for degree, many in runs) or str(alike)

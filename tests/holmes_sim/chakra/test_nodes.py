@@ -75,7 +75,7 @@ def hold_bytes(plan: Plan, groups: Groups, found: Traces) -> None:
         _, dp_cp, pp_rank = config.coordinates(rank)
         wanted: dict[str, float] = {}
         many: Counter[str] = Counter()
-        for action in lowering.program(plan, pp_rank, config.microbatches_of(dp_cp)):
+        for action in lowering.program(plan, pp_rank, config.microbatches_of(dp_cp, pp_rank)):
             if action.kind in ("send", "recv"):
                 name = action.kind
             elif action.kind in ("collective", "start", "ring"):
@@ -104,7 +104,7 @@ def hold_compute(plan: Plan, found: Traces) -> None:
     for rank, trace in enumerate(found):
         _, dp_cp, pp_rank = plan.config.coordinates(rank)
         computing = ("F", "B", "W", "optimizer", "ring")
-        program = lowering.program(plan, pp_rank, plan.config.microbatches_of(dp_cp))
+        program = lowering.program(plan, pp_rank, plan.config.microbatches_of(dp_cp, pp_rank))
         seconds = sum(durations.of(rank, action) for action in program if action.kind in computing)
         assert abs(sum(node.microseconds for node in trace) - seconds / MICRO) <= 0.5001
 

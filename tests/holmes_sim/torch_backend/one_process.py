@@ -108,7 +108,7 @@ def part(plan: Plan, name: str, whole: torch.Tensor, shape: torch.Size, rank: in
     config, model, kind = plan.config, plan.workload.model, name.rsplit(".", 1)[-1]
     index, dp_cp, pp_rank = config.coordinates(rank)
     if kind.startswith("expert_"):
-        stage = config.with_tp(config.tp_of(pp_rank))
+        stage = config.of_pp_rank(pp_rank)
         own = index + stage.tp * dp_cp
         whole = whole.chunk(config.ep)[own // stage.expert_tp % config.ep]
         index = own % stage.expert_tp

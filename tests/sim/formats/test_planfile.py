@@ -101,7 +101,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
         (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
         (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_tp, tied_shards, tp, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_dp, stage_tp, tied_shards, tp, vpp, zero_shard_size, zero_stage"),
         (lambda d: d["config"].update(recompute="some"), "plan.json:5: config: recompute 'some' is unknown; known: none, selective, full"),
         (lambda d: d["placement"].__setitem__(7, "roce/node0/dev0"), "plan.json:7: placement[7]: roce/node0/dev0 is already the device of rank 4"),
         (lambda d: d["placement"].__setitem__(7, "roce/dev0"), "plan.json:7: placement[7]: 'roce/dev0' is not a device; write for example 'ib/node0/dev3'"),

@@ -1,0 +1,65 @@
+"""Checks of stages with unlike tensor- or data-parallel degrees."""
+
+from __future__ import annotations
+
+import itertools
+
+from sim.errors import NotModelled, PlanError
+from sim.plan.expert_parallelism import ExpertParallelism
+
+
+def check_degrees(config: ExpertParallelism, microbatch_size: int) -> None:
+    """Check `stage_tp` and `stage_dp`.
+
+    Raises PlanError if they are not degrees of the pipeline ranks or a microbatch cannot be divided among the ranks of a
+    replica, and NotModelled if the parts of two stages do not match, or with cp, ep or etp."""
+    if config.stage_tp:
+        _check_kind(config, "tp", config.stage_tp, max(config.stage_tp) == config.tp > min(config.stage_tp))
+    if not config.stage_dp:
+        return
+    _check_kind(config, "dp", config.stage_dp, min(config.stage_dp) == config.dp < max(config.stage_dp))
+    if microbatch_size % (most := max(config.stage_dp) // config.dp):
+        raise PlanError(
+            f"stage_dp {_listed(config.stage_dp)}: up to {most} ranks divide a microbatch of one of dp {config.dp} replicas, "
+            f"but microbatch_size is {microbatch_size}; a multiple of {most}"
+        )
+
+
+def _check_kind(config: ExpertParallelism, name: str, degrees: tuple[int, ...], fits: bool) -> None:
+    """Check unlike degrees of one kind; `fits`: the degree of the whole plan is the largest tp, or the smallest dp."""
+    one, other = ("below", "above") if name == "tp" else ("above", "below")
+    whole: int = getattr(config, name)
+    if len(degrees) != config.pp or not fits:
+        raise PlanError(
+            f"stage_{name} {_listed(degrees)}: one degree for each of pp {config.pp} pipeline ranks, of which some are {one} "
+            f"{name} {whole} and none {other}; leave it out where all are equal"
+        )
+    if any(large % small for small, large in itertools.pairwise(sorted(degrees))):
+        raise NotModelled(f"stage_{name} {_listed(degrees)}: of two degrees, one must divide the other")
+    if config.cp > 1 or config.splits_experts:
+        own = f" and etp {config.etp}" if config.etp else ""
+        raise NotModelled(
+            f"stage_{name} with cp {config.cp} and ep {config.ep}{own}: unlike {name} is modelled without cp, ep and etp"
+        )
+
+
+def check_tied_ends(config: ExpertParallelism, head: int, sharded: bool) -> None:
+    """Check the degrees of the first pipeline rank and of the one with the `head`, which share a tied embedding.
+
+    `sharded`: ZeRO shards the optimizer state. Raises NotModelled if the sum of the gradient between both is not modelled."""
+    ends = config.dp_of(0), config.dp_of(head)
+    if ends[0] != ends[1]:
+        raise NotModelled(
+            f"config.stage_dp: dp {ends[0]} on the first stage and {ends[1]} on that of the head, which share a tied "
+            "embedding: its gradient is not summed between unlike numbers of ranks; equal dp of both, or an untied head"
+        )
+    ends = config.tp_of(0), config.tp_of(head)
+    if ends[0] != ends[1] and sharded and config.dp_cp_of(0) > 1:
+        raise NotModelled(
+            f"config.stage_tp: tp {ends[0]} on the first stage and {ends[1]} on that of the head, which share a tied "
+            "embedding: their shards of its gradient differ; zero_stage 0, or equal tp"
+        )
+
+
+def _listed(values: tuple[int, ...]) -> str:
+    return ", ".join(map(str, values))
