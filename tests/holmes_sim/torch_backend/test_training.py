@@ -59,6 +59,40 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (4, 2),
         {"model": LLAMA, "tp": 2, "stage_tp": (1, 2), "sequence_parallel": True, "schedule": "interleaved", "vpp": 2},
     ),
+    "dp 1 and 2, zb-h1": ((3, 2), (3,), {"model": LLAMA, "stage_dp": (1, 2), "microbatch_size": 2, "schedule": "zb-h1"}),
+    "dp 2, 1 and 2, tied by shards": ((2, 1, 2), (3,), {"stage_dp": (2, 1, 2), "microbatch_size": 2, "tied_shards": True}),
+    "dp 4 and 2, shards over 2": (
+        (3, 2),
+        (2, 1),
+        {"model": LLAMA, "stage_dp": (4, 2), "microbatch_size": 2, "zero_shard_size": 2},
+    ),
+    "tp 2 and 1, dp 1 and 4, untied, zero 3": (
+        (3, 2),
+        (3,),
+        {
+            "model": LLAMA,
+            "tp": 2,
+            "stage_tp": (2, 1),
+            "stage_dp": (1, 4),
+            "microbatch_size": 4,
+            "sequence_parallel": True,
+            "zero_stage": 3,
+        },
+    ),
+    "tp 2, dp 2 and 1, whole sequences": ((3, 2), (2,), {"model": LLAMA, "tp": 2, "stage_dp": (2, 1), "microbatch_size": 2}),
+    "tp 1 and 2, dp 2 and 1, interleaved": (
+        (1, 2, 1, 1),
+        (4,),
+        {
+            "model": LLAMA,
+            "tp": 2,
+            "stage_tp": (1, 2),
+            "stage_dp": (2, 1),
+            "microbatch_size": 2,
+            "schedule": "interleaved",
+            "vpp": 2,
+        },
+    ),
     "pp 2, dp 2, optimizer on the host": ((3, 2), (2, 1), {"offload": ("optimizer",)}),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
@@ -67,13 +101,13 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 FIRST = (
     "pp 4, uneven, 1f1b", "pp 3, zb-h1, dp 2", "pp 2, interleaved, dp 2", "dp 3, uneven microbatches", "dp 2, zero 2",
     "dp 2, zero 3, pp 2", "dp 2, nothing overlapped", "tp 2, sequence parallel", "llama",
-    "tp 2 and 1, untied, dp 2", "tp 1, 4 and 2, zb-h1",
+    "tp 2 and 1, untied, dp 2", "tp 1, 4 and 2, zb-h1", "tp 2 and 1, dp 1 and 4, untied, zero 3",
     "tp 2, pp 2, dp 2, tied by shards", "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
 )  # fmt: skip
 """One case of each feature, which `make test` tries."""
 
 
-@pytest.mark.parametrize("name", after(14, sorted(CASES, key=lambda name: name not in FIRST)))
+@pytest.mark.parametrize("name", after(15, sorted(CASES, key=lambda name: name not in FIRST)))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
