@@ -55,7 +55,9 @@ NPU numbers are ranks. A cycle is a nanosecond; the step is the largest `finishe
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Messages between stages of unlike tensor-parallel degrees, and gathers among experts."""
-    yield from unlike_stages.unlike_tp(config, "its messages go to one rank each; the same tp for each stage (--tp)")
+    yield from unlike_stages.unlike_degrees(
+        config, "its messages go to one rank each; the same {name} for each stage (--{name})"
+    )
     yield from context.ulysses(config, "its traces have a ring of cp ranks only")
     if config.etp is not None or config.dispatcher == "allgather":
         own = f"etp {config.etp}" if config.etp else "dispatcher allgather"

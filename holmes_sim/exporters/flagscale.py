@@ -4,7 +4,9 @@ Keys and rules are those of flagos-ai/FlagScale at 16a2dd5 (2025-11-27): flagsca
 train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py; flags are those of its
 Megatron-LM, 8479eb35 (2025-09-19). The export works around these properties:
 
-- A mesh has five numbers, tp cp ep dp pp (the help text says four). There is one mesh per device type, and a host has one type.
+- A mesh has five numbers, tp cp ep dp pp (the help text says four). With unlike dp, micro_batch_size is that of the first mesh,
+  and its dp x micro_batch_size samples are divided among the ranks of every mesh.
+- There is one mesh per device type, and a host has one type.
   RankMapper sorts ranks by device type and then by rank. So a type here is one pipeline rank, or the pipeline ranks that share
   hosts, in pipeline order; the shim handles fabrics.
 - Between meshes it takes the ranks of the last pipeline rank without their replicas (logical_coords_to_physical_ranks omits the
@@ -103,13 +105,14 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
     yield from megatron_flags.unsupported_placement(plan)
     yield from megatron_flags.without_layers(plan)
     for first, past in meshes(plan):
-        if len(set(config.degrees[first:past])) > 1:
-            yield (
-                f"pipeline ranks {first} to {past - 1} on shared hosts: a mesh has one tp; hosts whose pipeline ranks "
-                "have one tp"
-            )
+        for name, degree_of in (("tp", config.tp_of), ("dp", config.dp_of)):
+            if len({degree_of(pp_rank) for pp_rank in range(first, past)}) > 1:
+                yield (
+                    f"pipeline ranks {first} to {past - 1} on shared hosts: a mesh has one {name}; hosts whose pipeline ranks "
+                    f"have one {name}"
+                )
     for first, past in meshes(plan)[:-1]:
-        if past - first > 1 and config.dp > 1:
+        if past - first > 1 and config.dp_of(first) > 1:
             yield (
                 f"pipeline ranks {first} to {past - 1} on shared hosts: between meshes it joins the replicas of a mesh "
                 "with several pipeline ranks in a wrong order; hosts with one pipeline rank each, or dp 1"
@@ -178,7 +181,9 @@ def train(plan: Plan) -> dict[str, object]:
         "hetero_device_types": [_label(mesh) for mesh in found],
         "hetero_current_device_type": _label(found[0]),
         "hetero_process_meshes": [
-            number for first, past in found for number in (config.tp_of(first), config.cp, config.ep, config.dp, past - first)
+            number
+            for first, past in found
+            for number in (config.tp_of(first), config.cp, config.ep, config.dp_of(first), past - first)
         ],
         "hetero_pipeline_layer_split": [stage.layers for stage in plan.stages],
     }

@@ -74,7 +74,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, and an overlap of tensor parallelism in
     fp16 or fp32."""
     yield from megatron_flags.unsupported_layout(config, workload)
-    yield from (*unlike_stages.unlike_tp(config), *unlike_stages.unlike_recomputation(config))
+    yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
     yield from megatron_flags.without_buffers(config, workload)
     if workload.optimizer not in ("adam", "adam-bf16-moments"):
         yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"

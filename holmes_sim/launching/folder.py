@@ -49,7 +49,9 @@ def complete(plan: Plan, title: str, readers: str, launch: Launch) -> Launch:
 def _readme(plan: Plan, title: str, readers: str, launch: Launch) -> str:
     config, model = plan.config, plan.workload.model
     layers = ", ".join(str(stage.layers) for stage in plan.stages)
-    degrees = ", ".join(f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp"))
+    numbers = {key: str(getattr(config, key)) for key in ("tp", "pp", "dp", "cp", "ep", "vpp")}
+    numbers |= {"tp": config.tp_text, "dp": config.dp_text}
+    degrees = ", ".join(f"{key} {number}" for key, number in numbers.items())
     predicted = f" Predicted: {plan.prediction.step_s:.4g} s per step." if plan.prediction else ""
     lines = [
         f"# {model.name} on {plan.topology.name}, for {title}",

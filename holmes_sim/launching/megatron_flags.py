@@ -82,10 +82,10 @@ def layout(plan: Plan) -> str:
 
 
 def batches(plan: Plan) -> Flags:
-    """Flags of the batch: microbatch size, global batch size and sequence length."""
+    """Flags of the batch: microbatch size (of a rank of the first stage), global batch size and sequence length."""
     workload = plan.workload
     return {
-        "micro-batch-size": plan.config.microbatch_size,
+        "micro-batch-size": plan.config.of_pp_rank(0).microbatch_size,
         "global-batch-size": workload.global_batch_size,
         "seq-length": workload.seq_len,
     }

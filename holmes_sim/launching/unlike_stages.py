@@ -1,4 +1,4 @@
-"""Stages of unlike tensor-parallel degrees, or with unlike numbers of recomputed layers."""
+"""Stages of unlike tensor- or data-parallel degrees, or with unlike numbers of recomputed layers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from sim.plan.parallel_config import ParallelConfig
 
 
-def unlike_tp(
-    config: ParallelConfig, reason: str = "all its stages have one tensor-parallel degree; the same for each (plan with --for)"
+def unlike_degrees(
+    config: ParallelConfig, reason: str = "all its stages have one {kind}-parallel degree; the same for each (plan with --for)"
 ) -> Iterator[str]:
-    """Unlike degrees, for frameworks whose tensor-parallel degree is one number."""
-    if config.stage_tp:
-        yield f"stage_tp {', '.join(map(str, config.stage_tp))}: {reason}"
+    """Unlike degrees, for frameworks whose degrees are one number each. The reason may have {name} and {kind} of a degree."""
+    for name, kind, degrees in (("tp", "tensor", config.stage_tp), ("dp", "data", config.stage_dp)):
+        if degrees:
+            yield f"stage_{name} {', '.join(map(str, degrees))}: {reason.format(name=name, kind=kind)}"
 
 
 def unlike_recomputation(config: ParallelConfig) -> Iterator[str]:

@@ -160,11 +160,44 @@ def test_what_it_cannot_do_with_unlike_tp():
     assert tied == ("stage_tp 2, 1: it ties the embedding of end stages of equal tp; the same for the first and the last stage")
 
 
-def test_a_mesh_has_one_tp():
-    config = {"tp": 2, "stage_tp": (2, 1, 1), "dp": 1, "pp": 3, "num_microbatches": (16,)}
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("tp", {"tp": 2, "stage_tp": (2, 1, 1), "num_microbatches": (16,)}),
+     ("dp", {"tp": 1, "stage_dp": (2, 1, 1), "num_microbatches": (8,), "microbatch_size": 2})],
+)  # fmt: skip
+def test_a_mesh_has_one_tp_and_one_dp(name, config):
+    config = {"dp": 1, "pp": 3} | config
     plan = plan_of(config=config, layers=(8,) * 3, nodes=("a/node0",), order=(0, 1, 2, 3))
-    (line,) = exporters.unsupported("flagscale", plan)
-    assert line == "pipeline ranks 0 to 2 on shared hosts: a mesh has one tp; hosts whose pipeline ranks have one tp"
+    lines = list(exporters.unsupported("flagscale", plan))
+    assert lines == [
+        f"pipeline ranks 0 to 2 on shared hosts: a mesh has one {name}; hosts whose pipeline ranks have one {name}"
+    ]
+
+
+def split(order, **config):
+    """Two replicas of microbatches of two samples: one rank a replica on the first stage, and two on the second."""
+    feature = BY_NAME["pipeline across fabrics (TCP)"]
+    degrees = {"tp": 1, "stage_dp": (2, 4), "microbatch_size": 2, "num_microbatches": (4, 4)} | config
+    return features.plan_of(replace(feature, config=degrees, order=order))
+
+
+@pytest.mark.parametrize(
+    ("config", "order", "meshes", "size"),
+    [
+        ({}, (0, 1, 4, 5, 6, 7), [1, 1, 1, 2, 1, 1, 1, 1, 4, 1], 2),
+        ({"stage_dp": (4, 2)}, (0, 1, 2, 3, 4, 5), [1, 1, 1, 4, 1, 1, 1, 1, 2, 1], 1),
+        ({"tp": 2, "stage_tp": (2, 1)}, tuple(range(8)), [2, 1, 1, 2, 1, 1, 1, 1, 4, 1], 2),
+    ],
+)
+def test_a_mesh_has_the_dp_of_its_stage(config, order, meshes, size):
+    """micro_batch_size is that of the first mesh, which loads the data; its parser divides dp x micro_batch_size samples among
+    the dp of every mesh (flagscale/train/arguments.py, pre_validate_args)."""
+    plan = split(order, **config)
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    found = read(plan, "conf/train/plan.yaml")
+    assert found["model"]["hetero"]["hetero_process_meshes"] == meshes
+    assert (found["model"]["micro_batch_size"], found["model"]["global_batch_size"]) == (size, 16)
+    assert all(size * meshes[3] % dp == 0 for dp in meshes[3::5])
 
 
 def test_stages_recompute_unlike_numbers_of_layers():

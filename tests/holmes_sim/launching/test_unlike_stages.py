@@ -1,4 +1,4 @@
-"""What frameworks do with stages of unlike tensor-parallel degrees or numbers of recomputed layers; launchers take them all."""
+"""What frameworks do with stages of unlike degrees or numbers of recomputed layers; launchers take them all."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from tests import builders as make
 from tests.planner.builders import on_one_cluster, shape
 
 UNLIKE = ParallelConfig(tp=2, pp=2, stage_tp=(2, 1), sequence_parallel=True, num_microbatches=(4,))
-REASON = "stage_tp 2, 1: all its stages have one tensor-parallel degree; the same for each (plan with --for)"
-IN_TRACES = "stage_tp 2, 1: its messages go to one rank each; the same tp for each stage (--tp)"
+SPLIT = ParallelConfig(pp=2, stage_dp=(2, 1), microbatch_size=2, num_microbatches=(4,))
+REASONS = {
+    "tp": "stage_tp 2, 1: all its stages have one tensor-parallel degree; the same for each (plan with --for)",
+    "dp": "stage_dp 2, 1: all its stages have one data-parallel degree; the same for each (plan with --for)",
+}
+IN_TRACES = "stage_{0} 2, 1: its messages go to one rank each; the same {0} for each stage (--{0})"
 
 
+@pytest.mark.parametrize(("config", "degree"), [(UNLIKE, "tp"), (SPLIT, "dp")])
 @pytest.mark.parametrize("name", exporters.names())
-def test_who_refuses_unlike_stages(name):
+def test_who_refuses_unlike_stages(name, config, degree):
     workload = make.plan(make.fleet(make.cluster())).workload
-    reasons = [text for text in exporters.target(name).unsupported_layout(UNLIKE, workload) if text.startswith("stage_tp")]
-    frameworks = {one: [REASON] for one in ("megatron", "holmes", "deepspeed", "torchtitan")}
-    assert reasons == (frameworks | {"chakra": [IN_TRACES]}).get(name, [])
+    reasons = [text for text in exporters.target(name).unsupported_layout(config, workload) if text.startswith("stage_")]
+    frameworks = {one: [REASONS[degree]] for one in ("megatron", "holmes", "deepspeed", "torchtitan")}
+    assert reasons == (frameworks | {"chakra": [IN_TRACES.format(degree)]}).get(name, [])
 
 
 @pytest.mark.parametrize(
