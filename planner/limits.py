@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from planner.training_time import TrainingTime
 from sim.hardware.cluster import Cluster, Fleet
 from sim.plan.allowed import Allowed
-from sim.plan.parallel_config import OPTIMIZER
+from sim.plan.parallel_config import OPTIMIZER, ParallelConfig
 from sim.plan.plan import Plan
 from sim.results.cost_energy import occupied
 from sim.units import MEGA, UsdPerSecond, UsdPerToken
@@ -144,13 +144,13 @@ class Limits:
         """What a plan does not keep to, each as text."""
         config = plan.config
         for name, allowed in self.dimensions:
-            for value in sorted(set(config.degrees)) if name == "tp" else (_of(config, name),):
+            for value in _values(config, name, range(config.pp)):
                 if not allowed.holds(value):
                     yield f"{name} {value}, which should be {allowed}"
         used = {cluster.name for cluster, _ in occupied(plan)}
         for cluster, dimensions in self.on_clusters:
             for name, allowed in dimensions if cluster in used else ():
-                for value in _degrees_on(plan, cluster) if name == "tp" else (_of(config, name),):
+                for value in _values(config, name, _stages_on(plan, cluster)):
                     if not allowed.holds(value):
                         yield f"{name} {value} on cluster {cluster}, where it should be {allowed}"
         if self.devices is not None and len(plan.placement) > self.devices:
@@ -180,11 +180,18 @@ def node_rent(cluster: Cluster) -> UsdPerSecond:
     return cluster.node.count * cluster.node.device.price
 
 
-def _degrees_on(plan: Plan, cluster: str) -> list[int]:
-    """The tensor-parallel degrees of the stages with a rank on a cluster."""
-    ends = [plan.config.first_rank(pp_rank) for pp_rank in range(plan.config.pp + 1)]
-    stages = zip(plan.config.degrees, itertools.pairwise(ends), strict=True)
-    return sorted({tp for tp, (first, past) in stages if any(d.cluster == cluster for d in plan.placement[first:past])})
+def _stages_on(plan: Plan, cluster: str) -> list[int]:
+    """The pipeline ranks with a rank on a cluster."""
+    ends = itertools.pairwise(plan.config.first_rank(pp_rank) for pp_rank in range(plan.config.pp + 1))
+    held = (plan.placement[first:past] for first, past in ends)
+    return [pp_rank for pp_rank, devices in enumerate(held) if any(device.cluster == cluster for device in devices)]
+
+
+def _values(config: ParallelConfig, name: str, pp_ranks: Iterable[int]) -> list[int | str | None]:
+    """The values of a dimension on some pipeline ranks, each once; the degrees that may differ in rising order."""
+    if name not in ("tp", "dp"):
+        return [_of(config, name)]
+    return [*sorted(set(map(config.tp_of if name == "tp" else config.dp_of, pp_ranks)))]
 
 
 def _holds(shape: Layout, name: str, allowed: Allowed) -> bool:

@@ -123,6 +123,12 @@ def test_every_degree_of_unlike_stages_keeps_to_the_limits():
     assert list(Limits(first="a", last="b").faults(plan)) == []
 
 
+def test_every_dp_of_unlike_stages_keeps_to_the_limits():
+    plan = make.plan(two(), pp=2, dp=2, microbatches=2, stage_dp=(2, 4), microbatch_size=2)
+    assert list(Limits((("dp", Allowed(most=3)),)).faults(plan)) == ["dp 4, which should be at most 3"]
+    assert list(Limits((("dp", Allowed(least=2, most=4)),)).faults(plan)) == []
+
+
 def test_a_stage_on_several_clusters_is_on_none():
     plan = make.plan(two(), dp=8, microbatches=1)
     assert list(Limits(first="a").faults(plan)) == ["the first stage on a and b, not on a"]

@@ -38,6 +38,17 @@ def test_without_losses_the_plan_is_the_old_one():
     assert (plan.config, plan.placement, plan.groups) == (before.config, before.placement, before.groups)
 
 
+def test_a_replica_keeps_all_ranks_that_divide_its_samples():
+    """Node 3 is lost, which divides the samples of the first replica with node 2 on stage 1; nodes 4 and 5 have those of the
+    second."""
+    before = make.plan(make.fleet(make.cluster("c", 6)), pp=2, dp=2, microbatches=(3, 2), stage_dp=(2, 4), microbatch_size=2)
+    came = {("c", new): ("c", old) for new, old in enumerate((0, 1, 2, 4, 5))}
+    plan = stayed(before, replace(before.topology, fleet=make.fleet(make.cluster("c", 5))), came)
+    assert plan is not None
+    assert [came["c", device.node][1] for device in plan.placement] == [0, 4, 5]
+    assert (plan.config.dp, plan.config.stage_dp, plan.config.num_microbatches) == (1, (1, 2), (5,))
+
+
 def test_a_stage_without_a_replica_leaves_no_plan():
     before = two_stages_of_two_replicas()
     came = {("c", 0): ("c", 0), ("c", 1): ("c", 1)}

@@ -171,3 +171,11 @@ def test_unlike_degrees_are_in_the_file_only_where_there_are_some() -> None:
     text = json.dumps(planfile.facts(found)["config"])
     assert config_values(ConfigFacts.model_validate_json(text))["stage_tp"] == (2, 1)
     assert "stage_tp" not in planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]
+
+
+def test_unlike_data_parallel_degrees_have_a_key() -> None:
+    found = builders.plan(fleet(cluster(devices=4)), 1, 2, stage_dp=(1, 2), microbatch_size=2)
+    assert planfile.facts(found)["config"]["stage_dp"] == [1, 2]
+    text = json.dumps(planfile.facts(found)["config"])
+    assert config_values(ConfigFacts.model_validate_json(text))["stage_dp"] == (1, 2)
+    assert "stage_dp" not in planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]

@@ -202,7 +202,7 @@ def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObj
     plan = data.draw(any_plan(ranks=16))
     config = plan.config
     operation = config.reduction
-    times = config.num_microbatches[0] if config.zero_stage >= 2 else 1
+    times = config.num_microbatches[0] if config.reduces_each_microbatch else 1
     for pp_rank in range(config.pp):
         actions = lowering.program(plan, pp_rank, config.num_microbatches[0])
         reduced = Counter[str]()
@@ -210,16 +210,18 @@ def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObj
             if a.kind in ("start", "collective") and a.group in ("dp", "edp") and a.operation == operation:
                 reduced[a.group] += a.nbytes
         stages = plan.stages_of(pp_rank)
+        config = plan.config_of(stages)
         held = sum(
             memory.stage_parameters(plan.workload, config, plan.stages[s].layers, s == 0, s == config.num_stages - 1)
             for s in stages
         )
         layers = sum(plan.stages[s].layers for s in stages)
-        experts = layers * plan.workload.model.expert_parameters / config.tp / config.ep if config.ep > 1 else 0.0
+        experts = layers * plan.workload.model.expert_parameters / config.expert_mesh if config.splits_experts else 0.0
         width = {"fp32": 4, "bf16": 2, "fp16": 2}[config.gradient_precision]
         dense = times * width * (held - experts) if config.dp_cp > 1 else 0
         assert reduced["dp"] == pytest.approx(dense, rel=1e-12)
-        assert reduced["edp"] == pytest.approx(times * width * experts if config.edp > 1 else 0, rel=1e-12)
+        sharing = config.splits_experts and config.edp > 1
+        assert reduced["edp"] == pytest.approx(times * width * experts if sharing else 0, rel=1e-12)
 
 
 def test_a_program_counts_the_repeats_of_a_period() -> None:

@@ -66,6 +66,18 @@ def test_ranks_of_a_narrow_stage_handle_more():
     assert (messages.passes((0,))[0], messages.passes((1,))[0]) == ((3072 * 5,), (6144 * 3,))
 
 
+def test_ranks_that_divide_samples_handle_their_own():
+    """A message of 6,144 values goes to two ranks, each with half of the samples."""
+    machines = builders.fleet(
+        builders.cluster("a"), builders.cluster("b", nodes=2), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 0.0),)
+    )
+    plan = builders.plan(machines, pp=2, stage_dp=(1, 2), microbatch_size=2, seq_len=32, message_compression="int8")
+    messages = Messages(plan)
+    assert messages.nbytes(0, 1) == INT8 / 2
+    assert (messages.passes((0,))[0], messages.passes((1,))[0]) == ((6144 * 5,), (3072 * 3,))
+    assert plan_costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
+
+
 def test_replicas_send_alike():
     """One replica crosses to b: both are compressed. With a replica in each cluster, none is."""
     places = {name: Device(name[0], int(name[1]), 0) for name in ("a0", "a1", "a2", "b0", "b1")}
