@@ -245,6 +245,8 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
     if pp > 1 and not request.wishes.tp and any(shape.tp > 1 for shape in shapes):
         searches = next(unlike_shapes(request, shapes), None) is not None
         yield f"{UNLIKE} that differs in another way" if searches else f"{UNLIKE} (one tp for all stages)"
+    if pp > 1 and not request.wishes.dp and request.wishes.microbatch_size != 1:
+        yield "stage_dp (one dp for all stages)"
     if any(shape.dp > 1 for shape in shapes):
         yield "other dp that do not divide the batch, and replicas that differ by more than one microbatch"
     if any(one.vpp > 1 for one in sampled):
