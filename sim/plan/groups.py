@@ -45,6 +45,10 @@ def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
     stages have unlike dp. A rank of a stage with a smaller tp or dp than others is in several."""
     if config.pp == 1:
         return
+    if not config.stage_tp and not config.stage_dp:
+        ranks = config.first_rank(1)
+        yield from (tuple(range(first, config.world_size, ranks)) for first in range(ranks))
+        return
     most, stages = config.most_dp_cp, list(enumerate(config.degrees))
     firsts = [config.first_rank(pp_rank) for pp_rank, _ in stages]
     rows = [config.dp_cp_of(pp_rank) for pp_rank, _ in stages]
