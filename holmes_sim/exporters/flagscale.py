@@ -95,8 +95,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
             f"stage_tp {', '.join(map(str, config.stage_tp))}: it ties the embedding of end stages of equal tp; the same for "
             "the first and the last stage"
         )
-    if config.shards < config.dp_cp:
-        yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
+    if config.zero_shard_size is not None and config.zero_shard_size < config.most_dp_cp:
+        yield f"zero_shard_size {config.zero_shard_size}: all replicas shard the optimizer state; no zero_shard_size"
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:

@@ -27,12 +27,12 @@ PARTITIONS, SEARCHED = 500, 16
 def arranged(plan: Plan) -> tuple[Device, ...]:
     """Devices of a plan, its nodes permuted inside oversubscribed clusters; unchanged where no permutation is faster.
 
-    `plan` has its nodes in the default order, and keeps it with cp, ep, etp, `stage_tp` or `zero_shard_size`, whose groups
-    have no costs here."""
+    `plan` has its nodes in the default order, and keeps it with cp, ep, etp, `stage_tp`, `stage_dp` or `zero_shard_size`, whose
+    groups have no costs here."""
     names = dict.fromkeys(device.cluster for device in plan.placement[:: plan.config.tp])
     narrow = [cluster for cluster in map(plan.fleet.cluster, names) if oversubscribed(cluster)]
     config = plan.config
-    if not narrow or config.stage_tp or config.cp > 1 or config.splits_experts or config.shards < config.dp:
+    if not narrow or config.stage_tp or config.stage_dp or config.cp > 1 or config.splits_experts or config.shards < config.dp:
         return plan.placement
     costs, moved = OversubscriptionCosts(plan), dict[tuple[str, int], int]()
     leaves = costs.leaves

@@ -39,7 +39,7 @@ def unsupported(plan: IslandsPlan) -> Iterator[str]:
         if sync.aggregation != "mean":
             yield f"powersgd with aggregation {sync.aggregation} (mean: its products are sums)"
         for index, island in enumerate(plan.islands):
-            if island.config.zero_stage and island.config.dp_cp > 1:
+            if island.config.zero_stage and island.config.most_dp_cp > 1:
                 zero = f"islands[{index}].config.zero_stage {island.config.zero_stage}"
                 yield f"powersgd with {zero} (0: it needs whole matrices)"
 

@@ -200,6 +200,11 @@ def test_a_mesh_has_the_dp_of_its_stage(config, order, meshes, size):
     assert all(size * meshes[3] % dp == 0 for dp in meshes[3::5])
 
 
+def test_all_ranks_of_a_stage_of_larger_dp_shard_the_optimizer_state():
+    (line,) = exporters.unsupported("flagscale", split((0, 1, 4, 5, 6, 7), zero_shard_size=2))
+    assert line == "zero_shard_size 2: all replicas shard the optimizer state; no zero_shard_size"
+
+
 def test_stages_recompute_unlike_numbers_of_layers():
     """The lists that its parser reads (flagscale/train/arguments.py, _parse_recompute_refined_config): stages, microbatches and
     value, once for each stage."""
