@@ -160,7 +160,8 @@ class ParallelConfig(ExpertParallelism):
 
     @property
     def shards(self) -> int:
-        """Ranks over which ZeRO shards the optimizer state of dense weights (ZeRO 2: gradients too; ZeRO 3: weights too)."""
+        """Ranks over which ZeRO shards the optimizer state of dense weights (ZeRO 2: gradients too; ZeRO 3: weights too); where
+        stages have unlike dp, those of a stage with the smallest (`of_pp_rank` has those of each)."""
         return self.zero_shard_size or self.dp_cp
 
     @property
