@@ -24,6 +24,7 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import environment, head, model_facts, model_keys, nets, replicas, tied, torch_launch, unlike_stages
 from holmes_sim.launching.adapters import peft, peft_assumed
+from holmes_sim.launching.experts import of_own_layers
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from holmes_sim.launching.offload import limited
@@ -270,8 +271,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
     ]
     if facts := model_facts.listed(model):
         lines.append(f"They have {facts}.")
-    if model.experts:
-        lines.append(f"They have {model.experts} experts, all on each rank; a token is routed to {model.experts_per_token}.")
+    lines += of_own_layers(config, model)
     lines += peft_assumed(plan.workload)
     if config.tp > 1:
         parallel = "with" if config.sequence_parallel else "without"

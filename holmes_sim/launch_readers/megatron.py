@@ -4,6 +4,7 @@ Flags and defaults are those of megatron/training/arguments.py at NVIDIA/Megatro
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -170,7 +171,24 @@ def _experts(flags: Flags, tp: int) -> dict[str, Any]:
     return {
         "ep": flags.number("expert-model-parallel-size", 1), "etp": flags.number("expert-tensor-parallel-size", tp),
         "dispatcher": dispatcher, "overlap_expert_communication": flags.has("overlap-moe-expert-parallel-comm"),
+        **_capacity(flags),
     }  # fmt: skip
+
+
+def _capacity(flags: Flags) -> dict[str, Any]:
+    """Tokens that an expert takes at most; a negative factor means that none is dropped (transformer_config.py)."""
+    padded = flags.has("moe-pad-expert-input-to-capacity")
+    if not (word := flags.word("moe-expert-capacity-factor")):
+        if padded:
+            raise flags.fault("moe-pad-expert-input-to-capacity", "it needs --moe-expert-capacity-factor, such as 1.1")
+        return {}
+    try:
+        factor = float(word)
+    except ValueError:
+        factor = 0.0
+    if not factor or not math.isfinite(factor):
+        raise flags.fault("moe-expert-capacity-factor", f"{word}: a number above 0 is expected here, such as 1.1")
+    return {"capacity_factor": factor, "pad_to_capacity": padded} if factor > 0 else {}
 
 
 def _recomputation(flags: Flags) -> dict[str, Any]:

@@ -114,7 +114,8 @@ def _model(plan: Plan) -> dict[str, Value]:
             "model.moe_ffn_hidden_size": model.ffn_hidden,
             "model.moe_shared_expert_intermediate_size": model.shared_ffn_hidden or None,
         }
-        found |= {f"model.{_field(flag)}": value for flag, value in megatron_flags.dispatcher(config).items()}
+        flags = megatron_flags.dispatcher(config) | megatron_flags.capacity(config)
+        found |= {f"model.{_field(flag)}": value for flag, value in flags.items()}
     return found
 
 

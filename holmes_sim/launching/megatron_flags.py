@@ -113,7 +113,7 @@ def shape(plan: Plan) -> Flags:
         found["untie-embeddings-and-output-weights"] = True
     if model.experts:
         found |= {"num-experts": model.experts, "moe-router-topk": model.experts_per_token}
-        found |= {"moe-ffn-hidden-size": model.ffn_hidden} | dispatcher(plan.config)
+        found |= {"moe-ffn-hidden-size": model.ffn_hidden} | dispatcher(plan.config) | capacity(plan.config)
     if model.shared_ffn_hidden:
         found["moe-shared-expert-intermediate-size"] = model.shared_ffn_hidden
     return found | model_keys.flags(model)
@@ -127,6 +127,14 @@ def dispatcher(config: ParallelConfig) -> Flags:
     if config.overlap_expert_communication:
         found["overlap-moe-expert-parallel-comm"] = True
     return found
+
+
+def capacity(config: ParallelConfig) -> Flags:
+    """Flags of the tokens that an expert takes at most; none where no token is dropped."""
+    if config.capacity_factor is None:
+        return {}
+    found: Flags = {"moe-expert-capacity-factor": config.capacity_factor}
+    return found | ({"moe-pad-expert-input-to-capacity": True} if config.pad_to_capacity else {})
 
 
 def numbers(plan: Plan) -> Flags:
@@ -192,6 +200,11 @@ def assumed(plan: Plan) -> Iterator[str]:
         yield f"NCCL chooses the algorithm of every collective and the order of its rings; the plan assumes {chosen}."
     if config.recompute == "selective" and not config.modules:
         yield "recompute selective has no effect: flash attention keeps no scores that could be computed again."
+    if config.capacity_factor is not None and workload.model.experts:
+        yield (
+            f"Each expert drops the tokens above {config.capacity_factor:g} times the mean, those of least probability: that "
+            "changes what is trained."
+        )
     if workload.precision == "fp8":
         yield "fp8 uses the format hybrid with delayed scaling, over bf16."
     elif workload.precision == "mxfp8":
@@ -235,6 +248,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         )
     if config.cuda_graphs:
         yield f"cuda_graphs {', '.join(config.cuda_graphs)}: the export does not set them; leave it out"
+    if config.pad_to_capacity and config.dispatcher == "deepep":
+        yield "pad_to_capacity with dispatcher deepep: its config refuses both; dispatcher alltoall or hybridep, or no padding"
     if model.experts and config.tp > 1 and not config.sequence_parallel:
         yield f"sequence_parallel false: experts with tp {config.tp} require it; sequence_parallel true, or tp 1"
     if model.experts and config.expert_tp > 1 and model.mlp == "gelu":

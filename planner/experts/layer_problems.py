@@ -91,6 +91,11 @@ def _check(plan: Plan, counts: ExpertCounts, replicas: int) -> None:
     config, model = plan.config, plan.workload.model
     if config.ep == 1:
         raise OptionError("the plan has ep 1: every rank holds all experts; make one with --ep above 1")
+    if config.capacity_factor is not None:
+        raise OptionError(
+            f"the plan has capacity_factor {config.capacity_factor:g}: which tokens are dropped is not part of the counts; "
+            "make the plan without it"
+        )
     if counts.experts != model.experts:
         raise OptionError(f"{counts.layers[0].where}: {counts.experts} experts, but {model.name} has {model.experts}")
     most = (config.ep - 1) * model.experts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from sim import compression
@@ -12,19 +13,30 @@ from sim.plan.parallel_config import CP_ALGORITHMS, ParallelConfig
 
 ROUTING = {"balanced": 1.0, "real": REAL_IMBALANCE}
 """How a router divides tokens among experts -> tokens of the busiest rank over the mean."""
+ROUTING_KEYS = ("imbalance", "exchange", "capacity_factor", "pad_to_capacity")
+"""Keys of a configuration that a plan file has under `routing`."""
+BALANCED = ParallelConfig()
+"""A configuration with the defaults of `ROUTING_KEYS`."""
 
 
-class ImbalanceFacts(StrictModel):
+class RoutingFacts(StrictModel):
     """How uneven the tokens of the experts are: those of the busiest rank of an ep group over the mean, at least 1, or the
     tokens that each expert was given, from which that follows: consecutive experts are on one rank. exchange: seconds that the
-    bytes of an exchange of tokens take over those of equal shares among all ranks; default: as imbalance."""
+    bytes of an exchange of tokens take over those of equal shares among all ranks; default: as imbalance. capacity_factor: most
+    tokens that an expert takes, over the mean; those above it are dropped, which changes what is trained. pad_to_capacity:
+    experts with fewer tokens get rows of padding up to it. With a capacity_factor the default of imbalance is 1."""
 
     imbalance: Measured | None = None
     exchange: NonNegative | None = None
     tokens: tuple[Whole, ...] = ()
+    capacity_factor: Measured | None = None
+    pad_to_capacity: Flag = False
 
     def of_busiest(self, ep: int) -> float:
-        """Tokens of the busiest of `ep` ranks over the mean. Raises PlanError where tokens or the imbalance are wrong."""
+        """Tokens of the busiest of `ep` ranks over the mean, at least 1; with a capacity those that its experts take. Raises
+        PlanError where tokens or the imbalance are wrong."""
+        if self.capacity_factor is not None and self.imbalance is None and not self.tokens:
+            return 1.0
         if (self.imbalance is None) == (not self.tokens):
             raise PlanError("routing: give either imbalance, such as 1.3, or tokens, a number for each expert")
         if self.imbalance is not None:
@@ -34,8 +46,9 @@ class ImbalanceFacts(StrictModel):
             raise PlanError(
                 f"routing.tokens: {len(self.tokens)} experts with {sum(self.tokens)} tokens for ep {ep}; a multiple of it"
             )
-        ranks = [sum(self.tokens[first : first + each]) for first in range(0, len(self.tokens), each)]
-        return max(ranks) * ep / sum(ranks)
+        most = math.inf if self.capacity_factor is None else self.capacity_factor * sum(self.tokens) / len(self.tokens)
+        taken = [min(tokens, most) for tokens in self.tokens]
+        return max(1.0, *(sum(taken[first : first + each]) * ep / sum(self.tokens) for first in range(0, len(taken), each)))
 
 
 class ConfigFacts(StrictModel):
@@ -54,7 +67,7 @@ class ConfigFacts(StrictModel):
     ep: Count = 1
     etp: Count | None = None
     dispatcher: str = DISPATCHERS[0]
-    routing: Literal["balanced", "real"] | ImbalanceFacts = "balanced"
+    routing: Literal["balanced", "real"] | RoutingFacts = "balanced"
     overlap_expert_communication: Flag = False
     vpp: Count = 1
     schedule: str
@@ -92,9 +105,9 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
     for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards", "cp_algo", "message_compression"):
         if (value := getattr(config, name)) != ConfigFacts.model_fields[name].default:
             found[name] = value
-    if config.imbalance > 1 or config.exchange is not None:
-        exchange = {} if config.exchange is None else {"exchange": config.exchange}
-        found["routing"] = {"imbalance": config.imbalance} | exchange
+    routing = {key: getattr(config, key) for key in ROUTING_KEYS if getattr(config, key) != getattr(BALANCED, key)}
+    if routing:
+        found["routing"] = {"imbalance": config.imbalance} | routing
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
     for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp", "stage_dp"):
@@ -107,6 +120,8 @@ def config_values(written: ConfigFacts) -> dict[str, Any]:
     """The written configuration as arguments of a `ParallelConfig`, without the facts of the software stack."""
     found = {name: getattr(written, name) for name in ConfigFacts.model_fields if name != "routing"}
     routing = written.routing
-    found["imbalance"] = ROUTING[routing] if isinstance(routing, str) else routing.of_busiest(written.ep)
-    found["exchange"] = None if isinstance(routing, str) else routing.exchange
+    if isinstance(routing, str):
+        found["imbalance"] = ROUTING[routing]
+    else:
+        found |= {key: getattr(routing, key) for key in ROUTING_KEYS} | {"imbalance": routing.of_busiest(written.ep)}
     return found | {"num_microbatches": tuple(written.num_microbatches)}

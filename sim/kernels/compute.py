@@ -134,7 +134,7 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
 def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
     """Forward kernels of one layer and one microbatch on one rank."""
     sharding = LayerSharding(
-        config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.imbalance,
+        config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.load, config.sent,
         config.dispatcher in DEDUPLICATED,
     )  # fmt: skip
     return workload.kernels(config.microbatch_size, sharding)

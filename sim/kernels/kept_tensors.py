@@ -21,7 +21,8 @@ def layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     kv = max(model.key_value_size // config.tp, model.head_dim + model.v_head_dim)
     tokens = config.microbatch_size * (workload.seq_len // config.cp)
     if "silu" in config.memory.keeps and model.mlp == "swiglu" and not config.repeats_mlp(model.experts):
-        routed = max(model.experts_per_token, 1) * model.ffn_hidden  # each token once, whatever etp
+        copies = model.experts_per_token * config.load if model.experts else 1  # of each token, whatever etp
+        routed = copies * model.ffn_hidden
         total += tokens * (routed + model.shared_ffn_hidden) / config.tp
     if "kv_copy" in config.memory.keeps:
         total += tokens * kv

@@ -132,10 +132,10 @@ def expert_collectives(
     A rank's tokens go to the experts they chose and come back: two all_to_all a layer and direction of tokens x experts per
     token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core). Other
     dispatchers send fewer copies (`ParallelConfig.copies`), or gather all tokens and scatter the sums. The rank with most
-    tokens decides how long an all_to_all takes (`imbalance`), or the busiest link under a placement of the experts
-    (`exchange`). With sequence parallelism the tokens are this rank's slice of the sequence. The ranks that divide an expert
-    gather the tokens that were dispatched to them, and scatter the sums; where etp is tp, that is part of `tensor_collectives`.
-    Recomputation repeats the forward's.
+    tokens decides how long an all_to_all takes (`load`: padding travels like tokens), or the busiest link under a placement of
+    the experts (`exchange`). With sequence parallelism the tokens are this rank's slice of the sequence. The ranks that divide
+    an expert gather the tokens that were dispatched to them, and scatter the sums; where etp is tp, that is part of
+    `tensor_collectives`. Recomputation repeats the forward's.
     """
     exposed = EXPOSED if config.overlap_expert_communication else 1.0
     found: list[tuple[str, str, Bytes, float]] = []
@@ -162,7 +162,7 @@ def _routed_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 
 def _gathered_tokens(workload: Workload, config: ParallelConfig, times: int) -> tuple[tuple[str, Bytes, float], ...]:
     """(operation, payload, count) of the gathers and scatters of tokens among the ranks that divide an expert."""
-    payload = _routed_bytes(workload, config) * config.expert_tp * config.imbalance
+    payload = _routed_bytes(workload, config) * config.expert_tp * config.load
     return ("all_gather", payload, float(times)), ("reduce_scatter", payload, float(times))
 
 

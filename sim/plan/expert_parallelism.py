@@ -57,15 +57,20 @@ class ExpertParallelism(RankNumbering):
 
     etp: None where it is `tp`. dispatcher: one of `DISPATCHERS`. imbalance: tokens of the busiest rank of an ep group over the
     mean; 1 is forced balance. exchange: seconds that the bytes of an exchange of tokens take over those of equal shares among
-    all ranks, where the placement of experts is known; None: as `imbalance`. `overlap_expert_communication`: tokens travel
-    beside the compute of another microbatch (Megatron-Core's --overlap-moe-expert-parallel-comm). domain: devices of a node or
-    NVLink domain, a fact of the fleet; of unlike nodes the fewest. 0: unknown, one domain."""
+    all ranks, where the placement of experts is known; None: as `load`. capacity_factor: most tokens that an expert takes, over
+    the mean; tokens above it are dropped, which changes what is trained. None: no token is dropped. pad_to_capacity: experts
+    with fewer tokens get rows of padding up to it (Megatron-Core's --moe-expert-capacity-factor and
+    --moe-pad-expert-input-to-capacity). `overlap_expert_communication`: tokens travel beside the compute of another microbatch
+    (Megatron-Core's --overlap-moe-expert-parallel-comm). domain: devices of a node or NVLink domain, a fact of the fleet; of
+    unlike nodes the fewest. 0: unknown, one domain."""
 
     ep: int = 1
     etp: int | None = None
     dispatcher: str = DISPATCHERS[0]
     imbalance: float = 1.0
     exchange: float | None = None
+    capacity_factor: float | None = None
+    pad_to_capacity: bool = False
     overlap_expert_communication: bool = False
     domain: int = 0
 
@@ -100,9 +105,28 @@ class ExpertParallelism(RankNumbering):
         return self.tp * self.dp_cp // self.expert_mesh
 
     @property
+    def load(self) -> float:
+        """Rows of the experts of the busiest rank, over the mean of routed tokens.
+
+        With a capacity c at most c, since each of its experts takes at most c times the mean of an expert; with padding exactly
+        c on every rank (Megatron-Core d98e8a64, megatron/core/transformer/moe: get_capacity and apply_router_token_dropping of
+        moe_utils.py, preprocess of MoEAlltoAllTokenDispatcher in token_dispatcher.py). The capacity of an expert is not rounded
+        up to whole tokens here."""
+        if self.capacity_factor is None:
+            return self.imbalance
+        return self.capacity_factor if self.pad_to_capacity else min(self.imbalance, self.capacity_factor)
+
+    @property
+    def sent(self) -> float:
+        """Copies of tokens that a rank sends to experts, over those that were routed: padded ones as well, dropped ones not."""
+        if self.capacity_factor is None:
+            return 1.0
+        return self.capacity_factor if self.pad_to_capacity else min(1.0, self.capacity_factor)
+
+    @property
     def exchange_factor(self) -> float:
         """Bytes by which an exchange of tokens is simulated, over those of equal shares."""
-        return self.imbalance if self.exchange is None else self.exchange
+        return self.load if self.exchange is None else self.exchange
 
     def copies(self, experts: int, chosen: int) -> float:
         """Copies of a token that its rank sends into an ep group, its own node or rank included, where it chooses `chosen` of
@@ -143,6 +167,7 @@ class ExpertParallelism(RankNumbering):
             raise PlanError(f"routing: an imbalance is at least 1, not {self.imbalance:g}: the busiest rank over the mean")
         if self.exchange is not None and self.exchange < 0:
             raise PlanError(f"routing: exchange {self.exchange:g} is negative; 1 is that of equal shares among all ranks")
+        self._check_capacity()
         if self.etp == self.tp:
             object.__setattr__(self, "etp", None)
         if self.dispatcher not in DEDUPLICATED:
@@ -163,3 +188,13 @@ class ExpertParallelism(RankNumbering):
                 f"etp {self.etp} unlike tp {self.tp} is not modelled without sequence_parallel; Megatron-Core requires that "
                 "for experts, too"
             )
+
+    def _check_capacity(self) -> None:
+        if self.capacity_factor is None:
+            if self.pad_to_capacity:
+                raise PlanError("routing: pad_to_capacity needs a capacity_factor, such as 1.1, up to which rows are padded")
+            return
+        if self.capacity_factor <= 0:
+            raise PlanError(f"routing: capacity_factor {self.capacity_factor:g} must be above 0; leave it out to drop no token")
+        if self.exchange is not None and self.pad_to_capacity:
+            raise PlanError(f"routing: exchange {self.exchange:g} with pad_to_capacity: padded shares are equal; leave it out")

@@ -103,14 +103,17 @@ Kernel: TypeAlias = Gemm | Attention | Pass
 class LayerSharding:
     """How tensor, sequence, context and expert parallelism divide one layer; `etp` ranks divide each routed expert.
 
-    imbalance: tokens of the busiest rank over the mean. fused_dispatch: the exchange of tokens itself sorts them by expert."""
+    load: rows of the experts of the busiest rank, over the mean of routed tokens. sent: copies of tokens that a rank sends,
+    over those that it routed: padding included, dropped tokens not. fused_dispatch: the exchange itself sorts tokens by
+    expert."""
 
     tp: int = 1
     sequence_parallel: bool = False
     cp: int = 1
     ep: int = 1
     etp: int = 1
-    imbalance: float = 1.0
+    load: float = 1.0
+    sent: float = 1.0
     fused_dispatch: bool = False
 
 
@@ -136,7 +139,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     routed = max(model.experts_per_token, 1)
     own = tokens // t if sequence_parallel else tokens  # tokens that this rank routes
     gathered = own * (sharding.etp if sequence_parallel or t == 1 else 1)  # tokens of the ranks that divide an expert
-    mlp_tokens = round(gathered * routed * sharding.imbalance)  # of the busiest rank, whose experts get equal shares
+    mlp_tokens = round(gathered * routed * sharding.load)  # of the busiest rank, whose experts get equal shares
     local = max(model.experts // ep, 1)
     sorts = 4.0 if local > 1 and not sharding.fused_dispatch else 0.0
     entered = outside * nbytes
@@ -167,7 +170,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     ]
     if model.experts:
         kernels.append(Gemm("router", own, model.experts, h))
-        kernels.append(Pass("dispatch", (2.0 * own * (1 + routed) + sorts * mlp_tokens) * h * nbytes))
+        kernels.append(Pass("dispatch", (2.0 * own * (1 + routed * sharding.sent) + sorts * mlp_tokens) * h * nbytes))
     if model.shared_ffn_hidden:
         kernels += _mlp_kernels(model, tokens, 1, model.shared_ffn_hidden // t, nbytes, entered)
     if model.experts:

@@ -42,6 +42,15 @@ def test_recomputed_modules_of_a_case_are_selective_recomputation() -> None:
     assert (plan.config.recompute, plan.config.modules) == ("selective", ("layernorm", "moe_act"))
 
 
+def test_runs_that_pad_to_a_capacity_have_its_rows_on_every_rank() -> None:
+    found = {case.id: case.plan.config for name in ("mindformers_ascend", "mindspeed_moe_and_long")
+             for case in cases.load(FOLDER / f"{name}.yaml") if case.plan is not None}  # fmt: skip
+    padded = {name.split("-g")[0]: config.load for name, config in found.items() if config.pad_to_capacity}
+    assert padded == {
+        "mindformers-qwen2-57b-a14b-900": 1.1, "mindformers-telechat2-39b-a12b-800t": 1.2, "mindspeed": 1.1,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", after(1, ["g128-s4096-gb256", "g64-s4096-gb1024"]))
 def test_megatron_cores_runs_at_4096_tokens_are_met(name: str) -> None:
     """Its runs with pipelines, or with tensor and expert parallelism alone, in bf16; no constant but one was fitted to them."""

@@ -138,6 +138,13 @@ def test_optimizer_state_on_the_host_is_written(one_fabric):
     )
 
 
+def test_the_capacity_of_experts_is_for_the_layers_to_keep(one_fabric):
+    shape = {"experts": 4, "experts_per_token": 2}
+    plan = builders.plan(one_fabric, dp=2, shape=shape, capacity_factor=1.25, pad_to_capacity=True)
+    line = "An expert drops the tokens above 1.25 times the mean, and is padded up to that: this changes what is trained."
+    assert line in deepspeed.launch(plan).assumed
+
+
 REFUSED = [
     ({"dp": 2, "microbatches": (3, 5)},
      "num_microbatches 3, 5: gradient_accumulation_steps is one number; --strategy holmes, or --dp that divides the batch"),

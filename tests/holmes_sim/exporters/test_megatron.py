@@ -62,6 +62,20 @@ def test_arguments_of_unlike_stages():
     ]
 
 
+def test_capacity_of_experts():
+    facts = {"capacity_factor": 1.25, "pad_to_capacity": True, "dispatcher": "hybridep", "ep": 2}
+    plan = features.plan_of(features.Feature("", facts, model=features.EXPERTS))
+    lines = written(plan, "megatron.args").splitlines()
+    assert {"--moe-expert-capacity-factor 1.25", "--moe-pad-expert-input-to-capacity"} <= set(lines)
+    bridge = written(plan, "bridge-overrides.txt").splitlines()
+    assert {"model.moe_expert_capacity_factor=1.25", "model.moe_pad_expert_input_to_capacity=true"} <= set(bridge)
+    assumed = megatron.launch(plan).assumed
+    assert (
+        "Each expert drops the tokens above 1.25 times the mean, those of least probability: that changes what is trained."
+    ) in assumed
+    assert "Options of the router (score function, groups, bias, auxiliary loss) are left to the framework." in assumed
+
+
 @pytest.mark.parametrize(
     ("name", "more", "less"),
     [
@@ -350,6 +364,8 @@ def test_refusals(name, line):
          "kv_heads 3: neither a multiple nor a divisor of tp 2; a tp that divides them or is a multiple"),
         ({"sequence_parallel": False}, features.EXPERTS, "bf16",
          "sequence_parallel false: experts with tp 2 require it; sequence_parallel true, or tp 1"),
+        ({"dispatcher": "deepep", "ep": 2, "capacity_factor": 1.1, "pad_to_capacity": True}, features.EXPERTS, "bf16",
+         "pad_to_capacity with dispatcher deepep: its config refuses both; dispatcher alltoall or hybridep, or no padding"),
         ({"cuda_graphs": ("full_iteration",)}, features.EXPERTS, "bf16",
          "cuda_graphs full_iteration: the export does not set them; leave it out"),
         ({"offload": ("optimizer",), "zero_stage": 0}, {}, "bf16",

@@ -77,10 +77,33 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
         ("--attention-backend unfused", "attention", "unfused"),
         ("--num-experts 8 --expert-model-parallel-size 8", "ep", 8),
         ("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher", "hybridep"),
+        ("--num-experts 8 --moe-expert-capacity-factor 1.25", "capacity_factor", 1.25),
+        ("--num-experts 8 --moe-expert-capacity-factor 2 --moe-pad-expert-input-to-capacity", "pad_to_capacity", True),
     ],
 )
 def test_flags_of_the_configuration(tmp_path, more, key, value):
     assert job(tmp_path, MODEL + more).config[key] == value
+
+
+def test_a_negative_capacity_factor_drops_no_token(tmp_path):
+    """transformer_config.py replaces it by None."""
+    found = job(tmp_path, f"{MODEL} --num-experts 8 --moe-expert-capacity-factor -1.0")
+    assert "capacity_factor" not in found.config
+    assert found.not_modelled == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--moe-expert-capacity-factor much",
+         "moe-expert-capacity-factor: much: a number above 0 is expected here, such as 1.1"),
+        ("--moe-pad-expert-input-to-capacity",
+         "moe-pad-expert-input-to-capacity: it needs --moe-expert-capacity-factor, such as 1.1"),
+    ],
+)  # fmt: skip
+def test_wrong_capacities(tmp_path, more, message):
+    with pytest.raises(HolmesError, match=f"launch.sh:4: --{message}"):
+        job(tmp_path, f"{MODEL}--num-experts 8 {more}")
 
 
 def test_a_part_of_the_optimizer_state_on_the_host_is_not_modelled(tmp_path):

@@ -194,6 +194,7 @@ def test_ranks_build_the_groups_of_the_expert_mesh(tmp_path: Path) -> None:
     [
         ({"dispatcher": "allgather"}, "dispatcher allgather"),
         ({"overlap_expert_communication": True}, "overlap_expert_communication"),
+        ({"capacity_factor": 1.25}, r"capacity_factor 1.25 \(no token is dropped; plan without it\)"),
     ],
 )
 def test_other_exchanges_are_refused(config: dict[str, object], reason: str, tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def test_pairs_are_for_dispatchers_that_send_a_token_once(ep: int, domain: tuple
 
 @pytest.mark.parametrize(("facts", "made", "replicas", "message"), [
     ({"ep": 1}, counts(), 0, "the plan has ep 1: every rank holds all experts; make one with --ep above 1"),
+    ({"capacity_factor": 1.25}, counts(), 0,
+     "the plan has capacity_factor 1.25: which tokens are dropped is not part of the counts; make the plan without it"),
     ({}, counts(LayerCounts(None, {"": (1.0,) * 8}, where="c.yaml:4: layers[0]")), 0,
      "c.yaml:4: layers[0]: 8 experts, but tiny has 16"),
     ({}, counts(LayerCounts(0, {"": (1.0,) * 16})), 0,

@@ -88,10 +88,12 @@ def test_full_recomputation_keeps_the_input_alone_and_recomputes_all_of_it() -> 
 def test_experts_keep_silu_of_every_token_that_they_get() -> None:
     """Two of four experts for each token, and a shared one: 2 x 512 + 256 values a token."""
     routed = replace(MODELS["1b"], ffn_hidden=512, experts=4, experts_per_token=2, shared_ffn_hidden=256)
-    with_silu, without = (
-        memory.layer_activation_bytes(Workload(routed, 256, S), config(MemoryFacts(keeps)))[0] for keeps in (("silu",), ())
-    )
-    assert with_silu - without == 2 * S * (2 * 512 + 256)
+    for load, more in ({}, 2), ({"capacity_factor": 1.5, "pad_to_capacity": True}, 3):
+        with_silu, without = (
+            memory.layer_activation_bytes(Workload(routed, 256, S), config(MemoryFacts(keeps), **load))[0]
+            for keeps in (("silu",), ())
+        )
+        assert with_silu - without == 2 * S * (more * 512 + 256)
 
 
 @pytest.mark.parametrize(

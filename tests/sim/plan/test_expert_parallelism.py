@@ -16,7 +16,7 @@ from sim.kernels import payloads
 from sim.kernels.compute import layer_seconds, rank_kernels
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import with_stack
-from sim.workload.kernels import Gemm
+from sim.workload.kernels import Gemm, Pass
 from tests.sim.context_and_experts import nodes
 
 LARGE = {"experts": 16, "experts_per_token": 4}
@@ -49,7 +49,10 @@ def test_a_mesh_that_ends_within_a_node_reaches_that_node() -> None:
     assert part.copies(6, 2) == pytest.approx(counted(6, 2, 2))
 
 
-@pytest.mark.parametrize("facts", [{"dispatcher": "deepep"}, {"cuda_graphs": ("full_iteration",)}, {"imbalance": 1.5}])
+@pytest.mark.parametrize("facts", [
+    {"dispatcher": "deepep"}, {"cuda_graphs": ("full_iteration",)}, {"imbalance": 1.5},
+    {"capacity_factor": 1.25, "pad_to_capacity": True}, {"imbalance": 1.5, "capacity_factor": 0.5},
+])  # fmt: skip
 def test_the_upper_bound_has_the_facts_of_the_plan(facts: dict[str, object]) -> None:
     """A device alone launches and sorts as in the plan, but has its share of the tokens only."""
     plan = nodes(dp=16, ep=4, shape=LARGE, microbatches=2, **facts)
@@ -83,12 +86,61 @@ def test_the_busiest_rank_of_an_uneven_router_has_more_tokens_to_send_and_to_com
     assert layer_seconds(device, uneven.workload, uneven.config) > layer_seconds(device, even.workload, even.config)
 
 
+@pytest.mark.parametrize(("facts", "load", "sent"), [
+    ({"imbalance": 1.5}, 1.5, 1.0),
+    ({"imbalance": 1.5, "capacity_factor": 1.2}, 1.2, 1.0),
+    ({"imbalance": 1.1, "capacity_factor": 1.25}, 1.1, 1.0),
+    ({"imbalance": 1.1, "capacity_factor": 1.25, "pad_to_capacity": True}, 1.25, 1.25),
+    ({"capacity_factor": 0.5}, 0.5, 0.5),
+])  # fmt: skip
+def test_a_capacity_limits_the_busiest_rank_and_padding_fills_every_rank(
+    facts: dict[str, object], load: float, sent: float
+) -> None:
+    assert (config(**facts).load, config(**facts).sent) == (load, sent)
+
+
+@pytest.mark.parametrize(("facts", "rows", "values", "copied"), [
+    ({"capacity_factor": 1.25, "pad_to_capacity": True}, 320, 320 * 96, 64 * (1 + 5)),
+    ({"imbalance": 1.5, "capacity_factor": 1.25}, 320, 320 * 96, 64 * (1 + 4)),
+    ({"imbalance": 1.5, "capacity_factor": 0.5}, 128, 128 * 96, 64 * (1 + 2)),
+])  # fmt: skip
+def test_padding_is_computed_sent_and_copied_and_dropped_tokens_are_not(
+    facts: dict[str, object], rows: int, values: int, copied: int
+) -> None:
+    """64 tokens of four choices each: 256 rows of 96 values where no token is dropped and no row is padded."""
+    plan = nodes(dp=16, ep=16, shape=LARGE, **facts)
+    kernels = rank_kernels(plan.workload, plan.config)
+    assert [k.m for k in kernels if isinstance(k, Gemm) and k.name in ("up", "down")] == [rows] * 2
+    (dispatch,) = (k for k in kernels if isinstance(k, Pass) and k.name == "dispatch")
+    assert dispatch.moved == 2 * copied * 96 * 2
+    ((_, _, sent, _),) = payloads.expert_collectives(plan.workload, plan.config, 1, False)
+    assert sent == values * 2
+    whole = replace(plan.config, dispatcher="allgather")
+    assert payloads.expert_collectives(plan.workload, whole, 1, False)[0][2] == 16 * 64 * 96 * 2, "gathered before the choice"
+
+
+def test_padding_needs_memory() -> None:
+    even, padded = (
+        nodes(dp=16, ep=16, shape=LARGE, **facts) for facts in ({}, {"capacity_factor": 1.25, "pad_to_capacity": True})
+    )
+    up = [next(k.saved for k in rank_kernels(p.workload, p.config) if k.name == "up") for p in (even, padded)]
+    assert up == [256 * 96 * 2, 320 * 96 * 2]
+    assert simulate(padded).step_s > simulate(even).step_s
+
+
 def test_keys_of_a_plan_file() -> None:
     assert not set(config_facts(config())) & {"etp", "dispatcher", "routing", "overlap_expert_communication", "cuda_graphs"}
     written = config_facts(config(dispatcher="deepep", imbalance=1.5, overlap_expert_communication=True))
     assert (written["dispatcher"], written["routing"]) == ("deepep", {"imbalance": 1.5})
     assert config_values(ConfigFacts(**written))["imbalance"] == 1.5
     assert config_values(ConfigFacts(**written | {"routing": "real"}))["imbalance"] == 1.3
+    given = {"imbalance": 1.0, "capacity_factor": 1.1, "pad_to_capacity": True}
+    padded = config(**given)
+    assert config_facts(padded)["routing"] == given
+    values = config_values(ConfigFacts(**config_facts(padded)))
+    assert {key: values[key] for key in given} == given
+    alone = config_values(ConfigFacts(**config_facts(config()) | {"routing": {"capacity_factor": 1.1}}))
+    assert (alone["imbalance"], alone["capacity_factor"], alone["pad_to_capacity"]) == (1.0, 1.1, False)
 
 
 def test_the_exchange_has_a_factor_of_its_own_where_the_placement_is_known() -> None:
@@ -111,6 +163,9 @@ def test_tokens_of_each_expert_say_which_rank_is_busiest() -> None:
     """Four experts on two ranks: 5 + 3 tokens and 1 + 1, of which five are the mean."""
     base = config_facts(config(dp=2, ep=2, num_microbatches=(1, 1)))
     assert config_values(ConfigFacts(**base | {"routing": {"tokens": [5, 3, 1, 1]}}))["imbalance"] == pytest.approx(8 / 5)
+    for capacity, busiest in ((1.2, 1.2), (1.6, 7 / 5), (0.8, 1.0)):
+        routing = {"tokens": [5, 3, 1, 1], "capacity_factor": capacity}
+        assert config_values(ConfigFacts(**base | {"routing": routing}))["imbalance"] == pytest.approx(busiest), capacity
     for routing, line in (
         ({"tokens": [5, 3, 1]}, "routing.tokens: 3 experts with 9 tokens for ep 2; a multiple of it"),
         ({}, "routing: give either imbalance, such as 1.3, or tokens, a number for each expert"),
@@ -124,6 +179,11 @@ def test_tokens_of_each_expert_say_which_rank_is_busiest() -> None:
     ({"dispatcher": "deep"}, "dispatcher 'deep' is unknown; known: alltoall, allgather, deepep, hybridep"),
     ({"imbalance": 0.5}, "routing: an imbalance is at least 1, not 0.5: the busiest rank over the mean"),
     ({"exchange": -1.0}, "routing: exchange -1 is negative; 1 is that of equal shares among all ranks"),
+    ({"capacity_factor": 0.0}, "routing: capacity_factor 0 must be above 0; leave it out to drop no token"),
+    ({"pad_to_capacity": True},
+     "routing: pad_to_capacity needs a capacity_factor, such as 1.1, up to which rows are padded"),
+    ({"exchange": 0.5, "capacity_factor": 1.1, "pad_to_capacity": True},
+     "routing: exchange 0.5 with pad_to_capacity: padded shares are equal; leave it out"),
     ({"cuda_graphs": ("all",)},
      "cuda_graphs 'all' is unknown; known: full_iteration, attn, mlp, moe, moe_router, moe_preprocess"),
 ])  # fmt: skip
