@@ -5,7 +5,7 @@ from __future__ import annotations
 BEGINNINGS = (
     "adam-", "async-save", "check-", "ckpt-", "data-", "decoupled-", "dist-ckpt", "distributed-timeout", "eval-", "exit-",
     "finetune", "init-method", "inspect", "lr", "load", "log-", "logging", "loss-scale", "merge-file", "min-lr",
-    "moe-aux-loss", "moe-router-bias", "moe-router-enable", "moe-router-group", "moe-router-num-groups", "moe-router-pre",
+    "moe-aux-loss", "moe-router-bias", "moe-router-enable", "moe-router-pre",
     "moe-router-score", "moe-router-topk-scaling", "moe-z-loss", "mtp-loss", "no-check", "no-load", "no-save", "no-mmap",
     "num-workers", "override-opt", "per-split", "profile", "reset-", "rerun", "rope-", "rotary-", "save", "seed", "split",
     "start-weight", "end-weight", "tensorboard", "tiktoken", "timing-", "tokenizer", "train-", "use-checkpoint",

@@ -22,6 +22,7 @@ SHAPE = {
     "untie-embeddings-and-output-weights", "mtp-num-layers", "padded-vocab-size", "moe-router-topk", "moe-ffn-hidden-size",
     "moe-shared-expert-intermediate-size", "moe-layer-freq", "multi-latent-attention", "q-lora-rank", "kv-lora-rank",
     "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim", "window-size", "window-attn-skip-freq",
+    "moe-router-num-groups", "moe-router-group-topk",
 }  # fmt: skip
 """Flags that a model which the user gives replaces."""
 PART = re.compile(r"\(?\[([01](?:,[01])*)\]\)?(?:\*(\d+))?")
@@ -63,6 +64,8 @@ def _experts(flags: Flags, ffn: int) -> dict[str, Any]:
         "ffn_hidden": flags.number("moe-ffn-hidden-size", ffn),
         "shared_ffn_hidden": flags.number("moe-shared-expert-intermediate-size", 0),
     }
+    groups, chosen = flags.number("moe-router-num-groups", 1), flags.number("moe-router-group-topk", 0)
+    found |= {"n_group": groups, "topk_group": chosen} if chosen else {}
     pattern = flags.word("moe-layer-freq", "1")
     if pattern.isdigit():
         step = int(pattern)

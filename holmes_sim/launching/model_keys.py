@@ -34,6 +34,8 @@ def flags(model: Model) -> dict[str, str | int | float | bool]:
     if model.dense_ffn_hidden:
         routed = (int(model.kinds(at, at + 1)[0][1].experts > 0) for at in range(model.layers))
         found |= {"ffn-hidden-size": model.dense_ffn_hidden, "moe-layer-freq": _pattern(routed)}
+    if model.n_group > 1:
+        found |= {"moe-router-num-groups": model.n_group, "moe-router-group-topk": model.topk_group}
     if model.mtp_layers:
         found["mtp-num-layers"] = model.mtp_layers
     if model.sliding_window:

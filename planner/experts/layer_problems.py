@@ -128,7 +128,8 @@ def _block(plan: Plan, pp_rank: int, groups: tuple[tuple[int, ...], ...], counts
     nodes, hosts = _nodes(devices)
     pairs = _pairs(counts, workload, config, nodes)
     model = workload.model
-    unit = sent * model.experts_per_token / config.copies(model.experts, model.experts_per_token) if pairs else sent
+    chosen = model.experts_per_token
+    unit = sent * chosen / config.copies(model.experts, chosen, model.n_group, model.topk_group) if pairs else sent
     dispatch, combine = (
         unit * np.stack([seconds[:, list(node), :].sum(1) for node in nodes], axis=1)
         for seconds in (exchange.per_byte, exchange.per_byte.transpose(0, 2, 1))

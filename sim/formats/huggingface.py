@@ -76,7 +76,7 @@ def read(path: str | Path) -> Model:
 
 def _unlike(config: _Config, model: dict[str, Any]) -> dict[str, Any]:
     """Numbers of latent attention, of layers that differ, and of those that predict further tokens."""
-    found = {key: config.number(key, default=0) for key in UNLIKE}
+    found = {key: config.number(key, default=0) for key in UNLIKE} | _groups(config)
     found["moe_layer_step"] = config.number("moe_layer_step", default=1)
     found["sliding_window_every"] = config.family.sliding_window_every if found["sliding_window"] else 1
     pattern = GEMMA3 if config.family.full_attention_every else 0
@@ -86,6 +86,12 @@ def _unlike(config: _Config, model: dict[str, Any]) -> dict[str, Any]:
     if not found["dense_layers"] and found["moe_layer_step"] == 1:
         found["dense_ffn_hidden"] = 0
     return found
+
+
+def _groups(config: _Config) -> dict[str, Any]:
+    """The groups from which a router chooses; `topk_method` greedy takes experts of all (DeepSeek-V2-Lite)."""
+    groups = {key: config.number(key, default=1) for key in ("n_group", "topk_group")}
+    return dict.fromkeys(groups, 1) if config.text("topk_method") == "greedy" else groups
 
 
 def _family(document: Document) -> Family:

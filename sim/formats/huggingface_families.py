@@ -48,6 +48,8 @@ class Family:
     sliding_window: Keys = ()
     sliding_window_every: int = 1
     full_attention_every: Keys = ()
+    n_group: Keys = ()
+    topk_group: Keys = ()
     may_be_absent: Keys = ("head_dim",)
 
     @property
@@ -82,7 +84,9 @@ _DENSE_FIRST = Family(
     dense_layers=("first_k_dense_replace",),
     dense_ffn_hidden=("intermediate_size",),
     mtp_layers=("num_nextn_predict_layers",),
-    may_be_absent=("q_lora_rank", "shared_experts", "dense_layers", "mtp_layers"),
+    n_group=("n_group",),
+    topk_group=("topk_group",),
+    may_be_absent=("q_lora_rank", "shared_experts", "dense_layers", "mtp_layers", "n_group", "topk_group"),
 )
 _DEEPSEEK = replace(
     _DENSE_FIRST,

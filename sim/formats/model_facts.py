@@ -12,7 +12,7 @@ from sim.workload.model import ATTENTION_KINDS, MLP_KINDS, Model
 
 class ModelFacts(StrictModel):
     """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert (`sim.workload.model`). The
-    keys after `full_attention_every` change no step time; exports write them (`sim.workload.launch_facts`)."""
+    keys after `topk_group` change no step time; exports write them (`sim.workload.launch_facts`)."""
 
     name: str = "model"
     layers: Count
@@ -41,6 +41,8 @@ class ModelFacts(StrictModel):
     sliding_window: Whole = 0
     sliding_window_every: Count = 1
     full_attention_every: Whole = 0
+    n_group: Count = 1
+    topk_group: Count = 1
     rope_theta: RotaryBase | None = None
     rope_scaling: str | None = Field(None, json_schema_extra={"enum": [*ROPE_SCALING, None]})
     rope_factor: Measured | None = None

@@ -156,7 +156,8 @@ def expert_collectives(
 def _routed_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Activations of the tokens that one rank routes, as many copies as it sends; with one ep rank, one for each expert."""
     slices, model = config.tp if config.sequence_parallel else 1, workload.model
-    copies = config.copies(model.experts, model.experts_per_token) if config.ep > 1 else model.experts_per_token
+    chosen = model.experts_per_token
+    copies = config.copies(model.experts, chosen, model.n_group, model.topk_group) if config.ep > 1 else chosen
     return activation_bytes(workload, config) / slices * copies
 
 

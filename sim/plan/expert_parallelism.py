@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sim.errors import NotModelled, PlanError
 from sim.plan.rank_numbering import RankNumbering
+from sim.plan.reached_places import reached
 
 DISPATCHERS = ("alltoall", "allgather", "deepep", "hybridep")
 """How tokens reach the ranks of an ep group; names as in Megatron-Core (--moe-token-dispatcher-type and
@@ -128,20 +129,18 @@ class ExpertParallelism(RankNumbering):
         """Bytes by which an exchange of tokens is simulated, over those of equal shares."""
         return self.load if self.exchange is None else self.exchange
 
-    def copies(self, experts: int, chosen: int) -> float:
+    def copies(self, experts: int, chosen: int, groups: int = 1, chosen_groups: int = 1) -> float:
         """Copies of a token that its rank sends into an ep group, its own node or rank included, where it chooses `chosen` of
-        `experts` experts.
+        `experts` experts, from `chosen_groups` of `groups` groups (one group: from all).
 
         Of n nodes (or ranks) with experts / n each, a random choice hits n (1 - C(experts - experts/n, chosen) / C(experts,
-        chosen))."""
+        chosen)); a choice from groups at most as many nodes as these are on (`sim.plan.reached_places`)."""
         if self.dispatcher == "allgather":
             return float(self.ep)
         if self.dispatcher not in DEDUPLICATED:
             return float(chosen)
         nodes = math.ceil(self.expert_mesh / self.domain) if self.domain else 1
-        places = nodes if nodes > 1 else self.ep
-        missed = math.comb(experts - experts // places, chosen) / math.comb(experts, chosen)
-        return places * (1 - missed)
+        return reached(nodes if nodes > 1 else self.ep, experts, chosen, groups, chosen_groups)
 
     def expert_slices(self, kind: str, ranks: int = 0) -> Iterator[slice]:
         """The etp, ep or edp groups of two or more ranks among the first `ranks` ranks of a stage (default: all).

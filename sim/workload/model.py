@@ -26,6 +26,7 @@ ATTENTION_KINDS = ("standard", "mla")
 SPECIAL = (
     "dense_layers", "dense_ffn_hidden", "moe_layer_step", "attention", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
     "qk_rope_head_dim", "v_head_dim", "mtp_layers", "sliding_window", "sliding_window_every", "full_attention_every",
+    "n_group", "topk_group",
 )  # fmt: skip
 """Keys that most models do not need."""
 MLP_KINDS = ("gelu", "swiglu", "relu2")
@@ -37,7 +38,8 @@ class Model:
     """A transformer language model.
 
     `vocab` is the padded vocabulary size. `experts` is 0 for a dense MLP; else `ffn_hidden` is the width of one routed expert,
-    and `shared_ffn_hidden` the total width of the shared experts, which process every token.
+    and `shared_ffn_hidden` the total width of the shared experts, which process every token. A token chooses its experts from
+    `topk_group` of `n_group` equal groups of consecutive experts (arXiv 2412.19437, section 2.1.2); 1 and 1: from all.
 
     Layers that differ, in the words of Hugging Face's configurations: the first `dense_layers` have a dense MLP of width
     `dense_ffn_hidden`, and of the others every `moe_layer_step`-th has experts; every `sliding_window_every`-th layer, from
@@ -78,6 +80,8 @@ class Model:
     sliding_window: int = 0
     sliding_window_every: int = 1
     full_attention_every: int = 0
+    n_group: int = 1
+    topk_group: int = 1
     launch: LaunchFacts = field(default=LaunchFacts(), hash=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +104,7 @@ class Model:
             raise ValueError(
                 f"shared_ffn_hidden {self.shared_ffn_hidden} is the width of shared experts, but the model has no experts"
             )
+        _check_groups(self)
 
     @property
     def query_size(self) -> int:
@@ -131,7 +136,8 @@ class Model:
     def special(self) -> dict[str, int | str]:
         """Key -> value of what the model has beyond equal layers with standard attention (`SPECIAL`)."""
         found = {key: getattr(self, key) for key in SPECIAL}
-        usual = {"attention": ATTENTION_KINDS[0], "v_head_dim": self.head_dim, "moe_layer_step": 1, "sliding_window_every": 1}
+        usual = {"attention": ATTENTION_KINDS[0], "v_head_dim": self.head_dim}
+        usual |= dict.fromkeys(("moe_layer_step", "sliding_window_every", "n_group", "topk_group"), 1)
         return {key: value for key, value in found.items() if value != usual.get(key, 0)}
 
     def has_window(self, layer: int) -> bool:
@@ -235,6 +241,22 @@ def _check_attention(model: Model) -> None:
     object.__setattr__(model, "head_dim", model.qk_nope_head_dim + model.qk_rope_head_dim)
 
 
+def _check_groups(model: Model) -> None:
+    """Check the groups of experts, and leave out groups that are all chosen."""
+    groups, chosen = model.n_group, model.topk_group
+    if groups == chosen:
+        groups = chosen = 1
+        object.__setattr__(model, "n_group", 1)
+        object.__setattr__(model, "topk_group", 1)
+    if not 1 <= chosen <= groups:
+        raise ValueError(f"topk_group must be between 1 and n_group {groups}, not {chosen}")
+    if groups > 1 and (not model.experts or model.experts % groups):
+        raise ValueError(f"n_group {groups} does not divide experts {model.experts} into equal groups")
+    if groups > 1 and model.experts // groups * chosen < model.experts_per_token:
+        few = model.experts // groups * chosen
+        raise ValueError(f"topk_group {chosen} of n_group {groups} has {few} experts, fewer than experts_per_token")
+
+
 def _check_kinds(model: Model) -> None:
     """Check the keys of layers that differ."""
     for key in ("dense_layers", "dense_ffn_hidden", "mtp_layers", "sliding_window"):
@@ -273,4 +295,6 @@ def _of_kind(model: Model, dense: bool, windowed: bool) -> Model:
     )  # fmt: skip
     if not dense:
         return found
-    return replace(found, experts=0, experts_per_token=0, shared_ffn_hidden=0, ffn_hidden=model.dense_ffn_hidden)
+    return replace(
+        found, experts=0, experts_per_token=0, shared_ffn_hidden=0, ffn_hidden=model.dense_ffn_hidden, n_group=1, topk_group=1
+    )

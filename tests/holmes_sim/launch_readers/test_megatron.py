@@ -148,6 +148,10 @@ def test_a_mixture_with_dense_layers_and_latent_attention(tmp_path):
     found = job(tmp_path, text)
     assert found.model.name == "deepseek-v3"
     assert found.model.parameters == catalog.model("deepseek-v3").parameters
+    limits = {"": (1, 1), "--moe-router-num-groups 8": (1, 1), "--moe-router-num-groups 8 --moe-router-group-topk 4": (8, 4)}
+    for more, groups in limits.items():
+        model, faults = (found := job(tmp_path, f"{text} {more}")).model, found.not_modelled
+        assert ((model.n_group, model.topk_group), faults) == (groups, ()), "no limit without a number of chosen groups"
     assert found.global_batch_size is None
 
 

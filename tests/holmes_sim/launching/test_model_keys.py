@@ -39,6 +39,19 @@ LATENT = {
 }  # fmt: skip
 
 
+def test_groups_of_experts_are_written_for_megatron_alone():
+    groups = {"n_group": 4, "topk_group": 2}
+    plan = features.plan_of(features.Feature("", {"ep": 2}, model=features.EXPERTS | groups))
+    assert refusals(plan) == []
+    assert {"--moe-router-num-groups 4", "--moe-router-group-topk 2"} <= set(written(plan))
+    assert (
+        "Options of the router (score function, bias, auxiliary loss, capacity) are left to the framework."
+        in megatron.launch(plan).assumed
+    )
+    for other in ("flagscale", "holmes", "deepspeed", "torchtitan"):
+        assert any("n_group 4, topk_group 2" in fault for fault in exporters.unsupported(other, plan)), other
+
+
 def test_flags_of_a_model_like_deepseek():
     model = (
         features.EXPERTS | LATENT | {"dense_layers": 3, "dense_ffn_hidden": 9216, "mtp_layers": 1, "shared_ffn_hidden": 6144}

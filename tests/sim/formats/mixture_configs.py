@@ -7,20 +7,21 @@ DEEPSEEK_V3 = {
     "num_key_value_heads": 128, "vocab_size": 129280, "intermediate_size": 18432, "moe_intermediate_size": 2048,
     "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 3, "moe_layer_freq": 1,
     "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-    "num_nextn_predict_layers": 1, "tie_word_embeddings": False,
+    "num_nextn_predict_layers": 1, "tie_word_embeddings": False, "n_group": 8, "topk_group": 4, "topk_method": "noaux_tc",
 }  # fmt: skip
 DEEPSEEK_V2 = DEEPSEEK_V3 | {
     "model_type": "deepseek_v2", "num_hidden_layers": 60, "hidden_size": 5120, "vocab_size": 102400, "intermediate_size": 12288,
     "moe_intermediate_size": 1536, "n_routed_experts": 160, "num_experts_per_tok": 6, "n_shared_experts": 2,
-    "first_k_dense_replace": 1, "num_nextn_predict_layers": None,
+    "first_k_dense_replace": 1, "num_nextn_predict_layers": None, "topk_group": 3, "topk_method": "group_limited_greedy",
 }  # fmt: skip
 DEEPSEEK_V2_LITE = DEEPSEEK_V2 | {
     "num_hidden_layers": 27, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 16, "q_lora_rank": None,
-    "intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 64,
+    "intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_group": 1, "topk_group": 1,
+    "topk_method": "greedy",
 }  # fmt: skip
 KIMI_K2 = DEEPSEEK_V3 | {
     "model_type": "kimi_k2", "num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840,
-    "n_routed_experts": 384, "first_k_dense_replace": 1, "num_nextn_predict_layers": 0,
+    "n_routed_experts": 384, "first_k_dense_replace": 1, "num_nextn_predict_layers": 0, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
 GPT_OSS_120B = {
     "model_type": "gpt_oss", "num_hidden_layers": 36, "hidden_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.errors import TopologyError
+from sim.formats import catalog
 from sim.formats.huggingface import read
 from sim.workload.model import Model
 from tests.sim.formats import mixture_configs as configs
@@ -60,10 +61,27 @@ def test_layers_of_deepseek_v3(tmp_path: Path) -> None:
         "deepseek-v3", layers=61, hidden=7168, heads=128, kv_heads=128, ffn_hidden=2048, vocab=129280, mlp="swiglu",
         tied_embeddings=False, experts=256, experts_per_token=8, shared_ffn_hidden=2048, dense_layers=3, dense_ffn_hidden=18432,
         attention="mla", q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
-        mtp_layers=1,
+        mtp_layers=1, n_group=8, topk_group=4,
     )  # fmt: skip
     assert (model.head_dim, model.query_size, model.value_size) == (192, 24576, 16384)
     assert [(number, kind.experts) for number, kind in model.kinds(2, 5)] == [(1, 0), (2, 256)]
+
+
+@pytest.mark.parametrize(("config", "name", "groups"), [
+    (configs.DEEPSEEK_V3, "deepseek-v3", (8, 4)),
+    (configs.DEEPSEEK_V2, "deepseek-v2", (8, 3)),
+    (configs.KIMI_K2, "kimi-k2", (1, 1)),
+    (configs.DEEPSEEK_V2_LITE, None, (1, 1)),
+    (configs.DEEPSEEK_V2 | {"topk_method": "greedy"}, None, (1, 1)),
+    (configs.DEEPSEEK_V3 | {"n_group": None, "topk_group": None}, None, (1, 1)),
+    (configs.GLM_4_5 | {"n_group": 4, "topk_group": 4}, None, (1, 1)),
+])  # fmt: skip
+def test_groups_from_which_a_token_takes_its_experts(
+    tmp_path: Path, config: dict[str, object], name: str | None, groups: tuple[int, int]
+) -> None:
+    """Of one group, or of all, they are no limit; `topk_method` greedy has none."""
+    found = [read(write(tmp_path, config)), *([catalog.model(name)] if name else ())]
+    assert [(model.n_group, model.topk_group) for model in found] == [groups] * len(found)
 
 
 def test_layers_of_gpt_oss_and_llama_4_alternate(tmp_path: Path) -> None:
@@ -78,6 +96,11 @@ def test_layers_of_gpt_oss_and_llama_4_alternate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("changes", "line"), [
     ({"kv_lora_rank": None},
      "config.json:5: kv_lora_rank: a whole number of at least 1 is expected here, not null"),
+    ({"n_group": 0}, "config.json:9: n_group: a whole number of at least 1 is expected here, not 0"),
+    ({"topk_group": 9}, "config.json:1: topk_group must be between 1 and n_group 8, not 9"),
+    ({"n_group": 7}, "config.json:1: n_group 7 does not divide experts 256 into equal groups"),
+    ({"n_group": 64, "topk_group": 1},
+     "config.json:1: topk_group 1 of n_group 64 has 4 experts, fewer than experts_per_token"),
     ({"first_k_dense_replace": 61}, "config.json:1: dense_layers 61 leaves none of 61 layers with experts"),
 ])  # fmt: skip
 def test_a_wrong_number_is_one_line(tmp_path: Path, changes: dict[str, object], line: str) -> None:

@@ -49,6 +49,17 @@ def test_a_mesh_that_ends_within_a_node_reaches_that_node() -> None:
     assert part.copies(6, 2) == pytest.approx(counted(6, 2, 2))
 
 
+def test_a_router_that_is_limited_to_some_nodes_sends_to_no_more() -> None:
+    """Of four groups of experts on four nodes a token takes two: its rank sends 64 tokens of 96 values twice, not 3.2 times."""
+    assert config(dispatcher="deepep").copies(16, 4, 4, 2) == 2.0
+    assert config().copies(16, 4, 4, 2) == 4.0, "alltoall sends a copy to each expert"
+    sent = {}
+    for dispatcher in ("deepep", "alltoall"):
+        plan = nodes(dp=16, ep=16, shape=LARGE | {"n_group": 4, "topk_group": 2}, dispatcher=dispatcher, domain=4)
+        sent[dispatcher] = payloads.expert_collectives(plan.workload, plan.config, 1, False)[0][2]
+    assert sent == {"deepep": 2 * 64 * 96 * 2, "alltoall": 4 * 64 * 96 * 2}
+
+
 @pytest.mark.parametrize("facts", [
     {"dispatcher": "deepep"}, {"cuda_graphs": ("full_iteration",)}, {"imbalance": 1.5},
     {"capacity_factor": 1.25, "pad_to_capacity": True}, {"imbalance": 1.5, "capacity_factor": 0.5},
