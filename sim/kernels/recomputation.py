@@ -48,14 +48,14 @@ def repeated(kernels: tuple[Kernel, ...], config: ParallelConfig) -> tuple[Kerne
 def freed_bytes(kernels: tuple[Kernel, ...], config: ParallelConfig) -> Bytes:
     """Bytes that a layer does not keep for a microbatch, of what its kernels save; scores of attention are not among them.
 
-    The output of the second norm is the input of the first product of a dense MLP or of the shared experts; routed experts
-    save the tokens that were dispatched to them instead. As input of a recomputed MLP it is kept, unless it is discarded."""
+    The output of the second norm is the input of the first product of a dense MLP, or of the router and the shared experts; it
+    is kept once. As input of a recomputed MLP it is kept, unless it is discarded."""
     modules, mlp = config.modules, _mlp(kernels)
-    ups = [kernel.saved for kernel in mlp if kernel.name == "up"]
+    ups = [kernel.saved for kernel in mlp if kernel.name == "up"]  # 0 if frozen, and no adapter needs it
     routed = _is_routed(mlp)
     normed = next(kernel.saved for kernel in kernels if kernel.name == "qkv")  # 0 if frozen, and no adapter needs it
     entered = next(kernel.saved for kernel in kernels if kernel.name == "norm")  # a norm's input is as large as its output
-    saved = ups[0] if not routed or len(ups) > 1 else 0.0
+    saved = entered if routed else ups[0]
     freed = 0.0
     if config.repeats_mlp(routed):
         freed += sum(kernel.saved for kernel in mlp) - entered

@@ -98,6 +98,13 @@ class Pass:
 
 Kernel: TypeAlias = Gemm | Attention | Pass
 
+SCORE_BYTES, COPY_BYTES, ROW_BYTES = 4, 24, 4
+"""Bytes that a router keeps for the backward beside its input, read in Megatron-Core d98e8a64 (megatron/core/transformer/moe)
+without its fused kernels. For each token and expert: a score in fp32, of a sigmoid or of the auxiliary loss
+(topk_routing_with_score_function and compute_routing_scores_for_aux_loss of moe_utils.py). For each copy of a token: three
+indices of 8 bytes, of its expert, its row and its probability (the same, and permute). For each row of an expert: the
+probability in fp32 by which its activation is multiplied (TEGroupedMLP of experts.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSharding:
@@ -125,6 +132,9 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     slice of the tokens. It copies each token once for each of its experts, and adds up their results: a pass reads or writes
     tokens and copies. Where it holds several experts, it sorts what came for them, and sorts the results back: two passes that
     read and write all copies (Megatron-Core, MoEAlltoAllTokenDispatcher of megatron/core/transformer/moe/token_dispatcher.py).
+
+    The input of the router, which is that of shared experts, is kept, and so are its probabilities (`SCORE_BYTES`) and the rows
+    that experts get. Buffers between copying, exchange and sorting are not, since no gradient needs their values.
 
     Saved bytes add up to arXiv 2205.05198, equation 2, without the attention scores, which a fused attention kernel does not
     keep: s b h (10 + 24/t) at 2 bytes a value, or s b h 34/t with sequence parallelism. Dropout masks take one byte a value.
@@ -169,8 +179,10 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
         Pass("norm", 2.0 * entered, saved=entered),
     ]
     if model.experts:
-        kernels.append(Gemm("router", own, model.experts, h))
-        kernels.append(Pass("dispatch", (2.0 * own * (1 + routed * sharding.sent) + sorts * mlp_tokens) * h * nbytes))
+        copied = own * routed * sharding.sent
+        probabilities = own * model.experts * SCORE_BYTES + copied * COPY_BYTES + mlp_tokens * ROW_BYTES
+        kernels.append(Gemm("router", own, model.experts, h, saved=0.0 if model.shared_ffn_hidden else entered))
+        kernels.append(Pass("dispatch", (2.0 * (own + copied) + sorts * mlp_tokens) * h * nbytes, saved=probabilities))
     if model.shared_ffn_hidden:
         kernels += _mlp_kernels(model, tokens, 1, model.shared_ffn_hidden // t, nbytes, entered)
     if model.experts:

@@ -96,3 +96,18 @@ def test_zero_3_divides_state_over_the_ranks_with_the_same_weights() -> None:
     alone = replace(config, ep=8)  # each rank has its own experts: they are neither gathered nor reduced
     dense = MIXTRAL.layer_parameters - MIXTRAL.expert_parameters
     assert memory.gathered_bytes(workload, alone) == pytest.approx(dense * (3 * 2 + 4))
+
+
+@pytest.mark.parametrize(("shared", "sharding", "router", "dispatch"), [
+    (0, LayerSharding(), 2 * 1024 * 4096 * 2, 2 * 1024 * (8 * 4 + 2 * 24 + 2 * 4)),
+    (4096, LayerSharding(), 0, 2 * 1024 * (8 * 4 + 2 * 24 + 2 * 4)),
+    (0, LayerSharding(2, True, ep=2, etp=2), 1024 * 4096 * 2, 1024 * (8 * 4 + 2 * 24) + 2048 * 2 * 4),
+    (0, LayerSharding(load=1.5, sent=1.25), 2 * 1024 * 4096 * 2, 2 * 1024 * (8 * 4 + 2.5 * 24 + 3 * 4)),
+])  # fmt: skip
+def test_a_router_keeps_its_input_and_what_it_says_of_each_copy(
+    shared: int, sharding: LayerSharding, router: float, dispatch: float
+) -> None:
+    """Its input is that of shared experts, too; scores are of the tokens of its own slice of the sequence."""
+    model = replace(MIXTRAL, shared_ffn_hidden=shared)
+    saved = {kernel.name: kernel.saved for kernel in layer_kernels(model, 2, 1024, sharding, 2)}
+    assert (saved["router"], saved["dispatch"]) == (router, dispatch)

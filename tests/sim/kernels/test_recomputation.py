@@ -33,21 +33,24 @@ def workload(**shape: Any) -> Workload:
         (("layernorm",), {}, 30, 4),
         (("mlp",), {}, 18, 16),
         (("layernorm", "mlp"), {}, 14, 20),
-        # norms 4, attention 11, mask 1, two experts a token: inputs 4, activations 16 before and 16 after the function
-        (("moe_act",), EXPERTS, 36, 16),
-        (("layernorm",), EXPERTS, 50, 2),
-        (("layernorm", "moe_act"), EXPERTS, 34, 18),
-        (("moe",), EXPERTS, 18, 34),
-        (("moe", "moe_act"), EXPERTS, 18, 34),
-        (("moe", "layernorm"), EXPERTS, 14, 38),
-        # and shared experts of a quarter of the width: input 2, activations 2 and 2
+        # norms 4, attention 11, mask 1, router 2; two experts a token: inputs 4, activations 16 before and after the function
+        (("moe_act",), EXPERTS, 38, 16),
+        (("layernorm",), EXPERTS, 50, 4),
+        (("layernorm", "moe_act"), EXPERTS, 34, 20),
+        (("moe",), EXPERTS, 18, 36),
+        (("moe", "moe_act"), EXPERTS, 18, 36),
+        (("moe", "layernorm"), EXPERTS, 14, 40),
+        # and shared experts of a quarter of the width, which share the input of the router: activations 2 and 2
         (("layernorm",), SHARED, 54, 4),
         (("moe_act",), SHARED, 42, 16),
         (("moe",), SHARED, 18, 40),
     ],
 )
 def test_modules_free_what_they_recompute(modules: tuple[str, ...], shape: dict[str, Any], kept: int, freed: int) -> None:
-    assert layer_activation_bytes(workload(**shape), config(*modules)) == (kept * SBH, freed * SBH)
+    """A router keeps 64 tokens x (4 scores of 4 bytes, 2 copies with indices of 24 bytes and a probability of 4)."""
+    router = 64 * (4 * 4 + 2 * 24 + 2 * 4) if shape else 0
+    sizes = kept * SBH + router * ("moe" not in modules), freed * SBH + router * ("moe" in modules)
+    assert layer_activation_bytes(workload(**shape), config(*modules)) == sizes
 
 
 @pytest.mark.parametrize(
