@@ -53,6 +53,12 @@ def test_a_mesh_for_every_pipeline_rank_with_its_layers():
     )  # fmt: skip
 
 
+def test_capacity_of_experts_is_among_the_arguments():
+    facts = {"ep": 2, "capacity_factor": 1.25, "pad_to_capacity": True}
+    model = flagscale.train(features.plan_of(features.Feature("", facts, model=features.EXPERTS)))["model"]
+    assert (model["moe_expert_capacity_factor"], model["moe_pad_expert_input_to_capacity"]) == (1.25, True)
+
+
 def test_a_stage_without_layers_is_refused():
     (line,) = exporters.unsupported("flagscale", plan_of(layers=(24, 0)))
     assert line == "stages[1] without layers: its list of layers by stage is not known to allow 0; stages with layers"

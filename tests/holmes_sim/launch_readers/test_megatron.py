@@ -87,7 +87,7 @@ def test_flags_of_the_configuration(tmp_path, more, key, value):
 
 def test_a_negative_capacity_factor_drops_no_token(tmp_path):
     """transformer_config.py replaces it by None."""
-    found = job(tmp_path, f"{MODEL} --num-experts 8 --moe-expert-capacity-factor -1.0")
+    found = job(tmp_path, f"{MODEL} --num-experts 8 --moe-expert-capacity-factor -1.0 --moe-token-drop-policy position")
     assert "capacity_factor" not in found.config
     assert found.not_modelled == ()
 
