@@ -35,7 +35,8 @@ class RoutingFacts(StrictModel):
     def of_busiest(self, ep: int) -> float:
         """Tokens of the busiest of `ep` ranks over the mean, at least 1; with a capacity those that its experts take. Raises
         PlanError where tokens or the imbalance are wrong."""
-        if self.capacity_factor is not None and self.imbalance is None and not self.tokens:
+        limited = self.capacity_factor is not None or self.pad_to_capacity
+        if limited and self.imbalance is None and not self.tokens:
             return 1.0
         if (self.imbalance is None) == (not self.tokens):
             raise PlanError("routing: give either imbalance, such as 1.3, or tokens, a number for each expert")

@@ -198,7 +198,7 @@ def _faults(document: Document, error: ValidationError, schema: type[BaseModel])
             continue  # a key that is not text: `sim.formats.topology` reports it
         path, branch = _document_path(document.value, item["loc"], item["type"] == "missing")
         written = _value_at(document.value, path)
-        if branch == "str" and isinstance(written, dict):
+        if (branch == "str" or branch.startswith("literal[")) and isinstance(written, dict):
             continue
         if branch and branch != "str" and not isinstance(written, dict) and item["type"] in {"model_type", "dict_type"}:
             continue
