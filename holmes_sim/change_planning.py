@@ -8,10 +8,12 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 
-from holmes_sim import commands, requirements, targets
+from holmes_sim import commands, islands, plan_numbers, requirements, targets
+from holmes_sim.plan_numbers import PlanNumbers
 from holmes_sim.sweeping.engines.local import pooled
 from planner import api
 from planner.costs.context import PlanningContext
+from planner.islands.allowed_sync import EXACT
 from sim.errors import HolmesError
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
@@ -26,7 +28,7 @@ which took 1.5 s where it was measured. A larger value leaves less time to searc
 class Task:
     """A changed topology to plan. `start` is a plan of it to begin with; the search ends after `share` seconds, and `due`
     (`time.monotonic`, which all processes of a machine share) at the latest. `target`: a launch target that must be able to
-    run the plan."""
+    run the plan. `sync`: the allowed sync strategies, as `plan --sync`."""
 
     index: int
     topology: Topology
@@ -34,16 +36,15 @@ class Task:
     share: Seconds = 0.0
     due: float = 0.0
     target: str = targets.ANY
+    sync: str = EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The plan of a changed topology: seconds of its step, tokens/s and proven gap; or the `reason` why there is none."""
+    """What was found of the plan of a changed topology, with its proven gap; or the `reason` why there is none."""
 
     index: int
-    step_s: Seconds = 0.0
-    tokens_per_s: float = 0.0
-    gap: float | None = None
+    found: PlanNumbers | None = None
     reason: str = ""
 
 
@@ -73,12 +74,17 @@ def _answer(task: Task) -> Answer:
     """The answer to a task; an error becomes its reason."""
     limit = max(min(task.share, task.due - time.monotonic()), 0.0)
     try:
-        request = requirements.request(task.topology, commands.workload_of(task.topology), time_limit=limit, target=task.target)
-        found = api.plan(request, api.DEFAULT, PlanningContext(request, start=task.start, punctual=True))
+        return Answer(task.index, _found(task, limit))
     except HolmesError as error:
         return Answer(task.index, reason="; ".join(str(error).splitlines()))
     except Exception as error:  # the other changes continue; the row says what happened
         return Answer(task.index, reason=f"{type(error).__name__}: {error}")
-    assert found.prediction is not None
-    gap = found.certificate.gap if found.certificate else None
-    return Answer(task.index, found.prediction.step_s, found.prediction.tokens_per_s, gap)
+
+
+def _found(task: Task, limit: Seconds) -> PlanNumbers:
+    """The numbers of the best plan that a search of some seconds finds. Raises HolmesError where there is none."""
+    if task.sync != EXACT:
+        planned = islands.plan_islands(task.topology, sync=task.sync, time_limit=limit, target=task.target)
+        return plan_numbers.of_answer(planned.answer)
+    request = requirements.request(task.topology, commands.workload_of(task.topology), time_limit=limit, target=task.target)
+    return plan_numbers.of_plan(api.plan(request, api.DEFAULT, PlanningContext(request, start=task.start, punctual=True)))

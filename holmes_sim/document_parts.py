@@ -22,6 +22,38 @@ DevicesByCluster = Annotated[
     dict[str, int], Field(description="cluster -> number of all devices of the occupied nodes: whole nodes are paid for")
 ]
 
+SyncText = Annotated[
+    str | None, Field(description="sync strategy between islands in few words; exact: synchronous training, no islands")
+]
+InnerSteps = Annotated[
+    int | None, Field(description="optimizer steps between two exchanges of the same parameters (H of DiLoCo)")
+]
+Price = Annotated[
+    Literal["exact", "bounded", "changed"] | None,
+    Field(
+        description="exact: the result of synchronous training; bounded: islands differ for a bounded number of steps, or send "
+        "rounded values; changed: another objective"
+    ),
+]
+TokenWorth = Annotated[
+    float | None, Field(description="tokens of synchronous training with the loss of one token, at most 1; null if unknown")
+]
+LeastWorth = Annotated[float | None, Field(description="least token_worth by the published losses")]
+LargestWorth = Annotated[float | None, Field(description="largest token_worth by the published losses")]
+EffectiveTokens = Annotated[float | None, Field(description="tokens per second x token_worth; null if unknown")]
+
+
+class PlanPrice(StrictModel):
+    """What a plan gives up for its speed, and what a token is worth; all null without a plan."""
+
+    sync: SyncText
+    inner_steps: InnerSteps
+    price: Price
+    token_worth: TokenWorth
+    token_worth_low: LeastWorth
+    token_worth_high: LargestWorth
+    effective_tokens_per_s: EffectiveTokens
+
 
 class RankSeconds(StrictModel):
     """Seconds of one rank, which represents all ranks of its class."""

@@ -110,11 +110,11 @@ def plan_islands(
     begun = time.perf_counter()
     allowed = parse(sync)
     request = request_of(where, workload, pinned("plan_islands", wishes, pins), time_limit, target)
-    answer = plan_with_sync(request, allowed, progress, functools.partial(_fault, target))
+    answer = plan_with_sync(request, allowed, progress, functools.partial(launch_fault, target))
     return PlannedIslands(answer, time.perf_counter() - begun)
 
 
-def _fault(target: str, plan: IslandsPlan) -> str:
+def launch_fault(target: str, plan: IslandsPlan) -> str:
     """What the targets that a plan must be able to run on cannot launch of a plan of islands; empty for any target and none."""
     for name in target.split(exporters.AND) if target not in (targets.ANY, targets.NONE) else ():
         if exporters.islands(name) is None:
@@ -125,7 +125,7 @@ def _fault(target: str, plan: IslandsPlan) -> str:
 
 
 def request_of(
-    where: Topology, workload: Workload | None, wishes: Wishes, time_limit: float, target: str = targets.ANY
+    where: Topology, workload: Workload | None, wishes: Wishes | None, time_limit: float, target: str = targets.ANY
 ) -> Request:
     """The planning request of a topology whose clusters may be islands. Raises OptionError where it has requirements."""
     request = requirements.request(where, workload or commands.workload_of(where), wishes, time_limit, target)

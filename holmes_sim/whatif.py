@@ -6,6 +6,8 @@ for links; and the improvement of the present plan when it is simulated on the c
 not for devices that the present plan does not use. As far as the time limit allows, changes are replanned, the largest estimate
 first; those for which the present plan does not exist (it does not fit, or its replicas cannot divide the batch) come before
 all others. The search for a change starts from the present plan, so its result is not slower (`PlanningContext.start`).
+With a sync strategy between islands, the present plan on a changed topology is the best of all that were found today, with its
+strategy chosen anew (`holmes_sim.present_plans`), and speed is effective tokens/s (`holmes_sim.plan_numbers`).
 `holmes_sim.outcomes` says what the result of a change is.
 """
 
@@ -18,19 +20,21 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import change_planning, changes, commands, frames, requirements, targets
+from holmes_sim import change_planning, changes, commands, frames, plan_numbers, requirements, targets
 from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome, added_rent, outcome, with_smaller_sizes
-from planner import api
+from holmes_sim.plan_numbers import PlanNumbers
+from holmes_sim.present_plans import PresentPlan, Simulated, present_plan
 from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
-from planner.replan.rebasing import rebased
+from planner.islands.allowed_sync import EXACT
+from planner.islands.search import SyncAnswer
 from planner.request import Request
 from sim.errors import HolmesError, Infeasible
 from sim.hardware.topology import Topology
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
-from sim.plan.prediction import Prediction
 from sim.units import Seconds
 
 if TYPE_CHECKING:
@@ -54,28 +58,35 @@ more."""
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The present plan and the results of all changes, the largest gain first, changes without a plan last."""
+    """The present plan and the results of all changes, the largest gain first, changes without a plan last.
 
-    plan: Plan
+    `sync`: the allowed sync strategies. `answer`: the search for islands that the present plan is from, if it is from one."""
+
+    plan: Plan | IslandsPlan
     outcomes: tuple[Outcome, ...]
     seconds: Seconds
     interrupted: bool = False
+    sync: str = EXACT
+    answer: SyncAnswer | None = None
 
     @property
-    def base(self) -> Prediction:
-        """The prediction of the present plan."""
-        assert self.plan.prediction is not None
-        return self.plan.prediction
+    def base(self) -> PlanNumbers:
+        """The numbers of the present plan."""
+        if self.answer is not None:
+            return plan_numbers.of_answer(self.answer)
+        assert isinstance(self.plan, Plan)
+        return plan_numbers.of_plan(self.plan)
 
     @property
     def gap(self) -> float:
         """Proven gap of the present plan: a gain smaller than this may be had without a change."""
-        return self.plan.certificate.gap if self.plan.certificate else 0.0
+        return self.base.gap or 0.0
 
     @property
     def frame(self) -> pd.DataFrame:
         """Data frame with one row per change, the best first. `cost_usd_per_h` is the added rent; `gain` 0.1 means 10% more."""
         found = frames.table([outcome.facts(self.gap) for outcome in self.outcomes])
+        found = found.drop(columns=[] if self.answer else [*plan_numbers.SYNC_FACTS])
         return found.drop(columns="edits").rename(columns={"cost": "cost_usd_per_h"})
 
     def __repr__(self) -> str:
@@ -88,7 +99,7 @@ class WhatIf:
 
     def facts(self) -> dict[str, Any]:
         """The result as plain data (format holmes-sim/what-if/1), as `holmes-sim what-if --json` prints it."""
-        base = {"step_s": self.base.step_s, "tokens_per_s": self.base.tokens_per_s, "gap": self.gap}
+        base = {**self.base.facts(), "gap": self.gap}
         rows = [outcome.facts(self.gap) for outcome in self.outcomes]
         return {"format": FORMAT, "base": base, "rows": rows, "interrupted": self.interrupted}
 
@@ -99,41 +110,40 @@ def what_if(
     progress: Callable[[str], None] = lambda text: None,
     menu: tuple[Change, ...] | None = None,
     target: str = targets.ANY,
+    sync: str = EXACT,
 ) -> WhatIf:
     """Rank changes of a topology with a workload by their gain: those of `menu`, or the default menu (`changes.menu`) if None.
 
-    `time_limit` is in seconds. `target` is a launch target that must be able to run all plans. Required days do not
-    limit them: a change may be wanted to reach these. Raises TopologyError; Infeasible
-    if the unchanged topology has no plan; HolmesError if the menu is empty."""
+    `time_limit` is in seconds. `target` is a launch target that must be able to run all plans. `sync`: the allowed sync
+    strategies between islands, as `plan --sync`. Required days do not limit the plans: a change may be wanted to reach these.
+    Raises TopologyError; Infeasible if the unchanged topology has no plan; HolmesError if the menu is empty, or for sync
+    strategies that are unknown."""
     begun = time.monotonic()
     if menu == ():
         raise HolmesError("menu: at least one change is needed; leave out the menu to use the default one")
     progress("the present plan")
     first_s = max(PRESENT_SHARE * time_limit, min(MIN_PLANNING, 2 * PRESENT_SHARE * time_limit))
-    workload = commands.workload_of(where)
+    commands.workload_of(where)
     where = requirements.applied(requirements.without(where, "days"))
-    request = requirements.request(where, workload, time_limit=first_s, target=target)
-    context = PlanningContext(request, punctual=True)
-    now = api.plan(request, api.DEFAULT, context)
-    assert now.prediction is not None
+    request, now = present_plan(where, first_s, target, sync, progress)
     candidates = changes.menu(where) if menu is None else menu
     progress("estimates of the changes")
     changed, end = [change.made(where) for change in candidates], begun + time_limit
     costs = [added_rent(change, where, topology) for change, topology in zip(candidates, changed, strict=True)]
-    least = max(min(MIN_PLANNING, MIN_SHARE * time_limit), SIMULATIONS * context.timelines.wall_s)
+    least = max(min(now.SEARCHES * MIN_PLANNING, MIN_SHARE * time_limit), SIMULATIONS * now.simulation_s)
     gains = _bound_gains(request, changed, end, least)
-    simulated = _all_simulated(now, changed, gains, end, least, context.timelines.wall_s)
-    simulated = {index: one if one is None or not request.refuses(one) else None for index, one in simulated.items()}
-    estimates = [_estimate(now, gain, simulated.get(index, now)) for index, gain in enumerate(gains)]
+    simulated = _all_simulated(now, changed, gains, end, least)
+    estimates = [_estimate(now, gain, index in simulated, simulated.get(index)) for index, gain in enumerate(gains)]
     order = sorted(range(len(changed)), key=lambda index: -estimates[index])
-    tasks = [Task(index, changed[index], simulated.get(index), target=target) for index in order]
+    starts = {index: one.start for index, one in simulated.items() if one is not None}
+    tasks = [Task(index, changed[index], starts.get(index), target=target, sync=sync) for index in order]
     answers, interrupted = _planned(tasks, end, least, progress)
     found = [
-        outcome(now.prediction, one, costs[index], _prediction(simulated.get(index)), answers.get(index))
+        outcome(now.numbers, one, costs[index], _numbers(simulated.get(index)), answers.get(index))
         for index, one in enumerate(candidates)
     ]
-    ranked = sorted(with_smaller_sizes(found), key=lambda one: -math.inf if one.gain is None else one.gain, reverse=True)
-    return WhatIf(now, tuple(ranked), time.monotonic() - begun, interrupted)
+    ranked = sorted(with_smaller_sizes(found), key=_rank, reverse=True)
+    return WhatIf(now.plan, tuple(ranked), time.monotonic() - begun, interrupted, sync, now.answer)
 
 
 def _is_time(seconds: Seconds, least: Seconds) -> bool:
@@ -158,22 +168,22 @@ def _bound_gains(request: Request, changed: Sequence[Topology], end: float, leas
 
 
 def _all_simulated(
-    now: Plan, changed: Sequence[Topology], gains: Sequence[float], end: float, least: Seconds, slowest: Seconds
-) -> dict[int, Plan | None]:
+    now: PresentPlan, changed: Sequence[Topology], gains: Sequence[float], end: float, least: Seconds
+) -> dict[int, Simulated | None]:
     """The present plan on changed topologies, by index of the change; None where it does not exist.
 
-    `slowest`: seconds of its simulation on the unchanged topology. The changes with the largest gain of the bound come first.
-    Stops when `SIMULATION_SHARE` of the time until `end` is over, earlier where the rest would be too short to replan, and at
-    `end` where there is no time to replan. A change whose simulation would end later is left out."""
-    found: dict[int, Plan | None] = {}
-    now_s = time.monotonic()
+    The changes with the largest gain of the bound come first. Stops when `SIMULATION_SHARE` of the time until `end` is over,
+    earlier where the rest would be too short to replan, and at `end` where there is no time to replan. A change whose
+    simulation would end later is left out."""
+    found: dict[int, Simulated | None] = {}
+    now_s, slowest, batch = time.monotonic(), now.simulation_s, now.plan.workload.global_batch_size
     due = min(now_s + SIMULATION_SHARE * (end - now_s), end - change_planning.LATE - least)
     last = due if due > now_s else end
     for index in sorted(range(len(changed)), key=lambda index: -gains[index]):
         begun, workload = time.monotonic(), commands.workload_of(changed[index])
-        share = max(workload.global_batch_size / now.workload.global_batch_size, 1.0)
+        share = max(workload.global_batch_size / batch, 1.0)
         if begun + share * slowest < last:
-            found[index] = rebased(now, changed[index], workload)
+            found[index] = now.on(changed[index])
             slowest = max(slowest, (time.monotonic() - begun) / share)
     return found
 
@@ -183,15 +193,14 @@ def _relaxed(request: Request) -> Seconds:
     return relaxed_bound(request, PlanningContext(request), usual=True) / request.workload.tokens
 
 
-def _estimate(now: Plan, bound_gain: float, simulated: Plan | None) -> float:
-    """Estimated tokens/s of a change: the larger of the gain of the bound and the simulated present plan.
+def _estimate(now: PresentPlan, bound_gain: float, is_simulated: bool, simulated: Simulated | None) -> float:
+    """Estimated speed after a change: the larger of the gain of the bound and the simulated present plan.
 
-    Infinite if the present plan cannot be simulated on it (None)."""
-    assert now.prediction is not None
-    if simulated is None:
+    Infinite if the present plan cannot be simulated on it."""
+    if is_simulated and simulated is None:
         return math.inf
-    assert simulated.prediction is not None
-    return max(now.prediction.tokens_per_s * (1 + bound_gain), simulated.prediction.tokens_per_s)
+    speed = now.numbers.speed if simulated is None else simulated.numbers.speed
+    return max(now.numbers.speed * (1 + bound_gain), speed)
 
 
 def _planned(
@@ -212,5 +221,10 @@ def _planned(
     return found, False
 
 
-def _prediction(plan: Plan | None) -> Prediction | None:
-    return None if plan is None else plan.prediction
+def _numbers(simulated: Simulated | None) -> PlanNumbers | None:
+    return None if simulated is None else simulated.numbers
+
+
+def _rank(one: Outcome) -> tuple[bool, bool, float]:
+    """What orders outcomes, the best last: those without a plan first, then those whose speed cannot be compared."""
+    return one.found is not None, one.gain is not None, one.gain or 0.0

@@ -1,4 +1,6 @@
-"""Chart of a sweep: tokens/s as a curve over one varied key, as curves per value of a second key, or as a heat map of two."""
+"""Chart of a sweep: tokens/s as a curve over one varied key, as curves per value of a second key, or as a heat map of two.
+
+Where islands are allowed, effective tokens/s with the range of the worth of a token."""
 
 from __future__ import annotations
 
@@ -9,14 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, Picture
-from holmes_sim.sweeping import table
+from holmes_sim.sweeping import speeds, table
 from holmes_sim.sweeping.study import Study
 from holmes_sim.sweeping.sweep import Swept
 from holmes_sim.sweeping.worker import PLANNED, Row
+from planner.islands.allowed_sync import EXACT
 from sim.errors import HolmesError
 
-MEASURE, LABEL = "tokens_per_s", "tokens/s (simulated)"
-"""Column on the y axis or in the cells, and its label."""
+LABEL = "tokens/s (simulated)"
+"""What is on the y axis or in the cells."""
+EFFECTIVE = "effective tokens/s (simulated tokens/s x worth of a token)"
+"""The same where islands are allowed."""
 LINES = ((BLUE, "o-"), (RED, "s--"), (GREEN, "^:"), (ORANGE, "D-."), (PURPLE, "v-"), (SKY, "P--"), (BLACK, "X:"))
 """Colours and line styles of curves. The styles differ too, so that curves are distinct without colours and where they
 overlap.
@@ -59,12 +64,16 @@ def sweep(found: Swept) -> Figure:
         by = words[-1] if len(keys) == 2 else None
         key = next(key for key in keys if key != by)
         _curves(axes, found, key, by)
-        axes.set(xlabel=labels[key], ylabel=LABEL)
+        axes.set(xlabel=labels[key], ylabel=_label(found.study))
     workload, topology = found.study.topology.workload, found.study.topology
     model = f" · {workload.model.name}" if workload else ""
     names = " · ".join(dict.fromkeys((found.study.name, topology.name)))
     figure.suptitle(f"{names}{model} · {topology.fleet.devices:,} devices", fontsize=11)
     return figure
+
+
+def _label(study: Study) -> str:
+    return EFFECTIVE if speeds.allows_islands(study) else LABEL
 
 
 def _numeric(study: Study, key: str) -> bool:
@@ -95,17 +104,19 @@ def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
         curve = [(x, row) for x, row in points if row["status"] == PLANNED]
         color, style = LINES[number % len(LINES)]
         label = f"{by.removeprefix('plan.')} {_word(line)}" if by else None
-        x, y = [x for x, _ in curve], [row[MEASURE] for _, row in curve]
+        x, y = [x for x, _ in curve], [speeds.speed(row) for _, row in curve]
         axes.plot(x, y, style, color=color, markersize=9 - number % 3 * 2, linewidth=2, label=label, gid="curve")
-        if by is None:
-            _layouts(axes, curve)
+        _worths(axes, curve, color)
+        if by is None or speeds.allows_islands(found.study):
+            _layouts(axes, curve, above=number % 2 == 1, last=max(x_of.values()))
     if lost:
         axes.plot(lost, [0.0] * len(lost), "x", color=DARK, markersize=9, label="no plan", clip_on=False, gid="lost")
     if numeric and values[0] > 0 and values[-1] / values[0] >= LOG_RATIO:
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xticks(list(x_of.values()), [_word(value) for value in values])
-    axes.set_ylim(0, 1.08 * max((row[MEASURE] for row in found.rows if row["status"] == PLANNED), default=1.0))
+    room = 1.2 if speeds.allows_islands(found.study) else 1.08
+    axes.set_ylim(0, room * max((speeds.speed(row) for row in found.rows if row["status"] == PLANNED), default=1.0))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", color=PALE)
     axes.set_axisbelow(True)
@@ -114,19 +125,40 @@ def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
         axes.legend(frameon=False, fontsize=9)
 
 
-def _layouts(axes: Axes, curve: Sequence[tuple[float, Row]]) -> None:
-    """Label the first point of each layout with the layout."""
+def _worths(axes: Axes, curve: Sequence[tuple[float, Row]], color: str) -> None:
+    """The range of what the tokens of islands are worth, and rings around points whose worth is unknown."""
+    lossy = [
+        (x, row) for x, row in curve if row["token_worth"] is not None and row["token_worth_low"] < row["token_worth_high"]
+    ]
+    if lossy:
+        low, high = ([row["tokens_per_s"] * row[f"token_worth_{end}"] for _, row in lossy] for end in ("low", "high"))
+        label = "range of the worth of a token"
+        axes.vlines([x for x, _ in lossy], low, high, color=color, linewidth=6, alpha=0.3, label=label, gid="worth")
+    unknown = [(x, row["tokens_per_s"]) for x, row in curve if row["sync"] not in (None, EXACT) and row["token_worth"] is None]
+    if unknown:
+        label = "tokens/s of unknown worth"
+        axes.plot(
+            *zip(*unknown, strict=True), "o", color=DARK, markerfacecolor="none", markersize=14, label=label, gid="unknown"
+        )
+
+
+def _layouts(axes: Axes, curve: Sequence[tuple[float, Row]], above: bool, last: float) -> None:
+    """Label the first point of each layout with the layout, above or below it; at the last value, to the left of it."""
     before = ""
     for x, row in curve:
         if _layout(row) != before:
             before = _layout(row)
             axes.annotate(
-                before, (x, row[MEASURE]), (0, -12), textcoords="offset points", ha="left", va="top", fontsize=9, color=DARK
-            )
+                before, (x, speeds.speed(row)), (0, 12 if above else -12), textcoords="offset points", fontsize=9, color=DARK,
+                ha="right" if x == last and x > curve[0][0] else "left", va="bottom" if above else "top",
+            )  # fmt: skip
 
 
 def _layout(row: Row) -> str:
-    """Parallel degrees and clusters of a row."""
+    """Parallel degrees and clusters of a row; of islands, the sync strategy and what it gives up."""
+    if row["sync"] not in (None, EXACT):
+        given_up = [] if row["price"] == EXACT else ["not exact"]
+        return "\n".join([row["sync"], *given_up, row["clusters"]])
     return f"tp {row['tp']} · pp {row['pp']} · dp {row['dp']}\n{row['clusters']}"
 
 
@@ -134,9 +166,9 @@ def _heat(figure: Figure, axes: Axes, found: Swept, keys: Key) -> None:
     """A heat map of two numeric keys."""
     columns, lines = (_values(found.study, key) for key in keys)
     rows = {(row[keys[0]], row[keys[1]]): row for row in found.rows}
-    measured = [row[MEASURE] for row in rows.values() if row["status"] == PLANNED] or [1.0]
-    least, most = min(measured), max(measured)
-    cells = [[rows.get((column, line), {}).get(MEASURE) for column in columns] for line in lines]
+    planned = {place: speeds.speed(row) for place, row in rows.items() if row["status"] == PLANNED}
+    least, most = min(planned.values(), default=1.0), max(planned.values(), default=1.0)
+    cells = [[planned.get((column, line)) for column in columns] for line in lines]
     heat = axes.imshow(
         [[float("nan") if cell is None else cell for cell in line] for line in cells],
         cmap="cividis", vmin=least, vmax=most, aspect="auto", origin="lower", gid="heat",
@@ -145,11 +177,11 @@ def _heat(figure: Figure, axes: Axes, found: Swept, keys: Key) -> None:
     for (column, line), row in rows.items():
         text, color = "no plan", DARK
         if row["status"] == PLANNED:
-            text = f"{row[MEASURE]:,.0f}" + (f"\n{_layout(row)}" if max(len(columns), len(lines)) <= MOST_LABELLED else "")
-            color = "white" if row[MEASURE] - least < 0.5 * (most - least) else BLACK
+            text = f"{speeds.speed(row):,.0f}" + (f"\n{_layout(row)}" if max(len(columns), len(lines)) <= MOST_LABELLED else "")
+            color = "white" if speeds.speed(row) - least < 0.5 * (most - least) else BLACK
         axes.text(columns.index(column), lines.index(line), text, ha="center", va="center", fontsize=9, color=color)
     axes.set_xticks(range(len(columns)), [_word(value) for value in columns])
     axes.set_yticks(range(len(lines)), [_word(value) for value in lines])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    figure.colorbar(heat, ax=axes, label=LABEL, format="{x:,.0f}", pad=0.02)
+    figure.colorbar(heat, ax=axes, label=_label(found.study), format="{x:,.0f}", pad=0.02)

@@ -106,6 +106,16 @@ Runs = Annotated[
     typer.Option(metavar="FOLDER", help="A folder of plans that ran (holmes-sim plan --shortlist writes it); may be repeated."),
 ]
 
+SyncWord = Annotated[
+    str,
+    typer.Option(
+        "--sync",
+        metavar="exact|any|NAME",
+        help="How clusters that thin links join may keep one model: exact; any strategy; or those of NAME (holmes-sim list "
+        "sync), such as 'local-steps<=64' or diloco=100,int8.",
+    ),
+]
+
 
 def _pin(words: str, least: int = 1) -> Any:
     """An option that pins one number of the plan."""
@@ -160,6 +170,22 @@ def edited(topology: Topology, settings: list[str] | None, require: Path | None 
             raise HolmesError(f"--set {setting!r} should be KEY=VALUE, such as clusters.ib.node.nics[0].bandwidth='400 Gbit/s'")
         edits_of[path.strip()] = _value(value.strip())
     return edits.edited(topology, edits_of) if edits_of else topology
+
+
+def values_of(texts: list[str]) -> dict[str, list[object]]:
+    """Values of keys from texts such as `links[0].bandwidth=1 Gbit/s, 10 Gbit/s` or `plan.tp=[1, 2]`. Raises HolmesError."""
+    from sim.errors import HolmesError
+
+    found: dict[str, list[object]] = {}
+    for text in texts:
+        key, equals, values = (part.strip() for part in text.partition("="))
+        if not equals or not key or not values:
+            raise HolmesError(f"{text!r} should be KEY=VALUES, such as links[0].bandwidth='1 Gbit/s, 10 Gbit/s'")
+        if key in found:
+            raise HolmesError(f"{text!r}: {key} is given twice; give all its values at once")
+        listed = _value(values)
+        found[key] = listed if isinstance(listed, list) else [_value(value.strip()) for value in values.split(",")]
+    return found
 
 
 def _value(text: str) -> object:

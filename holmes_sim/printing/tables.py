@@ -6,6 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 STYLE = "bold"
+WRAPPED = {"layout": None, "why": None, "plan": None, "change": None, "sync": 16, "gives up": 7}
+"""Columns whose cells become several lines on a narrow terminal -> their least width, if any."""
 HEADS = "What rows and columns mean: docs/tables.md"
 """The line below tables of plans."""
 
@@ -31,6 +33,9 @@ def grid(title: str, *columns: str) -> Table:
             "plan",
             "NICs",
             "interconnect",
+            "sync",
         }
-        table.add_column(column, justify="left" if left else "right", no_wrap=column not in ("layout", "why", "plan", "change"))
+        table.add_column(
+            column, justify="left" if left else "right", no_wrap=column not in WRAPPED, min_width=WRAPPED.get(column)
+        )
     return table

@@ -6,7 +6,16 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from holmes_sim.document_parts import Interrupted
+from holmes_sim.document_parts import (
+    EffectiveTokens,
+    InnerSteps,
+    Interrupted,
+    LargestWorth,
+    LeastWorth,
+    Price,
+    SyncText,
+    TokenWorth,
+)
 from sim.formats.fields import StrictModel
 
 NAME = "sweep"
@@ -15,11 +24,15 @@ WRITTEN_BY = ("sweep STUDY --json",)
 
 
 class SweepRow(StrictModel):
-    """A scenario: the varied keys, whose names are in `keys`, and its plan. Without a plan the numbers are null."""
+    """A scenario: the varied keys, whose names are in `keys`, and its plan. Without a plan the numbers are null.
+
+    Of a plan of islands, numbers that it does not have are null, and so are parts of the layout in which islands differ."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    step_s: float | None = Field(description="simulated seconds of a step")
+    step_s: float | None = Field(
+        description="simulated seconds of a step; of islands, the mean of an inner step with its part of the exchanges"
+    )
     samples_per_s: float | None = Field(description="sequences per second")
     tokens_per_s: float | None = Field(description="tokens per second")
     tflops_per_device: float | None = Field(description="model TFLOP/s of a device")
@@ -42,7 +55,17 @@ class SweepRow(StrictModel):
     recompute: str | None
     zero_stage: int | None = Field(description="ZeRO stage, 0 to 3")
     devices: int | None = Field(description="number of devices with a rank")
-    clusters: str | None = Field(description="clusters of the plan")
+    clusters: str | None = Field(description="clusters of the plan, joined by +; islands by |")
+    sync: SyncText
+    inner_steps: InnerSteps
+    price: Price
+    token_worth: TokenWorth
+    token_worth_low: LeastWorth
+    token_worth_high: LargestWorth
+    effective_tokens_per_s: EffectiveTokens
+    plan_of: str | None = Field(
+        description="where the plan is that of another scenario, which this one can have, too: in what that one differs"
+    )
     planning_s: float | None = Field(description="wall time of the planning in seconds")
     reason_if_none: str | None = Field(description="why there is no plan")
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from holmes_sim.document_parts import Interrupted
+from holmes_sim.document_parts import Interrupted, PlanPrice
 from sim.formats.fields import StrictModel
 
 NAME = "what-if"
@@ -14,21 +14,26 @@ FORMAT = "holmes-sim/what-if/1"
 WRITTEN_BY = ("what-if TOPO --json",)
 
 
-class PresentPlan(StrictModel):
+class PresentPlan(PlanPrice):
     """The plan without a change."""
 
-    step_s: float = Field(description="simulated seconds of a step")
+    step_s: float = Field(
+        description="simulated seconds of a step; of islands, the mean of an inner step with its part of the exchanges"
+    )
     tokens_per_s: float = Field(description="tokens per second")
     gap: float = Field(description="proven gap, a fraction: a gain smaller than this may be had without a change")
 
 
-class ChangeRow(StrictModel):
+class ChangeRow(PlanPrice):
     """A change; without a plan its numbers are null."""
 
     change: str = Field(description="the change in words")
     step_s: float | None = Field(description="simulated seconds of a step")
     tokens_per_s: float | None = Field(description="tokens per second")
-    gain: float | None = Field(description="gain in tokens per second over the present plan, a fraction")
+    gain: float | None = Field(
+        description="gain in effective tokens per second over the present plan, a fraction; in tokens per second where both "
+        "plans have no token_worth, null where one of them has none"
+    )
     gain_at_most: float | None = Field(description="largest possible gain, a fraction; null if it was not replanned")
     gain_known: bool = Field(description="whether a gain, or a loss, is proved")
     cost: float | None = Field(description="rent that the change adds, in USD per hour; null if unknown")

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from holmes_sim import targets
 from planner import strategies
 from planner.api import DEFAULT
+from planner.islands.allowed_sync import EXACT, parse
 from planner.request import OFFLOAD, Wishes
+from sim.errors import OptionError
 from sim.formats.fields import Count, StrictModel
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK, RECOMPUTE, ZERO_STAGES
 from sim.plan.prediction import OBJECTIVES
 
-OTHERS = ("strategy", "objective", "time_limit", "target")
+OTHERS = ("strategy", "objective", "time_limit", "target", "sync")
 """Options that are not pins."""
+OBJECTIVE = "step-time"
+"""Objective where none is given."""
 
 
 def _one_of(*known: Any) -> Any:
@@ -29,6 +33,14 @@ def _one_of(*known: Any) -> Any:
         return value
 
     return BeforeValidator(checked)
+
+
+def _sync(text: str) -> str:
+    """The text of allowed sync strategies, if it is one."""
+    try:
+        return parse(text).text
+    except OptionError as error:
+        raise ValueError(str(error)) from None
 
 
 class OptionFacts(StrictModel):
@@ -50,9 +62,16 @@ class OptionFacts(StrictModel):
     zero_shard_size: Count | None = None
     offload: Annotated[str | None, _one_of(None, *OFFLOAD)] = None
     strategy: Annotated[str, _one_of(*strategies.names())] = DEFAULT
-    objective: Annotated[str, _one_of(*OBJECTIVES)] = "step-time"
+    objective: Annotated[str, _one_of(*OBJECTIVES)] = OBJECTIVE
     time_limit: Annotated[float, Field(ge=1)] = 50.0
     target: Annotated[str | None, _one_of(None, *targets.names())] = targets.ANY
+    sync: Annotated[str, AfterValidator(_sync)] = EXACT
+
+    @model_validator(mode="after")
+    def _check_sync(self) -> OptionFacts:
+        if self.sync != EXACT and (self.strategy, self.objective) != (DEFAULT, OBJECTIVE):
+            raise ValueError(f"sync {self.sync} uses strategy {DEFAULT} and objective {OBJECTIVE}; leave out the others")
+        return self
 
     def wishes(self) -> Wishes:
         """The pins as wishes of a request."""

@@ -11,11 +11,11 @@ import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from holmes_sim import commands
 from holmes_sim.sweeping.options import OptionFacts
@@ -193,7 +193,9 @@ def _check_options(document: Document, cells: list[Cell]) -> None:
 def _scenario(topology: Topology, values: Values, plan: OptionFacts) -> Scenario:
     """A scenario with checked options; an error of its topology becomes its fault."""
     given = {key.removeprefix(PLAN): value for key, value in values.items() if key.startswith(PLAN)}
-    options = OptionFacts(**plan.model_dump() | given)
+    options, wrong = _options(plan, given)
+    if wrong:
+        return Scenario(values, None, options, wrong)
     try:
         found = edited(topology, {key: value for key, value in values.items() if not key.startswith(PLAN)})
     except TopologyError as error:
@@ -203,6 +205,26 @@ def _scenario(topology: Topology, values: Values, plan: OptionFacts) -> Scenario
         without = f"{topology.name} has no workload; vary workload: [{{model: ..., global_batch_size: ..., seq_len: ...}}]"
         return Scenario(values, None, options, without)
     return Scenario(values, found, options)
+
+
+def _options(plan: OptionFacts, given: dict[str, Any]) -> tuple[OptionFacts, str]:
+    """The options of a plan with others in place of some, and why they contradict each other; empty if they do not."""
+    try:
+        return OptionFacts(**plan.model_dump() | given), ""
+    except ValidationError as error:
+        return plan, "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
+
+
+def with_options(given: Study, options: Values) -> Study:
+    """The study with these options of plans, where a scenario does not vary them. Raises TopologyError where no scenario can
+    have them."""
+    found = []
+    for one in given.scenarios:
+        own, wrong = _options(one.options, {name: value for name, value in options.items() if PLAN + name not in one.values})
+        found.append(replace(one, options=own, fault=one.fault or wrong, topology=None if wrong else one.topology))
+    if all(one.fault for one in found):
+        raise TopologyError("\n".join(dict.fromkeys(f"study {given.name}: {one.fault}" for one in found)))
+    return replace(given, scenarios=tuple(found))
 
 
 def _check_values(document: Document, faults: Mapping[KeyPath, list[str]]) -> None:

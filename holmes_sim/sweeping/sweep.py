@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import files, frames
-from holmes_sim.sweeping import engines, journal, study, table
+from holmes_sim.sweeping import engines, journal, speeds, study, table
 from holmes_sim.sweeping.engines import Engine
 from holmes_sim.sweeping.journal import Record
 from holmes_sim.sweeping.study import Study, Values
@@ -54,8 +54,8 @@ class Swept:
 
     @property
     def best(self) -> Row | None:
-        """The row with the most tokens/s; None if no scenario has a plan."""
-        return max((row for row in self.rows if row["status"] == PLANNED), key=lambda row: row["tokens_per_s"], default=None)
+        """The row with the most tokens/s, effective ones where their worth is known; None if no scenario has a plan."""
+        return max((row for row in self.rows if row["status"] == PLANNED), key=speeds.rank, default=None)
 
     def facts(self) -> dict[str, Any]:
         """The data that `holmes-sim sweep --json` prints (format holmes-sim/sweep/1)."""
@@ -71,7 +71,11 @@ class Swept:
             return text
         given = {key: self.best[key] for key in table.varied(self.study) if self.best[key] is not None}
         cells = ", ".join(f"{key} {cell:g}" if isinstance(cell, float) else f"{key} {cell}" for key, cell in given.items())
-        return f"{text}; most tokens/s, {self.best['tokens_per_s']:,.0f}, with {cells or 'nothing changed'}"
+        what = "most tokens/s"
+        if speeds.allows_islands(self.study) and self.best["effective_tokens_per_s"] is not None:
+            what = "most effective tokens/s"
+        sync = f", with sync {self.best['sync']}" if speeds.allows_islands(self.study) else ""
+        return f"{text}; {what}, {speeds.speed(self.best):,.0f}, with {cells or 'nothing changed'}{sync}"
 
     __repr__ = __str__
 

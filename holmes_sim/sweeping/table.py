@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import files
+from holmes_sim.sweeping.kept_plans import with_kept_plans
 from holmes_sim.sweeping.study import Study
 from holmes_sim.sweeping.worker import Row
 from sim import units
@@ -30,7 +31,8 @@ RESULT_COLUMNS = {
     "bubble_fraction": FLOAT, "exposed_communication_s": FLOAT, "upper_bound_fraction": FLOAT, "usd_per_token": FLOAT,
     "joules_per_token": FLOAT, "gap": FLOAT, "status": TEXT, "tp": WHOLE, "pp": WHOLE, "dp": WHOLE, "cp": WHOLE, "ep": WHOLE,
     "vpp": WHOLE, "microbatch_size": WHOLE, "schedule": TEXT, "recompute": TEXT, "zero_stage": WHOLE, "devices": WHOLE,
-    "clusters": TEXT, "planning_s": FLOAT, "reason_if_none": TEXT,
+    "clusters": TEXT, "sync": TEXT, "inner_steps": WHOLE, "price": TEXT, "token_worth": FLOAT, "token_worth_low": FLOAT,
+    "token_worth_high": FLOAT, "effective_tokens_per_s": FLOAT, "plan_of": TEXT, "planning_s": FLOAT, "reason_if_none": TEXT,
 }  # fmt: skip
 """Columns after those of the varied keys, and their types."""
 
@@ -68,7 +70,7 @@ def rows(study: Study, results: Sequence[Row | None]) -> list[Row]:
     columns = varied(study)
     return [
         {name: cells[index] for name, cells in columns.items()} | {name: result.get(name) for name in RESULT_COLUMNS}
-        for index, result in enumerate(results)
+        for index, result in enumerate(with_kept_plans(study, results))
         if result is not None
     ]
 

@@ -12,17 +12,22 @@ import time
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from holmes_sim import requirements, targets
+from holmes_sim import islands, plan_numbers, requirements, targets
+from holmes_sim.plan_numbers import PlanNumbers
 from holmes_sim.sweeping.options import OptionFacts
 from holmes_sim.sweeping.study import Scenario
 from planner import api
 from planner.costs.context import PlanningContext
+from planner.islands.allowed_sync import EXACT
 from sim import __version__
 from sim.errors import HolmesError, Infeasible
 from sim.formats import documents
 from sim.formats.topology import from_document, written
+from sim.hardware.topology import Topology
+from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
+from sim.units import TERA
 
 Row: TypeAlias = dict[str, Any]
 
@@ -83,18 +88,33 @@ def _row(task: Task) -> Row:
     options = OptionFacts.model_validate_json(task.options)
     try:
         where = from_document(documents.parse(task.name, task.facts))
-        assert where.workload is not None
-        target = targets.of_strategy(options.strategy, options.target or targets.ANY)
-        request = requirements.request(where, where.workload, options.wishes(), options.time_limit, target)
-        context = PlanningContext(request)
-        found, _ = api.plan_for(options.objective, request, options.strategy, context)
+        return _row_with_sync(where, options) if options.sync != EXACT else _exact_row(where, options)
     except Infeasible as error:
         return row_without_plan(INFEASIBLE, str(error))
     except HolmesError as error:
         return row_without_plan(WRONG, str(error))
     except Exception as error:  # the other scenarios continue; the row says what happened
         return row_without_plan(FAILED, f"{type(error).__name__}: {error}")
-    return row_without_plan(INTERRUPTED, "") if context.interrupted else _planned(found)
+
+
+def _exact_row(where: Topology, options: OptionFacts) -> Row:
+    """The row of the best plan without islands. Raises HolmesError."""
+    assert where.workload is not None
+    target = targets.of_strategy(options.strategy, options.target or targets.ANY)
+    request = requirements.request(where, where.workload, options.wishes(), options.time_limit, target)
+    context = PlanningContext(request)
+    found, _ = api.plan_for(options.objective, request, options.strategy, context)
+    return row_without_plan(INTERRUPTED, "") if context.interrupted else _planned(found, plan_numbers.of_plan(found))
+
+
+def _row_with_sync(where: Topology, options: OptionFacts) -> Row:
+    """The row of the best plan with the allowed sync strategies: of islands, or exact. Raises HolmesError."""
+    target = options.target or targets.ANY
+    planned = islands.plan_islands(where, None, options.sync, options.wishes(), options.time_limit, target=target)
+    if planned.answer.interrupted:
+        return row_without_plan(INTERRUPTED, "")
+    numbers = plan_numbers.of_answer(planned.answer)
+    return _planned(planned.plan, numbers) if isinstance(planned.plan, Plan) else _of_islands(planned.plan, numbers)
 
 
 def row_without_plan(status: str, reason: str) -> Row:
@@ -102,16 +122,45 @@ def row_without_plan(status: str, reason: str) -> Row:
     return {"status": status, "reason_if_none": "; ".join(reason.splitlines())}
 
 
-def _planned(found: Plan) -> Row:
-    """The row of a plan."""
+def _planned(found: Plan, numbers: PlanNumbers) -> Row:
+    """The row of an exact plan."""
     prediction = found.prediction
     assert isinstance(prediction, Prediction)
     return {
         **{name: getattr(prediction, name) for name in PREDICTED},
-        "gap": found.certificate.gap if found.certificate else None,
+        **numbers.facts(),
+        "gap": numbers.gap,
         "status": PLANNED,
-        **{name: getattr(found.config, name) for name in CHOSEN},
-        "recompute": found.config.recomputation,
+        **_layout(found),
         "devices": found.config.world_size,
-        "clusters": " + ".join(dict.fromkeys(device.cluster for device in found.placement)),
+        "clusters": _clusters(found),
     }
+
+
+def _of_islands(found: IslandsPlan, numbers: PlanNumbers) -> Row:
+    """The row of a plan of islands: the parts of the layout that all islands have in common, and the clusters of each."""
+    prediction = found.prediction
+    assert prediction is not None
+    layouts, devices = [_layout(island) for island in found.islands], sum(island.config.world_size for island in found.islands)
+    common = {name: value for name, value in layouts[0].items() if all(other[name] == value for other in layouts)}
+    return {
+        **numbers.facts(),
+        "samples_per_s": prediction.tokens_per_s / found.workload.seq_len,
+        "tflops_per_device": prediction.tokens_per_s * found.workload.flops / found.workload.tokens / devices / TERA,
+        "mfu": prediction.mfu,
+        "gap": numbers.gap,
+        "status": PLANNED,
+        **common,
+        "devices": devices,
+        "clusters": " | ".join(map(_clusters, found.islands)),
+    }
+
+
+def _layout(found: Plan) -> Row:
+    """The parallel configuration of a plan."""
+    return {**{name: getattr(found.config, name) for name in CHOSEN}, "recompute": found.config.recomputation}
+
+
+def _clusters(found: Plan) -> str:
+    """The clusters of a plan: `ib + roce`."""
+    return " + ".join(dict.fromkeys(device.cluster for device in found.placement))

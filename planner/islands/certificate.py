@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from planner.islands.island_plans import Tried
 from planner.islands.partitions import Partition
+from sim import sync
 from sim.islands.exchange import Exchanges
 from sim.network.paths import Capacities
 from sim.plan.certificate import Axis, Certificate
@@ -16,7 +19,7 @@ OPTIMAL_GAP = 0.005
 """Gap up to which a plan is called optimal, that of `planner.search.budgets`."""
 
 
-def certificate(plan: IslandsPlan, tried: dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]) -> Certificate:
+def certificate(plan: IslandsPlan, tried: Tried) -> Certificate:
     """The certificate of a simulated plan of islands.
 
     tried: (partition, batches) -> plans of the islands, each with a certificate of its own. The objective is the mean seconds
@@ -45,6 +48,28 @@ def certificate(plan: IslandsPlan, tried: dict[tuple[Partition, tuple[int, ...]]
         ),
         outside=("other islands and batches", *proofs[0].outside),
     )
+
+
+def most_tokens_per_s(exact: Iterable[Plan], tried: Tried, strategies: Iterable[str]) -> float:
+    """Tokens per second that no exact plan, and no plan of the searched islands and batches with any setting of some sync
+    strategies, exceeds; infinite without a proof. Effective ones neither: no token is worth more than one of exact training.
+
+    Islands that exchange something go on together, so that all are as slow as the slowest inner step; others go on alone."""
+    together = all(sync.get(name).SENDS for name in strategies)
+    found = [_rate(plan) for plan in exact]
+    for islands in tried.values():
+        slowest = max(map(_lower_bound, islands))
+        if together:
+            found.append(sum(island.workload.tokens for island in islands) / slowest if slowest else math.inf)
+        else:
+            found.append(sum(map(_rate, islands)))
+    return max(found, default=math.inf)
+
+
+def _rate(plan: Plan) -> float:
+    """Tokens per second that no plan in place of this one exceeds."""
+    bound = _lower_bound(plan)
+    return plan.workload.tokens / bound if bound else math.inf
 
 
 def _lower_bound(plan: Plan) -> Seconds:

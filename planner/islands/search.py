@@ -12,12 +12,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.islands import sync_rows
 from planner.islands.allowed_sync import AllowedSync
-from planner.islands.certificate import certificate
+from planner.islands.certificate import certificate, most_tokens_per_s
 from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches
 from planner.islands.message_rows import message_rows
 from planner.islands.partitions import Partition, partitions, peak, with_some_left_out
@@ -28,6 +29,7 @@ from sim.errors import Infeasible
 from sim.plan.islands import IslandsPlan, check_trained
 from sim.plan.plan import Plan
 from sim.sync import PRICES
+from sim.workload.model import Model
 
 NEAR = 0.005
 """Relative difference of tokens per second up to which two rows count as equal; then the one that gives up less is better. A
@@ -38,7 +40,9 @@ guess, far below the errors of a prediction."""
 class SyncAnswer:
     """The best row; other rows, those of the exact plan with compressed messages (`planner.islands.message_rows`) and then the
     best one of each sync strategy and partition; and the exact plans of the whole fleet and of one island alone, where there
-    are any. `refused`: why there is no plan of islands, if there is none; `interrupted`: Ctrl-C ended the search."""
+    are any. `refused`: why there is no plan of islands, if there is none; `interrupted`: Ctrl-C ended the search. `tried`: the
+    plans of the islands. `at_most`: tokens per second that no searched plan exceeds, whatever its strategy
+    (`planner.islands.certificate.most_tokens_per_s`)."""
 
     best: SyncRow
     rows: tuple[SyncRow, ...]
@@ -46,6 +50,13 @@ class SyncAnswer:
     alone: SyncRow | None
     refused: str = ""
     interrupted: bool = False
+    tried: Tried = field(default_factory=dict)
+    at_most: float = math.inf
+
+    @property
+    def gap(self) -> float:
+        """How much of what no searched plan exceeds the best row is short of, a fraction: what a better plan could gain."""
+        return max(1 - self.best.speed / self.at_most, 0.0)
 
 
 def plan_with_sync(
@@ -77,11 +88,8 @@ def plan_with_sync(
                 tried |= with_batches(partition, plans)
     except KeyboardInterrupt:  # go on with what was found
         interrupted = True
-    settings = list(allowed.settings(request.workload.model))
-    priced = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
-    faults = [fault(row.plan) if isinstance(row.plan, IslandsPlan) else "" for row in priced]
-    found = [row for row, one in zip(priced, faults, strict=True) if not one]
-    refused = refused or next((one for one in faults if one), "")
+    found, faults = priced(tried, request.workload.model, allowed, fault)
+    refused = refused or next(iter(faults), "")
     exact_row, alone_row = (sync_rows.of_plan(plan) if plan is not None else None for plan in (exact, alone))
     candidates = [*found, *(row for row in (exact_row, alone_row) if row is not None and allowed.exact)]
     if not candidates and interrupted:
@@ -94,7 +102,20 @@ def plan_with_sync(
         certified = chosen.plan.annotated(chosen.plan.prediction, certificate(chosen.plan, tried))
         chosen = replace(chosen, plan=certified)
     messages = message_rows(exact) if exact is not None and allowed.messages else ()
-    return SyncAnswer(chosen, (*messages, *_best_of_each(found)), exact_row, alone_row, "" if found else refused, interrupted)
+    without = [plan for plan in (exact, alone) if plan is not None and allowed.exact]
+    at_most = most_tokens_per_s(without, tried, allowed.names)
+    others = (*messages, *_best_of_each(found))
+    return SyncAnswer(chosen, others, exact_row, alone_row, "" if found else refused, interrupted, tried, at_most)
+
+
+def priced(
+    tried: Tried, model: Model, allowed: AllowedSync, fault: Callable[[IslandsPlan], str]
+) -> tuple[list[SyncRow], list[str]]:
+    """(a row for each allowed setting with the plans of each set of islands, the faults of those that are left out)."""
+    settings = list(allowed.settings(model))
+    rows = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
+    faults = [fault(row.plan) if isinstance(row.plan, IslandsPlan) else "" for row in rows]
+    return [row for row, one in zip(rows, faults, strict=True) if not one], [one for one in faults if one]
 
 
 def _parts(request: Request) -> list[Partition]:
@@ -109,10 +130,9 @@ def best(candidates: Iterable[SyncRow]) -> SyncRow:
     Of rows within `NEAR` of it, the one that gives up least: by its price, its inner steps, and its compression."""
     every = list(candidates)
     known = [row for row in every if row.effective is not None]
-    score = {id(row): row.effective if row.effective is not None else row.tokens_per_s for row in known or every}
-    most = max(score.values())
-    near = [row for row in known or every if score[id(row)] >= most * (1 - NEAR)]
-    return min(near, key=lambda row: (tuple(PRICES).index(row.price), *_given_up(row), -score[id(row)]))
+    most = max(row.speed for row in known or every)
+    near = [row for row in known or every if row.speed >= most * (1 - NEAR)]
+    return min(near, key=lambda row: (tuple(PRICES).index(row.price), *_given_up(row), -row.speed))
 
 
 def _given_up(row: SyncRow) -> tuple[int, float]:

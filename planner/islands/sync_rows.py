@@ -35,6 +35,11 @@ class SyncRow:
         """Tokens of synchronous training per second that give the same loss; None if unknown."""
         return None if self.worth is None else self.tokens_per_s * self.worth.expected
 
+    @property
+    def speed(self) -> float:
+        """What rows are compared by: effective tokens per second, or tokens per second where their worth is unknown."""
+        return self.tokens_per_s if self.effective is None else self.effective
+
 
 def of_plan(plan: Plan) -> SyncRow:
     """The row of a plan without islands."""

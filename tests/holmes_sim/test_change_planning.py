@@ -9,6 +9,7 @@ import pytest
 
 from holmes_sim import change_planning, commands
 from holmes_sim.change_planning import LATE, Task, answers
+from holmes_sim.plan_numbers import PlanNumbers
 from planner import api
 from planner.request import Request, Wishes
 from sim.formats.edits import edited
@@ -31,15 +32,15 @@ def test_an_answer_is_the_plan_of_the_topology(here):
     topology = edited(commands.load(NAME), {"links[0].bandwidth": "80 Gbit/s"})
     (found,) = answers([Task(7, topology, None)], 1e9, 1.0)
     plan = plan_of(topology)
-    assert (found.index, found.step_s, found.reason) == (7, plan.prediction.step_s, "")
-    assert (found.tokens_per_s, found.gap) == (plan.prediction.tokens_per_s, plan.certificate.gap)
+    numbers = PlanNumbers(plan.prediction.step_s, plan.prediction.tokens_per_s, plan.certificate.gap)
+    assert (found.index, found.found, found.reason) == (7, numbers, "")
 
 
 def test_a_search_without_time_returns_the_plan_that_it_begins_with_or_a_faster_one(here):
     topology = commands.load(NAME)
     for start in (plan_of(topology), plan_of(topology, pp=4), plan_of(topology, pp=2)):
         (found,) = answers([Task(0, topology, start, target="none")], 0.0, -1e9)
-        assert found.step_s <= start.prediction.step_s
+        assert found.found.step_s <= start.prediction.step_s
 
 
 def test_a_topology_without_a_plan_has_a_reason(here):

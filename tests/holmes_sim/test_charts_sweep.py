@@ -96,3 +96,19 @@ def test_a_key_that_some_leave_as_it_is_has_a_place_for_it():
 def test_none_and_three_keys_are_no_chart(vary, message):
     with pytest.raises(HolmesError, match=f"^a chart shows one or two varied keys; lab-hybrid-nics {message}"):
         axes_of(swept(vary, [10.0] * 8))
+
+
+def test_islands_are_drawn_by_effective_tokens_with_what_they_give_up():
+    batches = {"workload.global_batch_size": [16, 32]}
+    given = study.study_of(commands.load("lab/lab-slow-trunk"), batches, (), {"sync": "any"})
+    worth = {"token_worth": 0.9, "token_worth_low": 0.8, "token_worth_high": 1.0, "effective_tokens_per_s": 90.0}
+    first = {"status": "planned", "tokens_per_s": 100.0, "sync": "diloco 30", "price": "bounded", "clusters": "a | b", **worth}
+    unknown = first | dict.fromkeys(worth) | {"tokens_per_s": 110.0, "sync": "co2 8"}
+    axes = axes_of(Swept(given, (first, unknown), 2, 1.0))
+    assert lines(axes, "curve") == [[(16.0, 90.0), (32.0, 110.0)]]
+    assert lines(axes, "unknown") == [[(32.0, 110.0)]]
+    (bars,) = (one for one in axes.collections if one.get_gid() == "worth")
+    assert [path.vertices.tolist() for path in bars.get_paths()] == [[[16.0, 80.0], [16.0, 100.0]]]
+    assert axes.get_ylabel() == "effective tokens/s (simulated tokens/s x worth of a token)"
+    assert [text.get_text() for text in axes.texts] == ["diloco 30\nnot exact\na | b", "co2 8\nnot exact\na | b"]
+    assert axes.get_legend_handles_labels()[1] == ["tokens/s of unknown worth", "range of the worth of a token"]

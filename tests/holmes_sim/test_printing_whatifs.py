@@ -6,11 +6,12 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from holmes_sim import printing
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome
+from holmes_sim.plan_numbers import PlanNumbers
 from holmes_sim.whatif import WhatIf
 from planner.placement.simulation import simulate_plan
 from sim.plan.certificate import Certificate
@@ -33,13 +34,20 @@ def plan() -> Plan:
 def planned(
     change: Change, gain: float, gap: float | None = 0.05, usd_per_h: float | None = None, how: str = "planned"
 ) -> Outcome:
-    return Outcome(change, 1.0, 1000.0, gain, usd_per_h, how, gap=gap)
+    return Outcome(change, PlanNumbers(1.0, 1000.0, gap), gain, usd_per_h, how)
 
 
 def shown(plan: Plan, *outcomes: Outcome) -> str:
     screen = Console(width=100, record=True, file=io.StringIO())
     screen.print(printing.what_if(WhatIf(plan, outcomes, 1.0)))
     return screen.export_text()
+
+
+def lines_of(table: RenderableType) -> list[str]:
+    """The lines of a table on a wide terminal."""
+    screen = Console(width=200, record=True, file=io.StringIO())
+    screen.print(table)
+    return screen.export_text().splitlines()
 
 
 def row(text: str, change: Change) -> str:
@@ -71,14 +79,14 @@ def test_the_best_change_is_one_whose_gain_is_known(plan):
 
 
 def test_a_change_without_a_plan_has_its_reason_below(plan):
-    none = Outcome(Change("too small", ()), None, None, None, None, "planned", "it does not fit")
+    none = Outcome(Change("too small", ()), None, None, None, "planned", "it does not fit")
     text = shown(plan, planned(NODES[0], 0.5), none)
     lines = [line.split() for line in text.splitlines() if line.startswith("too small")]
     assert lines == [["too", "small", "-", "-", "-", "-", "none"], ["too", "small:", "no", "plan:", "it", "does", "not", "fit"]]
 
 
 def test_where_nothing_was_evaluated_there_is_no_table(plan):
-    left = Outcome(NODES[0], None, None, None, None, "simulated", "the time limit was reached")
+    left = Outcome(NODES[0], None, None, None, "simulated", "the time limit was reached")
     text = shown(plan, left)
     assert "What if" not in text
     assert "1 of 1 changes were not evaluated in the time limit." in text

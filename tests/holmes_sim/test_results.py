@@ -13,6 +13,7 @@ import holmes_sim as hs
 from holmes_sim import printing
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome
+from holmes_sim.plan_numbers import PlanNumbers
 from holmes_sim.results import Compared
 from holmes_sim.whatif import WhatIf
 from planner.api import Row
@@ -63,8 +64,8 @@ def test_a_strategy_without_a_plan_stands_last(plan):
 
 
 def test_the_changes_are_a_frame(plan):
-    node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), 1.0, 32_768.0, 1.0, 4.0, "planned", gap=0.05)
-    none = Outcome(Change("no memory", ()), None, None, None, None, "planned", "it does not fit")
+    node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), PlanNumbers(1.0, 32_768.0, 0.05), 1.0, 4.0, "planned")
+    none = Outcome(Change("no memory", ()), None, None, None, "planned", "it does not fit")
     found = WhatIf(plan, (node, none), 1.0)
     assert repr(found) == "lab-hybrid-nics: 16,384 tokens/s, 2 changes; the best: a node, +100.0%"
     assert repr(WhatIf(plan, (none,), 1.0)) == "lab-hybrid-nics: 16,384 tokens/s, 1 changes, none with a plan"
@@ -111,7 +112,7 @@ def test_a_notebook_shows_the_line_and_the_table(answer, plan):
         html = one._repr_html_()
         assert html.startswith(f"<p>{one!r}</p><table")
         assert "<th>compute_s</th>" in html
-    html = WhatIf(plan, (Outcome(Change("a <node>", ()), 1.0, 2.0, 1.0, None, "planned"),), 1.0)._repr_html_()
+    html = WhatIf(plan, (Outcome(Change("a <node>", ()), PlanNumbers(1.0, 2.0), 1.0, None, "planned"),), 1.0)._repr_html_()
     assert "a &lt;node&gt;" in html
     assert "cost_usd_per_h" not in html, "a column that is empty is left out"
 

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from holmes_sim import change_planning, commands, whatif
+from holmes_sim import change_planning, commands, present_plans, whatif
 from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome
+from holmes_sim.plan_numbers import SYNC_FACTS, PlanNumbers
 from holmes_sim.requirements import require
 from planner import api
 from planner.bounds.relaxation import relaxed_bound
@@ -53,7 +54,7 @@ def by_hand(change=None):
 
 
 def test_the_rows_can_be_confirmed_by_hand(found):
-    assert found.base == by_hand()
+    assert found.plan.prediction == by_hand()
     rows = {outcome.change.name: outcome for outcome in found.outcomes}
     for change in MENU:
         if change.name in ("wider", "a node", "half the batch"):
@@ -101,7 +102,7 @@ def replanned(monkeypatch: pytest.MonkeyPatch, now: Plan, answer: Callable[[int]
             asked.append(task.topology)
             yield answer(task.index)
 
-    monkeypatch.setattr(whatif, "api", SimpleNamespace(plan=lambda *_: now, DEFAULT=api.DEFAULT))
+    monkeypatch.setattr(present_plans, "api", SimpleNamespace(plan=lambda *_: now, DEFAULT=api.DEFAULT))
     monkeypatch.setattr(change_planning, "answers", answers)
     monkeypatch.setattr(whatif, "time", SimpleNamespace(monotonic=lambda: 0.0))
     return asked
@@ -145,10 +146,10 @@ def test_a_row_is_the_faster_of_the_present_plan_and_the_new_one(found, monkeypa
         (one,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
         return one
 
-    slower = outcome(Answer(0, 1.25 * base.step_s, 0.8 * base.tokens_per_s, 0.5))
+    slower = outcome(Answer(0, PlanNumbers(1.25 * base.step_s, 0.8 * base.tokens_per_s, 0.5)))
     assert (slower.step_s, slower.tokens_per_s, slower.gain, slower.how) == (base.step_s, base.tokens_per_s, 0.0, "planned")
     assert slower.gap == pytest.approx(0.375), "the bound is of the change, whichever plan is the better"
-    faster = outcome(Answer(0, 0.5 * base.step_s, 2.0 * base.tokens_per_s, 0.25))
+    faster = outcome(Answer(0, PlanNumbers(0.5 * base.step_s, 2.0 * base.tokens_per_s, 0.25)))
     assert (faster.step_s, faster.gain, faster.how) == (0.5 * base.step_s, 1.0, "planned")
     assert faster.gap == pytest.approx(0.25)
     none = outcome(no_plan(0))
@@ -159,7 +160,7 @@ def test_a_row_is_the_faster_of_the_present_plan_and_the_new_one(found, monkeypa
 def test_no_addition_of_the_menu_is_a_loss(name, monkeypatch):
     """Where there is no time to replan, and where the searches find slow plans only."""
     where = commands.load(name)
-    slow = Answer(0, 1e3, 1.0, 0.9)
+    slow = Answer(0, PlanNumbers(1e3, 1.0, 0.9))
     monkeypatch.setattr(change_planning, "answers", lambda tasks, *_: (replace(slow, index=task.index) for task in tasks))
     for time_limit in (0.0, 60.0):
         additions = [outcome for outcome in whatif.what_if(where, time_limit).outcomes if outcome.change.adds]
@@ -202,18 +203,18 @@ def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gain
     replanned, half of the time is theirs."""
     clock = [0.0]
     monkeypatch.setattr(whatif, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
-    monkeypatch.setattr(whatif, "rebased", lambda *_: clock.append(clock[-1] + 4.0))
+    now = SimpleNamespace(plan=found.plan, simulation_s=4.0, on=lambda _: clock.append(clock[-1] + 4.0))
     changed = [commands.load(NAME)] * 5
     gains = [0.0, 0.25, 0.1, -1.0, 0.0]
-    assert list(whatif._all_simulated(found.plan, changed, gains, 10.0, 99.0, 4.0)) == [1, 2]
+    assert list(whatif._all_simulated(now, changed, gains, 10.0, 99.0)) == [1, 2]
     clock.append(0.0)
-    assert list(whatif._all_simulated(found.plan, changed, gains, 10.0, 1.0, 4.0)) == [1]
+    assert list(whatif._all_simulated(now, changed, gains, 10.0, 1.0)) == [1]
 
 
 def test_the_command_prints_one_document(run):
     seen = run("what-if", NAME, "--time-limit", "5", "--json")
     told = json.loads(seen.out)
-    assert set(told["base"]) == {"step_s", "tokens_per_s", "gap"}
+    assert set(told["base"]) == {"step_s", "tokens_per_s", "gap", *SYNC_FACTS}
     assert {"change", "step_s", "gain", "cost"} <= set(told["rows"][0])
     assert {"east: left out", "west: 3 nodes, not 2"} <= {row["change"] for row in told["rows"]}
 

@@ -25,6 +25,7 @@ from holmes_sim.cli.options import (
     Runs,
     SequenceLength,
     StackWord,
+    SyncWord,
     Tokens,
     TopologyArgument,
     edited,
@@ -124,15 +125,7 @@ def command(
     ] = None,
     launch: LaunchTarget = ANY,
     runs: Runs = None,
-    sync: Annotated[
-        str,
-        typer.Option(
-            "--sync",
-            metavar="exact|any|NAME",
-            help="How clusters that thin links join may keep one model: exact; any strategy; or those of NAME (holmes-sim list "
-            "sync), such as 'local-steps<=64' or diloco=100,int8.",
-        ),
-    ] = "exact",
+    sync: SyncWord = EXACT,
     as_json: Json = False,
     as_json_lines: Annotated[
         bool,

@@ -9,7 +9,7 @@ import typer
 
 from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import Edits, Json, LaunchTarget, Measured, RequireFile, TopologyArgument, edited
+from holmes_sim.cli.options import Edits, Json, LaunchTarget, Measured, RequireFile, SyncWord, TopologyArgument, edited
 
 NAME = "what-if"
 ORDER = 43
@@ -23,18 +23,19 @@ def command(
     edits: Edits = None,
     profile: Measured = None,
     require: RequireFile = None,
+    sync: SyncWord = "exact",
     as_json: Json = False,
 ) -> None:
     """Rank changes of NICs, links, nodes, memory, devices, batch or sequence length by their gain in tokens/s."""
     begun = time.monotonic()
     from holmes_sim import commands, whatif
 
-    islands_plans.refuse(topo, "a topology", "`holmes-sim trunk TOPO` says what faster links between islands are worth")
+    islands_plans.refuse(topo, "a topology", "`--sync any` plans islands of a topology")
     where = edited(commands.load(topo, profile), edits, require)
     commands.workload_of(where)
     left = max(time_limit - (time.monotonic() - begun), 0.0)
     with out.progress("what if", left) as progress:
-        found = whatif.what_if(where, left, progress, target=launch)
+        found = whatif.what_if(where, left, progress, target=launch, sync=sync)
     if as_json:
         out.show_json(found.facts())
         return

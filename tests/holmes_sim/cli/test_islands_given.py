@@ -18,8 +18,9 @@ def file(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("sweep FILE", "a study is expected; `holmes-sim trunk TOPO` compares sync strategies by the bandwidth of the links"),
-        ("what-if FILE", "a topology is expected; `holmes-sim trunk TOPO` says what faster links between islands are worth"),
+        ("sweep FILE", "a study is expected; `holmes-sim sweep TOPO KEY=VALUES --sync any` plans islands of a topology"),
+        ("sweep FILE plan.tp=1", "a topology is expected; `--sync any` plans islands of a topology"),
+        ("what-if FILE", "a topology is expected; `--sync any` plans islands of a topology"),
         ("plan FILE", "a topology is expected; `--sync any` plans islands of a topology"),
         ("trunk FILE", "a topology is expected; `holmes-sim show FILE` prints the islands"),
         ("serve FILE", "a topology is expected; `holmes-sim report FILE -o page.html` makes a page"),

@@ -110,3 +110,74 @@ def test_studies_are_listed_with_what_they_vary(run):
     seen = run("list", "studies")
     rows = {line.split()[0]: line.split()[1:] for line in seen.out.splitlines()[2:]}
     assert rows["trunk-and-batch"] == ["two-sites-trunk", "24", "links[0].bandwidth,", "workload.global_batch_size"]
+
+
+PINS = ("plan.tp=1", "plan.pp=1", "plan.microbatch_size=1", "plan.schedule=1f1b")
+THIN = (
+    "sweep",
+    "lab/lab-slow-trunk",
+    "links[0].bandwidth=10 Mbit/s, 1 Gbit/s",
+    *PINS,
+    "--set",
+    "workload.global_batch_size=256",
+)
+
+
+def test_values_of_keys_of_a_topology(run):
+    seen = run(
+        "sweep", "lab/lab-hybrid-nics", "plan.pp=2,3", "plan.tp=1", "plan.strategy=megatron", "--set", "name=mine", "--json"
+    )
+    document = json.loads(seen.out)
+    assert (document["name"], document["keys"]) == ("mine", ["plan.pp"])
+    assert [(row["plan.pp"], row["tp"], row["status"]) for row in document["rows"]] == [
+        (2, 1, "planned"),
+        (3, None, "infeasible"),
+    ]
+    assert (document["rows"][0]["sync"], document["rows"][0]["token_worth"]) == ("exact", 1.0)
+
+
+def test_islands_beside_exact_plans(run, tmp_path, monkeypatch):
+    from holmes_sim.sweeping.engines import local
+
+    monkeypatch.setattr(local.joblib, "cpu_count", lambda: 1)
+    table = tmp_path / "table.csv"
+    words = ('plan.sync=["exact", "streaming-diloco<=30,int8"]', "--chart", tmp_path / "chart.png", "-o", table)
+    seen = run(*THIN, *words)
+    assert seen.code == 0, seen.err
+    lines = seen.out.splitlines()
+    assert "; most effective tokens/s, " in lines[0]
+    assert ", with sync streaming-diloco 2, int8" in " ".join(lines[:2])
+    assert sum("streaming-diloco 30, islands differ" in " ".join(line.split()) for line in lines) == 1
+    assert sum("exact nothing" in " ".join(line.split()) for line in lines) == 2
+    assert any(line.startswith("islands differ: not the result of synchronous training") for line in lines)
+    assert (tmp_path / "chart.png").stat().st_size > 10_000
+    document = json.loads(run(*THIN, *words[:1], "-o", table, "--json").out)
+    row = document["rows"][1]
+    assert (row["sync"], row["inner_steps"], row["price"], row["clusters"]) == (
+        "streaming-diloco 30, int8",
+        30,
+        "bounded",
+        "east | west",
+    )
+    assert row["effective_tokens_per_s"] == row["tokens_per_s"] * row["token_worth"]
+    assert (row["tp"], row["pp"], row["dp"], row["devices"], row["bubble_fraction"]) == (1, 1, 2, 4, None)
+    assert row["mfu"] > 0 and 0 < row["gap"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lab/lab-slow-trunk", "links[0].bandwidth"), "'links[0].bandwidth' should be KEY=VALUES, such as "),
+        (("lab/lab-slow-trunk", "plan.tp=1", "plan.tp=2"), "'plan.tp=2': plan.tp is given twice; give all its values at once"),
+        (("lab/lab-slow-trunk", "plan.tp=1", "--sync", "dilco"), "--sync 'dilco': dilco is unknown; "),
+        (("lab/lab-slow-trunk", "plan.sync=any,dilco"), "study of lab-slow-trunk:1: plan.sync: --sync 'dilco': dilco is "),
+        (("lab/lab-slow-trunk", "plan.strategy=holmes", "--sync", "any"), "study of lab-slow-trunk:1: "),
+        (("lab-layouts", "--sync", "any"), "study lab-layouts: sync any uses strategy certified and objective step-time; "),
+        (("lab-layouts", "--set", "name=x"), "--set changes a topology, which lab-layouts is not without KEY=VALUES; "),
+    ],
+)  # fmt: skip
+def test_wrong_values_and_strategies_are_one_line(run, arguments, message):
+    seen = run("sweep", *arguments)
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.startswith(f"error: {message}")
+    assert seen.err.count("\n") == 1

@@ -40,6 +40,7 @@ from holmes_sim.islands_trouble import without_island
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.memory_validation import Outcomes
 from holmes_sim.outcomes import Outcome
+from holmes_sim.plan_numbers import PlanNumbers
 from holmes_sim.pooled_fit import Common
 from holmes_sim.profiling.ceilings import Ceilings
 from holmes_sim.profiling.links import Link, LinkMeasurement, Point
@@ -115,9 +116,11 @@ def measured(plan: Plan) -> Any:
 
 
 def changes(plan: Plan) -> Documents:
-    node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), 1.0, 32_768.0, 1.0, 4.0, "planned", gap=0.05)
-    none = Outcome(Change("no link", (("links", None),)), None, None, None, None, "planned", "it does not fit")
-    return (WhatIf(plan, (node, none), 1.0).facts(),)
+    node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), PlanNumbers(1.0, 32_768.0, 0.05), 1.0, 4.0, "planned")
+    none = Outcome(Change("no link", (("links", None),)), None, None, None, "planned", "it does not fit")
+    numbers = PlanNumbers(1.0, 32_768.0, 0.05, "co2 8", 8, "bounded", None)
+    unknown = Outcome(Change("islands", ()), numbers, None, None, "simulated")
+    return (WhatIf(plan, (node, none, unknown), 1.0).facts(),)
 
 
 def swept(plan: Plan) -> Documents:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
 
 from planner import api
-from planner.islands.certificate import certificate
+from planner.islands.certificate import certificate, most_tokens_per_s
 from planner.islands.island_plans import IslandPlans
 from planner.request import Wishes
 from planner.time_limit import TimeLimit
@@ -88,3 +89,29 @@ def test_of_islands_of_several_clusters_no_wait_is_bounded(tried):
     joined = (("east", "north"), ("west",))
     bound = certificate(plan.annotated(predict(plan)[1]), {(joined, BATCHES[0]): islands}).lower_bound_s
     assert bound == pytest.approx(max(island.certificate.lower_bound_s for island in islands))
+
+
+def test_no_setting_is_faster_than_what_no_plan_exceeds(tried):
+    most = most_tokens_per_s((), tried, [sync.strategy for sync in SYNCS])
+    for islands, sync in itertools.product(tried.values(), SYNCS):
+        assert predict(IslandsPlan(sync, islands, islands[0].made_by))[1].tokens_per_s <= most
+    inner = max(island.certificate.lower_bound_s for island in tried[PARTITION, BATCHES[0]])
+    tokens = 32 * tried[PARTITION, BATCHES[0]][0].workload.seq_len
+    assert most == pytest.approx(tokens / inner), "equal halves, and no wait for exchanges"
+
+
+def test_islands_that_exchange_nothing_do_not_wait_for_each_other(tried):
+    unlike = {(PARTITION, BATCHES[1]): tried[PARTITION, BATCHES[1]]}
+    together, alone = (most_tokens_per_s((), unlike, (name,)) for name in ("diloco", "independent"))
+    east, west = (one.workload.tokens / one.certificate.lower_bound_s for one in unlike[PARTITION, BATCHES[1]])
+    assert together == pytest.approx(east * 32 / 24)
+    assert alone == pytest.approx(east + west)
+
+
+def test_an_exact_plan_bounds_what_is_allowed_beside_islands(tried):
+    east, west = tried[PARTITION, BATCHES[0]]
+    fast = replace(east, certificate=replace(east.certificate, lower_bound_s=east.certificate.lower_bound_s / 10))
+    assert most_tokens_per_s((fast,), tried, ("diloco",)) == pytest.approx(
+        east.workload.tokens / east.certificate.lower_bound_s * 10
+    )
+    assert most_tokens_per_s((replace(west, certificate=None),), tried, ("diloco",)) == math.inf
