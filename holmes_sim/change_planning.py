@@ -84,7 +84,6 @@ def _answer(task: Task) -> Answer:
 def _found(task: Task, limit: Seconds) -> PlanNumbers:
     """The numbers of the best plan that a search of some seconds finds. Raises HolmesError where there is none."""
     if task.sync != EXACT:
-        planned = islands.plan_islands(task.topology, sync=task.sync, time_limit=limit, target=task.target)
-        return plan_numbers.of_answer(planned.answer)
+        return plan_numbers.of_answer(islands.search(task.topology, None, task.sync, None, limit, task.target))
     request = requirements.request(task.topology, commands.workload_of(task.topology), time_limit=limit, target=task.target)
     return plan_numbers.of_plan(api.plan(request, api.DEFAULT, PlanningContext(request, start=task.start, punctual=True)))

@@ -54,9 +54,12 @@ class Required:
             if kind == "require" and text not in kept:
                 given.pop(name)
         pins = {name: None for text, (kind, name) in words.items() if kind == "pin" and text not in kept}
-        target = self.target if any(kind == "target" and text in kept for text, (kind, _) in words.items()) else self._free()
         where = requirements.only(self.where, given)
-        return requirements.request(where, self.workload, replace(self.wishes, **pins), time_limit, target)
+        return requirements.request(where, self.workload, replace(self.wishes, **pins), time_limit, self.target_of(kept))
+
+    def target_of(self, kept: Sequence[str]) -> str:
+        """The launch target, if it is among the requirements that are kept; else any, or none."""
+        return self.target if f"--for {self.target}" in kept else self._free()
 
     def _free(self) -> str:
         """What is planned for where no launch target is required."""

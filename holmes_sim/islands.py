@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from holmes_sim import commands, exporters, frames, requirements, targets
+from holmes_sim import commands, frames, islands_conflicts, requirements, targets
+from holmes_sim.conflicts import Required
+from holmes_sim.islands_targets import launch_fault
 from holmes_sim.pins import Pins, pinned
 from planner.islands.allowed_sync import parse
 from planner.islands.search import SyncAnswer, plan_with_sync
 from planner.islands.sync_rows import SyncRow
-from planner.limits import NO_LIMITS
 from planner.request import Request, Wishes
 from sim.engine.timeline import Timeline
-from sim.errors import OptionError, PlanError
+from sim.errors import Infeasible, OptionError, PlanError
 from sim.formats import documents, islandsfile, planfile
 from sim.hardware.topology import Topology
 from sim.islands.outer_period import OuterTimeline
@@ -104,34 +104,43 @@ def plan_islands(
 ) -> PlannedIslands:
     """Plan a topology with a sync strategy between islands: the text of `plan --sync`, such as "any" or "local-steps<=64".
 
-    `pins` hold for the plan of each island. `target` must be able to run it, and, if it is one by name, to launch the islands
-    together. Raises OptionError, also where the topology has requirements, which are not known
-    to this search, and Infeasible where there is no plan."""
+    `pins` and requirements on the layout hold for the plan of each island, those of devices, rent, cost and days for all
+    together. `target` must be able to run it, and, if it is one by name, to launch the islands together.
+
+    Raises OptionError, also for requirements that islands cannot have, and Infeasible where there is no plan."""
     begun = time.perf_counter()
-    allowed = parse(sync)
-    request = request_of(where, workload, pinned("plan_islands", wishes, pins), time_limit, target)
-    answer = plan_with_sync(request, allowed, progress, functools.partial(launch_fault, target))
+    wishes = pinned("plan_islands", wishes, pins)
+    try:
+        answer = search(where, workload, sync, wishes, time_limit, target, progress)
+    except Infeasible as error:
+        if not requirements.written(where):
+            raise
+        left = max(time_limit - (time.perf_counter() - begun), 0.0)
+        required = Required(where, workload or commands.workload_of(where), wishes, target)
+        raise islands_conflicts.explained(required, parse(sync), error, left, progress) from None
     return PlannedIslands(answer, time.perf_counter() - begun)
 
 
-def launch_fault(target: str, plan: IslandsPlan) -> str:
-    """What the targets that a plan must be able to run on cannot launch of a plan of islands; empty for any target and none."""
-    for name in target.split(exporters.AND) if target not in (targets.ANY, targets.NONE) else ():
-        if exporters.islands(name) is None:
-            return f"{name} launches no islands; {', '.join(exporters.of_islands())} do"
-        if found := next(exporters.unsupported_islands(name, plan), ""):
-            return f"{name} cannot express {found}"
-    return ""
+def search(
+    where: Topology,
+    workload: Workload | None,
+    sync: str,
+    wishes: Wishes | None,
+    time_limit: float,
+    target: str = targets.ANY,
+    progress: Callable[[str], None] = lambda text: None,
+) -> SyncAnswer:
+    """The search of `plan_islands`, which does not explain why there is no plan."""
+    allowed = parse(sync)
+    request = request_of(where, workload, wishes, time_limit, target)
+    return plan_with_sync(request, allowed, progress, launch_fault(where, target))
 
 
 def request_of(
     where: Topology, workload: Workload | None, wishes: Wishes | None, time_limit: float, target: str = targets.ANY
 ) -> Request:
-    """The planning request of a topology whose clusters may be islands. Raises OptionError where it has requirements."""
-    request = requirements.request(where, workload or commands.workload_of(where), wishes, time_limit, target)
-    if request.limits != NO_LIMITS:
-        raise OptionError("--sync: requirements (--require) are not searched with islands; leave one of both out")
-    return request
+    """The planning request of a topology whose clusters may be islands. Raises OptionError."""
+    return requirements.request(where, workload or commands.workload_of(where), wishes, time_limit, target)
 
 
 def simulate_islands(plan: IslandsPlan, inner: tuple[Seconds, ...] = ()) -> SimulatedIslands:

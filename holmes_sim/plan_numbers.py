@@ -84,13 +84,13 @@ def of_row(row: SyncRow, gap: float | None = None) -> PlanNumbers:
     plan, worth = row.plan, row.worth
     if isinstance(plan, IslandsPlan):
         assert plan.prediction is not None
-        steps, sync = plan.sync.inner_steps, plan.sync.short
+        steps = plan.sync.inner_steps
         step = plan.prediction.period_s / steps
     else:
         assert plan.prediction is not None
-        step, steps, sync = plan.prediction.step_s, 1, row.sync
+        step, steps = plan.prediction.step_s, 1
     known = None if worth is None else (worth.expected, worth.low, worth.high)
-    return PlanNumbers(step, row.tokens_per_s, gap, sync, steps, row.price, known)
+    return PlanNumbers(step, row.tokens_per_s, gap, row.short, steps, row.price, known)
 
 
 def of_answer(answer: SyncAnswer) -> PlanNumbers:

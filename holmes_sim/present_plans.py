@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from holmes_sim import commands, islands, plan_numbers, requirements
+from holmes_sim.islands_targets import launch_fault
 from holmes_sim.plan_numbers import PlanNumbers
 from planner import api
 from planner.costs.context import PlanningContext
@@ -79,8 +79,8 @@ class PlanWithSync:
     """The exact plan, one island alone, and islands."""
 
     def __init__(self, request: Request, sync: str, target: str, progress: Callable[[str], None]):
-        self._request, self._target, self._allowed = request, target, parse(sync)
-        self._fault = functools.partial(islands.launch_fault, target)
+        self._request, self._allowed = request, parse(sync)
+        self._fault = launch_fault(request.topology, target)
         self._found = plan_with_sync(request, self._allowed, progress, self._fault)
         self.answer: SyncAnswer | None = self._found
         self.numbers = plan_numbers.of_answer(self._found)

@@ -56,14 +56,31 @@ class TrainingTime:
             f"{time_text(self.most_step(per_step))} at a goodput of {self.goodput:.1%} ({self.source}): the fastest takes "
             f"{days:.4g} days, with steps of {time_text(step)}"
         )
+        if plan.certificate is None:
+            return self._error(found, days, None)
+        bounds = (plan.certificate.lower_bound_s, plan.certificate.mixed_lower_bound_s)
+        return self._error(found, days, self.days_of(min(one for one in bounds if one is not None), per_step))
+
+    def too_slow(self, who: str, speed: float, at_most: float, tokens: str) -> TooLate:
+        """The error where the plan with most tokens per second that was found takes more days.
+
+        who: which plans, in words; at_most: tokens per second that no searched plan exceeds; tokens: what is counted, in
+        words."""
+        days, needed = self.days_of(1.0, speed), self.tokens / (self.days * DAY * self.goodput)
+        found = (
+            f"{who} trains {tokens_text(self.tokens)} tokens in {self.days:.6g} days, which takes {needed:,.0f} tokens/s at a "
+            f"goodput of {self.goodput:.1%} ({self.source}): the fastest takes {days:.4g} days, with {speed:,.0f} {tokens}"
+        )
+        return self._error(found, days, self.days_of(1.0, at_most))
+
+    def _error(self, found: str, days: float, least: float | None) -> TooLate:
+        """The error with its remedy; `least`: the least days of all searched plans, None if they are not known."""
         reached = self.tokens * self.days / days
         unit, letter = (GIGA, "B") if reached >= GIGA else (MEGA, "M")
         fewer = f"{_rounded(reached / unit, math.floor)}{letter}"
         remedy = f"; remedy: at least {_rounded(days, math.ceil)} days, or at most {fewer} tokens"
-        if plan.certificate is None:
+        if not least:
             return TooLate(found + remedy, days)
-        bounds = (plan.certificate.lower_bound_s, plan.certificate.mixed_lower_bound_s)
-        least = self.days_of(min(one for one in bounds if one is not None), per_step)
         more = "" if least > self.days else ", so one in time may exist, which a longer --time-limit may find"
         return TooLate(f"{found}\nno plan of the searched space takes less than {least:.4g} days{more}{remedy}", days)
 

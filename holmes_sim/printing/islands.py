@@ -47,11 +47,12 @@ def certificate(proof: Certificate) -> str:
     """The certificate of a plan of islands in two sentences: what it proves, and for which islands."""
     tried = [str(value) for axis in proof.space if axis.name == "islands" for value in axis.values]
     divisions = "1 division" if len(tried) == 1 else f"{len(tried)} divisions"
+    required = "".join(f" Required: {'; '.join(map(str, axis.values))}." for axis in proof.space if axis.name == "required")
     islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
     return (
         f"with this sync strategy, no searched islands take less than {time_text(proof.lower_bound_s)} for an inner step and "
         f"its part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be saved. "
-        f"Searched: {islands}; {divisions} of the batch in all; for each island the space of `plan`."
+        f"Searched: {islands}; {divisions} of the batch in all; for each island the space of `plan`.{required}"
     )
 
 
@@ -167,7 +168,7 @@ def sync_strategies(answer: PlannedIslands) -> Table:
         islands = " | ".join(" + ".join(names) for names in row.islands)
         effective = "unknown" if row.effective is None else f"{row.effective:,.0f}"
         table.add_row(
-            mark + _short(row),
+            mark + row.short,
             islands,
             f"{row.tokens_per_s:,.0f}",
             worth_text(row.worth, short=True),
@@ -220,8 +221,3 @@ def worth_source(worth: TokenWorth | None) -> list[str]:
         return []
     outside = f" Outside the published range: {worth.extrapolated}." if worth.extrapolated else ""
     return [f"Worth of a token: the tokens of synchronous training with the same loss ({SOURCE}).{outside}"]
-
-
-def _short(row: SyncRow) -> str:
-    """The strategy of a row in few words; that of an exact plan as it is."""
-    return row.plan.sync.short if isinstance(row.plan, IslandsPlan) else row.sync

@@ -110,11 +110,11 @@ def _exact_row(where: Topology, options: OptionFacts) -> Row:
 def _row_with_sync(where: Topology, options: OptionFacts) -> Row:
     """The row of the best plan with the allowed sync strategies: of islands, or exact. Raises HolmesError."""
     target = options.target or targets.ANY
-    planned = islands.plan_islands(where, None, options.sync, options.wishes(), options.time_limit, target=target)
-    if planned.answer.interrupted:
+    answer = islands.search(where, None, options.sync, options.wishes(), options.time_limit, target)
+    if answer.interrupted:
         return row_without_plan(INTERRUPTED, "")
-    numbers = plan_numbers.of_answer(planned.answer)
-    return _planned(planned.plan, numbers) if isinstance(planned.plan, Plan) else _of_islands(planned.plan, numbers)
+    found, numbers = answer.best.plan, plan_numbers.of_answer(answer)
+    return _planned(found, numbers) if isinstance(found, Plan) else _of_islands(found, numbers)
 
 
 def row_without_plan(status: str, reason: str) -> Row:

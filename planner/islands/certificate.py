@@ -18,13 +18,17 @@ from sim.units import Seconds
 OPTIMAL_GAP = 0.005
 """Gap up to which a plan is called optimal, that of `planner.search.budgets`."""
 
+OUTSIDE = ("other islands and batches", "other divisions of required devices and rent")
+"""What is not searched of islands."""
 
-def certificate(plan: IslandsPlan, tried: Tried) -> Certificate:
+
+def certificate(plan: IslandsPlan, tried: Tried, required: tuple[str, ...] = ()) -> Certificate:
     """The certificate of a simulated plan of islands.
 
     tried: (partition, batches) -> plans of the islands, each with a certificate of its own. The objective is the mean seconds
     of an inner step with its part of the exchanges. Its lower bound is the least over all that was tried of the largest lower
-    bound of an island, and the seconds that two islands wait for the bytes of their exchange on the link between them."""
+    bound of an island, and the seconds that two islands wait for the bytes of their exchange on the link between them.
+    required: limits of all islands together, in words."""
     assert plan.prediction is not None
     steps = plan.sync.inner_steps
     objective = plan.prediction.period_s / steps
@@ -44,9 +48,10 @@ def certificate(plan: IslandsPlan, tried: Tried) -> Certificate:
         space=(
             Axis("sync", (str(plan.sync),)),
             Axis("islands", tuple(_text(partition, batches) for partition, batches in tried)),
-            *(axis for axis in proofs[0].space if axis.name not in ("sync", "islands")),
+            *(axis for axis in proofs[0].space if axis.name not in ("sync", "islands", "required")),
+            *((Axis("required", required),) if required else ()),
         ),
-        outside=("other islands and batches", *proofs[0].outside),
+        outside=(*OUTSIDE, *proofs[0].outside),
     )
 
 

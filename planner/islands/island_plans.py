@@ -8,7 +8,9 @@ from dataclasses import replace
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.islands.batches import divided, unit
+from planner.islands.budgets import divisions, inside
 from planner.islands.partitions import Partition, peak
+from planner.limits import Limits
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.time_limit import TimeLimit
@@ -22,6 +24,8 @@ Tried = dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]
 """(partition, batches) -> plans of the islands."""
 LEAST_SECONDS = 1.0
 """Least time limit of the search for the plan of one island. A guess."""
+_Key = tuple[tuple[str, ...], int, Limits]
+"""Clusters of an island, its batch, and its limits."""
 
 
 class IslandPlans:
@@ -31,27 +35,28 @@ class IslandPlans:
 
     def __init__(self, request: Request, limit: TimeLimit, progress: Callable[[str], None], runs: int):
         self.request, self.limit, self.progress, self.runs = request, limit, progress, runs
-        self._found: dict[tuple[tuple[str, ...], int], Plan | Infeasible] = {}
+        self._found: dict[_Key, Plan | Infeasible] = {}
         self._clusters = {cluster.name: cluster for cluster in request.clusters()}
 
-    def plan(self, names: tuple[str, ...], batch: int) -> Plan:
-        """The plan of an island with a batch, in sequences. Raises Infeasible where there is none."""
-        key = names, batch
+    def plan(self, names: tuple[str, ...], batch: int, limits: Limits | None = None) -> Plan:
+        """The plan of an island with a batch, in sequences, within limits, if not those of the request. Raises Infeasible where
+        there is none."""
+        key = names, batch, inside(limits or self.request.limits)
         if key not in self._found:
-            twin = self._twin(names, batch)
-            self._found[key] = self._search(names, batch) if twin is None else _moved(self._found[twin, batch], names[0])
+            twin = self._twin(key)
+            self._found[key] = self._search(*key) if twin is None else _moved(self._found[twin], names[0])
         found = self._found[key]
         if isinstance(found, Infeasible):
             raise found
         return found
 
-    def _search(self, names: tuple[str, ...], batch: int) -> Plan | Infeasible:
+    def _search(self, names: tuple[str, ...], batch: int, limits: Limits) -> Plan | Infeasible:
         """Search for the plan of an island."""
         seconds = max(self.limit.seconds_left / max(self.runs, 1), LEAST_SECONDS)
         self.runs -= 1
         machines = tuple((name, self._clusters[name].nodes) for name in names)
         workload = replace(self.request.workload, global_batch_size=batch)
-        request = replace(self.request, workload=workload, machines=machines, time_limit=seconds)
+        request = replace(self.request, workload=workload, machines=machines, time_limit=seconds, limits=limits)
         who = f"{' + '.join(names)}, batch {batch}"
         context = PlanningContext(request, lambda text: self.progress(f"{who}: {text}"), punctual=True)
         try:
@@ -62,13 +67,14 @@ class IslandPlans:
             raise KeyboardInterrupt
         return found
 
-    def _twin(self, names: tuple[str, ...], batch: int) -> tuple[str, ...] | None:
-        """An island with a known plan on a cluster that differs in nothing but its name and hosts."""
+    def _twin(self, key: _Key) -> _Key | None:
+        """A known plan of an island on a cluster that differs in nothing but its name and hosts."""
+        names, batch, limits = key
         if len(names) > 1:
             return None
-        own = _nameless(self._clusters[names[0]])
-        for other, size in self._found:
-            if size == batch and len(other) == 1 and _nameless(self._clusters[other[0]]) == own:
+        own = alike(self.request, names)
+        for other in self._found:
+            if other[1:] == (batch, limits) and len(other[0]) == 1 and alike(self.request, other[0]) == own:
                 return other
         return None
 
@@ -81,8 +87,11 @@ def _moved(found: Plan | Infeasible, name: str) -> Plan | Infeasible:
 
 
 def alike(request: Request, names: tuple[str, ...]) -> object:
-    """What is equal for islands that one search is enough for: a single cluster without its name, or the names of several."""
-    return names if len(names) > 1 else _nameless(request.topology.fleet.cluster(names[0]))
+    """What is equal for islands that one search is enough for: a single cluster without its name, with the limits of plans on
+    it, or the names of several."""
+    if len(names) > 1:
+        return names
+    return _nameless(request.topology.fleet.cluster(names[0])), dict(request.limits.on_clusters).get(names[0])
 
 
 def _nameless(cluster: Cluster) -> Cluster:
@@ -90,11 +99,13 @@ def _nameless(cluster: Cluster) -> Cluster:
 
 
 def exact_plan(request: Request, seconds: float, progress: Callable[[str], None]) -> Plan | None:
-    """The plan of the whole fleet without islands; None where there is none. Raises KeyboardInterrupt where Ctrl-C ended it."""
-    inside = replace(request, time_limit=max(seconds, 1.0))
-    context = PlanningContext(inside, lambda text: progress(f"exact: {text}"), punctual=True)
+    """The plan of the whole fleet without islands, whatever days it takes; None where there is none.
+
+    Raises KeyboardInterrupt where Ctrl-C ended it."""
+    here = replace(request, time_limit=max(seconds, 1.0), limits=replace(request.limits, training=None))
+    context = PlanningContext(here, lambda text: progress(f"exact: {text}"), punctual=True)
     try:
-        found = api.plan(inside, context=context)
+        found = api.plan(here, context=context)
     except Infeasible:
         return None
     if context.interrupted:
@@ -103,19 +114,31 @@ def exact_plan(request: Request, seconds: float, progress: Callable[[str], None]
 
 
 def with_batches(partition: Partition, plans: IslandPlans) -> Tried:
-    """Plans of the islands of a partition: for a batch divided by their peaks, then twice by the speeds that they have; none
-    where an island has no plan."""
+    """Plans of the islands of a partition: for a batch divided by their peaks, then twice by the speeds that they have.
+
+    This for each way to divide limits of devices and rent; the fastest is kept for each batch. None where an island has no
+    plan."""
     batch = plans.request.workload.global_batch_size
     if batch // unit(batch) < len(partition):
         return {}
     found: Tried = {}
-    speeds = tuple(peak(plans.request, names) for names in partition)
+    for limits in divisions(plans.request, partition):
+        for key, islands in _within(partition, plans, limits).items():
+            if key not in found or max(map(step, islands)) < max(map(step, found[key])):
+                found[key] = islands
+    return found
+
+
+def _within(partition: Partition, plans: IslandPlans, limits: tuple[Limits, ...]) -> Tried:
+    """Plans of the islands of a partition within limits of each."""
+    found: Tried = {}
+    speeds = tuple(_peak_within(plans.request, names, own) for names, own in zip(partition, limits, strict=True))
     for _ in range(DIVISIONS):
-        batches = divided(batch, speeds)
+        batches = divided(plans.request.workload.global_batch_size, speeds)
         if (partition, batches) in found:
             break
         try:
-            islands = tuple(plans.plan(names, own) for names, own in zip(partition, batches, strict=True))
+            islands = tuple(map(plans.plan, partition, batches, limits))
         except Infeasible:
             break
         found[partition, batches] = islands
@@ -124,3 +147,10 @@ def with_batches(partition: Partition, plans: IslandPlans) -> Tried:
             break
         speeds = tuple(own / seconds for own, seconds in zip(batches, steps, strict=True))
     return found
+
+
+def _peak_within(request: Request, names: tuple[str, ...], limits: Limits) -> float:
+    """FLOP/s of the devices of clusters that limits of an island allow, taken as alike."""
+    whole = sum(cluster.devices for cluster in request.clusters() if cluster.name in names)
+    share = 1.0 if limits.devices is None else min(limits.devices / whole, 1.0)
+    return peak(request, names) * share

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.islands import sync_rows
+from planner.islands import row_limits, sync_rows
 from planner.islands.allowed_sync import AllowedSync
+from planner.islands.budgets import inside
 from planner.islands.island_plans import Tried
 from planner.islands.search import SyncAnswer, best, priced
 from planner.islands.sync_rows import SyncRow
@@ -26,7 +27,8 @@ def on_changed(
 
     Layouts and devices stay (`planner.replan.rebasing.rebased`), and each allowed strategy is priced on the changed links. The
     batch of an island grows and shrinks with that of the request. `fault` as in `planner.islands.search.plan_with_sync`."""
-    before = answer.best.plan.workload.global_batch_size
+    before, limits = answer.best.plan.workload.global_batch_size, request.limits
+    request = replace(request, limits=inside(limits))
     tried: Tried = {}
     for (partition, _), islands in answer.tried.items():
         moved = [_moved(island, request, before) for island in islands]
@@ -38,7 +40,8 @@ def on_changed(
         if row is not None and isinstance(row.plan, Plan):
             plan = _moved(row.plan, request, before)
             found += [sync_rows.of_plan(plan)] if plan is not None else []
-    return best(found) if found else None
+    within = [row for row in found if not row_limits.fault(limits, row)]
+    return best(within) if within else None
 
 
 def _moved(plan: Plan, request: Request, before: int) -> Plan | None:

@@ -16,8 +16,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from planner.islands import sync_rows
+from planner.islands import row_limits, sync_rows
 from planner.islands.allowed_sync import AllowedSync
+from planner.islands.budgets import check_limits, divisions
 from planner.islands.certificate import certificate, most_tokens_per_s
 from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches
 from planner.islands.message_rows import message_rows
@@ -70,42 +71,78 @@ def plan_with_sync(
 
     fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out."""
     check_trained(request.workload)
-    limit, parts = TimeLimit(request.time_limit), _parts(request)
-    searches = sum(len({alike(request, names) for names in partition}) for partition in parts)
-    plans = IslandPlans(request, limit, progress, searches + 1)
-    refused = "no link joins two clusters, so that there are no islands" if not parts else ""
-    exact, alone, interrupted = None, None, False
-    tried: Tried = {}
-    try:
-        exact = exact_plan(request, limit.seconds_left / (searches + 2), progress)
-        if parts:
-            try:
-                alone = plans.plan(max(parts[0], key=lambda names: peak(request, names)), request.workload.global_batch_size)
-            except Infeasible as error:
-                refused = str(error)
-        for partition in parts:
-            if not tried or not limit.is_up():
-                tried |= with_batches(partition, plans)
-    except KeyboardInterrupt:  # go on with what was found
-        interrupted = True
-    found, faults = priced(tried, request.workload.model, allowed, fault)
-    refused = refused or next(iter(faults), "")
-    exact_row, alone_row = (sync_rows.of_plan(plan) if plan is not None else None for plan in (exact, alone))
-    candidates = [*found, *(row for row in (exact_row, alone_row) if row is not None and allowed.exact)]
-    if not candidates and interrupted:
+    check_limits(request.limits)
+    plans = _plans(request, progress)
+    islands, faults = priced(plans.tried, request.workload.model, allowed, fault)
+    whole = sync_rows.of_plan(plans.whole) if plans.whole is not None else None
+    alone = [sync_rows.of_plan(plan) for plan in plans.alone]
+    exact = [*([whole] if whole is not None else ()), *alone]
+    rows = [*islands, *(exact if allowed.exact else ())]
+    refused = plans.refused or next(iter(faults), "")
+    if not rows and plans.interrupted:
         raise KeyboardInterrupt
-    if not candidates:
+    if not rows:
         raise Infeasible(f"no plan with --sync {allowed.text}: {refused or 'memory, or no route between islands'}")
-    chosen = best(candidates)
+    without = [row.plan for row in exact if allowed.exact and isinstance(row.plan, Plan)]
+    at_most = most_tokens_per_s(without, plans.tried, allowed.names)
+    over = {id(row): row_limits.fault(request.limits, row) for row in (*islands, *exact)}
+    within = [row for row in rows if not over[id(row)]]
+    if not within:
+        raise row_limits.refusal(request.limits, rows, best(rows), at_most, allowed.text)
+    chosen = best(within)
     if isinstance(chosen.plan, IslandsPlan):
         assert chosen.plan.prediction is not None
-        certified = chosen.plan.annotated(chosen.plan.prediction, certificate(chosen.plan, tried))
-        chosen = replace(chosen, plan=certified)
-    messages = message_rows(exact) if exact is not None and allowed.messages else ()
-    without = [plan for plan in (exact, alone) if plan is not None and allowed.exact]
-    at_most = most_tokens_per_s(without, tried, allowed.names)
-    others = (*messages, *_best_of_each(found))
-    return SyncAnswer(chosen, others, exact_row, alone_row, "" if found else refused, interrupted, tried, at_most)
+        proof = certificate(chosen.plan, plans.tried, tuple(request.limits.words()))
+        chosen = replace(chosen, plan=chosen.plan.annotated(chosen.plan.prediction, proof))
+    whole = whole if whole is not None and not over[id(whole)] else None
+    fastest = max((row for row in alone if not over[id(row)]), key=lambda row: row.tokens_per_s, default=None)
+    kept = [row for row in islands if not over[id(row)]]
+    if islands and not kept:
+        nearest = best(islands)
+        refused = f"{nearest.short} has {over[id(nearest)]}"
+    others = (*_messages(whole, allowed), *_best_of_each(kept))
+    return SyncAnswer(chosen, others, whole, fastest, "" if kept else refused, plans.interrupted, plans.tried, at_most)
+
+
+def _messages(whole: SyncRow | None, allowed: AllowedSync) -> Iterable[SyncRow]:
+    """Rows of the exact plan of the whole fleet with compressed messages, where they are allowed."""
+    return message_rows(whole.plan) if allowed.messages and whole is not None and isinstance(whole.plan, Plan) else ()
+
+
+@dataclass(slots=True)
+class _Plans:
+    """Plans that were found, before a sync strategy is chosen: of the whole fleet, of one island alone, and of the islands.
+
+    `refused` and `interrupted` as in `SyncAnswer`."""
+
+    whole: Plan | None = None
+    alone: list[Plan] = field(default_factory=list)
+    tried: Tried = field(default_factory=dict)
+    refused: str = ""
+    interrupted: bool = False
+
+
+def _plans(request: Request, progress: Callable[[str], None]) -> _Plans:
+    """The exact plans and the plans of islands of a request. Where the cost is limited, each island is planned alone, else the
+    largest one only."""
+    limit, parts = TimeLimit(request.time_limit), _parts(request)
+    searches = sum(len({alike(request, names) for names in part}) * len(divisions(request, part)) for part in parts)
+    plans = IslandPlans(request, limit, progress, searches + 1)
+    found = _Plans(refused="no link joins two clusters, so that there are no islands" if not parts else "")
+    try:
+        found.whole = exact_plan(request, limit.seconds_left / (searches + 2), progress)
+        by_peak = sorted(parts[0], key=lambda names: -peak(request, names)) if parts else []
+        for names in by_peak if request.limits.cost is not None else by_peak[:1]:
+            try:
+                found.alone.append(plans.plan(names, request.workload.global_batch_size))
+            except Infeasible as error:
+                found.refused = str(error)
+        for partition in parts:
+            if not found.tried or not limit.is_up():
+                found.tried |= with_batches(partition, plans)
+    except KeyboardInterrupt:  # go on with what was found
+        found.interrupted = True
+    return found
 
 
 def priced(

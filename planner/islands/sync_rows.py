@@ -36,6 +36,11 @@ class SyncRow:
         return None if self.worth is None else self.tokens_per_s * self.worth.expected
 
     @property
+    def short(self) -> str:
+        """The strategy in few words."""
+        return self.plan.sync.short if isinstance(self.plan, IslandsPlan) else self.sync
+
+    @property
     def speed(self) -> float:
         """What rows are compared by: effective tokens per second, or tokens per second where their worth is unknown."""
         return self.tokens_per_s if self.effective is None else self.effective

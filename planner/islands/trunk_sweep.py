@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.islands import sync_rows
+from planner.islands.budgets import check_limits
 from planner.islands.island_plans import IslandPlans, alike, exact_plan, with_batches
 from planner.islands.partitions import Partition, partitions
 from planner.islands.sync_rows import SyncRow
@@ -61,6 +62,9 @@ def trunk_sweep(
 
     Raises OptionError where the fleet has no trunk or fewer than two bandwidths are given, Infeasible where an island has no
     plan that fits."""
+    check_limits(request.limits)
+    if request.limits.cost is not None or request.limits.training is not None:
+        raise OptionError("require.cost and require.days choose a plan, and a sweep of trunks shows all; leave them out")
     parts = partitions(request)
     if not parts or not request.topology.fleet.trunks:
         raise OptionError(f"topology {request.topology.name} has no link between clusters whose bandwidth could change")

@@ -49,14 +49,20 @@ def rent(fleet: Fleet) -> UsdPerSecond | None:
     return found + sum(trunk.price or 0.0 for trunk in fleet.trunks)
 
 
-def usd_per_token(plan: Plan, step: Seconds) -> UsdPerToken | None:
-    """Rent of the occupied devices for a step, per token; None if one of them has no price."""
-    rent = 0.0
+def occupied_rent(plan: Plan) -> UsdPerSecond | None:
+    """Rent of the devices of the nodes with a rank; None if one of them has no price."""
+    found = 0.0
     for cluster, devices in occupied(plan):
         if cluster.node.device.price is None:
             return None
-        rent += devices * cluster.node.device.price
-    return rent * step / plan.workload.tokens
+        found += devices * cluster.node.device.price
+    return found
+
+
+def usd_per_token(plan: Plan, step: Seconds) -> UsdPerToken | None:
+    """Rent of the occupied devices for a step, per token; None if one of them has no price."""
+    paid = occupied_rent(plan)
+    return None if paid is None else paid * step / plan.workload.tokens
 
 
 def joules_per_token(plan: Plan, step: Seconds, computed: Mapping[int, Seconds]) -> JoulesPerToken | None:

@@ -84,7 +84,10 @@ def test_simulate_and_show_say_the_same(run, islands, tmp_path):
     [
         (("--sync", "dilco"), "--sync 'dilco': dilco is unknown; known: exact, any, local-steps, adaptive-sgd"),
         (("--sync", "any", "--explain"), "--sync uses strategy certified and the step time; leave out --strategy"),
-        (("--sync", "any", "--set", "require.tp=1"), "--sync: requirements (--require) are not searched with islands"),
+        (
+            ("--sync", "any", "--set", "require.last_stage=east"),
+            "require.last_stage east: each island has a last stage of its own",
+        ),
     ],
 )
 def test_wishes_that_are_refused(run, arguments, why):

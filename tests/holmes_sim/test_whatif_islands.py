@@ -11,22 +11,25 @@ from holmes_sim import change_planning, changes, commands, printing, whatif
 from holmes_sim.change_planning import Answer
 from holmes_sim.changes import Change
 from holmes_sim.plan_numbers import PlanNumbers
+from holmes_sim.requirements import require
 from sim.formats.edits import edited
 from sim.hardware.topology import Topology
+from tests.holmes_sim.test_islands_require import LAYOUT
 from tests.holmes_sim.test_printing_whatifs import lines_of
 
-THIN = "100 Mbit/s"
+THIN = "10 Mbit/s"
 WIDER = Change("wider", (("links[0].bandwidth", "10 Gbit/s"),), adds=True)
 MENU = (
     WIDER,
-    Change("thinner", (("links[0].bandwidth", "1 Mbit/s"),)),
+    Change("thinner", (("links[0].bandwidth", "10 kbit/s"),)),
     Change("west: left out", (("links", []), ("clusters.west", None))),
 )
 
 
 def where(bandwidth: str = THIN) -> Topology:
     """Two sites, with a batch of many divisors."""
-    return edited(commands.load("lab/lab-slow-trunk"), {"links[0].bandwidth": bandwidth, "workload.global_batch_size": 256})
+    facts = {"links[0].bandwidth": bandwidth, "workload.global_batch_size": 64}
+    return require(edited(commands.load("lab/lab-slow-trunk"), facts), LAYOUT)
 
 
 def not_replanned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,22 +88,16 @@ def test_the_table_says_what_each_row_gives_up(found):
     assert "today's: today's islands with the sync strategy chosen anew, or exact plan, simulated on the changed" in text
 
 
-def test_the_command(run):
-    seen = run(
-        "what-if",
-        "lab/lab-slow-trunk",
-        "--set",
-        f"links[0].bandwidth={THIN}",
-        "--sync",
-        "co2=8,int8",
-        "--json",
-        "--time-limit",
-        2,
-    )
+def test_the_command(run, monkeypatch, tmp_path):
+    not_replanned(monkeypatch)
+    monkeypatch.setattr(whatif.changes, "menu", lambda topology: MENU[:1])
+    file = tmp_path / "need.yaml"
+    file.write_text(json.dumps({"format": "holmes-sim/require/1"} | LAYOUT))
+    seen = run("what-if", "lab/lab-slow-trunk", "--require", file, "--sync", "co2=8,int8", "--json")
     told = json.loads(seen.out)
     assert (told["base"]["sync"], told["base"]["inner_steps"], told["base"]["price"]) == ("co2 8, int8", 8, "bounded")
     assert told["base"]["token_worth"] is None and told["base"]["effective_tokens_per_s"] is None
-    assert all(row["sync"] in ("co2 8, int8", None) for row in told["rows"])
+    assert [(row["sync"], row["how"]) for row in told["rows"]] == [("co2 8, int8", "simulated")]
     wrong = run("what-if", "lab/lab-slow-trunk", "--sync", "dilco")
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith("error: --sync 'dilco': dilco is unknown; known: exact, any, local-steps, ")
