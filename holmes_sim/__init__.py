@@ -45,6 +45,7 @@ _PUBLIC = {
     "trunk_bandwidths": "holmes_sim.trunks",
     "trouble_islands": "holmes_sim.islands_trouble",
     "goodput_islands": "holmes_sim.islands_goodput",
+    "whole_run_islands": "holmes_sim.islands_whole_runs",
     "compare": "holmes_sim.comparisons",
     "compare_targets": "holmes_sim.comparisons",
     "sweep": "holmes_sim.sweeping.sweep",

@@ -7,7 +7,7 @@ all is the mean over islands, weighted by their batches; that of one synchronous
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,12 +56,23 @@ def goodput_islands(plan: IslandsPlan, checkpoint: str, restart: str, fail: Iter
     prediction = plan.prediction or predict(plan)[1]
     restarts, mtbf = runs.seconds("--restart", restart, "10min"), runs.mtbf(tuple(fail))
     saves: Seconds = runs.seconds("--checkpoint", checkpoint, "60s")
-    own = [runs.counts(island) for island in plan.islands]
-    islands = tuple(Run(counts, mtbf, 0.0, restarts, prediction.period_s) for counts in own)
-    if not all(run.rates for run in islands):
-        raise OptionError(f"--fail: an island uses no {' and no '.join(mtbf)}; give a kind that all use")
-    every = {kind: sum(counts[kind] for counts in own) for kind in own[0]}
+    islands = island_runs(plan.annotated(prediction), mtbf, restarts, saves)
+    every = {kind: sum(run.counts[kind] for run in islands) for kind in islands[0].counts}
     together = Run(every, mtbf, saves, restarts, prediction.period_s)
     together = replace(together, interval=runs.daly(saves, together.between))
     found = IslandsGoodput(plan, islands, together, 0.0)
     return replace(found, tokens_per_s=prediction.tokens_per_s * found.goodput)
+
+
+def island_runs(plan: IslandsPlan, mtbf: Mapping[str, Seconds], restart: Seconds, saves: Seconds) -> tuple[Run, ...]:
+    """The run of each island of a plan with a prediction: its exchanges are its checkpoints. Islands that exchange nothing have
+    checkpoints of `saves` seconds at Daly's interval. Raises OptionError where nothing of an island fails."""
+    assert plan.prediction is not None
+    found = []
+    for island in plan.islands:
+        run = Run(runs.counts(island), mtbf, 0.0, restart, plan.prediction.period_s)
+        if not run.rates:
+            raise OptionError(f"--fail: an island uses no {' and no '.join(mtbf)}; give a kind that all use")
+        alone = replace(run, checkpoint=saves, interval=runs.daly(saves, run.between))
+        found.append(run if plan.sync.exchanges else alone)
+    return tuple(found)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from planner.request import Wishes
     from sim.hardware.topology import Topology
     from sim.plan.islands import IslandsPlan
+    from sim.plan.plan import Plan
     from sim.workload.workload import Workload
 
 INTERRUPTED = "Interrupted: this is the best plan found so far."
@@ -45,15 +46,16 @@ def plan(
     wishes: Wishes,
     limits: tuple[float, str],
     output: Path | None,
-    as_json: bool,
+    printed: tuple[str | None, bool],
 ) -> None:
-    """Plan islands, print and write the plan. `limits`: time limit in seconds, and the launch target."""
+    """Plan islands, print and write the plan. `limits`: time limit in seconds, and the launch target. `printed`: tokens of a
+    whole training run, if it is printed, and whether the plan is printed as JSON."""
     from holmes_sim import islands
     from holmes_sim.intervals import plan_facts
     from sim.formats import islandsfile, planfile
     from sim.plan.islands import IslandsPlan
 
-    seconds, launch = limits
+    (seconds, launch), (tokens, as_json) = limits, printed
     out.can_be_written(output)
     with out.progress("planning", seconds) as progress:
         found = islands.plan_islands(where, workload, sync, wishes, seconds, progress, launch)
@@ -69,7 +71,20 @@ def plan(
     out.show(printing.planned_islands(found))
     if not isinstance(best, IslandsPlan):
         out.show(printing.simulated(commands.simulate(best)))
+    if tokens is not None:
+        _show_whole_run(best, tokens)
     out.note(f"Planned in {found.seconds:.1f} s." + (f" Written to {output}." if output else ""))
+
+
+def _show_whole_run(plan: Plan | IslandsPlan, tokens: str) -> None:
+    """Print the days, money and energy of a whole training run."""
+    from holmes_sim import islands_whole_runs, printing, whole_runs
+    from sim.plan.islands import IslandsPlan
+
+    if isinstance(plan, IslandsPlan):
+        out.show(printing.islands_whole_run(islands_whole_runs.whole_run_islands(plan, tokens)))
+    else:
+        out.show(printing.whole_run(whole_runs.whole_run(plan, tokens)))
 
 
 def simulate(
@@ -100,17 +115,21 @@ def simulate(
     out.note_written(chart)
 
 
-def goodput(plan: IslandsPlan, checkpoint: str, restart: str, fail: tuple[str, ...], as_json: bool) -> None:
-    """Print the goodput of islands, and that of one synchronous run of their devices."""
-    from holmes_sim import islands_goodput
+def goodput(plan: IslandsPlan, times: tuple[str, str], fail: tuple[str, ...], tokens: str | None, as_json: bool) -> None:
+    """Print the goodput of islands, and that of one synchronous run of their devices. `times`: of a checkpoint and a restart.
+    `tokens`: of a whole training run, if it is printed."""
+    from holmes_sim import islands_goodput, islands_whole_runs
 
-    found = islands_goodput.goodput_islands(plan, checkpoint, restart, fail)
+    found = islands_goodput.goodput_islands(plan, *times, fail)
+    whole = islands_whole_runs.whole_run_islands(plan, tokens, found.runs) if tokens is not None else None
     if as_json:
-        out.show_json(found.facts())
+        out.show_json(found.facts() | ({"whole_run": whole.facts()} if whole is not None else {}))
         return
     from holmes_sim import printing
 
     out.show(printing.islands_goodput(found))
+    if whole is not None:
+        out.show(printing.islands_whole_run(whole))
 
 
 def show(plan: IslandsPlan, chart: Path | None, as_json: bool) -> None:

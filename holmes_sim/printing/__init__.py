@@ -28,7 +28,7 @@ from holmes_sim.printing.trunk_bandwidths import trunk_bandwidths
 from holmes_sim.printing.validations import validated
 from holmes_sim.printing.verifications import verified
 from holmes_sim.printing.whatifs import what_if
-from holmes_sim.printing.whole_runs import whole_run
+from holmes_sim.printing.whole_runs import islands_whole_run, whole_run
 
 __all__ = [
     "calibrated",
@@ -43,6 +43,7 @@ __all__ = [
     "groups",
     "islands_goodput",
     "islands_trouble",
+    "islands_whole_run",
     "launched",
     "measured",
     "measured_islands",

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from holmes_sim.islands import PlannedIslands, SimulatedIslands
 from holmes_sim.launchable import launches_islands
+from holmes_sim.printing.certificates import amount
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.warnings import islands_warnings
@@ -22,6 +23,7 @@ from sim.kernels import memory
 from sim.plan.certificate import Certificate
 from sim.plan.islands import IslandsPlan, IslandsPrediction
 from sim.plan.plan import Plan
+from sim.results import islands_cost
 from sim.sync import PRICES
 from sim.units import GIBI, GIGA, time_text
 
@@ -138,6 +140,10 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
         spread = f", {low:,.0f} to {high:,.0f}" if high > low else ""
         table.add_row("effective tokens/s", f"{predicted.tokens_per_s * worth.expected:,.0f}{spread}")
     table.add_row("MFU", f"{predicted.mfu:.1%}")
+    priced = plan.annotated(predicted)
+    for name, number in (("cost", islands_cost.usd_per_token(priced)), ("energy", islands_cost.joules_per_token(priced))):
+        if number is not None:
+            table.add_row(name, amount(name, number))
     if plan.sync.aggregation != "mean":
         withstood = aggregation.get(plan.sync.aggregation).tolerated(len(plan.islands))
         table.add_row("wrong islands that it withstands", f"{withstood} of {len(plan.islands)}")

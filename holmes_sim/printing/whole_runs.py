@@ -1,11 +1,13 @@
-"""Table of a whole training run: days, device hours, money and energy."""
+"""Tables of a whole training run: days, device hours, money and energy."""
 
 from __future__ import annotations
 
 from rich.console import Group
 from rich.text import Text
 
+from holmes_sim.islands_whole_runs import IslandsWholeRun, Spent
 from holmes_sim.printing.tables import grid
+from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.whole_runs import WholeRun
 from sim.units import duration_text, tokens_text
 
@@ -27,3 +29,42 @@ def whole_run(found: WholeRun) -> Group:
             f"{duration_text(found.restart_s)} for a restart (`holmes-sim goodput` takes your own)."
         ),
     )
+
+
+def islands_whole_run(found: IslandsWholeRun) -> Group:
+    """Table of the run of islands, by tokens and by effective tokens, and sentences that say what both contain."""
+    effective = found.by_effective_tokens
+    columns = ("by tokens", *(("by effective tokens",) if effective is not None else ()))
+    table = grid(f"Training on {tokens_text(found.tokens)} tokens", "name", *columns)
+    counts = [
+        _cells(found.by_tokens, "80 % range"),
+        *([_cells(effective, "range of the worth")] if effective is not None else []),
+    ]
+    for name in counts[0]:
+        table.add_row(name, *(cells[name] for cells in counts))
+    lines = ["by tokens: islands train these tokens; the range is that of inner steps, with exchanges as predicted."]
+    if effective is not None and found.worth is not None:
+        lines.append(
+            "by effective tokens: islands train until their loss is that of synchronous training on these tokens; one of "
+            f"theirs is worth {worth_text(found.worth, short=True)} of these."
+            + (f" Outside the published range: {found.worth.extrapolated}." if found.worth.extrapolated else "")
+        )
+    else:
+        lines.append("How many tokens reach the loss of synchronous training on these is unknown for this strategy.")
+    lines.append(
+        f"With a goodput of {found.goodput:.2%}: an island that fails does not stop the others, and restarts in "
+        f"{duration_text(found.restart_s)} (`holmes-sim goodput` takes your own failures)."
+    )
+    return Group(Text(), table, *map(Text, lines))
+
+
+def _cells(spent: Spent, what: str) -> dict[str, str]:
+    """The cells of a count by the names of their rows."""
+    days, least, most = (f"{one:,.3g}" for one in spent.days)
+    return {
+        "tokens trained": tokens_text(spent.tokens),
+        "days": f"{days}, {what} {least} to {most}" if least != most else days,
+        "device hours": f"{spent.device_hours:,.0f}",
+        "money": "a price is missing" if spent.usd is None else f"{spent.usd:,.0f} USD",
+        "energy of the devices": "a power is missing" if spent.mwh is None else f"{spent.mwh:,.4g} MWh",
+    }

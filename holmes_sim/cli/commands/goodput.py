@@ -54,9 +54,9 @@ def command(
     out.can_be_written(chart)
     out.can_be_drawn(chart)
     if isinstance(given, IslandsPlan):
-        if tokens is not None or interval is not None or chart is not None:
-            raise HolmesError(f"{plan}: a plan of islands takes no --tokens, --interval and --chart")
-        islands_plans.goodput(given, checkpoint, restart, tuple(fail or ()), as_json)
+        if interval is not None or chart is not None:
+            raise HolmesError(f"{plan}: a plan of islands takes no --interval and --chart")
+        islands_plans.goodput(given, (checkpoint, restart), tuple(fail or ()), tokens, as_json)
         return
     kinds = tuple(fail or ())
     with out.progress("simulating"):

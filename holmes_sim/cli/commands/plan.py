@@ -165,7 +165,7 @@ def command(
         several_plans.shortlist(asked, shortlisted, runs, output, again, as_json)
         return
     if sync != EXACT:
-        islands_plans.plan(where, workload, sync, wishes, (time_limit, launch), output, as_json)
+        islands_plans.plan(where, workload, sync, wishes, (time_limit, launch), output, (tokens, as_json))
         return
     if pareto:
         several_plans.pareto(where, workload, wishes, time_limit, launch, (output, chart), as_json)

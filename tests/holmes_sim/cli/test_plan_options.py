@@ -27,6 +27,7 @@ NONE = dict.fromkeys(
         ("--pareto", "--chart", "--output", "--for", "--json"),
         ("--sync", "--for", "--output", "--json"),
         ("--tokens", "--budget", "--days", "--explain", "--output", "--strategy"),
+        ("--tokens", "--budget", "--days", "--sync", "--output"),
         ("--json-lines", "--objective", "--output"),
     ],
 )
@@ -45,7 +46,7 @@ def test_options_that_go_together(options):
         (("--shortlist", "--output", "--for"), "--shortlist has its target from --to; leave out --for"),
         (("--shortlist", "--output", "--sync"), "--shortlist proposes plans of synchronous training; leave out --sync"),
         (("--shortlist",), "--shortlist writes a folder for each plan; give the folder with -o FOLDER"),
-        (("--sync", "--tokens"), "--sync uses strategy certified and the step time; "),
+        (("--sync", "--explain"), "--sync uses strategy certified and the step time; "),
         (("--runs",), "--runs needs --shortlist; "),
         (("--to",), "--to needs --shortlist; "),
         (("--pareto", "--strategy"), "--pareto uses strategy certified and all objectives; "),

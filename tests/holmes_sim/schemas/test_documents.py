@@ -164,6 +164,11 @@ def islands() -> IslandsPlan:
     return found
 
 
+def islands_goodputs() -> Documents:
+    found = hs.goodput_islands(islands(), "60s", "10min").facts()
+    return found, found | {"whole_run": hs.whole_run_islands(islands(), "1B").facts()}
+
+
 def islands_report() -> Any:
     return hs.simulate_islands(islands()).facts()
 
@@ -231,7 +236,7 @@ MAKERS: dict[str, Made] = {
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
     "islands": lambda plan, run: (islandsfile.facts(islands()),),
-    "islands-goodput": lambda plan, run: (hs.goodput_islands(islands(), "60s", "10min").facts(),),
+    "islands-goodput": lambda plan, run: islands_goodputs(),
     "islands-report": lambda plan, run: (islands_report(), islands_report() | trouble()),
     "islands-run": lambda plan, run: islands_runs(),
     "list": lambda plan, run: [lists.facts(kind) for kind in lists.KINDS],

@@ -11,10 +11,7 @@ from planner.islands.sync_rows import SyncRow
 from planner.limits import Limits
 from planner.training_time import TrainingTime
 from sim.errors import TooLate
-from sim.islands.prediction import predict
 from sim.islands.token_worth import TokenWorth
-from sim.plan.islands import IslandsPlan
-from sim.results import islands_cost
 from sim.sync import Sync
 from tests.sim.islands.builders import islands_plan, machines
 
@@ -64,11 +61,3 @@ def test_the_refusal_has_a_remedy():
         "no plan with --sync any that was found costs at most 1e+04 USD/Mtoken: the cheapest (diloco 30) costs 4e+06 for a "
         "million effective tokens; remedy: at least 4e+06 USD/Mtoken"
     )
-
-
-def test_a_step_of_islands_costs_what_its_nodes_do():
-    plan = row(1.0).plan
-    assert isinstance(plan, IslandsPlan)
-    found = plan.annotated(predict(plan)[1])
-    assert islands_cost.usd_per_token(found) == pytest.approx(4 / found.prediction.tokens_per_s)
-    assert islands_cost.joules_per_token(found) is None, "no inner step has an energy"
