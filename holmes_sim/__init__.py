@@ -51,6 +51,7 @@ _PUBLIC = {
     "sweep": "holmes_sim.sweeping.sweep",
     "what_if": "holmes_sim.whatif",
     "pareto": "holmes_sim.front",
+    "pareto_islands": "holmes_sim.islands_front",
     "shortlist": "holmes_sim.own_runs",
     "calibrate": "holmes_sim.own_runs",
     "simulate": "holmes_sim.commands",

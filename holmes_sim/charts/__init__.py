@@ -12,6 +12,7 @@ from holmes_sim.charts.distribution import distribution
 from holmes_sim.charts.fleet import placement, topology
 from holmes_sim.charts.front import front
 from holmes_sim.charts.goodput import goodput
+from holmes_sim.charts.islands_front import islands_front
 from holmes_sim.charts.measurement import measurement
 from holmes_sim.charts.outer_period import outer_periods
 from holmes_sim.charts.pipeline import pipeline, timeline
@@ -29,6 +30,7 @@ __all__ = [
     "ending",
     "front",
     "goodput",
+    "islands_front",
     "measurement",
     "outer_periods",
     "pipeline",

@@ -28,9 +28,9 @@ EXCLUDES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("--shortlist", ("--sync",), "--shortlist proposes plans of synchronous training; leave out --sync"),
     (
         "--sync",
-        (*OTHER_SEARCHES, "--pareto", "--chart", "--explain", "--json-lines", "--to", "--runs"),
-        "--sync uses strategy certified and the step time; leave out --strategy, --objective, --pareto, --chart, --explain, "
-        "--json-lines, --to and --runs",
+        (*OTHER_SEARCHES, "--explain", "--json-lines", "--to", "--runs"),
+        "--sync uses strategy certified and the step time; leave out --strategy, --objective, --explain, --json-lines, --to "
+        "and --runs",
     ),
     (
         "--pareto",

@@ -51,6 +51,47 @@ def pareto(
     out.note("Interrupted: these are the best plans found so far." if found.interrupted else "")
 
 
+def islands_pareto(
+    where: Topology,
+    workload: Workload,
+    sync: str,
+    wishes: Wishes,
+    limits: tuple[float, str],
+    files_to: tuple[Path | None, Path | None],
+    as_json: bool,
+) -> None:
+    """Print, draw and write plans that trade speed, money and what sync strategies give up.
+
+    `limits`: time limit in seconds, and the launch target; `files_to` as for `pareto`."""
+    from holmes_sim import files, islands_front
+    from holmes_sim.intervals import plan_facts
+    from sim.formats import islandsfile, planfile
+    from sim.plan.islands import IslandsPlan
+
+    output, chart = files_to
+    out.can_be_drawn(chart)
+    if output is not None:
+        files.folder(output)
+    with out.progress("planning", limits[0]) as progress:
+        found = islands_front.pareto_islands(where, workload, sync, wishes, limits[0], progress, limits[1])
+    for number, row in enumerate(found.rows, 1):
+        plan = row.plan
+        text = islandsfile.to_json(plan) if isinstance(plan, IslandsPlan) else planfile.to_json(plan, plan_facts(plan))
+        out.write(output / f"{number}.json" if output is not None else None, text)
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.islands_front(found), chart)
+    if as_json:
+        out.show_json(found.facts())
+    else:
+        from holmes_sim import printing
+
+        out.show(printing.islands_front(found))
+        out.note_written(output, chart)
+    out.note("Interrupted: these are the best plans found so far." if found.interrupted else "")
+
+
 Asked = tuple["Topology", "Workload", "Wishes", float, str]
 """What a shortlist is for: topology, workload, pins, time limit in seconds, and launch target."""
 

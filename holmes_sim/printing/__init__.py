@@ -12,6 +12,7 @@ from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.island_runs import measured_islands
 from holmes_sim.printing.islands import planned_islands, simulated_islands
+from holmes_sim.printing.islands_fronts import islands_front
 from holmes_sim.printing.islands_trouble import islands_goodput, islands_trouble
 from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import measured, timeline
@@ -41,6 +42,7 @@ __all__ = [
     "front",
     "goodput",
     "groups",
+    "islands_front",
     "islands_goodput",
     "islands_trouble",
     "islands_whole_run",

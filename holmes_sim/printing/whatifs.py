@@ -41,7 +41,7 @@ def what_if(found: WhatIf) -> RenderableType:
         if outcome.found is None:
             table.add_row(outcome.change.name, *("-" for _ in numbers), "-", "-", *cost, "none")
         else:
-            gain = "not known" if outcome.gain is None or not known else f"{outcome.gain:+.1%}"
+            gain = _gain(outcome.gain, known, found.answer is not None)
             most = "?" if outcome.gain_at_most is None else f"{outcome.gain_at_most:+.1%}"
             cells = _cells(outcome.found, found.answer is not None)
             table.add_row(outcome.change.name, *cells, gain, most, *cost, PLANS[outcome.how])
@@ -58,6 +58,14 @@ def _cells(numbers: PlanNumbers, of_islands: bool) -> tuple[str, ...]:
         worth = None if numbers.worth is None else numbers.worth[:2]
         return sync_cells(numbers.tokens_per_s, worth, numbers.sync, numbers.price)
     return time_text(numbers.step_s), f"{numbers.tokens_per_s:,.0f}"
+
+
+def _gain(gain: float | None, known: bool, of_islands: bool) -> str:
+    """The gain, if it is known. Where islands are allowed, one that is not known is in brackets: the bounds of exact plans across
+    thin links are far from what these reach, so that few gains are known."""
+    if gain is None or not (known or of_islands):
+        return "not known"
+    return f"{gain:+.1%}" if known else f"({gain:+.1%})"
 
 
 def _head(found: WhatIf) -> str:
@@ -87,9 +95,10 @@ def _notes(found: WhatIf, shown: Sequence[Outcome], priced: bool) -> list[str]:
     kinds = {outcome.how for outcome in shown if outcome.found is not None}
     if shown:
         most = "plan of the searched islands and batches" if found.answer else "plan"
+        unknown = "in brackets, not known" if found.answer else "not known"
         lines += [
             f"gain: {_measure(found)} of the plan found, over those of today's plan.",
-            "not known: better plans, which are not excluded yet, may make up for the difference.",
+            f"{unknown}: better plans, which are not excluded yet, may make up for the difference.",
             f"at most: no {most} of the changed topology gains more over today's plan; ?: it was not replanned.",
         ]
         lines += _given_up(found, shown) if found.answer else []

@@ -9,12 +9,16 @@ from planner.islands import row_limits, sync_rows
 from planner.islands.allowed_sync import AllowedSync
 from planner.islands.budgets import inside
 from planner.islands.island_plans import Tried
+from planner.islands.partitions import Partition
 from planner.islands.search import SyncAnswer, best, priced
 from planner.islands.sync_rows import SyncRow
+from planner.placement.simulation import step
 from planner.replan.rebasing import rebased
 from planner.request import Request
+from sim.islands.token_worth import worth_of
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
+from sim.sync import Sync
 
 
 def on_changed(
@@ -25,30 +29,50 @@ def on_changed(
 ) -> SyncRow | None:
     """The best row of the plans of an answer on the topology of another request; None where none of them exists there.
 
-    Layouts and devices stay (`planner.replan.rebasing.rebased`), and each allowed strategy is priced on the changed links. The
-    batch of an island grows and shrinks with that of the request. `fault` as in `planner.islands.search.plan_with_sync`."""
+    Layouts and devices stay (`planner.replan.rebasing.rebased`), and each allowed strategy is priced on the changed links; only
+    today's where no island and no link is faster or slower. The batch of an island grows and shrinks with that of the request;
+    of several divisions of the batch, the one with the shortest steps is taken. `fault` as in `plan_with_sync`."""
     before, limits = answer.best.plan.workload.global_batch_size, request.limits
     request = replace(request, limits=inside(limits))
-    tried: Tried = {}
+    fastest: dict[Partition, tuple[Plan, ...]] = {}
+    same = answer.best.plan.topology.fleet.trunks == request.topology.fleet.trunks
     for (partition, _), islands in answer.tried.items():
-        moved = [_moved(island, request, before) for island in islands]
-        there = tuple(island for island in moved if island is not None)
-        if len(there) == len(islands):
-            tried[partition, tuple(plan.workload.global_batch_size for plan in there)] = there
-    found, _ = priced(tried, request.workload.model, allowed, fault)
+        there = _all_moved(islands, request, before)
+        same &= all(new.prediction is old.prediction for new, old in zip(there, islands, strict=False))
+        if there and (partition not in fastest or max(map(step, there)) < max(map(step, fastest[partition]))):
+            fastest[partition] = there
+    tried: Tried = {(partition, ()): islands for partition, islands in fastest.items()}
+    settings = _settings(answer, allowed, request)
+    if same and isinstance(answer.best.plan, IslandsPlan):
+        there = _all_moved(answer.best.plan.islands, request, before)
+        if there:
+            tried, settings = {(answer.best.islands, ()): there}, [answer.best.plan.sync]
+    found, _ = priced(tried, settings, fault)
     for row in (answer.exact, answer.alone) if allowed.exact else ():
         if row is not None and isinstance(row.plan, Plan):
-            plan = _moved(row.plan, request, before)
-            found += [sync_rows.of_plan(plan)] if plan is not None else []
+            found += [sync_rows.of_plan(plan) for plan in _all_moved((row.plan,), request, before)]
     within = [row for row in found if not row_limits.fault(limits, row)]
     return best(within) if within else None
 
 
-def _moved(plan: Plan, request: Request, before: int) -> Plan | None:
-    """The plan on the topology of the request, with the same share of the batch, which was `before` sequences; None where it
-    does not exist there, or where a limit or the target refuses it."""
-    batch, rest = divmod(plan.workload.global_batch_size * request.workload.global_batch_size, before)
-    if rest:
-        return None
-    found = rebased(plan, request.topology, replace(request.workload, global_batch_size=batch))
-    return found if found is not None and not request.refuses(found) else None
+def _settings(answer: SyncAnswer, allowed: AllowedSync, request: Request) -> list[Sync]:
+    """The allowed settings; where the worth of a token of the best row is known, those with a known worth only."""
+    model = request.workload.model
+    every = list(allowed.settings(model))
+    if answer.best.worth is None:
+        return every
+    return [sync for sync in every if worth_of(sync, model.parameters, 2) is not None]
+
+
+def _all_moved(plans: tuple[Plan, ...], request: Request, before: int) -> tuple[Plan, ...]:
+    """Plans on the topology of the request, with the same shares of the batch, which was `before` sequences; none where one of
+    them does not exist there, or where a limit or the target refuses it."""
+    moved = []
+    for plan in plans:
+        batch, rest = divmod(plan.workload.global_batch_size * request.workload.global_batch_size, before)
+        workload = replace(request.workload, global_batch_size=batch)
+        found = None if rest else rebased(plan, request.topology, workload)
+        if found is None or request.refuses(found):
+            return ()
+        moved.append(found)
+    return tuple(moved)

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.islands import row_limits, sync_rows
@@ -29,8 +29,7 @@ from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.plan.islands import IslandsPlan, check_trained
 from sim.plan.plan import Plan
-from sim.sync import PRICES
-from sim.workload.model import Model
+from sim.sync import PRICES, Sync
 
 NEAR = 0.005
 """Relative difference of tokens per second up to which two rows count as equal; then the one that gives up less is better. A
@@ -43,7 +42,8 @@ class SyncAnswer:
     best one of each sync strategy and partition; and the exact plans of the whole fleet and of one island alone, where there
     are any. `refused`: why there is no plan of islands, if there is none; `interrupted`: Ctrl-C ended the search. `tried`: the
     plans of the islands. `at_most`: tokens per second that no searched plan exceeds, whatever its strategy
-    (`planner.islands.certificate.most_tokens_per_s`)."""
+    (`planner.islands.certificate.most_tokens_per_s`). `every`: the rows of all settings and of the exact plans that are allowed
+    and keep to the limits."""
 
     best: SyncRow
     rows: tuple[SyncRow, ...]
@@ -53,6 +53,7 @@ class SyncAnswer:
     interrupted: bool = False
     tried: Tried = field(default_factory=dict)
     at_most: float = math.inf
+    every: tuple[SyncRow, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -65,15 +66,17 @@ def plan_with_sync(
     allowed: AllowedSync,
     progress: Callable[[str], None] = lambda text: None,
     fault: Callable[[IslandsPlan], str] = lambda plan: "",
+    each_alone: bool = False,
 ) -> SyncAnswer:
     """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none, NotModelled
     for adapters, KeyboardInterrupt where Ctrl-C ended the search before one was found.
 
-    fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out."""
+    fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out.
+    each_alone: each island is planned alone, too, not the largest one only; as where the cost is limited."""
     check_trained(request.workload)
     check_limits(request.limits)
-    plans = _plans(request, progress)
-    islands, faults = priced(plans.tried, request.workload.model, allowed, fault)
+    plans = _plans(request, progress, each_alone or request.limits.cost is not None)
+    islands, faults = priced(plans.tried, list(allowed.settings(request.workload.model)), fault)
     whole = sync_rows.of_plan(plans.whole) if plans.whole is not None else None
     alone = [sync_rows.of_plan(plan) for plan in plans.alone]
     exact = [*([whole] if whole is not None else ()), *alone]
@@ -101,7 +104,8 @@ def plan_with_sync(
         nearest = best(islands)
         refused = f"{nearest.short} has {over[id(nearest)]}"
     others = (*_messages(whole, allowed), *_best_of_each(kept))
-    return SyncAnswer(chosen, others, whole, fastest, "" if kept else refused, plans.interrupted, plans.tried, at_most)
+    facts = (whole, fastest, "" if kept else refused, plans.interrupted, plans.tried, at_most, tuple(within))
+    return SyncAnswer(chosen, others, *facts)
 
 
 def _messages(whole: SyncRow | None, allowed: AllowedSync) -> Iterable[SyncRow]:
@@ -122,9 +126,8 @@ class _Plans:
     interrupted: bool = False
 
 
-def _plans(request: Request, progress: Callable[[str], None]) -> _Plans:
-    """The exact plans and the plans of islands of a request. Where the cost is limited, each island is planned alone, else the
-    largest one only."""
+def _plans(request: Request, progress: Callable[[str], None], each_alone: bool) -> _Plans:
+    """The exact plans and the plans of islands of a request; each island alone, or the largest one only."""
     limit, parts = TimeLimit(request.time_limit), _parts(request)
     searches = sum(len({alike(request, names) for names in part}) * len(divisions(request, part)) for part in parts)
     plans = IslandPlans(request, limit, progress, searches + 1)
@@ -132,7 +135,7 @@ def _plans(request: Request, progress: Callable[[str], None]) -> _Plans:
     try:
         found.whole = exact_plan(request, limit.seconds_left / (searches + 2), progress)
         by_peak = sorted(parts[0], key=lambda names: -peak(request, names)) if parts else []
-        for names in by_peak if request.limits.cost is not None else by_peak[:1]:
+        for names in by_peak if each_alone else by_peak[:1]:
             try:
                 found.alone.append(plans.plan(names, request.workload.global_batch_size))
             except Infeasible as error:
@@ -145,11 +148,8 @@ def _plans(request: Request, progress: Callable[[str], None]) -> _Plans:
     return found
 
 
-def priced(
-    tried: Tried, model: Model, allowed: AllowedSync, fault: Callable[[IslandsPlan], str]
-) -> tuple[list[SyncRow], list[str]]:
-    """(a row for each allowed setting with the plans of each set of islands, the faults of those that are left out)."""
-    settings = list(allowed.settings(model))
+def priced(tried: Tried, settings: Sequence[Sync], fault: Callable[[IslandsPlan], str]) -> tuple[list[SyncRow], list[str]]:
+    """(a row for each setting with the plans of each set of islands, the faults of those that are left out)."""
     rows = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
     faults = [fault(row.plan) if isinstance(row.plan, IslandsPlan) else "" for row in rows]
     return [row for row, one in zip(rows, faults, strict=True) if not one], [one for one in faults if one]
@@ -169,10 +169,10 @@ def best(candidates: Iterable[SyncRow]) -> SyncRow:
     known = [row for row in every if row.effective is not None]
     most = max(row.speed for row in known or every)
     near = [row for row in known or every if row.speed >= most * (1 - NEAR)]
-    return min(near, key=lambda row: (tuple(PRICES).index(row.price), *_given_up(row), -row.speed))
+    return min(near, key=lambda row: (tuple(PRICES).index(row.price), *given_up(row), -row.speed))
 
 
-def _given_up(row: SyncRow) -> tuple[int, float]:
+def given_up(row: SyncRow) -> tuple[int, float]:
     """Inner steps of an outer period, and how much smaller compression makes a value."""
     if isinstance(row.plan, Plan):
         return 1, 0.0

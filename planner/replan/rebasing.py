@@ -39,11 +39,12 @@ def rebased(plan: Plan, topology: Topology, workload: Workload) -> Plan | None:
 
 
 def _is_as_fast(old: Plan, new: Plan) -> bool:
-    """Whether the topologies of a plan and its copy differ in numbers of nodes, memory, names and prices only."""
+    """Whether the topologies of a plan and its copy differ in numbers of nodes, memory, names and prices only; of links between
+    clusters, too, if the plan is on one cluster."""
     before, after = old.topology, new.topology
-    parts = (before.fleet.trunks, before.stack, old.workload, old.groups)
-    kept = parts == (after.fleet.trunks, after.stack, new.workload, new.groups)
     used = {device.cluster for device in new.placement}
+    trunks = len(used) == 1 or before.fleet.trunks == after.fleet.trunks
+    kept = trunks and (before.stack, old.workload, old.groups) == (after.stack, new.workload, new.groups)
     return kept and all(_speed(before.fleet.cluster(name)) == _speed(after.fleet.cluster(name)) for name in used)
 
 

@@ -82,7 +82,9 @@ def test_the_table_says_what_each_row_gives_up(found):
     assert "streaming-diloco 2, int8 islands differ" in " ".join(row.split())
     (row,) = (line for line in lines if line.startswith("west: left out"))
     assert "exact nothing" in " ".join(row.split())
+    assert any(line.startswith("wider") and " (+" in line for line in lines)
     text = " ".join(lines)
+    assert "in brackets, not known: better plans, which are not excluded yet, may make up for the difference." in text
     assert "gain: effective tokens/s (tokens/s x their worth) of the plan found, over those of today's plan." in text
     assert "compare such a plan with an exact one by effective tokens/s only." in text
     assert "today's: today's islands with the sync strategy chosen anew, or exact plan, simulated on the changed" in text

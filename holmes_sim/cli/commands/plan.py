@@ -164,6 +164,9 @@ def command(
         asked = (where, workload, wishes, time_limit, to or "megatron")
         several_plans.shortlist(asked, shortlisted, runs, output, again, as_json)
         return
+    if sync != EXACT and pareto:
+        several_plans.islands_pareto(where, workload, sync, wishes, (time_limit, launch), (output, chart), as_json)
+        return
     if sync != EXACT:
         islands_plans.plan(where, workload, sync, wishes, (time_limit, launch), output, (tokens, as_json))
         return

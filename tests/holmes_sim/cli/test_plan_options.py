@@ -28,6 +28,7 @@ NONE = dict.fromkeys(
         ("--sync", "--for", "--output", "--json"),
         ("--tokens", "--budget", "--days", "--explain", "--output", "--strategy"),
         ("--tokens", "--budget", "--days", "--sync", "--output"),
+        ("--sync", "--pareto", "--chart", "--output", "--json"),
         ("--json-lines", "--objective", "--output"),
     ],
 )

@@ -169,6 +169,11 @@ def islands_goodputs() -> Documents:
     return found, found | {"whole_run": hs.whole_run_islands(islands(), "1B").facts()}
 
 
+def islands_fronts() -> Documents:
+    where = hs.load("lab/lab-slow-trunk")
+    return (hs.pareto_islands(where, sync="diloco<=4,int8", tp=1, pp=1, microbatch_size=1, time_limit=2.0).facts(),)
+
+
 def islands_report() -> Any:
     return hs.simulate_islands(islands()).facts()
 
@@ -236,6 +241,7 @@ MAKERS: dict[str, Made] = {
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
     "islands": lambda plan, run: (islandsfile.facts(islands()),),
+    "islands-pareto": lambda plan, run: islands_fronts(),
     "islands-goodput": lambda plan, run: islands_goodputs(),
     "islands-report": lambda plan, run: (islands_report(), islands_report() | trouble()),
     "islands-run": lambda plan, run: islands_runs(),
