@@ -61,7 +61,7 @@ def _cells(numbers: PlanNumbers, of_islands: bool) -> tuple[str, ...]:
 
 
 def _gain(gain: float | None, known: bool, of_islands: bool) -> str:
-    """The gain, if it is known. Where islands are allowed, one that is not known is in brackets: the bounds of exact plans across
+    """The gain, if it is known. Where islands are allowed, one that is not known is in brackets: bounds of exact plans across
     thin links are far from what these reach, so that few gains are known."""
     if gain is None or not (known or of_islands):
         return "not known"

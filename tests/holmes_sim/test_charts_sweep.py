@@ -111,4 +111,4 @@ def test_islands_are_drawn_by_effective_tokens_with_what_they_give_up():
     assert [path.vertices.tolist() for path in bars.get_paths()] == [[[16.0, 80.0], [16.0, 100.0]]]
     assert axes.get_ylabel() == "effective tokens/s (simulated tokens/s x worth of a token)"
     assert [text.get_text() for text in axes.texts] == ["diloco 30\nnot exact\na | b", "co2 8\nnot exact\na | b"]
-    assert axes.get_legend_handles_labels()[1] == ["tokens/s of unknown worth", "range of the worth of a token"]
+    assert axes.get_legend_handles_labels()[1] == ["range of the worth of a token", "tokens/s of unknown worth"]
