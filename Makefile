@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Each process has a half of the tests, in order, so that a module's fixtures are made once; the faster one takes from the other.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Modules are compiled when they are imported first. pip would compile all of them, of which most are never imported.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable
 
 unexport PYTHONDONTWRITEBYTECODE  # the many processes of the tests compile each module once
 
-.PHONY: plan test test-more notebooks refresh-notebooks test-all test-peers lint types docs clean
+.PHONY: environment plan test test-more notebooks refresh-notebooks test-all test-peers lint types docs clean
+
+environment: $(VENV)/complete
 
 plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
@@ -45,20 +49,24 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(INSTALL) .
 	@touch $@
 
 $(VENV)/tested: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(INSTALL) '.[test]'
 	@touch $@
 
 $(VENV)/developed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(INSTALL) '.[dev]'
 	@touch $@
 
 $(VENV)/documented: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(INSTALL) '.[docs]'
 	@touch $@
+
+$(VENV)/complete: $(BIN)/python pyproject.toml
+	$(INSTALL) '.[dev,docs]'
+	@touch $(VENV)/installed $(VENV)/tested $(VENV)/developed $(VENV)/documented $@
 
 clean:
 	rm -rf $(VENV) build/site .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis
