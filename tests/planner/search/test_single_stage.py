@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from planner.placement.ranks import build
-from planner.placement.simulation import fits, simulate_plan, step
+from planner.placement.simulation import step
 from planner.request import Wishes
 from planner.search.single_stage import may_beat_cutoff, single_stage_bounds
 from planner.space.shapes import overlaps, searched, variants
 from sim.errors import PlanError
 from tests.more import after
+from tests.planner.brute_force import fastest_step
 from tests.planner.builders import on_one_cluster, random_request, shape
 from tests.planner.search.searches import incumbent, simulated
 
@@ -52,14 +53,14 @@ def test_a_dominated_or_too_large_stage_has_no_bound_of_its_own():
     assert single_stage_bounds(incumbent(short), shape(schedule="interleaved", vpp=3)) == [math.inf]
 
 
-@pytest.mark.parametrize("seed", after(6, range(0, 24, 2)))
+@pytest.mark.parametrize("seed", after(4, range(0, 24, 2), last=7))
 def test_no_plan_of_one_stage_is_faster_than_its_bound_or_the_incumbent(seed):
     question = random_request(seed)
     for base in searched(question):
         for variant in variants(question, base):
             kept = incumbent(question)
             bound = min(single_stage_bounds(kept, variant), default=math.inf)
-            least = math.inf
+            plans = []
             for one in overlaps(variant):
                 for cluster in question.clusters():
                     for evenly in (False, True):
@@ -68,8 +69,9 @@ def test_no_plan_of_one_stage_is_faster_than_its_bound_or_the_incumbent(seed):
                             plan = build(question, one, stages, "by hand", evenly)
                         except (PlanError, StopIteration):  # the cluster has too few devices, or nothing joins them
                             continue
-                        if len(plan.placement) == plan.config.world_size and fits(plan):
-                            least = min(least, step(simulate_plan(plan)))
+                        if len(plan.placement) == plan.config.world_size:
+                            plans.append(plan)
+            least = fastest_step(plans)
             if replace(variant, zero_stage=1) == variant or variant.zero_stage == 3:
                 assert bound <= least * (1 + 1e-9)
                 assert kept.cutoff == pytest.approx(least, rel=1e-9) or kept.cutoff == least

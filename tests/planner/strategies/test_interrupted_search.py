@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import replace
@@ -11,12 +12,24 @@ import pytest
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import fits, step
 from planner.progress import Progress
+from planner.request import Request
 from planner.search.incumbent import Incumbent
 from planner.strategies import certified
 from sim.plan.plan import Plan
 from tests.planner.builders import plan_of, random_request
 
 SEEDS = [0, 3, 5, 7, 9, 13]
+
+
+def question_of(seed: int) -> Request:
+    return replace(random_request(seed), time_limit=math.inf)
+
+
+@functools.cache
+def undisturbed(seed: int) -> tuple[Plan, list[Progress]]:
+    """The plan of a search that ends by itself, and its states."""
+    plan, _, states = interrupted_at(question_of(seed), -1)
+    return plan, states
 
 
 def interrupted_at(question, number: int) -> tuple[Plan, PlanningContext, list[Progress]]:
@@ -34,12 +47,11 @@ def interrupted_at(question, number: int) -> tuple[Plan, PlanningContext, list[P
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_interrupt_gives_the_best_plan_so_far_and_what_is_proved(seed):
-    question = replace(random_request(seed), time_limit=math.inf)
-    whole = plan_of(question)
-    assert whole is not None and whole.certificate is not None
+    whole, _ = undisturbed(seed)
+    assert whole.certificate is not None
     number, done = 1, False
     while not done:
-        plan, context, states = interrupted_at(question, number)
+        plan, context, states = interrupted_at(question_of(seed), number)
         done = not context.interrupted
         assert fits(plan) and plan.certificate is not None
         assert plan.certificate.objective_s == step(plan) >= step(whole) * (1 - 1e-9)
@@ -53,8 +65,7 @@ def test_an_interrupt_gives_the_best_plan_so_far_and_what_is_proved(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_steps_only_fall_and_bounds_only_rise_while_a_search_runs(seed):
-    question = replace(random_request(seed), time_limit=math.inf)
-    _, _, states = interrupted_at(question, -1)
+    _, states = undisturbed(seed)
     steps = [state.step_s for state in states if state.step_s is not None]
     assert steps == sorted(steps, reverse=True) and states[0].step_s == steps[0], "the draft is the first state"
     gaps = [state.gap for state in states]
@@ -73,7 +84,6 @@ def test_before_the_first_plan_an_interrupt_is_an_interrupt(monkeypatch):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_draft_does_not_make_the_plan_worse(seed, monkeypatch):
-    question = replace(random_request(seed), time_limit=math.inf)
-    best = plan_of(question)
+    best, _ = undisturbed(seed)
     monkeypatch.setattr(Incumbent, "sketch", lambda *arguments: None)
-    assert step(best) <= step(plan_of(question))
+    assert step(best) <= step(plan_of(question_of(seed)))
