@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 
 unexport PYTHONDONTWRITEBYTECODE  # the many processes of the tests compile each module once
 
-.PHONY: environment plan test test-more notebooks refresh-notebooks test-all test-peers lint types docs clean
+.PHONY: environment plan test test-more test-deep notebooks refresh-notebooks test-all test-peers lint types docs clean
 
 environment: $(VENV)/complete
 
@@ -17,10 +17,13 @@ plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
 
 test: $(VENV)/tested
-	$(PYTEST) -m "not more"
+	$(PYTEST) -m "not more and not deep"
 
 test-more: $(VENV)/tested
 	$(PYTEST) -m more
+
+test-deep: $(VENV)/tested
+	$(PYTEST) -m deep
 
 notebooks: $(VENV)/tested
 	$(PYTEST) notebooks

@@ -1,16 +1,23 @@
-"""Cases that `make test` leaves to `make test-more`, so that it ends within minutes; CI runs both."""
+"""Cases that `make test` leaves to `make test-more`, so that it ends within minutes; CI runs both.
+
+Drawn cases of a law are many, because each may find a fault of its own. CI tries some of them, and `make test-deep` the others:
+after a change of the search, of a bound or of a cost."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 more = pytest.mark.more
+deep = pytest.mark.deep
 
 
-def after(first: int, values: Iterable[Any]) -> list[Any]:
-    """Parameters of a test, a tuple for several: the first few for `make test`, the others for `make test-more`."""
+def after(first: int, values: Iterable[Any], last: float = math.inf) -> list[Any]:
+    """Parameters of a test, a tuple for several: the first few for `make test`, those up to `last` for `make test-more`, the
+    others for `make test-deep`."""
     sets = [value if isinstance(value, tuple) else (value,) for value in values]
-    return [pytest.param(*values, marks=() if index < first else more) for index, values in enumerate(sets)]
+    marks = [() if index < first else more if index < last else deep for index in range(len(sets))]
+    return [pytest.param(*values, marks=mark) for values, mark in zip(sets, marks, strict=True)]

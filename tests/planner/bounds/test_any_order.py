@@ -23,7 +23,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("seed", after(10, range(600, 618)))
+@pytest.mark.parametrize("seed", after(6, range(600, 618), last=10))
 def test_its_bound_is_not_above_that_of_any_order(seed):
     """For every subset of the classes and every order of the subset."""
     context = PlanningContext(random_request(seed))

@@ -158,7 +158,7 @@ class Case:
     answers: list[Assignment]
 
 
-@pytest.fixture(scope="module", params=after(20, SEEDS))
+@pytest.fixture(scope="module", params=after(12, SEEDS, last=20))
 def case(request: pytest.FixtureRequest) -> Case:
     question, shape = drawn(request.param)
     return Case(question, shape, prices(question, shape), answers(question, shape))
@@ -207,7 +207,7 @@ def test_what_an_assignment_says_of_itself_is_so(case):
         assert case.prices[assignment.stages] < math.inf, "the memory of the model is the memory of the plan"
 
 
-@pytest.mark.parametrize("seed", after(6, range(2, 26, 2)))
+@pytest.mark.parametrize("seed", after(4, range(2, 26, 2), last=7))
 def test_a_cutoff_below_the_optimum_leaves_nothing_and_above_it_changes_nothing(seed):
     question, shape = drawn(seed)
     free = answers(question, shape)

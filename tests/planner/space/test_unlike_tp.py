@@ -22,8 +22,8 @@ from tests import builders as make
 from tests.more import after
 from tests.planner.builders import NO_LIMIT, on_one_cluster, plan_of, request
 
-SEEDS = (2045, 57, 173, 339, 372, 488, 594, 635, 741, 776, 1830, *range(5))
-"""Questions whose best plan has unlike tp, and others. In 2045 a stage fits memory under ZeRO 1 and not under ZeRO 3."""
+SEEDS = (2045, 57, 372, 0, 173, 1, 339, 2, 488, 594, 635, 741, 776, 1830, 3, 4)
+"""Questions whose best plan has unlike tp, and others (0 to 4). In 2045 a stage fits memory under ZeRO 1, not under ZeRO 3."""
 
 
 GAMING_CARDS = """
@@ -137,7 +137,7 @@ def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
     assert [round(step(one), 3) for one in alike] == [5.96, 6.446]
 
 
-@pytest.mark.parametrize("seed", after(6, SEEDS))
+@pytest.mark.parametrize("seed", after(4, SEEDS, last=8))
 def test_no_bound_is_above_the_best_plan_of_devices_with_unlike_memory(seed):
     verdict = judge(seed, 1_500, scarce)
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
