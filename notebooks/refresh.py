@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-LEAST = 2
+LEAST = 1
 """Least seconds of a search."""
 _LIMIT = re.compile(r"""(\btime_limit(?:=|": ))(\d+)""")
 

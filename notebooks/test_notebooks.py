@@ -13,6 +13,10 @@ from notebooks.refresh import NOTEBOOKS, executed
 
 LARGEST, LARGEST_TOGETHER = 300_000, 2_000_000
 """Bytes of a notebook, and of all of them."""
+HURRY = 30
+"""The searches of a notebook have this part of their time: one second or two."""
+PATIENT = {"9-two-universities-and-a-cloud": 10}
+"""Notebooks whose searches need more: this one shows a plan of islands, which a shorter search does not always find."""
 FOLDERS = "home|root|tmp|var|usr|opt|mnt|Users|work|private"
 OF_THIS_MACHINE = re.compile(rf"(?<![\w.~])/(?:{FOLDERS})/|\b0x[0-9a-f]{{6,}}|site-packages")
 """Paths and addresses that differ from machine to machine."""
@@ -30,8 +34,8 @@ def kinds(outputs: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_stored(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Outputs of the same kind in the same cells. Numbers may differ: the searches have a tenth of their time here."""
-    found = executed(path, tmp_path_factory.mktemp("kernel"), hurry=10)
+    """Outputs of the same kind in the same cells. Numbers may differ: the searches have less time here."""
+    found = executed(path, tmp_path_factory.mktemp("kernel"), hurry=PATIENT.get(path.stem, HURRY))
     ran = [kinds(cell.outputs) for cell in found.cells if cell.cell_type == "code"]
     assert ran == [kinds(cell["outputs"]) for cell in code_cells(path)], "store them with: make refresh-notebooks"
 
