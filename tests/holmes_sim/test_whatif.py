@@ -40,7 +40,19 @@ MENU = (
 
 @pytest.fixture(scope="module")
 def found():
-    return whatif.what_if(commands.load(NAME), LIMIT, menu=MENU)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(change_planning, "pooled", in_turn)
+        return whatif.what_if(commands.load(NAME), LIMIT, menu=MENU)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(change_planning, "pooled", in_turn)
+
+
+def in_turn(work, tasks, count):
+    """Plan in this process, which is faster than to start others; the command below starts them."""
+    return map(work, tasks)
 
 
 def by_hand(change=None):
@@ -78,7 +90,7 @@ def test_days_do_not_limit_the_present_plan():
     assert 9e12 / whatif.what_if(late, 0.0, menu=MENU[4:]).base.tokens_per_s > 86400
 
 
-def test_costs_need_prices(found):
+def test_costs_need_prices(found, here):
     assert {outcome.usd_per_h for outcome in found.outcomes} == {None}
     priced = commands.load(NAME)
     for cluster in ("east", "west"):
@@ -219,7 +231,7 @@ def test_the_command_prints_one_document(run):
     assert {"east: left out", "west: 3 nodes, not 2"} <= {row["change"] for row in told["rows"]}
 
 
-def test_plans_for_a_target_are_all_for_it(run):
+def test_plans_for_a_target_are_all_for_it(run, here):
     """Sequences longer than the learned positions cannot be expressed by Megatron-LM, whatever the layout."""
     where = edited(commands.load("holmes-infiniband-4"), {"workload.global_batch_size": 64})
     menu = (Change("long", (("workload.seq_len", 4096),)), Change("more", (("clusters.ib.nodes", 5),)))

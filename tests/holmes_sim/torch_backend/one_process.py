@@ -22,7 +22,7 @@ from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 
-STEPS = 3
+STEPS = 2
 GRADIENTS_CLOSE = 1e-4
 """Largest difference of a mean of gradients, relative to the largest value in its tensor: weights differ by up to 1e-5."""
 GPT = "{layers: 5, hidden: 32, heads: 4, kv_heads: 4, ffn_hidden: 96, vocab: 64, mlp: gelu, learned_positions: 16}"
