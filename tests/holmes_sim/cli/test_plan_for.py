@@ -22,7 +22,7 @@ TOPOLOGIES = [
     name for name in commands.shipped_topologies() if not name.startswith(LEFT_OUT) and not name.endswith(("-6", "-8"))
 ]
 """Those of six and eight nodes are of the same kinds as those of four, and hundreds of devices are only more of them."""
-BATCH = 96
+BATCH = 32
 """A small batch has few sizes of microbatches, and one node of each cluster few layouts."""
 LAW = [("mixed-h100-a100-v100", target) for target in exporters.frameworks()] + [("holmes-hybrid-4", "kubernetes")]
 """Every framework on a fleet with three kinds of devices, and one target that launches any program."""
