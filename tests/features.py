@@ -7,6 +7,7 @@ DeepSpeed, which plays a 1F1B of its own, it has that one.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +64,9 @@ class Feature:
     model: dict[str, Any] | None = None
     second: tuple[str, str] = ("a100-sxm4-80gb", "nvlink3")
 
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
 
 def _feature(name: str, **facts: Any) -> Feature:
     own = {key: facts.pop(key) for key in ("layers", "nodes", "order", "precision", "model", "second") if key in facts}
@@ -109,11 +113,13 @@ FEATURES = (
 )  # fmt: skip
 
 
+@functools.cache
 def schedule(target: str) -> str:
     """The schedule of the plain plan of a target: 1F1B as DeepSpeed plays it where the target plays no other."""
     return "1f1b-deepspeed" if any(exporters.unsupported(target, plan_of(FEATURES[0]))) else "1f1b"
 
 
+@functools.cache
 def plan_of(feature: Feature, schedule: str = "1f1b") -> Plan:
     """The plan of a feature, which differs from a plain one of that schedule in nothing else."""
     model = SHAPE | (feature.model or {})

@@ -42,9 +42,9 @@ def test_json_lines_are_for_one_plan(run, other):
 
 
 def test_an_interrupt_in_the_middle_writes_the_best_plan_so_far(tmp_path):
-    """hethub-768 is searched for tens of seconds; the first line comes long before."""
+    """holmes-hybrid-4 is searched for tens of seconds; the first line comes long before."""
     path = tmp_path / "plan.json"
-    command = [sys.executable, "-m", "holmes_sim.cli", "plan", "hethub-768", "--json-lines", "-o", str(path)]
+    command = [sys.executable, "-m", "holmes_sim.cli", "plan", "holmes-hybrid-4", "--json-lines", "-o", str(path)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -9,6 +9,8 @@ import pytest
 from tests.holmes_sim.cli.arguments import PINNED
 
 HEAD = "format: holmes-sim/require/1\n"
+SMALL = ("--set", "workload.global_batch_size=64")
+"""A small batch has few sizes of microbatches, so that searches are short."""
 
 
 @pytest.fixture
@@ -25,7 +27,12 @@ def need(tmp_path):
 
 def test_a_plan_keeps_to_a_file_and_says_so(run, need):
     seen = run(
-        "plan", "holmes-hybrid-4", *PINNED[:2], "--require", need("devices: {max: 8}\nschedule: 1f1b\nrecompute: none\n")
+        "plan",
+        "holmes-hybrid-4",
+        *SMALL,
+        *PINNED[:2],
+        "--require",
+        need("devices: {max: 8}\nschedule: 1f1b\nrecompute: none\n"),
     )
     assert seen.code == 0
     assert "Required: schedule 1f1b; recompute none; devices at most 8." in " ".join(seen.out.split())
@@ -36,7 +43,7 @@ def test_a_plan_file_keeps_its_requirements(run, need, tmp_path):
     path = need(
         "devices: {max: 16}\nnodes: {exclude: [ib/node1]}\nschedule: 1f1b\nrecompute: none\nmicrobatch_size: 4\ntp: 2\n"
     )
-    assert run("plan", "holmes-hybrid-4", "--require", path, "-o", out).code == 0
+    assert run("plan", "holmes-hybrid-4", *SMALL, "--require", path, "-o", out).code == 0
     plan = json.loads(out.read_text())
     assert plan["topology"]["require"]["devices"] == {"max": 16} and "nodes" not in plan["topology"]["require"]
     assert len(plan["placement"]) <= 16
@@ -49,7 +56,9 @@ def test_a_plan_file_keeps_its_requirements(run, need, tmp_path):
 
 def test_explain_says_what_each_requirement_costs(run, need):
     path = need("devices: {max: 16}\nfirst_stage: ib\n")
-    seen = run("plan", "holmes-hybrid-4", *PINNED[:4], *PINNED[6:], "--schedule", "1f1b", "--require", path, "--explain")
+    pins = (*PINNED[:4], *PINNED[6:], "--schedule", "1f1b")
+    batch = ("--set", "workload.global_batch_size=256")
+    seen = run("plan", "holmes-hybrid-4", *batch, *pins, "--require", path, "--explain")
     assert seen.code == 0
     table = seen.out.partition("What each requirement costs")[2]
     assert "of every step" in next(line for line in table.splitlines() if line.startswith("devices at most 16"))
