@@ -31,8 +31,9 @@ notebooks: $(VENV)/tested
 refresh-notebooks: $(VENV)/tested
 	$(BIN)/python notebooks/refresh.py
 
+# Asserts stay as they are written: each process would take ten seconds to rewrite them. What fails runs again, to show its values.
 test-all: $(VENV)/tested
-	$(PYTEST) notebooks tests
+	$(PYTEST) --assert=plain notebooks tests || ($(BIN)/python -m pytest --last-failed notebooks tests; exit 1)
 
 test-peers: $(VENV)/tested
 	$(BIN)/python -m tests.peers

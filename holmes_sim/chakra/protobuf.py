@@ -7,6 +7,7 @@ ASTRA-sim's own generators write (examples/workload/microbenchmarks/generator_sc
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple, TypeAlias
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
@@ -87,6 +88,7 @@ def _bytes(field: int, value: bytes) -> bytes:
     return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
 
 
+@functools.lru_cache(maxsize=4096)  # the same tags, lengths and small numbers recur in every node
 def _varint(value: int) -> bytes:
     """An unsigned integer in base 128: seven bits per byte, lowest first, top bit set on all bytes but the last."""
     found = bytearray()
