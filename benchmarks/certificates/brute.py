@@ -79,8 +79,8 @@ def best(request: Request) -> Found:
 
 def _recomputes_none(bounds: Bounds, shape: Shape, stages: Stages) -> bool:
     """Whether a pipeline with a choice of layers to recompute is the one that recomputes none, which is in the space, too."""
-    kept = replace(shape, recompute="none")
-    return shape.recompute == BLOCK and bounds.request.wishes.recompute is None and bounds.fits(kept, stages)
+    chosen = shape.recompute == BLOCK and bounds.request.wishes.recompute is None
+    return chosen and bounds.fits(replace(shape, recompute="none"), stages)
 
 
 def naive(request: Request) -> Seconds:

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.certificates.bounds import Bounds
 from benchmarks.certificates.brute import STRICT, best
@@ -43,7 +43,8 @@ class Verdict:
 
     `step_s` and `bound_s` are step and bound of the certified plan; `mixed`: it has mixed stages, which brute force does not
     search. `best_s` and `best_plan` are the result of brute force, `pipelines` is the number of pipelines in its space,
-    `features` names properties of the space. `planning_s` and `brute_s` are the seconds of both searches."""
+    `features` names properties of the best plan, and of the space (`surveyed`). `planning_s` and `brute_s` are the seconds of
+    both searches."""
 
     seed: int
     step_s: Seconds
@@ -99,10 +100,16 @@ def judge(seed: int, largest: int = LARGEST, changed: Callable[[Request, int], R
         wishes=" ".join(filter(None, (str(request.wishes), ", ".join(request.limits.words())))),
         pipelines=size(request),
         broken=len(found.broken),
-        features=features(request) + _of_plan(found.plan),
+        features=_of_plan(found.plan),
         planning_s=planned - begun,
         brute_s=done - planned,
     )
+
+
+def surveyed(seed: int, largest: int = LARGEST) -> Verdict:
+    """The verdict of a seed, which names the properties of its space, too."""
+    verdict = judge(seed, largest)
+    return replace(verdict, features=features(draw(seed, largest)) + verdict.features)
 
 
 def certified(request: Request) -> Plan | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from benchmarks.certificates.judge import KINDS, NEAR, Verdict, judge
+from benchmarks.certificates.judge import KINDS, NEAR, Verdict, surveyed
 
 FLEETS = 1_000
 
@@ -40,7 +40,7 @@ def verdicts(seeds: range, results: Path | None = None) -> list[Verdict]:
     known = {one.seed: one for one in _read(results)}
     left = [seed for seed in seeds if seed not in known]
     jobs = Parallel(n_jobs=-1, return_as="generator_unordered")
-    for done, verdict in enumerate(jobs(delayed(judge)(seed) for seed in left), 1):
+    for done, verdict in enumerate(jobs(delayed(surveyed)(seed) for seed in left), 1):
         known[verdict.seed] = verdict
         if results is not None:
             with results.open("a", encoding="utf-8") as file:

@@ -114,15 +114,17 @@ def test_the_space_of_two_machines_counted_by_hand():
     assert size(question) == alone + both
 
 
-@pytest.mark.parametrize("wishes", [Wishes(pp=8, microbatch_size=1, schedule="1f1b"), Wishes(pp=8, schedule="1f1b")])
-def test_a_bound_is_not_above_a_plan_that_was_pinned(wishes):
+def test_a_bound_is_not_above_a_plan_that_was_pinned():
     """Two servers of four PCIe cards without peer-to-peer, each card with a NIC faster than its way to the next card."""
     facts = {"layers": 42, "hidden": 3584, "heads": 16, "kv_heads": 8, "head_dim": 256, "ffn_hidden": 14336, "mlp": "swiglu"}
     question = _on_two_nodes(4, facts, 32, Wishes())
-    free, pinned = certified(question), certified(replace(question, wishes=wishes))
-    assert free is not None and free.certificate is not None and pinned is not None
-    assert free.certificate.lower_bound_s <= step(pinned) * (1 + 1e-9)
-    assert step(free) <= step(pinned) * (1 + NEAR)
+    free = certified(question)
+    assert free is not None and free.certificate is not None
+    for wishes in (Wishes(pp=8, microbatch_size=1, schedule="1f1b"), Wishes(pp=8, schedule="1f1b")):
+        pinned = certified(replace(question, wishes=wishes))
+        assert pinned is not None
+        assert free.certificate.lower_bound_s <= step(pinned) * (1 + 1e-9)
+        assert step(free) <= step(pinned) * (1 + NEAR)
 
 
 def test_brute_force_also_tries_single_stages_on_evenly_used_nodes():
