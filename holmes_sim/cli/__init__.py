@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """The error that typer raises for a command line that it cannot parse. Typer has no public name for this class, and the module
@@ -44,6 +47,13 @@ def application() -> typer.Typer:
     return app
 
 
+@functools.cache
+def _parser() -> Callable[..., Any]:
+    """What parses arguments and runs a command. To build it from the signatures of all commands takes 50 ms, so that a process
+    that runs several command lines, such as that of the tests, builds it once."""
+    return get_command(application())
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from sim import __version__
@@ -65,7 +75,7 @@ def main() -> None:
     gc.set_threshold(GC_THRESHOLD)
     atexit.register(gc.freeze)  # else Python looks for cycles in all objects before it ends: seconds after a long search
     try:
-        sys.exit(application()(prog_name="holmes-sim", standalone_mode=False) or 0)
+        sys.exit(_parser()(prog_name="holmes-sim", standalone_mode=False) or 0)
     except UsageError as error:
         sys.stderr.write(_usage_message(error))
         sys.exit(2)
