@@ -15,7 +15,7 @@ LARGEST, LARGEST_TOGETHER = 300_000, 2_000_000
 """Bytes of a notebook, and of all of them."""
 HURRY = 30
 """The searches of a notebook have this part of their time: one second or two."""
-PATIENT = {"9-two-universities-and-a-cloud": 10}
+PATIENT = {"9-two-universities-and-a-cloud": 6}
 """Notebooks whose searches need more: this one shows a plan of islands, which a shorter search does not always find."""
 FOLDERS = "home|root|tmp|var|usr|opt|mnt|Users|work|private"
 OF_THIS_MACHINE = re.compile(rf"(?<![\w.~])/(?:{FOLDERS})/|\b0x[0-9a-f]{{6,}}|site-packages")
