@@ -121,6 +121,10 @@ def test_experts_of_a_single_rank_are_not_reduced() -> None:
             {"dp": 2, "ep": 2, "microbatches": (1, 2), "shape": EXPERTS},
             "config.ep: ranks of one ep group must have the same number of microbatches",
         ),
+        (
+            {"capacity_factor": 6.5, "shape": EXPERTS},
+            "config.routing.capacity_factor: 6.5 is above 6, with which an expert takes every token",
+        ),
     ],
 )  # fmt: skip
 def test_an_impossible_division_is_refused(facts: dict[str, object], message: str) -> None:
