@@ -5,11 +5,15 @@ in flight at the turn from forward to backward."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 from sim.disaggregation import shares
 from sim.disaggregation.shares import Share
 from sim.disaggregation.stage import DisaggregatedStage
 from sim.kernels import kept_tensors, memory
 from sim.kernels.compute import first_kernels
+from sim.network.routes import Devices
 from sim.units import Bytes
 from sim.workload.kernels import Kernel
 
@@ -23,7 +27,7 @@ def attention_rank_bytes(stage: DisaggregatedStage) -> Bytes:
     saved = _saved((*before, *after))
     entered = float(stage.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
     own, again = (entered, saved) if stage.recompute == "full" else (saved, 0.0)
-    experts, most = _experts(stage, [shares.kept_share(stage, kept) for kept in stage.kept])
+    experts, most = _experts(stage, shares.kept_share)
     each = (layers * own + experts) * (1 + config.memory.fragmentation) + _saved(first_kernels(workload, config))
     ends = memory.logits_bytes(workload, config) + kept_tensors.loss_bytes(workload, config)
     return held + stage.microbatches * each + max(again, most) + ends + _fixed(stage)
@@ -32,15 +36,28 @@ def attention_rank_bytes(stage: DisaggregatedStage) -> Bytes:
 def expert_rank_bytes(stage: DisaggregatedStage) -> Bytes:
     """Peak bytes of an expert rank."""
     held = _expert_state(stage, shares.expert_rank_experts(stage))
-    each, most = _experts(stage, [shares.expert_share(stage, kept) for kept in stage.kept])
+    each, most = _experts(stage, shares.expert_share)
     return held + stage.microbatches * each * (1 + stage.config.memory.fragmentation) + most + _fixed(stage)
 
 
 def fits(stage: DisaggregatedStage) -> bool:
     """Whether each rank fits its device beside the head-room of the topology."""
-    fleet, room = stage.topology.fleet, stage.topology.room
-    sets = (stage.attention, attention_rank_bytes(stage)), (stage.experts, expert_rank_bytes(stage))
-    return all(needed <= min(room(fleet.spec(device)) for device in devices) for devices, needed in sets)
+    return attention_fits(stage) and experts_fit(stage)
+
+
+def attention_fits(stage: DisaggregatedStage) -> bool:
+    """Whether the attention ranks fit; they need more for each expert that they keep."""
+    return attention_rank_bytes(stage) <= _room(stage, stage.attention)
+
+
+def experts_fit(stage: DisaggregatedStage) -> bool:
+    """Whether the expert ranks fit; they need less for each expert that attention ranks keep."""
+    return expert_rank_bytes(stage) <= _room(stage, stage.experts)
+
+
+def _room(stage: DisaggregatedStage, devices: Devices) -> Bytes:
+    specs = dict.fromkeys(map(stage.topology.fleet.spec, devices))
+    return min(map(stage.topology.room, specs))
 
 
 def _expert_state(stage: DisaggregatedStage, experts: int) -> Bytes:
@@ -48,13 +65,14 @@ def _expert_state(stage: DisaggregatedStage, experts: int) -> Bytes:
     return memory.state_bytes(float(experts * shares.expert_size(stage)), stage.workload, stage.config, stage.groups)
 
 
-def _experts(stage: DisaggregatedStage, every: list[Share]) -> tuple[Bytes, Bytes]:
-    """(bytes that all layers keep of a microbatch, most that one layer computes again in its backward)."""
-    saved = [_saved(shares.expert_kernels(stage, share)) for share in every]
+def _experts(stage: DisaggregatedStage, share_of: Callable[[DisaggregatedStage, int], Share]) -> tuple[Bytes, Bytes]:
+    """(bytes that the experts of all layers keep of a microbatch, most that one layer computes again in its backward)."""
+    alike = [(share_of(stage, kept), layers) for kept, layers in Counter(stage.kept).items()]
+    saved = [_saved(shares.expert_kernels(stage, share)) for share, _ in alike]
     if stage.recompute != "full":
-        return sum(saved), 0.0
+        return sum(layers * kept for (_, layers), kept in zip(alike, saved, strict=True)), 0.0
     row = stage.workload.model.hidden * stage.workload.bytes_per_value
-    return float(sum(share.rows * row for share in every)), max(saved)
+    return float(sum(layers * share.rows * row for share, layers in alike)), max(saved)
 
 
 def _saved(kernels: tuple[Kernel, ...]) -> Bytes:

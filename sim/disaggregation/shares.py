@@ -5,7 +5,6 @@ experts. A rank with routed experts sorts the rows that came where it has severa
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -43,7 +42,6 @@ def _copies(stage: DisaggregatedStage) -> int:
     return stage.microbatch_size * workload.seq_len * workload.model.experts_per_token
 
 
-@functools.lru_cache(maxsize=1024)
 def attention_kernels(stage: DisaggregatedStage) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     """Kernels of a layer and a microbatch on an attention rank, (before, after) its routed experts."""
     sharding = LayerSharding(ep=stage.workload.model.experts)  # tokens leave for other ranks, and none is sorted here
@@ -51,7 +49,6 @@ def attention_kernels(stage: DisaggregatedStage) -> tuple[tuple[Kernel, ...], tu
     return tuple(before), (residual,)
 
 
-@functools.lru_cache(maxsize=4096)
 def expert_kernels(stage: DisaggregatedStage, share: Share) -> tuple[Kernel, ...]:
     """Kernels of a rank's experts of one layer and a microbatch."""
     workload, experts = stage.workload, share.experts

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
+import numpy as np
 import simpy
 
 from sim.disaggregation.costs import TaskCosts
@@ -17,6 +18,8 @@ from sim.disaggregation.tasks import STREAMS, Task, tasks
 from sim.network.sharing import Network, Use
 from sim.units import Seconds
 
+DIGITS = 12
+"""Digits to which the loads of two links are equal if sums in another order explain the difference."""
 Process: TypeAlias = Generator[simpy.Event, Any, None]
 
 
@@ -27,10 +30,10 @@ class _Simulation:
         self.stage, self.costs = stage, TaskCosts(stage)
         self.tasks = tasks(stage.kept, stage.microbatches, stage.rounds)
         self.env = simpy.Environment()
+        self._uses = _uses(self.costs)
         self.network = Network(self.env, [1.0] * len(self.costs.exchange.links))
         self.ended = [self.env.event() for _ in self.tasks]
         self.times: list[tuple[Seconds, Seconds]] = [(0.0, 0.0)] * len(self.tasks)
-        self._uses: dict[tuple[int, bool], Use] = {}
 
     def run(self) -> list[tuple[Seconds, Seconds]]:
         """(begin, end) of each task."""
@@ -57,15 +60,21 @@ class _Simulation:
     def _exchange(self, task: Task) -> Process:
         """The latency of an exchange, then its tokens: one unit, of which a link carries 1 / (its seconds alone) a second."""
         yield self.env.timeout(self.costs.latency)
-        use = self._use(self.stage.kept[task.layer - 1], task.stream == "combine")
+        use = self._uses[self.stage.kept[task.layer - 1], task.stream == "combine"]
         if use:
             yield self.network.start(use, 1.0)
 
-    def _use(self, kept: int, back: bool) -> Use:
-        if (kept, back) not in self._uses:
-            loads = self.costs.loads(kept, back).tolist()
-            self._uses[kept, back] = tuple((link, load) for link, load in enumerate(loads) if load > 0.0)
-        return self._uses[kept, back]
+
+def _uses(costs: TaskCosts) -> dict[tuple[int, bool], Use]:
+    """(kept experts, whether combine) -> links and seconds of an exchange; of links that all exchanges load alike, one."""
+    kinds = [(kept, back) for kept in dict.fromkeys(costs.stage.kept) for back in (False, True)]
+    loads = np.array([costs.loads(*kind) for kind in kinds]).T
+    scale = loads.max(initial=0.0) or 1.0
+    _, first = np.unique(np.round(loads / scale, DIGITS), axis=0, return_index=True)
+    return {
+        kind: tuple((link, float(loads[link, column])) for link in first.tolist() if loads[link, column] > 0.0)
+        for column, kind in enumerate(kinds)
+    }
 
 
 def simulate(stage: DisaggregatedStage) -> list[tuple[Task, Seconds, Seconds]]:

@@ -8,7 +8,7 @@ import pytest
 
 from sim.disaggregation import costs
 from sim.disaggregation.costs import TaskCosts, step_seconds
-from sim.disaggregation.simulation import simulate, simulated_step
+from sim.disaggregation.simulation import _uses, simulate, simulated_step
 from sim.disaggregation.tasks import tasks
 from sim.disaggregation.timetable import timetable
 from tests.sim.disaggregation.builders import EXCHANGE, machines, stage
@@ -47,6 +47,16 @@ def test_closed_form_and_simulation_are_equal_on_an_idle_network(seed):
     expected = timetable(listed, TaskCosts(whole).seconds)
     assert [pytest.approx(times) for times in expected] == [(begin, end) for _, begin, end in simulate(whole)]
     assert simulated_step(whole) == pytest.approx(step_seconds(whole))
+
+
+def test_links_that_are_loaded_alike_are_one():
+    """NICs of attention ranks and of expert ranks. Of eight experts four attention ranks keep four: of its tokens, half a
+    second of its NIC, a rank sends half to two expert ranks and three eighths to other attention ranks."""
+    uses = _uses(TaskCosts(stage(machines(4, 2), batch=8, kept=(0, 4))))
+    assert set(uses) == {(0, False), (0, True), (4, False), (4, True)}
+    by_seconds = {kind: sorted(seconds for _, seconds in use if seconds > 0.01) for kind, use in uses.items()}
+    assert by_seconds[0, False] == by_seconds[0, True] == pytest.approx([0.5, 1.0])
+    assert by_seconds[4, False] == by_seconds[4, True] == pytest.approx([0.1875, 0.4375, 0.5])
 
 
 @pytest.mark.usefixtures("whole_seconds")
