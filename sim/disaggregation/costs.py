@@ -116,8 +116,8 @@ class TaskCosts:
 
     @functools.cached_property
     def nic(self) -> str:
-        """The NIC type that joins the ranks of a group."""
-        return common_transport(self.fleet, self.stage.by_group[0])[0]
+        """The NIC type that joins all ranks; groups run side by side over one type."""
+        return common_transport(self.fleet, self.stage.attention + self.stage.experts)[0]
 
     @functools.cached_property
     def exchange(self) -> TokenExchange:

@@ -107,8 +107,12 @@ class DisaggregatedStage:
 
     def __str__(self) -> str:
         sets = [" and ".join(dict.fromkeys(d.cluster for d in devices)) for devices in (self.attention, self.experts)]
-        held = f", {sum(self.kept) / len(self.kept):.3g} experts a layer kept beside attention" if any(self.kept) else ""
-        return (
-            f"attention on {len(self.attention)} devices of {sets[0]}, experts on {len(self.experts)} of {sets[1]}, "
-            f"{self.microbatches} microbatches of {self.microbatch_size} at once{held}"
-        )
+        parts = [
+            f"attention on {len(self.attention)} devices of {sets[0]}",
+            f"experts on {len(self.experts)} of {sets[1]}",
+            *([f"in {self.groups} groups"] if self.groups > 1 else []),
+            f"{self.rounds} x {self.microbatches} microbatches of {self.microbatch_size}",
+            *(["all recomputed"] if self.recompute == "full" else []),
+            *([f"{sum(self.kept) / len(self.kept):.3g} experts a layer kept beside attention"] if any(self.kept) else []),
+        ]
+        return ", ".join(parts)

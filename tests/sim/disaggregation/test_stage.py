@@ -17,9 +17,11 @@ def test_numbers_of_a_stage():
     ]
     assert (found.config.dp, found.config.microbatch_size, found.config.num_microbatches) == (4, 2, (3, 3, 3, 3))
     assert str(found) == (
-        "attention on 4 devices of new, experts on 2 of old, 3 microbatches of 2 at once, "
+        "attention on 4 devices of new, experts on 2 of old, in 2 groups, 1 x 3 microbatches of 2, "
         "2 experts a layer kept beside attention"
     )
+    again = stage(batch=12, rounds=3, recompute="full")
+    assert str(again) == "attention on 1 devices of new, experts on 1 of old, 3 x 2 microbatches of 2, all recomputed"
 
 
 @pytest.mark.parametrize(
