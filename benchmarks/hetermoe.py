@@ -6,7 +6,7 @@ once more with older devices that are as much slower than the newer ones as the 
 
 Not published, and guessed here: 32,768 tokens a device and step (the paper: as many as memory allows), one device and one NIC a
 node, all activations recomputed (the paper: activation checkpointing), and that plain expert parallelism hides 0.6 of its
-exchange (the paper: the overlap of Tutel and Lina).
+exchange (the paper: the overlap of Tutel and Lina). Plain expert parallelism is timed even where it does not fit the memory.
 
 EP: one ep group of all devices, equal batches, simulated as any plan. DistEP: attention on the newer and experts on the older
 devices, without overlap. Ideal: EP on each type of device by itself, throughputs added. Split: the best stage with attention on
@@ -129,7 +129,7 @@ def side(found: Topology, name: str) -> Devices:
 
 
 def ep_step(found: Topology, workload: Workload, devices: Devices) -> float:
-    """Seconds of a step of plain expert parallelism over devices, with the fastest microbatch size of those that fit."""
+    """Seconds of a step of plain expert parallelism over devices, with the fastest microbatch size that fits, or one."""
     ranks = len(devices)
     own = workload.global_batch_size // ranks
     plans = []
