@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from holmes_sim import conflicts, requirements, targets
+from holmes_sim import attention_and_experts, conflicts, requirements, targets
 from holmes_sim.beyond import Beyond, BeyondSearch
 from holmes_sim.conflicts import Price, Required
 from holmes_sim.pins import Cancel, Pins, cancelled_by, pinned
@@ -168,7 +168,9 @@ def plan(
     request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
     required = Required(where, request.workload, wishes, target)
-    with BeyondSearch(request, objective == "step-time") as search:
+    fastest = objective == "step-time"
+    unlike = attention_and_experts.searched(request, fastest, progress)
+    with BeyondSearch(request, fastest) as search:
         try:
             found, others = api.plan_for(objective, request, strategy, context)
         except Infeasible as error:
@@ -189,7 +191,8 @@ def plan(
             costs.extend(conflicts.prices(required, required.items(), context.limit.seconds_left, progress, found))
     except KeyboardInterrupt:
         context.interrupted = True
-    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), faster)
+    split = attention_and_experts.compared(unlike, found)
+    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), faster, split)
 
 
 def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyond | None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import frames
+from holmes_sim.attention_and_experts import Disaggregated
 from holmes_sim.beyond import Beyond
 from holmes_sim.conflicts import Price
 from holmes_sim.intervals import step_range
@@ -34,7 +35,8 @@ SAME = 1e-9
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A plan, the timeline of its simulated step, the plans of the published strategies (`baselines`), the work of the
-    search, what each requirement costs, and a faster plan that no framework commonly runs (`beyond`)."""
+    search, what each requirement costs, a faster plan that no framework commonly runs (`beyond`), and attention and experts on
+    unlike devices where that is faster (`split`)."""
 
     plan: Plan
     timeline: Timeline
@@ -46,6 +48,7 @@ class Planned:
     effort: Effort | None = None
     prices: tuple[Price, ...] = ()
     beyond: Beyond | None = None
+    split: Disaggregated | None = None
 
     @property
     def frame(self) -> pd.DataFrame:

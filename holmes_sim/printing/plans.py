@@ -49,8 +49,8 @@ def planned(answer: Planned) -> Group:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
         parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
-    more = str(answer.beyond) if answer.beyond is not None else ""
-    parts += [Text(line) for line in (free_memory(plan), frameworks(plan), more) if line]
+    faster = [str(one) for one in (answer.beyond, answer.split) if one is not None]
+    parts += [Text(line) for line in (free_memory(plan), frameworks(plan), *faster) if line]
     parts += [Text(f"Warning: {one.text}") for one in plan_warnings(plan)]
     parts += [Text(HEADS)]
     return Group(*parts)

@@ -1,0 +1,63 @@
+"""How much faster attention and experts on devices of unlike types are than a plan: a short search beside that of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.disaggregation import search
+from planner.disaggregation.search import Found
+from planner.limits import NO_LIMITS
+from planner.placement.simulation import step
+from planner.request import Request, Wishes
+from planner.target import ANY
+from planner.time_limit import TimeLimit
+from sim.disaggregation.stage import DisaggregatedStage
+from sim.errors import HolmesError
+from sim.plan.plan import Plan
+from sim.units import Seconds, time_text
+
+LONGEST_S: Seconds = 5.0
+"""Time limit of the search (a guess)."""
+SHARE = 0.1
+"""Share of the time limit of a request that the search takes at most (a guess)."""
+LEAST_GAIN = 0.01
+"""Least saving of a step that is told (a guess)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disaggregated:
+    """A stage with attention and experts on two sets of ranks, its simulated step, and what it saves of a plan's step."""
+
+    stage: DisaggregatedStage
+    step: Seconds
+    saved: float
+
+    def __str__(self) -> str:
+        return (
+            f"Faster, but nothing runs it yet: {self.stage} (zebra parallelism), {time_text(self.step)}, {self.saved:.0%} less "
+            "time. docs/attention-and-experts.md says what is modelled."
+        )
+
+
+def searched(request: Request, wanted: bool, progress: Callable[[str], None] = lambda text: None) -> Found | None:
+    """The best stage with attention and experts on unlike devices, where the request pins and limits nothing and asks for no
+    launch target; None where there is none, or it is not `wanted`. `progress` receives a status line."""
+    is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
+    if not wanted or not is_free or request.target is None or request.target.name != ANY:
+        return None
+    if not request.workload.model.experts:
+        return None
+    progress("attention and experts on unlike devices")
+    try:
+        return search.best(request.topology, request.workload, limit=TimeLimit(min(SHARE * request.time_limit, LONGEST_S)))
+    except HolmesError:  # the plan itself is not concerned
+        return None
+
+
+def compared(found: Found | None, plan: Plan) -> Disaggregated | None:
+    """What a stage saves of the step of a plan; None where it saves too little."""
+    if found is None:
+        return None
+    saved = 1 - found.step / step(plan)
+    return Disaggregated(found.stage, found.step, saved) if saved >= LEAST_GAIN else None

@@ -1,0 +1,1 @@
+"""The search for a stage with attention and experts on two sets of ranks."""
