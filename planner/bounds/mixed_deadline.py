@@ -1,15 +1,22 @@
 """The deadline test of plans with mixed stages: a lower bound on the step of the plans that `planner.search.mixed` can build.
 
 A mixed stage has replicas on several clusters. A placement fixes the slots of every replica of every stage. The layers of a
-stage, the microbatches of a replica and the schedule are free. In T seconds, a replica processes at most
-floor((T - fill - tail) / (s + k c)) microbatches on a stage of k layers, where s + k c are its seconds for one microbatch. The
-replicas of a stage together must process all microbatches, which bounds k from above. As in `planner.bounds.greedy_filling`,
-stages are filled from the last to the first; if layers are left over, no plan of the placement finishes within T. The exchange
-argument given there needs feasibility that is monotone in k, so the tail is the least one of this and all larger sizes that
-compute in time.
+stage, the microbatches of a replica and the schedule are free. A replica takes cycle = s + k c seconds for one microbatch on a
+stage of k layers; with fill and drain as in `planner.bounds.deadline_test`, it processes at most
 
-Every simplification is a relaxation. Messages count only as a limit on the microbatches of a replica: in T seconds, no more can
-leave a node, in both directions, than its links carry. Latency and the all-to-all of experts do not count. Each stage may
+    floor((T - fill - tail) / cycle)     and, where no schedule splits the backward,     floor((T - fill - drain) / cycle)
+
+microbatches in T seconds. The replicas of a stage together must process all microbatches, which bounds k from above. As in
+`planner.bounds.greedy_filling`, stages are filled from the last to the first; if layers are left over, no plan of the placement
+finishes within T. The exchange argument given there needs feasibility that is monotone in k, so the tail is the least one of
+this and all larger sizes that compute in time.
+
+Messages: where every schedule waits until a message has left, those of a microbatch are part of its cycle, of fill and of
+drain. The replicas of a group that one node holds at every stage keep step, so their messages share links (`alike_replicas`).
+Else messages count only as a limit on the microbatches of a replica: in T seconds, no more can leave a node, in both
+directions, than its links carry.
+
+Every simplification is a relaxation: latency of overlapped messages and the all-to-all of experts do not count. Each stage may
 distribute the microbatches over its replicas independently.
 """
 
@@ -20,17 +27,20 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import accumulate
+from typing import NamedTuple
 
 from planner.bounds.deadline_test import PRECISE
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.stage_positions import alike_replicas
 from planner.space.device_slots import Run, StageSlots, distinct_offsets, replica_groups
+from planner.space.mixed_schedules import playable
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import slots
 from planner.time_limit import TimeLimit
 from sim.errors import NoRoute, NotModelled
+from sim.plan.schedules import Schedule
 from sim.units import Seconds
 
 
@@ -41,14 +51,20 @@ def mixed_bound(
 
     It is the least over the placements; each is a bisection to the relative width `PRECISE`."""
     costs, bound, shares, work = MixedStageCosts(context), cutoff, dict[Shape, float](), Work(context)
+    known: dict[tuple[Shape, bool], list[Schedule]] = {}
     for shape, placed in placements:
         if limit.is_up():
             return None
         if work.bound(shape) >= bound:
             continue
-        one = split_backward(shape)
+        one, several = split_backward(shape), len(placed) > 1
+        if (one, several) not in known:
+            known[one, several] = playable(context.request, shape, several)
+        kinds = known[one, several]
+        if not kinds:
+            continue
         with suppress(NoRoute, NotModelled):  # planner.search.mixed builds no plan of these either
-            stages = _PlacedStages(costs, one, placed)
+            stages = _PlacedStages(costs, one, placed, kinds)
             if not stages.within(bound, 0.0):
                 continue
             if one not in shares:
@@ -71,30 +87,41 @@ def mixed_bound(
 class _PlacedStages:
     """Placed stages, and the speed of each group of identically placed replicas on each stage.
 
-    Raises NoRoute or NotModelled where no plan has this placement."""
+    `kinds`: the schedules that a plan may have. Raises NoRoute or NotModelled where no plan has this placement."""
 
-    def __init__(self, costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...]):
-        self.costs, self.shape, self.placed = costs, shape, placed
+    def __init__(self, costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...], kinds: Iterable[Schedule]):
+        self.costs, self.shape, self.placed, kinds = costs, shape, placed, list(kinds)
+        self.waits = not any(kind.OVERLAPS_SENDS for kind in kinds)
+        self.drains = not any(kind.SPLITS_BACKWARD for kind in kinds)
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size
         self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
-        groups = replica_groups(placed, shape.cp)
-        self.counts = [group[0].count // shape.cp for group in groups]
-        ahead, back = ([self._leaves(groups, stage, step) for stage in range(len(placed))] for step in (1, -1))
-        self.lanes = [[a + b for a, b in zip(*both, strict=True)] for both in zip(ahead, back, strict=True)]
-        self.seconds_of = [
-            [costs.least_seconds(shape, group[stage], end) for group in groups] for stage, end in enumerate(self.ends)
-        ]
-        layer = [[each for _, each in seconds] for seconds in self.seconds_of]
-        least = accumulate(layer[:-1], lambda before, here: [*map(min, before, here)])
-        self.layer_before = [[0.0] * len(groups), *least]
-        """For each stage and group, the least seconds of a layer on the stages before."""
+        self.groups = [self._group(runs) for runs in replica_groups(placed, shape.cp)]
+
+    def _group(self, runs: tuple[Run, ...]) -> list[_OnStage]:
+        """The replicas of a group on each stage."""
+        costs, shape, last = self.costs, self.shape, len(runs) - 1
+        alike = alike_replicas(runs, shape.tp) if self.waits else 1
+        found: list[_OnStage] = []
+        ahead = arrived = returned = 0.0
+        before = math.inf
+        for stage, run in enumerate(runs):
+            start, each = costs.least_seconds(shape, run, self.ends[stage])
+            send = costs.sent if self.waits else costs.leaves
+            there, back = (
+                send(shape, run, runs[stage + step], *([alike] if self.waits else [])) if 0 <= stage + step <= last else 0.0
+                for step in (1, -1)
+            )
+            arrived, returned = arrived + ahead, returned + back
+            least = before if stage else 0.0
+            found.append(_OnStage(run.count // shape.cp, start, each, there, back, arrived, returned, least))
+            ahead, before = there, min(before, each)
+        return found
 
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
 
-        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, tails, memory and messages
-        (quick)."""
+        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick)."""
         left = self.layers
         for stage in reversed(range(len(self.placed))):
             held = self._most_layers(stage, left, seconds, forward)
@@ -108,13 +135,13 @@ class _PlacedStages:
     def _most_layers(self, stage: int, left: int, seconds: float, forward: float) -> int:
         """Most layers of a stage, with `left` layers in it and before it; 0 where it cannot hold one."""
         sizes = range(1, self.layers + 1)
-        by_compute = bisect.bisect_left(sizes, True, key=lambda k: not self._holds(stage, k, 0, seconds, seconds, 0.0))
+        by_compute = bisect.bisect_left(sizes, True, key=lambda k: not self._holds(stage, k, 0, seconds, 0.0, 0.0))
         if not forward:
             return min(by_compute, left)
         most, tail = min(left, self._most_by_memory(stage)), math.inf
         for k in range(by_compute, 0, -1):
             tail = min(tail, self._tail(stage, k))
-            if k <= most and self._holds(stage, k, left - k, seconds, seconds - tail, forward):
+            if k <= most and self._holds(stage, k, left - k, seconds, tail, forward):
                 return k
         return 0
 
@@ -122,17 +149,26 @@ class _PlacedStages:
         shape = replace(self.shape, schedule="1f1b")
         return self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1)
 
-    def _holds(self, stage: int, k: int, before: int, seconds: float, until: float, forward: float) -> bool:
-        """Whether the replicas of a stage of k layers, with `before` layers before it, have time for all microbatches.
-
-        The last backward ends by `until`; the messages have `seconds`."""
+    def _holds(self, stage: int, k: int, before: int, seconds: float, tail: float, forward: float) -> bool:
+        """Whether the replicas of a stage of k layers, with `before` layers before it, have time for all microbatches and the
+        tail. `forward`: as in `within`."""
         done = 0
-        groups = self.counts, self.seconds_of[stage], self.layer_before[stage], self.lanes[stage]
-        for count, (start, each), ahead, lane in zip(*groups, strict=True):
-            times = math.floor((until - forward * before * ahead) / (start + k * each))
-            if forward and lane:
-                times = min(times, math.floor(seconds / lane))
-            done += count * max(times, 0)
+        for group in self.groups:
+            here = group[stage]
+            cycle, until = here.start + k * here.each, seconds
+            if forward:
+                until -= here.layer_before * before * forward + tail
+            if self.waits:
+                cycle += here.ahead + here.back
+                if forward:
+                    until -= here.arrived
+            if forward and self.drains:
+                both = here.layer_before * before
+                until = min(until, seconds - both - (here.arrived + here.returned - here.back if self.waits else 0.0))
+            times = math.floor(until / cycle)
+            if forward and not self.waits and here.ahead + here.back:
+                times = min(times, math.floor(seconds / (here.ahead + here.back)))
+            done += here.replicas * max(times, 0)
         return done >= self.total
 
     def _tail(self, stage: int, k: int) -> Seconds:
@@ -140,8 +176,17 @@ class _PlacedStages:
         cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage])
         return cost.tail(self.costs.config(self.shape, len(self.placed)))
 
-    def _leaves(self, groups: tuple[tuple[Run, ...], ...], stage: int, step: int) -> list[float]:
-        """Seconds that one microbatch's messages to the next (or previous) stage take to leave a node, by group."""
-        if not 0 <= stage + step < len(self.placed):
-            return [0.0] * len(groups)
-        return [self.costs.leaves(self.shape, group[stage], group[stage + step]) for group in groups]
+
+class _OnStage(NamedTuple):
+    """A group of `replicas` on a stage: a stage of k layers takes start + k each seconds for a microbatch; the messages
+    `ahead` and `back` take so many. Of the stages before, the messages of the first microbatch there take `arrived`, those of
+    the last one back (with this stage's) `returned`, and a layer at least `layer_before` seconds."""
+
+    replicas: int
+    start: Seconds
+    each: Seconds
+    ahead: Seconds
+    back: Seconds
+    arrived: Seconds
+    returned: Seconds
+    layer_before: Seconds

@@ -40,6 +40,7 @@ class MixedStageCosts:
         self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
         self._pairs: dict[tuple[str, str, bool], AlphaBeta] = {}
         self._lanes: dict[tuple[object, ...], float] = {}
+        self._sent: dict[tuple[object, ...], AlphaBeta] = {}
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
         self._bytes: dict[tuple[object, ...], float] = {}
 
@@ -170,6 +171,23 @@ class MixedStageCosts:
             hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
             self._lanes[key] = messages_alpha_beta(fleet, hops, capacities).per_byte if hops else 0.0
         return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
+
+    def sent(self, shape: Shape, run: Run, other: Run, together: int) -> float:
+        """Least seconds of the message of a run's first slot to that of another run, beside those of the next slots, `together`
+        in all. Raises NoRoute."""
+        per_node, peers = (one.cluster.node.count // shape.tp for one in (run, other))
+        ahead = other.first // peers - run.first // per_node if run.cluster == other.cluster else None
+        key = run.cluster.name, run.first % per_node, other.cluster.name, other.first % peers, ahead, together, shape.tp
+        if key not in self._sent:
+            fleet, capacities = self.context.fleets.open, self.context.fleets.open_capacities
+            ends = (
+                (slot(run.cluster, shape.tp, run.first + i), slot(other.cluster, shape.tp, other.first + i))
+                for i in range(together)
+            )
+            pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True)]
+            hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
+            self._sent[key] = messages_alpha_beta(fleet, hops, capacities)
+        return self._sent[key].seconds(message_bytes(self.workload, self.config(shape, 2)))
 
     def _pair(self, a: Device, b: Device) -> AlphaBeta:
         """AlphaBeta of one message between two devices. Raises NoRoute where no link joins them."""

@@ -6,9 +6,11 @@ stages, so costs of stages and of messages are computed once for each position o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
+from planner.space.device_slots import Run
 from planner.space.shape import Shape
 from planner.space.shapes import slot
 from sim.hardware.cluster import Cluster, Device, Fleet
@@ -47,6 +49,37 @@ def alike_slots(clusters: Iterable[Cluster], shape: Shape) -> int:
 def _nested(a: int, b: int) -> bool:
     """Whether one of two sizes is a multiple of the other."""
     return a % b == 0 or b % a == 0
+
+
+def alike_replicas(runs: Sequence[Run], tp: int) -> int:
+    """The most slots, from the first one of a group of replicas on, that one node holds at every stage and whose devices there
+    have equal NICs (`alike_slots`); at least 1. runs: the slots of the group at each stage."""
+    most = min(min(run.count, run.cluster.node.count // tp - _offset(run, tp) // tp) for run in runs)
+    return next((many for many in range(most, 1, -1) if _have_equal_nics(runs, tp, many)), 1)
+
+
+def _offset(run: Run, tp: int) -> int:
+    """Index of the first device of a run on its node."""
+    return run.first % (run.cluster.node.count // tp) * tp
+
+
+def _have_equal_nics(runs: Sequence[Run], tp: int, many: int) -> bool:
+    """Whether devices of the first `many` slots that share a NIC at one stage share one at all others, or all share one."""
+    cuts = set[int]()
+    for run in runs:
+        begin, end = _offset(run, tp), _offset(run, tp) + many * tp
+        for width in _sharing(run.cluster):
+            if not width or (begin // width != (end - 1) // width and (begin % width or end % width)):
+                return False
+            cuts |= {width} if begin // width != (end - 1) // width else set()
+    return all(_nested(a, b) for a, b in pairwise(sorted(cuts)))
+
+
+def _sharing(cluster: Cluster) -> Iterator[int]:
+    """Numbers of neighbouring devices of a node that share a NIC of each type, or a CPU; 0 where not all have as many."""
+    count = cluster.node.count
+    for number in (*(nic.count for nic in cluster.node.nics), 2 * cluster.node.hosts):
+        yield 0 if count % min(number, count) else count // min(number, count)
 
 
 def first_apart(cluster: Cluster, shape: Shape) -> int:

@@ -25,8 +25,9 @@ from planner.request import Request
 from planner.search.shortlist import best_of_each, shortlist
 from planner.space import lengths
 from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
+from planner.space.mixed_schedules import variants_of_mixed
 from planner.space.shape import Shape, split_backward
-from planner.space.shapes import searched, slots, variants
+from planner.space.shapes import searched, slots
 from planner.space.tied_shards import with_tied_shards
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
@@ -74,7 +75,7 @@ def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: floa
     costs, work = MixedStageCosts(context), Work(context)
     able = (pair for pair in mixed_placements(request, every_size=False) if work.bound(pair[0]) < below)
     in_time = itertools.takewhile(lambda _: not limit.is_up(), able)
-    by_compute = ((_candidate(costs, split_backward(shape), stages, False), (shape, stages)) for shape, stages in in_time)
+    by_compute = ((candidate(costs, split_backward(shape), stages, False), (shape, stages)) for shape, stages in in_time)
     rough = ((layout.seconds, pair) for layout, pair in by_compute if layout is not None and layout.seconds < below)
     varied = best_of_each(rough, lambda pair: (pair[0].tp, pair[0].slots, len(pair[1])), OF_ONE_KIND)
     best = shortlist(varied, lambda pair: _with_whole_step(costs, *pair), ESTIMATED, limit)
@@ -82,8 +83,8 @@ def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: floa
     for one in best:
         if (found or below < math.inf) and limit.is_up():
             break
-        for variant in _schedules(request, replace(one.shape, schedule=request.wishes.schedule or "1f1b")):
-            layout = _candidate(costs, variant, one.stages, True)
+        for variant in variants_of_mixed(request, one.shape):
+            layout = candidate(costs, variant, one.stages, True)
             if layout is not None and layout.seconds < below:
                 found.append(layout)
     found.sort(key=lambda layout: layout.seconds)
@@ -141,13 +142,6 @@ def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tupl
             yield from _by_replica(request, clusters, shapes)
 
 
-def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
-    """Variants under which replicas may differ in their number of microbatches."""
-    for variant in variants(request, shape):
-        if not schedules.get(variant.schedule).CHUNKED and variant.zero_stage <= 1:
-            yield variant
-
-
 def _by_slot_order(
     request: Request, clusters: list[Cluster], shapes: tuple[Shape, ...]
 ) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
@@ -195,13 +189,13 @@ def _stage_by_replica(clusters: Iterable[Cluster], pipelines: list[int], cp: int
 def _with_whole_step(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...]) -> list[MixedCandidate]:
     """The candidate under a schedule that splits the backward, or under the shape's if deferred weight gradients do not fit."""
     for one in (split_backward(shape), shape):
-        layout = _candidate(costs, one, stages, True)
+        layout = candidate(costs, one, stages, True)
         if layout is not None:
             return [layout]
     return []
 
 
-def _candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...], whole: bool) -> MixedCandidate | None:
+def candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...], whole: bool) -> MixedCandidate | None:
     """The candidate of given stages, with its layers and microbatches; None where there is none.
 
     Layers are assigned by the speed of the stages, then microbatches by the speed of the replicas. whole: seconds include
@@ -239,15 +233,15 @@ def _whole_step(
     layers: tuple[int, ...],
     groups: list[tuple[int, tuple[Run, ...]]],
 ) -> float:
-    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica, with `MixedStageCosts.messages`.
+    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica, with the messages of `_hops`.
 
     groups: (microbatches, the run on each stage) of each group of equal replicas."""
     pp, waits = len(stages), not schedules.get(shape.schedule).OVERLAPS_SENDS
     config = costs.config(shape, pp)
-    there = [both / 2 for both in costs.messages(shape, stages)]
+    alone = [both / 2 for both in costs.messages(shape, stages)]
     latest = 0.0
     for m, runs in groups:
-        pipeline = []
+        there, pipeline = _hops(costs, shape, runs, alone), []
         for i, (stage, run, k) in enumerate(zip(stages, runs, layers, strict=True)):
             cost = costs.cost(shape, stage, k, (i == 0, i == pp - 1), run.cluster.node.device)
             ahead, back = there[i] if i + 1 < pp else 0.0, there[i - 1] if i else 0.0
@@ -256,6 +250,12 @@ def _whole_step(
         owed = weights_owed(config, pp, shape.representative(m, pp))
         latest = max(latest, *(end.seconds for end in stage_ends(pipeline, config, m, 0.0, owed)))
     return latest
+
+
+def _hops(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], alone: list[float]) -> list[float]:
+    """Estimated seconds of a message of a group's replicas over each border: all replicas of a node send at the same time."""
+    both = ((costs.leaves(shape, a, b), costs.leaves(shape, b, a)) for a, b in itertools.pairwise(runs))
+    return [max(one, *pair) for one, pair in zip(alone, both, strict=True)]
 
 
 def _slowest_stage(costs: MixedStageCosts, shape: Shape, group: tuple[Run, ...], layers: tuple[int, ...]) -> float:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
 
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
+from planner.costs.mixed_stages import MixedStageCosts
+from planner.placement.ranks import assemble
 from planner.placement.simulation import simulate_plan, step
-from planner.search.mixed import is_mixed, mixed, mixed_placements
-from tests.planner.builders import random_request, random_request_with_experts_or_long_sequences
+from planner.request import Wishes
+from planner.search.mixed import candidate, is_mixed, mixed, mixed_placements
+from planner.space.device_slots import Run, devices
+from planner.space.mixed_schedules import variants_of_mixed
+from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
+from sim.hardware.cluster import Trunk
+from tests import builders as make
+from tests.planner.builders import random_request, random_request_with_experts_or_long_sequences, request, shape
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -23,3 +35,45 @@ def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed):
         assert is_mixed(plan)
         assert max(bound, closer) <= step(simulate_plan(plan)) * (1 + 1e-9)
         assert sum(plan.config.num_microbatches) == question.workload.global_batch_size
+
+
+@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("kind", [random_request, random_request_with_experts_or_long_sequences])
+def test_the_bound_of_each_placement_holds_under_schedules_that_wait_for_messages(kind, seed):
+    schedule = ("1f1b", "gpipe", "1f1b-deepspeed")[seed % 3]
+    question = replace(kind(seed), wishes=replace(kind(seed).wishes, schedule=schedule, vpp=None))
+    context, placements = PlanningContext(question), list(mixed_placements(question))
+    random.Random(seed).shuffle(placements)
+    for one, placed in placements[:6]:
+        bound = mixed_bound(context, [(one, placed)], 1e9, context.limit)
+        for variant in variants_of_mixed(question, one):
+            with suppress(NoRoute, NotDefined, NotModelled, Infeasible):
+                found = candidate(MixedStageCosts(context), variant, placed, True)
+                if found is not None:
+                    held = devices(found.stages, found.shape.tp)
+                    plan = assemble(question, found.shape, found.layers, held, "by hand", found.microbatches)
+                    assert bound <= step(simulate_plan(plan)) * (1 + 1e-9)
+
+
+def bound_of_three_stages(schedule: str) -> float:
+    """The bound of stages of two replicas, of which the third has one on each cluster: nodes of two devices, Ethernet of 1e5
+    bytes a second."""
+    nics = (make.nic("ethernet", 1e5),)
+    clusters = [
+        make.cluster(name, nodes, 2, nics, make.device(f"chip-{name}", 2e11, 1e30)) for name, nodes in (("a", 3), ("b", 1))
+    ]
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),))
+    question = request(fleet, make.model(4), 16, Wishes(schedule=schedule))
+    context, (a, b) = PlanningContext(question), question.clusters()
+    placed = ((Run(a, 0, 2),), (Run(a, 2, 2),), (Run(a, 4, 1), Run(b, 0, 1)))
+    bound = mixed_bound(context, [(shape(dp=2), placed)], 1e9, context.limit)
+    assert bound is not None
+    return bound
+
+
+def test_messages_that_ranks_wait_for_are_part_of_fill_and_cycle():
+    """Two messages bring the first microbatch to the last stage, which sends the gradients of 8 back before it reduces its own.
+    Both replicas have a message of 0.123 s alone on its NIC: on the last stage they are apart, so they need not keep step."""
+    message = 64 * 96 * 2 / 1e5
+    waited = bound_of_three_stages("1f1b") - bound_of_three_stages("zb-h1")
+    assert waited == pytest.approx((2 + 8) * message, rel=1e-2)

@@ -96,3 +96,13 @@ def test_seconds_per_byte_are_those_of_the_slowest_link():
     assert costs.per_byte([(x, y), (x, z)]) == pytest.approx(1e-7)
     assert costs.per_byte([(x, y), (x, z), (x, w)]) == pytest.approx(1e-6)
     assert costs.per_byte([]) == 0.0
+
+
+def test_messages_of_slots_that_send_together_share_a_trunk():
+    question = fast_and_slow()
+    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
+    one = shape(dp=2)
+    assert costs.sent(one, Run(a, 0, 2), Run(b, 0, 2), 1) == pytest.approx(BYTES / 1e6)
+    assert costs.sent(one, Run(a, 0, 2), Run(b, 0, 2), 2) == pytest.approx(2 * BYTES / 1e6)
+    assert costs.sent(one, Run(a, 0, 2), Run(a, 2, 2), 2) == pytest.approx(2 * BYTES / 1e7)
+    assert costs.sent(one, Run(a, 0, 1), Run(a, 1, 1), 1) == pytest.approx(BYTES / 1e8)  # inside a node

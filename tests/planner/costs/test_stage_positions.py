@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.stage_positions import first_apart, hops, nic_kinds, period, same_position
+from planner.costs.stage_positions import alike_replicas, first_apart, hops, nic_kinds, period, same_position
+from planner.space.device_slots import Run
 from planner.space.shapes import slot
 from sim.hardware.cluster import Trunk
 from tests import builders as make
@@ -78,3 +79,24 @@ def test_one_node_represents_the_others_and_trunks_carry_all():
     assert [(str(x), str(y), times) for x, y, _, times in found] == [
         ("a/node0/dev0", "b/node0/dev0", 4), ("a/node0/dev1", "b/node0/dev1", 4),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tp", "runs", "alike"),
+    [
+        (1, [("one", 0, 8), ("one", 8, 8)], 8),  # a node at each stage
+        (1, [("one", 0, 8), ("one", 13, 8)], 3),  # of the second stage, the first three are on node 1
+        (1, [("one", 0, 2), ("four", 8, 2)], 2),
+        (1, [("one", 0, 8), ("four", 8, 8)], 8),  # all share a NIC, then four pairs do
+        (1, [("one", 0, 3), ("four", 0, 3)], 2),  # the third has a NIC of its own at the second stage
+        (1, [("four", 1, 8)], 1),  # the first shares its NIC with a slot of another group
+        (1, [("four", 2, 8)], 2),  # the next ones have the other CPU
+        (2, [("one", 3, 9), ("four", 0, 9)], 1),
+        (2, [("one", 0, 9), ("four", 0, 9)], 4),
+        (1, [("three", 0, 6), ("two", 0, 6)], 2),  # pairs, then threes: nothing maps a slot of one pair onto another's
+    ],
+)
+def test_replicas_that_one_node_holds_at_every_stage_and_whose_nics_are_shared_alike(tp, runs, alike):
+    clusters = {name: make.cluster(name, 4, 8, (make.nic(count=count),)) for name, count in (("one", 1), ("four", 4))}
+    clusters |= {name: make.cluster(name, 4, 6, (make.nic(count=count),)) for name, count in (("three", 3), ("two", 2))}
+    assert alike_replicas([Run(clusters[name], *slots) for name, *slots in runs], tp) == alike

@@ -1,0 +1,26 @@
+"""Schedules of plans with mixed stages, whose replicas may differ in their number of microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.request import Request
+from planner.space.runnable import runs
+from planner.space.shape import Shape
+from planner.space.shapes import variants
+from sim.plan import schedules
+from sim.plan.schedules import Schedule
+
+
+def variants_of_mixed(request: Request, shape: Shape) -> Iterator[Shape]:
+    """A shape under the schedules and ZeRO stages under which replicas may differ in their number of microbatches."""
+    for variant in variants(request, replace(shape, schedule=request.wishes.schedule or "1f1b")):
+        if not schedules.get(variant.schedule).CHUNKED and variant.zero_stage <= 1:
+            yield variant
+
+
+def playable(request: Request, shape: Shape, several: bool) -> list[Schedule]:
+    """The schedules that plans of a shape with mixed stages may have, in pipelines of one stage or of `several`."""
+    able = (variant for variant in variants_of_mixed(request, shape) if runs(request, variant, 2 if several else 1))
+    return [schedules.get(name) for name in sorted({variant.schedule for variant in able})]
