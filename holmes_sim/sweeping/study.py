@@ -110,8 +110,8 @@ def study_of(
         grid = {key: values if isinstance(values, str) else list(values) for key, values in vary.items()}
         written = json.dumps(text | {"vary": grid, "scenarios": list(map(dict, scenarios))})
     except (TypeError, ValueError) as error:
-        raise TopologyError(f"study of {name}: values must be text, numbers, lists or mappings ({error})") from None
-    document = parse(f"study of {name}", written)
+        raise TopologyError(f"sweep of {name}: values must be text, numbers, lists or mappings ({error})") from None
+    document = parse(f"sweep of {name}", written)
     return _study(document, check(document, StudyFacts, _faults(document)), topology)
 
 

@@ -142,11 +142,11 @@ def test_a_study_of_python_is_that_of_the_file(quick):
 
 def test_what_is_no_value_is_one_line_in_python_too():
     topology = commands.load("lab/lab-hybrid-nics")
-    with pytest.raises(TopologyError, match=r"^study of lab-hybrid-nics: values must be text, numbers, lists or mappings"):
+    with pytest.raises(TopologyError, match=r"^sweep of lab-hybrid-nics: values must be text, numbers, lists or mappings"):
         study.study_of(topology, {"plan.pp": [object()]}, [], {})
-    with pytest.raises(TopologyError, match=r"^study of lab-hybrid-nics:1: plan.pp: 'x' is not a whole number$"):
+    with pytest.raises(TopologyError, match=r"^sweep of lab-hybrid-nics:1: plan.pp: 'x' is not a whole number$"):
         study.study_of(topology, {"plan.pp": ["x"]}, [], {})
-    with pytest.raises(TopologyError, match=r"^study of .*:1: vary.plan.strategy: a list is expected here, not 'holmes'$"):
+    with pytest.raises(TopologyError, match=r"^sweep of .*:1: vary.plan.strategy: a list is expected here, not 'holmes'$"):
         study.study_of(topology, {"plan.strategy": "holmes"}, [], {})
 
 
