@@ -167,6 +167,7 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
         num_microbatches=_alike(shape.microbatches(workload), shape.dp),
         sequence_parallel=shape.tp > 1,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+        **workload.routing.of_config(shape.ep),
         **facts,
     )
 

@@ -235,12 +235,7 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
             raise PlanError(
                 f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
             )
-    model, capacity = workload.model, config.capacity_factor
-    if capacity is not None and capacity * model.experts_per_token > model.experts > 0:
-        raise PlanError(
-            f"config.routing.capacity_factor: {capacity:g} is above {model.experts / model.experts_per_token:g}, with which an "
-            "expert takes every token"
-        )
+    config.check_routing(workload.model)
     if not config.splits_experts:
         return
     if workload.model.experts % config.ep or not workload.model.experts:
