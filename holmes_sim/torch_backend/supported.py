@@ -34,6 +34,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
     if config.ep > 1 and config.overlap_expert_communication:
         yield "overlap_expert_communication (one microbatch at a time; plan without it)"
+    if config.ep > 1 and config.overlap_shared_experts:
+        yield "overlap_shared_experts (shared experts compute before tokens travel; plan without it)"
     if model.experts and config.capacity_factor is not None:
         yield f"capacity_factor {config.capacity_factor:g} (no token is dropped; plan without it)"
     if config.message_compression not in MESSAGES:

@@ -34,6 +34,7 @@ class ConfigFacts(StrictModel):
     dispatcher: str = DISPATCHERS[0]
     routing: RoutingName | ConfigRoutingFacts | None = None
     overlap_expert_communication: Flag = False
+    overlap_shared_experts: Flag = False
     vpp: Count = 1
     schedule: str
     microbatch_size: Count
@@ -58,17 +59,22 @@ class ConfigFacts(StrictModel):
 
 
 OPTIONAL = (
-    "etp", "dispatcher", "routing", "overlap_expert_communication", "recompute_layers", "recompute_modules", "tied_shards",
-    "cuda_graphs", "cp_algo", "offload", "stage_tp", "stage_dp", "message_compression",
+    "etp", "dispatcher", "routing", "overlap_expert_communication", "overlap_shared_experts", "recompute_layers",
+    "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", "stage_tp", "stage_dp", "message_compression",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
+USUALLY_DEFAULT = (
+    "etp", "dispatcher", "overlap_expert_communication", "overlap_shared_experts", "tied_shards", "cp_algo",
+    "message_compression",
+)  # fmt: skip
+"""Those that are written as they are."""
 
 
 def config_facts(config: ParallelConfig, routing: Routing = BALANCED) -> dict[str, Any]:
     """A parallel configuration as plain data; facts of the software stack are not part of it, nor is what follows from the
     `routing` of its workload."""
     found = {name: getattr(config, name) for name in ConfigFacts.model_fields if name not in OPTIONAL}
-    for name in ("etp", "dispatcher", "overlap_expert_communication", "tied_shards", "cp_algo", "message_compression"):
+    for name in USUALLY_DEFAULT:
         if (value := getattr(config, name)) != ConfigFacts.model_fields[name].default:
             found[name] = value
     own = {key: getattr(config, key) for key in ROUTING_KEYS}

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from sim.kernels import memory
+from sim.kernels.beside import exchanges
 from sim.kernels.messages import Messages
 from sim.kernels.payloads import (
     buckets,
@@ -31,7 +32,6 @@ from sim.kernels.payloads import (
     gradient_bytes,
     layer_collectives,
     parameter_bytes,
-    ring_exchanges,
     tensor_collectives,
     tied_bytes,
 )
@@ -217,8 +217,7 @@ class Lowered:
     def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
         """(kind of action, kind of group, operation, payload, count) of the exchanges that `_within` cuts into parts."""
         config, layers = self.configs[stage], self.stages[stage]
-        for direction, nbytes, count in ring_exchanges(self.workloads[stage], config, layers, backward):
-            yield "ring", "cp", direction, nbytes, count
+        yield from exchanges(self.workloads[stage], config, layers, backward)
         for group, operation, nbytes, count in layer_collectives(self.workloads[stage], config, layers, backward):
             yield "collective", group, operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):

@@ -59,8 +59,9 @@ class ExpertParallelism(RankNumbering):
     the mean; tokens above it are dropped, which changes what is trained. None: no token is dropped. pad_to_capacity: experts
     with fewer tokens get rows of padding up to it (Megatron-Core's --moe-expert-capacity-factor and
     --moe-pad-expert-input-to-capacity). `overlap_expert_communication`: tokens travel beside the compute of another microbatch
-    (Megatron-Core's --overlap-moe-expert-parallel-comm). domain: devices of a node or NVLink domain, a fact of the fleet; of
-    unlike nodes the fewest. 0: unknown, one domain."""
+    (Megatron-Core's --overlap-moe-expert-parallel-comm). `overlap_shared_experts`: they travel beside shared experts of their
+    own microbatch, which else compute before the router (--moe-shared-expert-overlap). domain: devices of a node or NVLink
+    domain, a fact of the fleet; of unlike nodes the fewest. 0: unknown, one domain."""
 
     ep: int = 1
     etp: int | None = None
@@ -70,6 +71,7 @@ class ExpertParallelism(RankNumbering):
     capacity_factor: float | None = None
     pad_to_capacity: bool = False
     overlap_expert_communication: bool = False
+    overlap_shared_experts: bool = False
     domain: int = 0
 
     @property
@@ -164,6 +166,13 @@ class ExpertParallelism(RankNumbering):
         if self.exchange is not None and self.exchange < 0:
             raise PlanError(f"routing: exchange {self.exchange:g} is negative; 1 is that of equal shares among all ranks")
         self._check_capacity()
+        if self.overlap_shared_experts and self.overlap_expert_communication:
+            raise PlanError(
+                "overlap_shared_experts with overlap_expert_communication: an exchange is beside shared experts of its own "
+                "microbatch, or beside another microbatch; one of the two"
+            )
+        if self.overlap_shared_experts and self.dispatcher == "allgather":
+            raise NotModelled("overlap_shared_experts with dispatcher allgather is not modelled; alltoall, deepep or hybridep")
         if self.etp == self.tp:
             object.__setattr__(self, "etp", None)
         if self.dispatcher not in DEDUPLICATED:

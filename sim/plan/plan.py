@@ -236,6 +236,8 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
                 f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
             )
     config.check_routing(workload.model)
+    if config.overlap_shared_experts and not workload.model.shared_ffn_hidden:
+        raise PlanError(f"config.overlap_shared_experts: model {workload.model.name} has no shared experts; leave it out")
     if not config.splits_experts:
         return
     if workload.model.experts % config.ep or not workload.model.experts:

@@ -21,6 +21,7 @@ def refusals(plan):
 def test_experts_on_a_mesh_of_their_own():
     """Four ranks of a stage hold the experts once, two for each tensor-parallel group."""
     folded = {"ep": 4, "etp": 1, "dispatcher": "deepep", "overlap_expert_communication": True}
+    folded |= {"vpp": 2, "schedule": "interleaved"}
     plan = features.plan_of(features.Feature("", folded, model=features.EXPERTS))
     assert refusals(plan) == []
     assert [line for line in written(plan) if "expert" in line or "moe" in line] == [
