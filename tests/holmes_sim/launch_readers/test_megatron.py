@@ -158,6 +158,12 @@ def test_a_mixture_with_dense_layers_and_latent_attention(tmp_path):
     assert found.global_batch_size is None
 
 
+@pytest.mark.parametrize(("kind", "sinks"), [("learnable", True), ("off-by-one", False), ("vanilla", False)])
+def test_a_learnable_softmax_has_sinks(tmp_path, kind, sinks):
+    found = job(tmp_path, f"{MODEL} --softmax-type {kind}")
+    assert (found.model.attention_sinks, found.not_modelled) == (sinks, ())
+
+
 def test_an_unknown_vocabulary_is_that_of_the_same_model_in_the_catalogue(tmp_path):
     found = job(tmp_path, MODEL.replace("--vocab-size 128256", "--tokenizer-type HuggingFaceTokenizer"))
     assert (found.model.vocab, found.assumed) == (

@@ -88,6 +88,13 @@ def test_flags_of_layers_that_alternate(model, flags):
     assert [line for line in lines if line.startswith(("--window", "--moe-layer"))] == flags
 
 
+def test_sinks_are_a_learnable_softmax_of_megatron_and_refused_by_others():
+    plan = features.plan_of(features.Feature("", {}, model={"attention_sinks": True}))
+    assert "--softmax-type learnable" in written(plan)
+    for other in ("torchtitan", "deepspeed", "flagscale", "holmes"):
+        assert any("attention_sinks True" in fault for fault in exporters.unsupported(other, plan)), other
+
+
 @pytest.mark.parametrize(("target", "line"), [
     ("torchtitan", "cp_algo ulysses: it gathers keys and values; cp_algo ring"),
     ("chakra", "cp_algo ulysses: its traces have a ring of cp ranks only; cp_algo ring"),
