@@ -41,6 +41,10 @@ optimizer seconds."""
 
 def check(config: ParallelConfig) -> None:
     """Raise NotModelled if the recurrence does not model the configuration."""
+    if schedules.is_paired(config.schedule):
+        raise NotModelled(
+            f"the evaluator does not model schedule {config.schedule}, whose passes run in pairs; simulate the plan"
+        )
     if config.reduces_each_microbatch and config.splits_experts and config.edp > 1 and config.vpp > 1:
         raise NotModelled(
             f"the evaluator does not model zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "

@@ -14,6 +14,7 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import beside, compute, payloads
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
+from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.program import BESIDE
 from sim.units import Seconds
@@ -216,6 +217,8 @@ class StageCosts:
         """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives that layers wait for."""
         forward, backward = self.alone(layers, first, last, specs)
         workload = self.workload.of_stage(layers, first, last)
+        if schedules.is_paired(self.config.schedule):
+            return forward, backward  # a lower bound: pairs may hide every exchange of tokens
         experts = [
             sum(self.collectives.seconds(*one) for one in payloads.layer_collectives(workload, self.config, layers, way))
             for way in (False, True)

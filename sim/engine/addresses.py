@@ -14,7 +14,7 @@ class Addresses:
     """Finds the carriers of actions, which name peers by pipeline rank and groups by kind; each is found once."""
 
     def __init__(self, plan: Plan, folding: Folding):
-        self.config, self.folding, self._head = plan.config, folding, plan.head_stage % plan.config.pp
+        self.config, self.folding, self._head = plan.config, folding, plan.config.rank_of(plan.head_stage)
         self._carriers: dict[tuple[int, str, str | int], tuple[int, ...]] = {}
 
     def messages(self, rank: Rank, action: Action) -> tuple[tuple[Any, ...], ...]:

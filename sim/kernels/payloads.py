@@ -216,6 +216,10 @@ def tied_bytes(workload: Workload, config: ParallelConfig, head: int = -1) -> By
     stage."""
     if config.pp == 1 or not workload.model.tied_embeddings or workload.adapter is not None:
         return 0.0
-    parameters = workload.model.vocab * workload.model.hidden / max(config.tp_of(0), config.tp_of(head % config.pp))
+    parameters = (
+        workload.model.vocab
+        * workload.model.hidden
+        / max(config.tp_of(0), config.tp_of(config.rank_of(head) if head >= 0 else config.pp - 1))
+    )
     shards = config.zero_shard_size or config.dp_cp_of(0)
     return parameters / (shards if config.tied_shards else 1) * GRADIENT_BYTES[config.gradient_precision]

@@ -122,7 +122,7 @@ class Plan:
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Indices of the stages that a pipeline rank holds."""
-        return tuple(range(pp_rank, self.config.num_stages, self.config.pp))
+        return tuple(stage for stage in range(self.config.num_stages) if self.config.rank_of(stage) == pp_rank)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ class Plan:
         """The configuration of these stages of one pipeline rank together: its degrees, and the number of their layers that are
         recomputed."""
         held = tuple(stages)
-        counts, config = self.config.recompute_layers, self.config.of_pp_rank(held[0] % self.config.pp)
+        counts, config = self.config.recompute_layers, self.config.of_pp_rank(self.config.rank_of(held[0]))
         if not counts:
             return config
         pairs = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in held)
@@ -194,7 +194,7 @@ def _check_stages(plan: Plan) -> None:
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
     if workload.model.tied_embeddings:
-        check_tied_ends(config, plan.head_stage % config.pp, config.zero_stage >= 1)
+        check_tied_ends(config, config.rank_of(plan.head_stage), config.zero_stage >= 1)
     for replica in set(config.num_microbatches):
         schedules.actions(config.schedule, 0, config.pp, replica, config.vpp)
     _check_sequence_and_experts(config, workload)

@@ -15,6 +15,9 @@ from typing import NamedTuple, TypeAlias
 
 COMPUTE = ("F", "B", "W")
 """Kinds of compute actions: forward, backward, weight gradient."""
+PAIR, WHOLE = "pair", "whole"
+"""`operation` of an F that runs at the same time as the next B, and of a B whose W follows before its gradient is sent
+(`sim.plan.schedules.dualpipev`)."""
 BESIDE = {"ring": "send_recv", "beside": "all_to_all"}
 """Kinds of exchanges that run beside compute of their microbatch -> the operation of their group."""
 
@@ -70,9 +73,9 @@ class Action(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def compute(kind: str, stage: int, microbatch: int) -> Action:
+def compute(kind: str, stage: int, microbatch: int, operation: str = "") -> Action:
     """A whole compute action; the same object in the programs of all schedules, because the planner makes millions of them."""
-    return Action(kind, stage, microbatch)
+    return Action(kind, stage, microbatch, operation=operation)
 
 
 Program: TypeAlias = tuple[Action, ...]
