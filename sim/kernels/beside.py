@@ -42,6 +42,8 @@ class Exchange(NamedTuple):
 
 def exchanges(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[Exchange, ...]:
     """The exchanges of one microbatch on one stage that run beside compute."""
+    if config.cp == 1 and not config.overlap_shared_experts:
+        return ()
     rings = payloads.ring_exchanges(workload, config, layers, backward)
     return (*(Exchange("ring", "cp", *one) for one in rings), *_of_tokens(workload, config, layers, backward))
 
