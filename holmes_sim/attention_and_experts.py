@@ -16,6 +16,7 @@ from sim.disaggregation.stage import DisaggregatedStage
 from sim.errors import HolmesError
 from sim.plan.plan import Plan
 from sim.units import Seconds, time_text
+from sim.workload.routing import BALANCED
 
 LONGEST_S: Seconds = 5.0
 """Time limit of the search (a guess)."""
@@ -46,7 +47,7 @@ def searched(request: Request, wanted: bool, progress: Callable[[str], None] = l
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
     if not wanted or not is_free or request.target is None or request.target.name != ANY:
         return None
-    if not request.workload.model.experts:
+    if not request.workload.model.experts or request.workload.routing != BALANCED:  # of uneven experts its costs know nothing
         return None
     progress("attention and experts on unlike devices")
     try:

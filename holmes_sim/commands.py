@@ -24,7 +24,7 @@ from sim.engine import symmetry
 from sim.engine.engine import simulate as simulate_step
 from sim.engine.timeline import Timeline, from_json
 from sim.errors import Infeasible, OptionError, PlanError, TopologyError
-from sim.formats import adapter_facts, documents, planfile, profile, topology
+from sim.formats import adapter_facts, documents, planfile, profile, routing_facts, topology
 from sim.hardware.stack import DEFAULT
 from sim.hardware.topology import Topology
 from sim.kernels import compute
@@ -126,6 +126,7 @@ def workload_of(
     if own is None:
         return Workload(whole, size, tokens)
     adapter_facts.check(own.adapter, whole, own.precision)
+    routing_facts.check(own.routing, whole)
     return replace(own, model=whole, global_batch_size=size, seq_len=tokens, held=())
 
 

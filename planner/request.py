@@ -10,6 +10,7 @@ from planner.target import Target
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
+from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK, OPTIMIZER, RECOMPUTE
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -52,6 +53,10 @@ class Wishes:
             value, least = getattr(self, field.name), 0 if field.name == "zero_stage" else 1
             if value is not None and field.name not in WORDS and not _is_count(value, least):
                 raise PlanError(f"{field.name} {value!r} should be a whole number of at least {least}")
+        if self.schedule is not None and not schedules.is_planned(self.schedule):
+            raise PlanError(
+                f"--schedule {self.schedule}: the planner has no bounds for it; simulate a plan file whose config has it"
+            )
         name, has_list, _ = (self.schedule or "").partition("=")
         if has_list:
             raise PlanError(f"--schedule {self.schedule}: a list belongs to one plan file; pin --schedule {name} without it")

@@ -309,6 +309,7 @@ def any_plan(
         "overlap_grad_reduce": draw(st.booleans()),
         "overlap_param_gather": draw(st.booleans()),
         "all_reduces": draw(st.booleans()),
+        "overlap_shared_experts": bool(experts) and draw(st.booleans()),
     }
     switches["zero_shard_size"] = None
     switches["tied_shards"] = switches["zero_stage"] > 0 and draw(st.booleans())

@@ -25,6 +25,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/formats/model_facts.py",
         "sim/formats/profile_facts.py",
         "sim/formats/require_facts.py",
+        "sim/formats/routing_facts.py",
         "sim/formats/stack_facts.py",
         "sim/formats/topology_facts.py",
         "sim/formats/planfile.py",

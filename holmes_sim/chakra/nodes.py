@@ -21,8 +21,8 @@ from sim.engine.durations import Durations
 from sim.kernels import lowering
 from sim.plan import schedules
 from sim.plan.plan import Plan
+from sim.plan.program import BESIDE, Action
 from sim.plan.program import COMPUTE as COMPUTES
-from sim.plan.program import Action
 from sim.units import MICRO, Bytes, Seconds
 
 RankClass: TypeAlias = tuple[int, int, tuple[str, ...]]
@@ -121,7 +121,7 @@ class _Writer:
         elif action.kind == "start":
             yield from self._collectives(action)
             self.started[action.stage, action.group, action.operation, action.part] = self.count
-        elif action.kind == "ring":
+        elif action.kind in BESIDE:
             yield from self._collectives(action)
             gathered = self.count
             yield self._compute(action)
@@ -164,7 +164,8 @@ class _Writer:
 
         The exchange around a ring becomes an all_gather, which sends the same messages over the same links.
         """
-        after, requested = self.last, "all_gather" if action.kind == "ring" else action.operation
+        travels = BESIDE.get(action.kind, action.operation)
+        after, requested = self.last, "all_gather" if travels == "send_recv" else travels
         for part, (number, operation, share) in enumerate(self.groups.parts(action.group, self.rank, requested)):
             name = str(action if operation == requested else action._replace(operation=operation))
             contributed = 1 / len(self.groups.ranks[number]) if operation == "all_gather" else 1.0

@@ -40,6 +40,7 @@ from holmes_sim.launching.torchtitan_module import module
 from holmes_sim.launching.torchtitan_options import LLAMA3, LONGEST
 from holmes_sim.launching.torchtitan_schedule import TIMETABLE, has_timetable, timetable
 from planner.target import Vendors
+from sim.plan import schedules
 from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -125,6 +126,8 @@ def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:
         yield f"vpp {config.vpp} with pp 1: there are stages only in a pipeline; vpp 1"
     if config.pp == 1 and config.schedule == "gpipe" and max(config.num_microbatches) > 1:
         yield "schedule gpipe with pp 1: each microbatch's backward follows its forward; 1f1b"
+    if schedules.is_paired(config.schedule):
+        yield f"schedule {config.schedule}: layers on torch's V of stages were not tried; 1f1b or interleaved"
     if config.pp > 1 and config.schedule == "1f1b-deepspeed":
         yield "schedule 1f1b-deepspeed: torch exchanges both messages at once; 1f1b"
 

@@ -171,6 +171,7 @@ def _experts(flags: Flags, tp: int) -> dict[str, Any]:
     return {
         "ep": flags.number("expert-model-parallel-size", 1), "etp": flags.number("expert-tensor-parallel-size", tp),
         "dispatcher": dispatcher, "overlap_expert_communication": flags.has("overlap-moe-expert-parallel-comm"),
+        "overlap_shared_experts": flags.has("moe-shared-expert-overlap") and flags.has("moe-shared-expert-intermediate-size"),
         **_capacity(flags),
     }  # fmt: skip
 

@@ -21,7 +21,7 @@ SHAPE = {
     "num-layers", "hidden-size", "num-attention-heads", "swiglu", "squared-relu", "ffn-hidden-size", "num-query-groups",
     "untie-embeddings-and-output-weights", "mtp-num-layers", "padded-vocab-size", "moe-router-topk", "moe-ffn-hidden-size",
     "moe-shared-expert-intermediate-size", "moe-layer-freq", "multi-latent-attention", "q-lora-rank", "kv-lora-rank",
-    "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim", "window-size", "window-attn-skip-freq",
+    "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim", "window-size", "window-attn-skip-freq", "softmax-type",
     "moe-router-num-groups", "moe-router-group-topk",
 }  # fmt: skip
 """Flags that a model which the user gives replaces."""
@@ -82,7 +82,7 @@ def _experts(flags: Flags, ffn: int) -> dict[str, Any]:
 
 
 def _attention(flags: Flags) -> dict[str, Any]:
-    """Latent attention and windows."""
+    """Latent attention, sinks (a softmax off by one has a fixed logit in their place) and windows."""
     found: dict[str, Any] = {}
     if flags.has("multi-latent-attention"):
         found = {
@@ -90,6 +90,10 @@ def _attention(flags: Flags) -> dict[str, Any]:
             "kv_lora_rank": flags.number("kv-lora-rank", 32), "qk_nope_head_dim": flags.number("qk-head-dim", 128),
             "qk_rope_head_dim": flags.number("qk-pos-emb-head-dim", 64), "v_head_dim": flags.number("v-head-dim", 128),
         }  # fmt: skip
+    if (softmax := flags.word("softmax-type", "vanilla")) not in ("vanilla", "off-by-one", "learnable"):
+        raise flags.fault("softmax-type", f"{softmax}: vanilla, off-by-one or learnable is expected here")
+    if softmax == "learnable":
+        found["attention_sinks"] = True
     if flags.has("window-size"):
         left = re.match(r"\(?(\d+)", " ".join(flags.words("window-size")))
         if left is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holmes_sim.launching import environment, head, model_keys, nets, replicas, tied
+from holmes_sim.launching import environment, expert_overlap, head, model_keys, nets, replicas, tied
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -126,6 +126,8 @@ def dispatcher(config: ParallelConfig) -> Flags:
         found["moe-flex-dispatcher-backend"] = config.dispatcher
     if config.overlap_expert_communication:
         found["overlap-moe-expert-parallel-comm"] = True
+    if config.overlap_shared_experts:
+        found["moe-shared-expert-overlap"] = True
     return found
 
 
@@ -246,6 +248,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
             f"kv_heads {model.kv_heads}: neither a multiple nor a divisor of tp {config.tp}; a tp that divides them or is a "
             "multiple"
         )
+    yield from expert_overlap.unsupported(config, workload)
     if config.cuda_graphs:
         yield f"cuda_graphs {', '.join(config.cuda_graphs)}: the export does not set them; leave it out"
     if config.pad_to_capacity and config.dispatcher == "deepep":

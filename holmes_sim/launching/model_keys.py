@@ -23,6 +23,7 @@ def special(workload: Workload) -> Iterator[str]:
 
 def flags(model: Model) -> dict[str, str | int | float | bool]:
     """Megatron-LM's flags for what a model has beyond equal layers with standard attention, in place of the usual ones.
+    Its learnable softmax has a logit for each head beside the scores (megatron/core/transformer/dot_product_attention.py).
 
     A layer with a window has full attention where --window-attn-skip-freq is 0 in a list, or divides its number (from 1)."""
     found: dict[str, str | int | float | bool] = {}
@@ -38,6 +39,8 @@ def flags(model: Model) -> dict[str, str | int | float | bool]:
         found |= {"moe-router-num-groups": model.n_group, "moe-router-group-topk": model.topk_group}
     if model.mtp_layers:
         found["mtp-num-layers"] = model.mtp_layers
+    if model.attention_sinks:
+        found["softmax-type"] = "learnable"
     if model.sliding_window:
         found["window-size"] = f"{model.sliding_window - 1},0"
         if not all(model.has_window(at) for at in range(model.layers)):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sim import compression
 from sim.compression import int4, int8
 from sim.errors import NotSupported
+from sim.plan import schedules
 from sim.plan.plan import Plan
 
 MESSAGES = (compression.NONE, int8.NAME, int4.NAME)
@@ -34,8 +35,12 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
     if config.ep > 1 and config.overlap_expert_communication:
         yield "overlap_expert_communication (one microbatch at a time; plan without it)"
+    if config.ep > 1 and config.overlap_shared_experts:
+        yield "overlap_shared_experts (shared experts compute before tokens travel; plan without it)"
     if model.experts and config.capacity_factor is not None:
         yield f"capacity_factor {config.capacity_factor:g} (no token is dropped; plan without it)"
+    if schedules.is_paired(config.schedule):
+        yield f"schedule {config.schedule} (stages of a rank in one direction, one pass at a time; plan with another one)"
     if config.message_compression not in MESSAGES:
         yield f"message_compression {config.message_compression} ({', '.join(MESSAGES)})"
     if model.special:

@@ -211,7 +211,7 @@ def _others(request: Request, name: str) -> list[Any]:
     widest = max((cluster.node.count for cluster in request.clusters()), default=0)
     powers = [2**i for i in range(most.bit_length())]
     others: dict[str, list[Any]] = {
-        "schedule": ["1f1b", *schedules.names()],
+        "schedule": ["1f1b", *filter(schedules.is_planned, schedules.names())],
         "offload": list(OFFLOAD),
         "recompute": ["none", "selective", "full"],
         "zero_stage": [0, 1, 2, 3],

@@ -80,7 +80,8 @@ def schedules_for(target: Target | None, workload: Workload) -> tuple[str, ...]:
     usual = tuple(filter(schedules.is_searched, schedules.names()))
     if target is None or any(_plays(target, workload, name) for name in usual):
         return usual
-    return tuple(name for name in schedules.names() if _plays(target, workload, name)) or usual
+    others = filter(schedules.is_planned, schedules.names())
+    return tuple(name for name in others if _plays(target, workload, name)) or usual
 
 
 @functools.lru_cache(maxsize=1024)

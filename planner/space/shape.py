@@ -167,6 +167,7 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
         num_microbatches=_alike(shape.microbatches(workload), shape.dp),
         sequence_parallel=shape.tp > 1,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+        **workload.routing.of_config(shape.ep),
         **facts,
     )
 
@@ -176,5 +177,5 @@ def split_backward(shape: Shape) -> Shape:
     """The shape under a schedule that splits the backward and overlaps messages: its costs are at most those of any
     schedule."""
     known = {name: schedules.get(name) for name in schedules.names()}
-    name = next(name for name, schedule in known.items() if schedule.SPLITS_BACKWARD and schedule.OVERLAPS_SENDS)
+    name = next(n for n, one in known.items() if one.SPLITS_BACKWARD and one.OVERLAPS_SENDS and not one.CHUNKED)
     return replace(shape, schedule=name, vpp=1)

@@ -18,14 +18,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import plan_costs, stage_amounts, stage_costs
+from sim.analytic import plan_costs, stage_amounts
 from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import payloads, shards
+from sim.kernels import beside, payloads, shards
 from sim.kernels.shards import Bucket
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -41,6 +41,10 @@ optimizer seconds."""
 
 def check(config: ParallelConfig) -> None:
     """Raise NotModelled if the recurrence does not model the configuration."""
+    if schedules.is_paired(config.schedule):
+        raise NotModelled(
+            f"the evaluator does not model schedule {config.schedule}, whose passes run in pairs; simulate the plan"
+        )
     if config.reduces_each_microbatch and config.splits_experts and config.edp > 1 and config.vpp > 1:
         raise NotModelled(
             f"the evaluator does not model zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
@@ -151,12 +155,12 @@ def _sharded(
 
 
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
-    """Compute seconds of a stage and microbatch without the attention that hides the cp ring exchange."""
+    """Compute seconds of a stage and microbatch without what is computed beside an exchange (`sim.kernels.beside`)."""
     shape = at.workload.of_stage(layers, first, last), at.config, layers
     seconds = at.computed(spec, layers, first, last)[backward]
-    for way, _, _ in payloads.ring_exchanges(*shape, backward):
-        seconds -= stage_costs.ring_windows(spec, *shape)[way]
-    return seconds
+    hidden = {one.operation for one in beside.exchanges(*shape, backward)}
+    windows = beside.windows(spec, *shape) if hidden else {}
+    return seconds - sum(windows[way] for way in hidden)
 
 
 def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:

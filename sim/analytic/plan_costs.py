@@ -165,7 +165,7 @@ class PlanCosts:
         owed = weights_owed(config, config.pp, microbatches)
         stages = [self._pipeline_stage(pp_rank, replicas) for pp_rank in range(config.pp)]
         return max(
-            end.seconds for end in stage_ends(stages, config, microbatches, tied, owed, self.plan.head_stage % config.pp)
+            end.seconds for end in stage_ends(stages, config, microbatches, tied, owed, config.rank_of(self.plan.head_stage))
         )
 
     def _pipeline_stage(self, pp_rank: int, replicas: tuple[int, ...]) -> PipelineStage:

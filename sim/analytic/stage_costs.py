@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from sim.analytic.stage_amounts import Amounts, in_buckets, synchronisation, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import compute, payloads
+from sim.kernels import beside, compute, payloads
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
+from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.program import BESIDE
 from sim.units import Seconds
 from sim.workload.workload import Workload
 
@@ -153,15 +155,6 @@ def compute_seconds(
     return forward, backward
 
 
-def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
-    """Attention seconds of a stage that can hide the cp ring exchange, of F, B and R (recomputed forward)."""
-    alike = workload.alike(layers)
-    ways = [[compute.ring_seconds(device, one, config, way) for _, one in alike] for way in (False, True)]
-    forward, backward = (sum(number * one for (number, _), one in zip(alike, way, strict=True)) for way in ways)
-    again = sum(config.recomputed(number) * one for (number, _), one in zip(alike, ways[0], strict=True))
-    return {"F": forward, "B": backward, "R": again}
-
-
 @dataclass(frozen=True, slots=True)
 class StageCosts:
     """Computes the cost of a stage of any size on the devices of `collectives`.
@@ -224,17 +217,21 @@ class StageCosts:
         """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives that layers wait for."""
         forward, backward = self.alone(layers, first, last, specs)
         workload = self.workload.of_stage(layers, first, last)
+        if schedules.is_paired(self.config.schedule):
+            return forward, backward  # a lower bound: pairs may hide every exchange of tokens
         experts = [
             sum(self.collectives.seconds(*one) for one in payloads.layer_collectives(workload, self.config, layers, way))
             for way in (False, True)
         ]
-        return forward + experts[0], backward + experts[1]
+        specs = specs or self.collectives.specs
+        hidden = [self._exposed(workload, specs, layers, way, "beside") for way in (False, True)]
+        return forward + experts[0] + hidden[0], backward + experts[1] + hidden[1]
 
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward): `work`, message gather and exposed cp ring; independent of the placement of other replicas."""
         specs, workload = specs or self.collectives.specs, self.workload.of_stage(layers, first, last)
         forward, backward = (
-            seconds + self.received(layers, first, last, way) + self._exposed_ring(workload, specs, layers, way)
+            seconds + self.received(layers, first, last, way) + self._exposed(workload, specs, layers, way, "ring")
             for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
         )
         return forward, backward
@@ -267,14 +264,14 @@ class StageCosts:
         forward, backward = compute_seconds(spec, self.workload, one_replica(self.config), layers, first, last)
         return forward + handling_seconds(self.handling[0], spec), backward + handling_seconds(self.handling[1], spec)
 
-    def _exposed_ring(self, workload: Workload, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
-        """Exposed seconds of the cp ring exchange: what the attention of the slowest device does not hide."""
-        exchanges = payloads.ring_exchanges(workload, self.config, layers, backward)
-        windows = [ring_windows(spec, workload, self.config, layers) for spec in specs] if exchanges else []
+    def _exposed(self, workload: Workload, specs: tuple[DeviceSpec, ...], layers: int, backward: bool, kind: str) -> Seconds:
+        """Exposed seconds of the exchanges of a kind: what the compute beside each of them on the slowest device leaves."""
+        exchanges = [one for one in beside.exchanges(workload, self.config, layers, backward) if one.kind == kind]
+        windows = [beside.windows(spec, workload, self.config, layers) for spec in specs] if exchanges else []
         exposed = 0.0
-        for way, nbytes, count in exchanges:
-            hidden = max(window[way] for window in windows)
-            exposed += max(0.0, self.collectives.seconds("cp", "send_recv", nbytes, count) - hidden)
+        for _, group, way, nbytes, count in exchanges:
+            whole = self.collectives.seconds(group, BESIDE[kind], nbytes, count)
+            exposed += max(0.0, whole - max(window[way] for window in windows))
         return exposed
 
     def collective(self, kind: str, layers: int, first: bool, last: bool) -> str:

@@ -7,14 +7,14 @@ from typing import Any
 from sim.engine.state import Rank
 from sim.engine.symmetry import Folding
 from sim.plan.plan import Plan
-from sim.plan.program import Action
+from sim.plan.program import BESIDE, Action
 
 
 class Addresses:
     """Finds the carriers of actions, which name peers by pipeline rank and groups by kind; each is found once."""
 
     def __init__(self, plan: Plan, folding: Folding):
-        self.config, self.folding, self._head = plan.config, folding, plan.head_stage % plan.config.pp
+        self.config, self.folding, self._head = plan.config, folding, plan.config.rank_of(plan.head_stage)
         self._carriers: dict[tuple[int, str, str | int], tuple[int, ...]] = {}
 
     def messages(self, rank: Rank, action: Action) -> tuple[tuple[Any, ...], ...]:
@@ -28,7 +28,7 @@ class Addresses:
 
     def carriers(self, rank: Rank, action: Action) -> tuple[int, ...]:
         """The carriers of a collective or ring: one, or of a tied embedding one for each class of peers."""
-        operation = "send_recv" if action.kind == "ring" else action.operation
+        operation = BESIDE.get(action.kind, action.operation)
         key = rank.index, action.group, operation
         if key not in self._carriers:
             firsts = self._tied_pairs(rank.rank) if action.group == "embedding" else [(self._first(rank.rank, action.group),)]

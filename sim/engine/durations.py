@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from sim.analytic import stage_amounts, stage_costs
 from sim.engine.faults import NO_FAULTS, DrawnFaults
-from sim.kernels import compute, payloads
+from sim.kernels import beside, compute
 from sim.kernels.messages import Messages, handling_seconds
 from sim.plan.plan import Plan
-from sim.plan.program import Action
+from sim.plan.program import BESIDE, Action
 from sim.units import Seconds
 
 
@@ -28,7 +28,7 @@ class Durations:
         self._jitters: dict[int, Iterator[float]] = {}
 
     def of(self, rank: int, action: Action) -> Seconds:
-        """Seconds of F, B, W, the optimizer, or the attention beside a ring ("ring"); of one part where it is cut at buckets.
+        """Seconds of F, B, W, the optimizer, or what is computed beside an exchange; of one part where it is cut at buckets.
 
         With jitter, each call draws the factor of the rank's next action, so calls must follow the order of its program."""
         key = rank, action.kind, action.operation, action.stage
@@ -64,17 +64,17 @@ class Durations:
             return stage_amounts.optimizer_seconds(device, workload, config, layers, *self.plan.ends(stages))
         layers, config = self.plan.stages[action.stage].layers, self.plan.config_of((action.stage,))
         workload = self.plan.workload_of((action.stage,))
-        rings = stage_costs.ring_windows(device, workload, config, layers)
-        if action.kind == "ring":
-            return rings[action.operation]
+        windows = beside.windows(device, workload, config, layers)
+        if action.kind in BESIDE:
+            return windows[action.operation]
         first, last = self.plan.ends((action.stage,))
         weight = stage_amounts.weight_seconds(device, workload, config, layers, last)
         if action.kind == "W":
             return weight
         forward, backward = stage_costs.compute_seconds(device, workload, config, layers, first, last)
-        exchanges = payloads.ring_exchanges(workload, config, layers, action.kind == "B")
+        hidden = {one.operation for one in beside.exchanges(workload, config, layers, action.kind == "B")}
         handling = handling_seconds(self._messages.passes((action.stage,))[action.kind == "B"], device)
-        computed = (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in exchanges)
+        computed = (forward if action.kind == "F" else backward - weight) - sum(windows[way] for way in hidden)
         return computed + handling
 
     def include(self, rank: int, action: Action) -> bool:

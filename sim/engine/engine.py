@@ -38,7 +38,7 @@ from sim.formats import planfile
 from sim.kernels import lowering
 from sim.plan import schedules
 from sim.plan.plan import Plan
-from sim.plan.program import COMPUTE, Action
+from sim.plan.program import BESIDE, COMPUTE, Action
 from sim.units import Seconds
 
 
@@ -164,7 +164,7 @@ class _Simulation:
                     continue
                 elif action.kind == "collective":
                     yield from communication.run(rank, action)
-                elif action.kind == "ring":
+                elif action.kind in BESIDE:
                     transfer = communication.start(rank, action)
                     yield from self._compute(rank, action)
                     rank.since = self.env.now
@@ -201,6 +201,6 @@ class _Simulation:
             left = seconds / slow
         rank.changed = None
         yield from elapse(self.env, rank, left)
-        kind = action.kind if action.kind != "ring" else "F" if action.operation == "F" else "B"
+        kind = action.kind if action.kind not in BESIDE else "F" if action.operation.endswith("F") else "B"
         label = Label(action, has_microbatch=kind in COMPUTE)
         rank.last = self.log.add(rank, "compute", kind, rank.since, self.env.now, label, rank.last)

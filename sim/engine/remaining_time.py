@@ -17,7 +17,7 @@ from typing import Any
 from sim.engine.communication import Communication
 from sim.engine.durations import Durations
 from sim.engine.state import Rank
-from sim.plan.program import COMPUTE, Action
+from sim.plan.program import BESIDE, COMPUTE, Action
 from sim.units import Seconds
 
 
@@ -88,7 +88,7 @@ class _Walks:
                         left = max(left, begin)
                     else:
                         begin = max(left, lanes.get(lane, 0.0)) + seconds
-                        left = max(begin, left + self.durations.of(rank.rank, action)) if kind == "ring" else begin
+                        left = max(begin, left + self.durations.of(rank.rank, action)) if kind in BESIDE else begin
                     lanes[lane] = begin
             times[index] = left
 

@@ -21,6 +21,8 @@ from sim.hardware.topology import Topology
 
 NAMED = {"type": "devices", "intra_node": "links", "model": "models"}
 """Key whose value may be a name of the catalogue -> folder of the catalogue."""
+WITHOUT_DEFAULT = (("workload", "adapter"), ("workload", "routing"))
+"""Paths of mappings that an edit of one of their keys makes where the topology has none."""
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -71,7 +73,7 @@ def _has(parent: object, step: object) -> bool:
 
 def _at(parent: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
     if isinstance(parent, dict) and isinstance(step, str):
-        if step not in parent and len(so_far) < 3 and so_far[0] != "require" and so_far != ("workload", "adapter"):
+        if step not in parent and len(so_far) < 3 and so_far[0] != "require" and so_far not in WITHOUT_DEFAULT:
             raise TopologyError(f"{path}: there is no {key_text(so_far)}{suggestion(step, map(str, parent))}")
         return parent.setdefault(step, {})
     if _has(parent, step):

@@ -78,6 +78,15 @@ def _between(least: float, most: float) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _capacity_factor(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    if not 0 < value <= LARGEST:
+        right = "above 0" if value <= 0 else f"at most {LARGEST:g}"
+        raise ValueError(f"{value} must be {right}; leave it out to drop no token")
+    return float(value)
+
+
 def _exponent(value: object) -> object:
     """Read a text such as 3e-06 as a float: JSON and PyYAML write such numbers, YAML 1.1 reads them as text (no point)."""
     return float(value) if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE][+-]?\d+", value) else value
@@ -152,6 +161,8 @@ Measured = Annotated[float, _between(1e-9, LARGEST), BeforeValidator(_exponent)]
 RotaryBase = Annotated[float, _between(1, LARGEST**2), BeforeValidator(_exponent)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Share = Annotated[float, BeforeValidator(_efficiency)]
+# Most tokens that an expert takes, over the mean: above 0.
+CapacityFactor = Annotated[float, BeforeValidator(_capacity_factor)]
 Factor = Annotated[float, _between(0.01, 100)]
 RelativeError = Annotated[float, _between(0, LARGEST)]
 PRECISIONS = tuple(PRECISION_BYTES)

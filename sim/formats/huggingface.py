@@ -59,6 +59,7 @@ def read(path: str | Path) -> Model:
         "experts": config.number("experts", default=0),
         "experts_per_token": config.number("experts_per_token", default=0),
         "shared_ffn_hidden": config.number("shared_ffn_hidden", default=0),
+        "attention_sinks": family.attention_sinks,
     }
     model |= _unlike(config, model)
     launch = huggingface_launch.read(config.values, config.fault)

@@ -2,7 +2,7 @@
 
 The keys, and the meaning of absent or null keys, are those of `configuration_<family>.py` in huggingface/transformers,
 src/transformers/models, and of the configurations that DeepSeek, Moonshot and xAI publish with their models. gpt_oss windows
-every second layer, from the first one (`layer_types`), and adds a learned sink to the scores, which is left out; llama4's
+every second layer, from the first one (`layer_types`), and adds a learned sink to the scores, which no key says; llama4's
 experts beside the routed one are as wide as it. grok-1 and gemma have gated MLPs with GELU, which have swiglu's matrices; the
 second norms of gemma2, gemma3 and glm4 are left out. gemma3 windows five of six layers (`GEMMA3`).
 """
@@ -50,6 +50,7 @@ class Family:
     full_attention_every: Keys = ()
     n_group: Keys = ()
     topk_group: Keys = ()
+    attention_sinks: bool = False
     may_be_absent: Keys = ("head_dim",)
 
     @property
@@ -125,6 +126,7 @@ FAMILIES: dict[str, Family] = {
         experts_per_token=("num_experts_per_tok", "experts_per_token"),
         sliding_window=("sliding_window",),
         sliding_window_every=2,
+        attention_sinks=True,
         may_be_absent=("sliding_window",),
     ),
     "llama4_text": Family(

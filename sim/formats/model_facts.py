@@ -12,7 +12,7 @@ from sim.workload.model import ATTENTION_KINDS, MLP_KINDS, Model
 
 class ModelFacts(StrictModel):
     """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert (`sim.workload.model`). The
-    keys after `topk_group` change no step time; exports write them (`sim.workload.launch_facts`)."""
+    keys after `attention_sinks` change no step time; exports write them (`sim.workload.launch_facts`)."""
 
     name: str = "model"
     layers: Count
@@ -43,6 +43,7 @@ class ModelFacts(StrictModel):
     full_attention_every: Whole = 0
     n_group: Count = 1
     topk_group: Count = 1
+    attention_sinks: Flag = False
     rope_theta: RotaryBase | None = None
     rope_scaling: str | None = Field(None, json_schema_extra={"enum": [*ROPE_SCALING, None]})
     rope_factor: Measured | None = None

@@ -22,7 +22,7 @@ from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats.config_facts import ConfigFacts, config_facts, config_values
 from sim.formats.documents import Document, KeyPath, check, key_text, parse, read_text
 from sim.formats.fields import Flag, StrictModel
-from sim.formats.topology import from_document, workload_facts, workload_from
+from sim.formats.topology import from_document, workload_facts, workload_fault, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
 from sim.hardware.stack import software_facts
@@ -131,7 +131,7 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
         "format": PLAN_FORMAT,
         "topology": plan.topology.facts(),
         "workload": workload_facts(plan.workload),
-        "config": config_facts(plan.config),
+        "config": config_facts(plan.config, plan.workload.routing),
         "stages": [_stage(stage) for stage in plan.stages],
         "placement": [str(device) for device in plan.placement],
         "groups": [_group(group) for group in plan.groups],
@@ -242,10 +242,12 @@ def of_document(document: Document) -> Plan:
             placement.append(parse_device(text))
     except PlanError as error:
         raise PlanError(document.fault(("placement", len(placement)), str(error))) from None
-    with _at(document, ("workload", "model")):
+    try:
         workload = workload_from(data.workload, Path(document.name).parent)
+    except TopologyError as error:
+        raise PlanError(document.fault(*workload_fault(error))) from None
     with _at(document, ("config",)):
-        values = config_values(data.config)
+        values = config_values(data.config, workload.routing)
         config = ParallelConfig(**values | software_facts(topology.stack, topology.fleet, values["tp"]))
     with _at(document, ()):
         return Plan(

@@ -88,7 +88,7 @@ def places(value: object) -> list[str]:
 Places = Annotated[list[str], BeforeValidator(places)]
 Numbers: Any = _numbers(1)
 Stages: Any = _numbers(0, 3)
-Schedules: Any = _words("schedule", schedules.names())
+Schedules: Any = _words("schedule", tuple(filter(schedules.is_planned, schedules.names())))
 Recomputation: Any = _words("recompute", RECOMPUTE)
 Offload: Any = _words("offload", ("none", OPTIMIZER))
 

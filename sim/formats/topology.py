@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import TopologyError
-from sim.formats import adapter_facts, catalog, huggingface, profile, require_facts, stacks
+from sim.formats import adapter_facts, catalog, huggingface, profile, require_facts, routing_facts, stacks
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.model_facts import ModelFacts
@@ -49,8 +49,7 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
         try:
             workload = workload_from(facts.workload, folder)
         except TopologyError as error:
-            key = "adapter" if str(error).startswith("adapter") else "model"
-            raise TopologyError(document.fault(("workload", key), str(error))) from None
+            raise TopologyError(document.fault(*workload_fault(error))) from None
     written = dict(document.value) if isinstance(document.value, dict) else {}
     written.pop("workload", None)
     fleet, stack = Fleet(facts.name, clusters, trunks, facts.communicator), DEFAULT
@@ -103,12 +102,22 @@ def _unknown_model(name: str, folder: Path) -> Iterator[tuple[KeyPath, str]]:
         yield ("workload", "model"), f"model {name!r} is neither in the catalogue nor a path to a config.json{near}"
 
 
+def workload_fault(error: TopologyError) -> tuple[KeyPath, str]:
+    """(path in the document, text) of an error of `workload_from`, which begins with its key where that is not `model`."""
+    key, _, text = str(error).partition(": ")
+    if key.startswith("routing"):
+        return ("workload", *key.split(".")), text
+    return ("workload", "adapter" if key.startswith("adapter") else "model"), str(error)
+
+
 def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
-    """The workload of the simulator. Raises TopologyError if its model is not found, or adapters of it are not modelled."""
+    """The workload of the simulator. Raises TopologyError if its model is not found, or adapters or a routing do not fit it."""
     model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
     adapter = facts.adapter.adapter() if facts.adapter else None
     adapter_facts.check(adapter, model, facts.precision)
-    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision, (), facts.optimizer, adapter)
+    routing = routing_facts.routing_of(facts.routing)
+    routing_facts.check(routing, model)
+    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision, (), facts.optimizer, adapter, routing)
 
 
 def workload_facts(workload: Workload) -> dict[str, Any]:
@@ -129,6 +138,7 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
         "precision": workload.precision,
         **({"optimizer": workload.optimizer} if workload.optimizer != "adam" else {}),
         **({"adapter": adapter_facts.written(workload.adapter)} if workload.adapter else {}),
+        **({"routing": routing} if (routing := routing_facts.written(workload.routing)) else {}),
     }
 
 

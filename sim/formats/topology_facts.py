@@ -32,6 +32,7 @@ from sim.formats.fields import (
 from sim.formats.model_facts import ModelFacts
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.require_facts import RequireFacts
+from sim.formats.routing_facts import RoutingFacts, RoutingName
 from sim.formats.stack_facts import StackConstants
 from sim.hardware.topology import HEADROOM
 from sim.workload.optimizers import OPTIMIZERS
@@ -174,6 +175,9 @@ class WorkloadFacts(StrictModel):
     precision: Precision = "bf16"
     optimizer: str = Field("adam", description=f"what is kept for each parameter: {', '.join(OPTIMIZERS)}")
     adapter: AdapterFacts | None = Field(None, description="LoRA or QLoRA; without it, all weights are trained")
+    routing: RoutingName | RoutingFacts = Field(
+        "balanced", description="how tokens are divided among experts: balanced, real, or an imbalance, tokens or a capacity"
+    )
 
     @model_validator(mode="after")
     def _optimizer(self) -> WorkloadFacts:

@@ -34,7 +34,7 @@ def parts(plan: Plan) -> tuple[Part, ...]:
     sizes = [_stage_parameters(plan, stage) for stage in range(plan.config.num_stages)]
     total, found, done = sum(sizes), list[Part](), 0.0
     for stage, size in enumerate(sizes):
-        pp_rank = stage % plan.config.pp
+        pp_rank = plan.config.rank_of(stage)
         ranks = range(plan.config.first_rank(pp_rank), plan.config.first_rank(pp_rank + 1))
         each = size / len(ranks)
         ends = [(done + each * number) / total for number in range(len(ranks) + 1)]

@@ -21,9 +21,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
-from sim.kernels import memory
+from sim.kernels import memory, paired_passes
+from sim.kernels.beside import Exchange, exchanges
 from sim.kernels.messages import Messages
 from sim.kernels.payloads import (
     buckets,
@@ -31,7 +32,6 @@ from sim.kernels.payloads import (
     gradient_bytes,
     layer_collectives,
     parameter_bytes,
-    ring_exchanges,
     tensor_collectives,
     tied_bytes,
 )
@@ -64,16 +64,18 @@ def _with_messages(
 
     `hops`: bytes of each message from each stage to the next one, for the stages before the one with the head."""
     action = work[index]
-    stage, m, kind = action.stage, action.microbatch, action.kind
-    source = stage - 1 if kind == "F" else stage + 1
-    if kind != "W" and 0 <= min(source, stage) < len(hops) and pp > 1:
-        nbytes = hops[min(source, stage)]
-        yield _message("recv", source, m, source % pp, kind, nbytes)
+    for one in paired_passes.received_before(work, index):
+        source = one.stage - 1 if one.kind == "F" else one.stage + 1
+        if one.kind != "W" and 0 <= min(source, one.stage) < len(hops) and pp > 1:
+            peer = schedules.rank_of(schedule, source, pp)
+            if peer != pp_rank:
+                yield _message("recv", source, one.microbatch, peer, one.kind, hops[min(source, one.stage)])
     if index and _holds_send(schedule, work[index - 1], action, pp - pp_rank - 1):
-        yield from _send(work[index - 1], pp, hops)
+        yield from _send(schedule, work[index - 1], pp_rank, pp, hops)
     yield action
     if index + 1 == len(work) or not _holds_send(schedule, action, work[index + 1], pp - pp_rank - 1):
-        yield from _send(action, pp, hops)
+        for one in paired_passes.sent_after(work, index):
+            yield from _send(schedule, one, pp_rank, pp, hops)
 
 
 def _holds_send(schedule: str, action: Action, following: Action, later_ranks: int) -> bool:
@@ -82,18 +84,24 @@ def _holds_send(schedule: str, action: Action, following: Action, later_ranks: i
     return pair and action.microbatch - following.microbatch == later_ranks
 
 
-def _send(action: Action, pp: int, hops: Sequence[Bytes]) -> Iterator[Action]:
-    """The send after a forward or backward, if there is a next stage in its direction."""
+def _send(schedule: str, action: Action, pp_rank: int, pp: int, hops: Sequence[Bytes]) -> Iterator[Action]:
+    """The send after a forward or backward, if there is a next stage in its direction, on another rank."""
     target = action.stage + 1 if action.kind == "F" else action.stage - 1
     if action.kind != "W" and 0 <= min(target, action.stage) < len(hops) and pp > 1:
-        nbytes = hops[min(target, action.stage)]
-        yield _message("send", action.stage, action.microbatch, target % pp, action.kind, nbytes)
+        peer = schedules.rank_of(schedule, target, pp)
+        if peer != pp_rank:
+            yield _message("send", action.stage, action.microbatch, peer, action.kind, hops[min(target, action.stage)])
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _message(kind: str, stage: int, microbatch: int, peer: int, operation: str, nbytes: Bytes) -> Action:
     """A send or recv; the same object in all programs, because the planner makes millions of them."""
     return Action(kind, stage, microbatch, peer=peer, operation=operation, nbytes=nbytes)
+
+
+def _is_of_tokens(exchange: Exchange) -> bool:
+    """Whether a collective dispatches tokens to experts, or combines their results."""
+    return exchange.kind == "collective" and exchange.group == "ep"
 
 
 class Lowered:
@@ -112,8 +120,9 @@ class Lowered:
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
-        messages, pp = Messages(plan), plan.config.pp
-        self.hops = tuple(messages.nbytes(stage % pp, (stage + 1) % pp) for stage in range(self.head_stage))
+        messages = Messages(plan)
+        held = [plan.config.rank_of(stage) for stage in range(self.head_stage + 1)]
+        self.hops = tuple(messages.nbytes(*pair) for pair in pairwise(held))
         self.gathered = gathered_bytes(self.workload, self.config)
         self.tied = tied_bytes(self.workload, plan.config, self.head_stage)
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
@@ -152,6 +161,7 @@ class Lowered:
         """Whether two compute actions differ only in the microbatch, which is neither the first nor the last of the stage."""
         return (
             earlier.kind == later.kind
+            and earlier.operation == later.operation
             and earlier.stage == later.stage
             and earlier.microbatch + microbatches == later.microbatch
             and earlier.microbatch != 0
@@ -180,14 +190,23 @@ class Lowered:
         config, own = self.config, self.compute[index]
         for move in _with_messages(config.schedule, self.compute, index, self.pp_rank, config.pp, self.hops):
             if move is own:
-                yield from self._cut(own)
+                yield from self._beside("start", paired_passes.begun_before(self.compute, index))
+                yield from self._cut(own, index)
+                yield from self._beside("wait", paired_passes.ended_after(self.compute, index))
                 continue
             yield move
             if move.kind == "recv" and self.gathered:
                 whole = self.gathered
                 yield Action("collective", own.stage, own.microbatch, group="tp", operation="all_gather", nbytes=whole)
 
-    def _cut(self, action: Action) -> Iterator[Action]:
+    def _beside(self, kind: str, passes: Sequence[Action]) -> Iterator[Action]:
+        """Start of the exchanges of tokens of a pair of passes, or the wait for their end."""
+        for one in passes:
+            for _, group, operation, nbytes, times in filter(_is_of_tokens, self.exchanges[one.stage, one.kind == "B"]):
+                payload = (nbytes, times) if kind == "start" else (0.0, 1)
+                yield Action(kind, one.stage, one.microbatch, 0, 1, -1, group, operation, *payload)
+
+    def _cut(self, action: Action, index: int) -> Iterator[Action]:
         """A compute action and the collectives of its layers, cut into buckets where gradients or weights travel beside it."""
         config, stage, m, forward = self.config, action.stage, action.microbatch, action.kind == "F"
         sharded = config.shards_parameters and action.kind != "W"
@@ -205,24 +224,25 @@ class Lowered:
                 yield from self._bucket("start", stage, part + memory.GATHERED_AHEAD, "all_gather", weights)
             yield Action(action.kind, stage, m, part, parts)
             if action.kind != "W":
-                yield from self._within(stage, m, part, parts, not forward)
+                yield from self._within(stage, m, part, parts, not forward, paired_passes.is_paired(self.compute, index))
             if reduced:
                 yield from self._bucket("start", stage, part, config.reduction, gradient_bytes(*self._shape(stage)))
 
-    def _within(self, stage: int, m: int, part: int, parts: int, backward: bool) -> Iterator[Action]:
-        """Exchanges of cp, ep and tp ranks within the layers of a stage."""
-        for kind, group, operation, nbytes, count in self.exchanges[stage, backward]:
-            yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, times=count / parts)
+    def _within(self, stage: int, m: int, part: int, parts: int, backward: bool, paired: bool) -> Iterator[Action]:
+        """Exchanges of cp, ep and tp ranks within the layers of a stage; those of tokens not where they are beside a pair."""
+        for one in self.exchanges[stage, backward]:
+            kind, group, operation, nbytes, count = one
+            if not (paired and _is_of_tokens(one)):
+                yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, times=count / parts)
 
-    def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
+    def _exchanges(self, stage: int, backward: bool) -> Iterator[Exchange]:
         """(kind of action, kind of group, operation, payload, count) of the exchanges that `_within` cuts into parts."""
         config, layers = self.configs[stage], self.stages[stage]
-        for direction, nbytes, count in ring_exchanges(self.workloads[stage], config, layers, backward):
-            yield "ring", "cp", direction, nbytes, count
+        yield from exchanges(self.workloads[stage], config, layers, backward)
         for group, operation, nbytes, count in layer_collectives(self.workloads[stage], config, layers, backward):
-            yield "collective", group, operation, nbytes, count
+            yield Exchange("collective", group, operation, nbytes, count)
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
-            yield "collective", "tp", operation, nbytes, count
+            yield Exchange("collective", "tp", operation, nbytes, count)
 
     def _each_bucket(self, kind: str, stage: int, operation: str, shared: tuple[tuple[str, Bytes], ...]) -> Iterator[Action]:
         for part in range(self.parts[stage]):

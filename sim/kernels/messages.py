@@ -63,9 +63,9 @@ class Messages:
 
     def _hops(self) -> set[tuple[int, int]]:
         """Pairs of pipeline ranks with messages, the smaller one first."""
-        pp = self.plan.config.pp
-        ends = ((stage % pp, (stage + 1) % pp) for stage in range(self.plan.head_stage))
-        return {(min(pair), max(pair)) for pair in ends} if pp > 1 else set()
+        rank_of = self.plan.config.rank_of
+        ends = ((rank_of(stage), rank_of(stage + 1)) for stage in range(self.plan.head_stage))
+        return {(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]}
 
     def _seconds(self, source: int, target: int) -> Seconds:
         """Seconds of whole messages between two pipeline ranks, of all replicas at once, on an idle network."""
@@ -97,9 +97,8 @@ class Messages:
         microbatch on these stages of one pipeline rank."""
         forward: list[Bytes] = []
         backward: list[Bytes] = []
-        pp = self.plan.config.pp
         for stage in stages if self._codes else ():
-            own = self.plan.config.of_pp_rank(stage % pp)
+            own = self.plan.config.of_pp_rank(self.plan.config.rank_of(stage))
             values = activation_bytes(self.plan.workload, own) / self.width / own.tp
             before, after = (self._code_after(index) for index in (stage - 1, stage))
             if before is not None:
@@ -112,6 +111,6 @@ class Messages:
 
     def _code_after(self, stage: int) -> Code | None:
         """How the messages between a stage and the next one are compressed; None if there are none, or they are whole."""
-        pp = self.plan.config.pp
-        code = self._code(stage % pp, (stage + 1) % pp) if 0 <= stage < self.plan.head_stage else None
+        rank_of = self.plan.config.rank_of
+        code = self._code(rank_of(stage), rank_of(stage + 1)) if 0 <= stage < self.plan.head_stage else None
         return code if code and code.compressing else None

@@ -66,7 +66,7 @@ def tensor_collectives(
     rounds = left_out = 0
     routed: list[tuple[str, Bytes, float]] = []
     for number, alike in workload.of_stage(layers, first, last).alike(layers):
-        once, mlp = (number + again for again in _repeated(alike, config, number, backward))
+        once, mlp = (number + again for again in repeated(alike, config, number, backward))
         left_out += config.recomputed(number) if backward and stops_early(alike, config) else 0
         own = alike.model.experts and not alike.model.shared_ffn_hidden and config.sequence_parallel
         rounds += once if own else once + mlp
@@ -78,7 +78,7 @@ def tensor_collectives(
     return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * (rounds - left_out) + ends), *routed)
 
 
-def _repeated(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:
+def repeated(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:
     """(attentions, MLPs) of layers that are alike whose forward, with its collectives, runs again in a backward."""
     again = config.recomputed(layers) if backward else 0
     return again, layers if backward and config.repeats_mlp(workload.model.experts) else again
@@ -120,7 +120,7 @@ def layer_collectives(
     model, tokens = workload.model, config.microbatch_size * workload.seq_len / config.cp
     copied = max(model.key_value_size / config.tp, config.cp * (model.head_dim + model.v_head_dim))
     width = (model.query_size + model.value_size) / config.tp + copied
-    times = sum(number + _repeated(one, config, number, backward)[0] for number, one in workload.alike(layers))
+    times = sum(number + repeated(one, config, number, backward)[0] for number, one in workload.alike(layers))
     return (("cp", "all_to_all", tokens * width * workload.bytes_per_value / 2, 2.0 * times), *experts)
 
 
@@ -135,25 +135,30 @@ def expert_collectives(
     tokens decides how long an all_to_all takes (`load`: padding travels like tokens), or the busiest link under a placement of
     the experts (`exchange`). With sequence parallelism the tokens are this rank's slice of the sequence. The ranks that divide
     an expert gather the tokens that were dispatched to them, and scatter the sums; where etp is tp, that is part of
-    `tensor_collectives`. Recomputation repeats the forward's.
+    `tensor_collectives`. Recomputation repeats the forward's. What runs beside shared experts is not listed here.
     """
     exposed = EXPOSED if config.overlap_expert_communication else 1.0
     found: list[tuple[str, str, Bytes, float]] = []
     for number, alike in workload.alike(layers):
         if not alike.model.experts:
             continue
-        mlp = number + _repeated(alike, config, number, backward)[1]
-        sent = _routed_bytes(alike, config)
+        mlp = number + repeated(alike, config, number, backward)[1]
+        sent = routed_bytes(alike, config)
         if config.ep > 1 and config.dispatcher == "allgather":
             found += [("ep", operation, sent, exposed * mlp) for operation in ("all_gather", "reduce_scatter")]
-        elif config.ep > 1:
+        elif config.ep > 1 and not hides_exchange(alike, config):
             found.append(("ep", "all_to_all", sent * config.exchange_factor, 2.0 * exposed * mlp))
         if config.etp and config.etp > 1:
             found += [("etp", *one) for one in _gathered_tokens(alike, config, mlp)]
     return tuple(found)
 
 
-def _routed_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+def hides_exchange(workload: Workload, config: ParallelConfig) -> bool:
+    """Whether layers like those of a workload compute shared experts beside the exchange of tokens (`sim.kernels.beside`)."""
+    return config.overlap_shared_experts and config.ep > 1 and workload.model.shared_ffn_hidden > 0
+
+
+def routed_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Activations of the tokens that one rank routes, as many copies as it sends; with one ep rank, one for each expert."""
     slices, model = config.tp if config.sequence_parallel else 1, workload.model
     chosen = model.experts_per_token
@@ -163,7 +168,7 @@ def _routed_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 
 def _gathered_tokens(workload: Workload, config: ParallelConfig, times: int) -> tuple[tuple[str, Bytes, float], ...]:
     """(operation, payload, count) of the gathers and scatters of tokens among the ranks that divide an expert."""
-    payload = _routed_bytes(workload, config) * config.expert_tp * config.load
+    payload = routed_bytes(workload, config) * config.expert_tp * config.load
     return ("all_gather", payload, float(times)), ("reduce_scatter", payload, float(times))
 
 
@@ -211,6 +216,10 @@ def tied_bytes(workload: Workload, config: ParallelConfig, head: int = -1) -> By
     stage."""
     if config.pp == 1 or not workload.model.tied_embeddings or workload.adapter is not None:
         return 0.0
-    parameters = workload.model.vocab * workload.model.hidden / max(config.tp_of(0), config.tp_of(head % config.pp))
+    parameters = (
+        workload.model.vocab
+        * workload.model.hidden
+        / max(config.tp_of(0), config.tp_of(config.rank_of(head) if head >= 0 else config.pp - 1))
+    )
     shards = config.zero_shard_size or config.dp_cp_of(0)
     return parameters / (shards if config.tied_shards else 1) * GRADIENT_BYTES[config.gradient_precision]

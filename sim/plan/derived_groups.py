@@ -12,7 +12,7 @@ def embedding_groups(plan: Plan, groups: Iterable[Group]) -> tuple[Group, ...]:
     """The ranks of every pipeline among `groups` that hold the same part of a tied embedding, those of the first stage and of
     the head: they all_reduce its gradient in a ring of two. Where one of both has a smaller tp, its ranks are in several.
     Both have the same dp."""
-    head = plan.head_stage % plan.config.pp
+    head = plan.config.rank_of(plan.head_stage)
     pipelines = ((group, sorted(group.ranks)) for group in groups if group.kind == "pp")
     ends = {(ranks[0], ranks[head]): group for group, ranks in pipelines}
     return tuple(Group("embedding", pair, group.nic, group.transport, "ring") for pair, group in ends.items())

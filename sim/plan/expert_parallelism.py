@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from sim.errors import NotModelled, PlanError
 from sim.plan.rank_numbering import RankNumbering
 from sim.plan.reached_places import reached
+from sim.workload.model import Model
+from sim.workload.routing import Routing
 
 DISPATCHERS = ("alltoall", "allgather", "deepep", "hybridep")
 """How tokens reach the ranks of an ep group; names as in Megatron-Core (--moe-token-dispatcher-type and
@@ -24,11 +26,6 @@ deepep, hybridep  every token goes once to each node, or NVLink domain, that has
                   one node, once to each rank (DeepEP, github.com/deepseek-ai/DeepEP README)"""
 DEDUPLICATED = ("deepep", "hybridep")
 """Dispatchers that send a token once to a node or rank, however many of its experts are there."""
-REAL_IMBALANCE = 1.3
-"""Tokens of the busiest rank of an ep group over the mean, where the router of a real run is not forced to balance (`routing:
-real`): a guess. Two pairs of runs with and without forced balance say 1.85 (Qwen3-235B-A22B on 256 H100 at 32,768 and 131,072
-tokens, github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md); routers that are balanced by a bias
-(DeepSeek-V3, arXiv 2412.19437, section 2.1.2) come close to 1."""
 EXPOSED = 0.4
 """Share of the exchange of tokens that takes time of its own, where it overlaps the compute of another microbatch: a guess. One
 pair of runs with and without overlap says 0.68 (Qwen3-235B-A22B on 256 H100 with ep 32 and DeepEP, 17.6 and 19.7 s,
@@ -62,8 +59,9 @@ class ExpertParallelism(RankNumbering):
     the mean; tokens above it are dropped, which changes what is trained. None: no token is dropped. pad_to_capacity: experts
     with fewer tokens get rows of padding up to it (Megatron-Core's --moe-expert-capacity-factor and
     --moe-pad-expert-input-to-capacity). `overlap_expert_communication`: tokens travel beside the compute of another microbatch
-    (Megatron-Core's --overlap-moe-expert-parallel-comm). domain: devices of a node or NVLink domain, a fact of the fleet; of
-    unlike nodes the fewest. 0: unknown, one domain."""
+    (Megatron-Core's --overlap-moe-expert-parallel-comm). `overlap_shared_experts`: they travel beside shared experts of their
+    own microbatch, which else compute before the router (--moe-shared-expert-overlap). domain: devices of a node or NVLink
+    domain, a fact of the fleet; of unlike nodes the fewest. 0: unknown, one domain."""
 
     ep: int = 1
     etp: int | None = None
@@ -73,6 +71,7 @@ class ExpertParallelism(RankNumbering):
     capacity_factor: float | None = None
     pad_to_capacity: bool = False
     overlap_expert_communication: bool = False
+    overlap_shared_experts: bool = False
     domain: int = 0
 
     @property
@@ -167,6 +166,13 @@ class ExpertParallelism(RankNumbering):
         if self.exchange is not None and self.exchange < 0:
             raise PlanError(f"routing: exchange {self.exchange:g} is negative; 1 is that of equal shares among all ranks")
         self._check_capacity()
+        if self.overlap_shared_experts and self.overlap_expert_communication:
+            raise PlanError(
+                "overlap_shared_experts with overlap_expert_communication: an exchange is beside shared experts of its own "
+                "microbatch, or beside another microbatch; one of the two"
+            )
+        if self.overlap_shared_experts and self.dispatcher == "allgather":
+            raise NotModelled("overlap_shared_experts with dispatcher allgather is not modelled; alltoall, deepep or hybridep")
         if self.etp == self.tp:
             object.__setattr__(self, "etp", None)
         if self.dispatcher not in DEDUPLICATED:
@@ -187,6 +193,15 @@ class ExpertParallelism(RankNumbering):
                 f"etp {self.etp} unlike tp {self.tp} is not modelled without sequence_parallel; Megatron-Core requires that "
                 "for experts, too"
             )
+
+    def check_routing(self, model: Model) -> None:
+        """Raise PlanError where uneven tokens, or a capacity of experts, do not fit a model."""
+        if self.exchange is not None and not model.experts:
+            raise PlanError(f"config.routing.exchange: model {model.name} has no experts to exchange tokens with; leave it out")
+        try:
+            Routing(self.imbalance, (), self.capacity_factor, self.pad_to_capacity).check(model)
+        except ValueError as error:
+            raise PlanError(f"config.{error}") from None
 
     def _check_capacity(self) -> None:
         if self.capacity_factor is None:

@@ -118,7 +118,7 @@ class ParallelConfig(ExpertParallelism):
             raise NotDefined(f"zero_stage {self.zero_stage} reduces every microbatch, so all replicas need the same number")
         if self.vpp > 1 and not schedules.get(self.schedule).CHUNKED:
             raise NotDefined(f"schedule {self.schedule} has one stage per rank; vpp {self.vpp} needs schedule interleaved")
-        schedules.get(self.schedule)
+        _check_pairs(self)
 
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: many results are cached by configuration."""
@@ -201,6 +201,10 @@ class ParallelConfig(ExpertParallelism):
         """Number of stages, virtual ones included."""
         return self.pp * self.vpp
 
+    def rank_of(self, stage: int) -> int:
+        """The pipeline rank that holds a stage."""
+        return schedules.rank_of(self.schedule, stage, self.pp)
+
     def of_pp_rank(self, pp_rank: int) -> ParallelConfig:
         """The configuration of a pipeline rank by itself: its degrees, and the samples that a rank has of a microbatch."""
         if not self.stage_tp and not self.stage_dp:
@@ -232,6 +236,15 @@ def _check_recomputation(config: ParallelConfig) -> None:
             raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")
     if counts and min(counts) < 0:
         raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
+
+
+def _check_pairs(config: ParallelConfig) -> None:
+    if not schedules.is_paired(config.schedule):
+        return
+    if config.overlap_expert_communication:
+        raise PlanError(f"overlap_expert_communication with schedule {config.schedule}: its pairs overlap it; leave it out")
+    if config.zero_stage >= 2:
+        raise NotModelled(f"schedule {config.schedule} is not modelled with zero_stage {config.zero_stage}; 0 or 1")
 
 
 def _check_messages(config: ParallelConfig) -> None:

@@ -122,7 +122,7 @@ class Plan:
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Indices of the stages that a pipeline rank holds."""
-        return tuple(range(pp_rank, self.config.num_stages, self.config.pp))
+        return tuple(stage for stage in range(self.config.num_stages) if self.config.rank_of(stage) == pp_rank)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ class Plan:
         """The configuration of these stages of one pipeline rank together: its degrees, and the number of their layers that are
         recomputed."""
         held = tuple(stages)
-        counts, config = self.config.recompute_layers, self.config.of_pp_rank(held[0] % self.config.pp)
+        counts, config = self.config.recompute_layers, self.config.of_pp_rank(self.config.rank_of(held[0]))
         if not counts:
             return config
         pairs = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in held)
@@ -194,7 +194,7 @@ def _check_stages(plan: Plan) -> None:
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
     if workload.model.tied_embeddings:
-        check_tied_ends(config, plan.head_stage % config.pp, config.zero_stage >= 1)
+        check_tied_ends(config, config.rank_of(plan.head_stage), config.zero_stage >= 1)
     for replica in set(config.num_microbatches):
         schedules.actions(config.schedule, 0, config.pp, replica, config.vpp)
     _check_sequence_and_experts(config, workload)
@@ -235,12 +235,9 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
             raise PlanError(
                 f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
             )
-    model, capacity = workload.model, config.capacity_factor
-    if capacity is not None and capacity * model.experts_per_token > model.experts > 0:
-        raise PlanError(
-            f"config.routing.capacity_factor: {capacity:g} is above {model.experts / model.experts_per_token:g}, with which an "
-            "expert takes every token"
-        )
+    config.check_routing(workload.model)
+    if config.overlap_shared_experts and not workload.model.shared_ffn_hidden:
+        raise PlanError(f"config.overlap_shared_experts: model {workload.model.name} has no shared experts; leave it out")
     if not config.splits_experts:
         return
     if workload.model.experts % config.ep or not workload.model.experts:

@@ -15,6 +15,11 @@ from typing import NamedTuple, TypeAlias
 
 COMPUTE = ("F", "B", "W")
 """Kinds of compute actions: forward, backward, weight gradient."""
+PAIR, WHOLE = "pair", "whole"
+"""`operation` of an F that runs at the same time as the next B, and of a B whose W follows before its gradient is sent
+(`sim.plan.schedules.dualpipev`)."""
+BESIDE = {"ring": "send_recv", "beside": "all_to_all"}
+"""Kinds of exchanges that run beside compute of their microbatch -> the operation of their group."""
 
 
 class Action(NamedTuple):
@@ -25,6 +30,9 @@ class Action(NamedTuple):
                 ring              `times` exchanges of `nbytes` around this rank's `group` while it computes the attention core
                                   of a forward (`operation` "F"), a backward ("B") or a forward recomputed in a backward
                                   ("R"); blocks until both have ended
+                beside            `times` exchanges of tokens among this rank's `group`, each of `nbytes`, while it computes
+                                  shared experts: `operation` is dispatch or combine with F, B or R; blocks until both have
+                                  ended (`sim.kernels.beside`)
                 collective        `times` collectives `operation` of `nbytes` each in this rank's `group`; blocks until the end
                 start, wait       start of a collective without blocking, and wait for its end; `part` identifies the pair
                 optimizer         the optimizer step
@@ -55,7 +63,7 @@ class Action(NamedTuple):
         """Text form as (text before, text after) the microbatch number; the second is None if the text has no such number."""
         if self.kind in COMPUTE:
             return self.kind, f".{self.part}" if self.parts > 1 else ""
-        if self.kind in ("send", "recv", "ring"):
+        if self.kind in ("send", "recv", *BESIDE):
             return f"{self.kind} {self.operation}", ""
         if self.kind == "collective":
             return f"{self.group} {self.operation}", None
@@ -65,9 +73,9 @@ class Action(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def compute(kind: str, stage: int, microbatch: int) -> Action:
+def compute(kind: str, stage: int, microbatch: int, operation: str = "") -> Action:
     """A whole compute action; the same object in the programs of all schedules, because the planner makes millions of them."""
-    return Action(kind, stage, microbatch)
+    return Action(kind, stage, microbatch, operation=operation)
 
 
 Program: TypeAlias = tuple[Action, ...]

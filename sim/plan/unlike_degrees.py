@@ -47,6 +47,8 @@ def check_tied_ends(config: ExpertParallelism, head: int, sharded: bool) -> None
     """Check the degrees of the first pipeline rank and of the one with the `head`, which share a tied embedding.
 
     `sharded`: ZeRO shards the optimizer state. Raises NotModelled if the sum of the gradient between both is not modelled."""
+    if head == 0 and config.pp > 1:
+        raise NotModelled("config.schedule: both ends of the pipeline are on one rank; not modelled with a tied embedding")
     ends = config.dp_of(0), config.dp_of(head)
     if ends[0] != ends[1]:
         raise NotModelled(

@@ -26,7 +26,7 @@ ATTENTION_KINDS = ("standard", "mla")
 SPECIAL = (
     "dense_layers", "dense_ffn_hidden", "moe_layer_step", "attention", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
     "qk_rope_head_dim", "v_head_dim", "mtp_layers", "sliding_window", "sliding_window_every", "full_attention_every",
-    "n_group", "topk_group",
+    "n_group", "topk_group", "attention_sinks",
 )  # fmt: skip
 """Keys that most models do not need."""
 MLP_KINDS = ("gelu", "swiglu", "relu2")
@@ -46,11 +46,10 @@ class Model:
     the first one, attends to the last `sliding_window` tokens only, except every `full_attention_every`-th (0: none).
     `mtp_layers` layers after the last one predict further tokens (arXiv 2412.19437, section 2.2): each has a product of two
     hidden states, a layer like the last one and a head.
+    `attention_sinks`: each head has a learned logit beside its scores (gpt-oss, arXiv 2508.10925, section 2): a parameter.
 
-    `launch` holds the facts that a launch needs and no step time depends on.
-
+    `launch` holds the facts that a launch needs and no step time depends on. Raises ValueError for wrong values.
     With `attention` mla, `head_dim` is `qk_nope_head_dim` + `qk_rope_head_dim`; `q_lora_rank` 0 makes queries from one product.
-    Raises ValueError for wrong values.
     """
 
     name: str
@@ -82,6 +81,7 @@ class Model:
     full_attention_every: int = 0
     n_group: int = 1
     topk_group: int = 1
+    attention_sinks: bool = False
     launch: LaunchFacts = field(default=LaunchFacts(), hash=False)
 
     def __post_init__(self) -> None:
@@ -166,8 +166,8 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one layer: attention and MLP matrices, biases of the GELU family, two norms, router."""
-        attention = self.attention_parameters
+        """Parameters of one layer: attention and MLP matrices, biases of the GELU family, two norms, router, sinks."""
+        attention = self.attention_parameters + (self.heads if self.attention_sinks else 0)
         norms = 2 * self.hidden + (self.q_lora_rank + self.kv_lora_rank if self.attention == "mla" else 0)
         if self.mlp == "gelu":  # GPT style: biases on every product, norms with a shift
             attention += self.query_size + self.key_value_size + self.hidden

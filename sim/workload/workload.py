@@ -12,6 +12,7 @@ from sim.workload.adapter_kernels import with_adapters
 from sim.workload.kernels import Gemm, Kernel, LayerSharding, layer_kernels
 from sim.workload.model import PRECISION_BYTES, Model
 from sim.workload.optimizers import OPTIMIZERS
+from sim.workload.routing import BALANCED, Routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Workload:
     """One optimizer step: `global_batch_size` sequences of `seq_len` tokens through the model.
 
     held: kinds of layers of one stage, where those of the model differ: (number, model of such layers alone). optimizer: a name
-    of `sim.workload.optimizers`. adapter: what is trained in place of the model's weights, which are frozen then (LoRA)."""
+    of `sim.workload.optimizers`. adapter: what is trained in place of the model's weights, which are frozen then (LoRA).
+    routing: how tokens are divided among experts; a plan may have another one, by the placement of its experts."""
 
     model: Model
     global_batch_size: int
@@ -28,6 +30,7 @@ class Workload:
     held: tuple[tuple[int, Model], ...] = ()
     optimizer: str = "adam"
     adapter: Adapter | None = None
+    routing: Routing = BALANCED
 
     def __post_init__(self) -> None:
         for key in ("global_batch_size", "seq_len"):

@@ -17,6 +17,7 @@ from planner.time_limit import TimeLimit
 from sim.errors import NotModelled
 from sim.formats import documents, topology
 from sim.plan.plan import Plan
+from sim.workload.routing import Routing
 from sim.workload.workload import Workload
 from tests import builders as make
 
@@ -108,3 +109,8 @@ def test_a_plan_says_it(monkeypatch, slow):
     lines = [str(part) for part in printing.planned(answer).renderables]
     assert str(split) in lines
     assert str(split) not in [str(part) for part in printing.planned(replace(answer, split=None)).renderables]
+
+
+def test_nothing_is_searched_where_experts_are_uneven():
+    workload = replace(commands.workload_of(WHERE), routing=Routing(1.3))
+    assert searched(replace(asked(), workload=workload), wanted=True) is None

@@ -15,6 +15,7 @@ from benchmarks.certificates.brute import best, naive, plans
 from benchmarks.certificates.fleets import draw, size
 from benchmarks.certificates.hosts import offloaded
 from benchmarks.certificates.judge import NEAR, certified, features, judge
+from benchmarks.certificates.routing import routed
 from benchmarks.certificates.scarce import tight, windowed
 from benchmarks.certificates.space import pipelines, shapes
 from planner.placement.ranks import build
@@ -67,6 +68,14 @@ def test_no_bound_is_above_the_best_plan_where_hosts_keep_the_optimizer_state(se
 def test_no_bound_is_above_the_best_plan_where_adapters_are_trained(seed):
     verdict = judge(seed, SMALL, adapted)
     assert not verdict.faults, verdict
+
+
+@pytest.mark.parametrize("seed", after(2, [5012, 5011, 5014, 5021, 5023, 5026], last=2))
+def test_no_bound_is_above_the_best_plan_where_experts_are_uneven(seed):
+    """Brute force has ep 1 only; a plan with ep may be faster."""
+    verdict = judge(seed, SMALL, routed)
+    assert not verdict.faults, verdict
+    assert verdict.bound_s <= verdict.step_s <= verdict.best_s, verdict
 
 
 def test_the_seeds_exercise_every_axis():

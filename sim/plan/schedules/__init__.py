@@ -3,16 +3,18 @@
 Each module of this folder is one schedule, and the folder is the registry. A module must define
 
 NAME              its name in options and files
-CHUNKED           a rank may hold several stages; not together with SPLITS_BACKWARD, for which the planner has no bounds
+CHUNKED           a rank may hold several stages; if PLANNED not with SPLITS_BACKWARD, for which the planner has no bounds
 OVERLAPS_SENDS    messages overlap with compute; else a rank waits until its message has left (Megatron-LM overlaps messages in
                   the interleaved schedule only)
 SPLITS_BACKWARD   weight gradients are a separate action W, else part of B
 RECEIVES_FIRST    the message of a forward leaves after the next gradient is received
 actions(rank, ranks, microbatches, chunks)    the compute actions of pipeline rank `rank` of `ranks`, which holds the `chunks`
-                  (vpp) stages rank, rank + ranks, ...
+                  (vpp) stages rank, rank + ranks, ..., unless the module has rank_of(stage, ranks), the rank of a stage
 
 It may define facts that the planner uses. Where one is missing, the planner assumes a value that is safe for its bounds:
 
+PLANNED           the planner can use the schedule; else it is for plans that are written by hand (if missing: yes)
+PAIRED            some forwards run at the same time as a backward, and both hide their exchanges of tokens (if missing: no)
 SEARCHED          the planner tries the schedule also where it is not pinned (if missing: yes)
 PRODUCTION        a schedule that training frameworks commonly run, so that plans have it by default (if missing: no)
 FORWARDS_FIRST    every rank runs all its forwards before its first backward, and so holds all microbatches (if missing: no)
@@ -85,6 +87,23 @@ def actions(name: str, rank: int, ranks: int, microbatches: int, chunks: int) ->
 def is_searched(name: str) -> bool:
     """Whether the planner tries a schedule that is not pinned."""
     return bool(getattr(get(name), "SEARCHED", True))
+
+
+def is_planned(name: str) -> bool:
+    """Whether the planner can use a schedule."""
+    return bool(getattr(get(name), "PLANNED", True))
+
+
+def is_paired(name: str) -> bool:
+    """Whether some forwards run at the same time as a backward."""
+    return bool(getattr(get(name), "PAIRED", False))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def rank_of(name: str, stage: int, ranks: int) -> int:
+    """The pipeline rank that holds a stage."""
+    placed: Callable[[int, int], int] | None = getattr(get(name), "rank_of", None)
+    return stage % ranks if placed is None else placed(stage, ranks)
 
 
 def is_production(name: str) -> bool:

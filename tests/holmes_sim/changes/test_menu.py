@@ -141,3 +141,11 @@ def test_what_has_a_price_costs_more_when_it_is_changed():
     assert cost["ib: left out"] == pytest.approx(-(16 * 3 + 4 + 10))
     assert cost["global batch of 384 sequences, not 768"] == 0
     assert "ib: h100-sxm5-80gb, not a100-sxm4-80gb" in set(made) - set(cost), "nobody has said what it costs"
+
+
+def test_uneven_experts_may_be_balanced():
+    mixture = edited(commands.load("holmes-hybrid-4"), {"workload.model": "mixtral-8x7b", "workload.routing.imbalance": 1.5})
+    (change,) = (one for one in changes.menu(mixture) if one.edits[0][0] == "workload.routing")
+    assert change.name == "balanced experts, as a router would give at best"
+    assert change.made(mixture) == edited(commands.load("holmes-hybrid-4"), {"workload.model": "mixtral-8x7b"})
+    assert not any(one.edits[0][0] == "workload.routing" for one in changes.menu(change.made(mixture)))

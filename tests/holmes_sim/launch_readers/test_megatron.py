@@ -9,6 +9,7 @@ from holmes_sim.launch_reading.given import Given, variables
 from sim.errors import HolmesError
 from sim.formats import catalog
 
+ALLTOALL = "--num-experts 8 --moe-token-dispatcher-type alltoall"
 MODEL = """\
 --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention
 --num-query-groups 8 --swiglu --position-embedding-type rope --untie-embeddings-and-output-weights --vocab-size 128256
@@ -78,6 +79,8 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
         ("--num-experts 8 --expert-model-parallel-size 8", "ep", 8),
         ("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher", "hybridep"),
         ("--num-experts 8 --moe-expert-capacity-factor 1.25", "capacity_factor", 1.25),
+        (f"{ALLTOALL} --moe-shared-expert-intermediate-size 1024 --moe-shared-expert-overlap", "overlap_shared_experts", True),
+        (f"{ALLTOALL} --moe-shared-expert-overlap", "overlap_shared_experts", False),
         ("--num-experts 8 --moe-expert-capacity-factor 2 --moe-pad-expert-input-to-capacity", "pad_to_capacity", True),
     ],
 )
@@ -153,6 +156,12 @@ def test_a_mixture_with_dense_layers_and_latent_attention(tmp_path):
         model, faults = (found := job(tmp_path, f"{text} {more}")).model, found.not_modelled
         assert ((model.n_group, model.topk_group), faults) == (groups, ()), "no limit without a number of chosen groups"
     assert found.global_batch_size is None
+
+
+@pytest.mark.parametrize(("kind", "sinks"), [("learnable", True), ("off-by-one", False), ("vanilla", False)])
+def test_a_learnable_softmax_has_sinks(tmp_path, kind, sinks):
+    found = job(tmp_path, f"{MODEL} --softmax-type {kind}")
+    assert (found.model.attention_sinks, found.not_modelled) == (sinks, ())
 
 
 def test_an_unknown_vocabulary_is_that_of_the_same_model_in_the_catalogue(tmp_path):

@@ -21,6 +21,7 @@ def refusals(plan):
 def test_experts_on_a_mesh_of_their_own():
     """Four ranks of a stage hold the experts once, two for each tensor-parallel group."""
     folded = {"ep": 4, "etp": 1, "dispatcher": "deepep", "overlap_expert_communication": True}
+    folded |= {"vpp": 2, "schedule": "interleaved"}
     plan = features.plan_of(features.Feature("", folded, model=features.EXPERTS))
     assert refusals(plan) == []
     assert [line for line in written(plan) if "expert" in line or "moe" in line] == [
@@ -85,6 +86,13 @@ def test_flags_of_layers_that_alternate(model, flags):
     plan = features.plan_of(features.Feature("", {}, model=model))
     lines = written(plan)
     assert [line for line in lines if line.startswith(("--window", "--moe-layer"))] == flags
+
+
+def test_sinks_are_a_learnable_softmax_of_megatron_and_refused_by_others():
+    plan = features.plan_of(features.Feature("", {}, model={"attention_sinks": True}))
+    assert "--softmax-type learnable" in written(plan)
+    for other in ("torchtitan", "deepspeed", "flagscale", "holmes"):
+        assert any("attention_sinks True" in fault for fault in exporters.unsupported(other, plan)), other
 
 
 @pytest.mark.parametrize(("target", "line"), [

@@ -194,11 +194,12 @@ def test_ranks_build_the_groups_of_the_expert_mesh(tmp_path: Path) -> None:
     [
         ({"dispatcher": "allgather"}, "dispatcher allgather"),
         ({"overlap_expert_communication": True}, "overlap_expert_communication"),
+        ({"overlap_shared_experts": True}, "overlap_shared_experts"),
         ({"capacity_factor": 1.25}, r"capacity_factor 1.25 \(no token is dropped; plan without it\)"),
     ],
 )
 def test_other_exchanges_are_refused(config: dict[str, object], reason: str, tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, (2,), (2, 2), model=QWEN, ep=2, **config)
+    plan = plan_of(tmp_path, (2,), (2, 2), model=SHARED, ep=2, **config)
     with pytest.raises(NotSupported, match=f"cannot execute this plan: {reason}"):
         supported.check(plan)
 

@@ -152,7 +152,7 @@ def test_many_clusters_are_tried_in_some_orders():
 
 def test_what_stays_outside_is_named():
     told = outside(small_request(make.cluster("a", devices=8), layers=4))
-    assert told[0] == "schedule 1f1b-deepspeed, gpipe, zb-latency"
+    assert told[0] == "schedule 1f1b-deepspeed, dualpipev, gpipe, zb-latency"
     assert "recompute selective" in told
     assert any(text.split(", ")[0] in ("zero_stage 0", "zero_stage 0, 2") for text in told)
     assert "tp 3, 6" in told
@@ -188,7 +188,7 @@ def test_what_is_pinned_is_not_outside():
 
 def test_a_pinned_vpp_leaves_out_schedules_that_cannot_have_it():
     wide = make.cluster("a", devices=2)
-    assert outside(small_request(wide, layers=4, wishes=Wishes(vpp=2)))[0].split()[0] != "schedule"
+    assert outside(small_request(wide, layers=4, wishes=Wishes(vpp=2)))[0] == "schedule dualpipev"
     one = next(text for text in outside(small_request(wide, layers=4, wishes=Wishes(vpp=1))) if text.startswith("schedule"))
     assert "gpipe" in one and "interleaved" not in one
 

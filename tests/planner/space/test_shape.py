@@ -6,9 +6,11 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 from planner.space.shape import split_backward
 from sim.plan import schedules
+from sim.workload.routing import Routing
 from tests.planner.builders import on_one_cluster, shape
 
 
@@ -39,3 +41,10 @@ def test_a_shape_of_another_process_is_found_in_a_dictionary():
         [sys.executable, "-c", made], capture_output=True, check=True, env=os.environ | {"PYTHONHASHSEED": "1"}
     ).stdout
     assert {shape(dp=3): "found"}[pickle.loads(foreign)] == "found"
+
+
+def test_a_configuration_has_the_routing_of_its_workload_for_its_ep():
+    counted = replace(on_one_cluster().workload, routing=Routing(tokens=(5, 3, 1, 1)))
+    assert [shape(dp=4, ep=ep).config(counted, 1).imbalance for ep in (1, 2, 4)] == [1.0, 1.6, 2.0]
+    padded = replace(counted, routing=Routing(capacity_factor=1.25, pad_to_capacity=True))
+    assert shape(dp=4, ep=2).config(padded, 2).load == 1.25

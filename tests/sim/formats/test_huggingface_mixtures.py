@@ -88,6 +88,7 @@ def test_layers_of_gpt_oss_and_llama_4_alternate(tmp_path: Path) -> None:
     windowed = read(write(tmp_path, configs.GPT_OSS_20B))
     assert [(number, kind.sliding_window) for number, kind in windowed.kinds(0, 24)] == [(12, 128), (12, 0)]
     assert windowed.kinds(1, 2)[0][1].sliding_window == 0, "the first layer has the window"
+    assert windowed.attention_sinks and not read(write(tmp_path, configs.QWEN3_235B)).attention_sinks
     mixed = read(write(tmp_path, configs.LLAMA_4_MAVERICK))
     assert [(number, kind.experts) for number, kind in mixed.kinds(0, 48)] == [(24, 0), (24, 128)]
     assert mixed.kinds(1, 2)[0][1].experts == 128, "every second layer, from the second on"

@@ -11,6 +11,9 @@ from sim.errors import NotDefined, PlanError
 from sim.plan import program, schedules
 from sim.plan.schedules.zb_latency import name_of
 
+PLANNED = tuple(filter(schedules.is_planned, schedules.names()))
+"""Schedules that the planner can use; `tests/sim/plan/test_dualpipev.py` tests the other one."""
+
 
 def table(name: str, pp: int, microbatches: int, chunks: int = 1) -> list[str]:
     """The text of every pipeline rank's program."""
@@ -122,7 +125,7 @@ def test_the_folder_is_the_registry() -> None:
     assert all(name == schedules.get(name).NAME for name in schedules.names())
 
 
-@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize("name", PLANNED)
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 @pytest.mark.parametrize(("pp", "microbatches"), [(1, 1), (1, 5), (2, 2), (2, 4), (4, 4), (4, 8), (4, 12), (8, 8)])
 def test_every_stage_and_microbatch_goes_forward_once_and_backward_once_and_in_that_order(
@@ -144,7 +147,7 @@ def test_every_stage_and_microbatch_goes_forward_once_and_backward_once_and_in_t
         assert all(where["B", *key] < where["W", *key] for key in weights)
 
 
-@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize("name", PLANNED)
 @pytest.mark.parametrize(("pp", "microbatches", "chunks"), [(2, 4, 1), (4, 8, 1), (2, 4, 2), (4, 8, 2), (4, 4, 3), (8, 16, 2)])
 def test_no_pipeline_rank_waits_for_ever_if_all_run_in_order(name: str, pp: int, microbatches: int, chunks: int) -> None:
     """Every action runs as soon as what it needs is there; a table that can be drawn has no deadlock."""
@@ -189,7 +192,7 @@ def holds_no_less(more: tuple[tuple[int, int], ...], less: tuple[tuple[int, int]
     return all(any(b <= a and b + d <= a + c for a, c in more) for b, d in less)
 
 
-@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize("name", PLANNED)
 @given(ranks=st.integers(1, 8), microbatches=st.integers(1, 40), chunks=st.integers(1, 4))
 def test_declared_facts_hold(name: str, ranks: int, microbatches: int, chunks: int) -> None:
     """`FORWARDS_FIRST`, `WHOLE_ROUNDS` and the three statements of `WARM_UP`; the planner has no bounds for split chunks."""

@@ -38,6 +38,18 @@ def test_a_model_of_the_catalogue_has_the_parameters_of_its_card(name: str, bill
     assert catalog.model(name).parameters == pytest.approx(billions * 1e9, rel=5e-3)
 
 
+def test_gpt_oss_has_its_published_parameters_but_for_its_biases() -> None:
+    """Billions of arXiv 2508.10925, table 1. A layer has a sink for each of 64 heads; not counted are the biases of attention
+    (5,120 + 2,880), of the router (experts), and of each expert (3 x 2,880)."""
+    for name, billions, layers, experts in (("gpt-oss-20b", 20.91, 24, 32), ("gpt-oss-120b", 116.83, 36, 128)):
+        model = catalog.model(name)
+        without = replace(model, attention_sinks=False)
+        assert model.parameters - without.parameters == layers * 64
+        assert layer_kernels(model, 1, 64, LayerSharding(), 2) == layer_kernels(without, 1, 64, LayerSharding(), 2)
+        biases = layers * (5120 + 2880 + experts + experts * 3 * 2880)
+        assert round((model.parameters + biases) / 1e9, 2) == billions
+
+
 def test_a_stage_holds_the_kinds_of_its_layers() -> None:
     dense = replace(MIXED, experts=0, experts_per_token=0, dense_layers=0, dense_ffn_hidden=0, ffn_hidden=128)
     routed = replace(MIXED, dense_layers=0, dense_ffn_hidden=0)
