@@ -122,7 +122,7 @@ class Plan:
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Indices of the stages that a pipeline rank holds."""
-        return tuple(stage for stage in range(self.config.num_stages) if self.config.rank_of(stage) == pp_rank)
+        return schedules.stages_of(self.config.schedule, pp_rank, self.config.pp, self.config.num_stages)
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -106,6 +106,12 @@ def rank_of(name: str, stage: int, ranks: int) -> int:
     return stage % ranks if placed is None else placed(stage, ranks)
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def stages_of(name: str, rank: int, ranks: int, stages: int) -> tuple[int, ...]:
+    """The stages, of so many, that a pipeline rank holds."""
+    return tuple(stage for stage in range(stages) if rank_of(name, stage, ranks) == rank)
+
+
 def is_production(name: str) -> bool:
     """Whether training frameworks commonly run a schedule."""
     return bool(getattr(get(name), "PRODUCTION", False))
