@@ -9,13 +9,13 @@ from planner.target import ANY
 from sim.compression import NONE
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.plan import Plan
-from sim.units import MEGA, time_text
+from sim.units import MEGA, Seconds, time_text
 
 AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
 LISTED = (
-    "tp", "stage_tp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size",
-    "offload", "recompute", "target",
+    "tp", "stage_tp", "stage_dp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "schedule", "vpp", "zero_stage",
+    "zero_shard_size", "offload", "recompute", "target",
 )  # fmt: skip
 """Axes that are printed; plan.json has all of them."""
 PRINTED_VALUES = 12
@@ -37,12 +37,25 @@ def certificate(plan: Plan, found: Certificate) -> str:
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
+    if found.whole_lower_bound_s is not None and not is_mixed(plan):
+        return _of_own_degrees(found, found.whole_lower_bound_s) + more + _time_limit(found)
     if found.whole_lower_bound_s is not None:
         more += f" No searched pipeline with each stage on one cluster takes less than {time_text(found.whole_lower_bound_s)}."
     if plan.config.message_compression != NONE:
         more += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
     open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""
     return f"Certificate: no searched {others} takes less than {least}: {far}.{open_part}{more}{_time_limit(found)}"
+
+
+def _of_own_degrees(found: Certificate, bound: Seconds) -> str:
+    """What is proved for a plan whose stages have degrees of their own, which no plan of the searched space has."""
+    ratio = bound / found.objective_s
+    far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
+    return (
+        f"Certificate: no searched pipeline with each stage on one cluster takes less than {time_text(bound)} "
+        f"({found.solver}), {far}. Its stages have tp or dp of their own on each cluster: nothing is proved for other plans of "
+        "this kind."
+    )
 
 
 def _time_limit(found: Certificate) -> str:
