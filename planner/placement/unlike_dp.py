@@ -18,7 +18,7 @@ from sim.plan.plan import MadeBy, Plan
 
 
 def build_unlike(request: Request, stages: Sequence[tuple[str, Shape, int]], strategy: str) -> Plan:
-    """The plan of a pipeline given as (cluster, shape of its own, layers) of every stage.
+    """The plan of a pipeline given as (cluster, shape of the cluster's stages, layers) of every stage.
 
     Stages take the next free slots of their cluster. Raises NoRoute, PlanError; NotDefined, also where the target or the limits
     of the request refuse the plan."""
