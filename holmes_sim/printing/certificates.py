@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.search.mixed import is_mixed
+from planner.search.searched_space import TRIED
 from planner.target import ANY
 from sim.compression import NONE
 from sim.plan.certificate import Axis, Certificate
@@ -14,8 +15,8 @@ from sim.units import MEGA, Seconds, time_text
 AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
 LISTED = (
-    "tp", "stage_tp", "stage_dp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "schedule", "vpp", "zero_stage",
-    "zero_shard_size", "offload", "recompute", "target",
+    "tp", "stage_tp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size",
+    "offload", "recompute", "target",
 )  # fmt: skip
 """Axes that are printed; plan.json has all of them."""
 PRINTED_VALUES = 12
@@ -69,7 +70,7 @@ def searched(found: Certificate) -> str:
     axes = {axis.name: axis for axis in found.space}
     parts = [_axis(axis, axes.get("vpp")) for name, axis in axes.items() if name in LISTED and _is_printed(axis, axes)]
     split = [text.partition(" ") for text in found.outside]
-    other = [_outside(name, text) for name, _, text in split if name in LISTED]
+    other = [_outside(name, text) for name, _, text in split if name in LISTED or text == TRIED]
     other += ["more in plan.json"] if len(other) < len(split) else []
     required = f" Required: {'; '.join(map(str, axes['required'].values))}." if "required" in axes else ""
     return f"Searched: {', '.join(parts)}.{required}" + (f" Outside: {'; '.join(other)}." if other else "")

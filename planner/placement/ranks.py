@@ -57,11 +57,13 @@ def assemble(
     devices: tuple[Device, ...],
     strategy: str,
     microbatches: tuple[int, ...] = (),
+    degrees: tuple[int, ...] = (),
 ) -> Plan:
     """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
-    `microbatches` are those of each replica; empty for those of the shape. Raises as `build`."""
-    return launched(request, (_with_rings(request, shape, layers, devices, strategy, microbatches),))
+    `microbatches` are those of each replica, `degrees` is the tp of each stage; empty for those of the shape. Raises as
+    `build`."""
+    return launched(request, (_with_rings(request, shape, layers, devices, strategy, microbatches, degrees),))
 
 
 def with_layers(request: Request, plan: Plan, layers: tuple[int, ...]) -> Plan:

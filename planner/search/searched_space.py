@@ -33,6 +33,8 @@ UNEQUAL = "unequal replicas"
 """Name of the axis of dp that does not divide the batch."""
 UNLIKE = "stage_tp"
 """Name of the axis of tp that differs between device types."""
+TRIED = "(tried, without a proof)"
+"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`)."""
 WORDS = {BLOCK: "as few layers of each stage as memory requires"}
 """Recomputation of shapes in words, where its name does not say what it is."""
 RUNS = 6
@@ -71,7 +73,7 @@ def outside(request: Request, tried: bool = False) -> tuple[str, ...]:
     tried: plans with unlike dp are tried, without a proof, where that may be (`planner.space.unlike_dp`)."""
     shapes = _shapes(request)
     sampled = _sampled(request, shapes)
-    rows = "tried, without a proof" if tried and may_differ(request) else "one dp for all stages"
+    rows = TRIED if tried and may_differ(request) else "(one dp for all stages)"
     return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled, rows))
 
 
@@ -250,7 +252,7 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
         searches = next(unlike_shapes(request, shapes), None) is not None
         yield f"{UNLIKE} that differs in another way" if searches else f"{UNLIKE} (one tp for all stages)"
     if pp > 1 and not request.wishes.dp and request.wishes.microbatch_size != 1:
-        yield f"stage_dp ({rows})"
+        yield f"stage_dp {rows}"
     if any(shape.dp > 1 for shape in shapes):
         yield "other dp that do not divide the batch, and replicas that differ by more than one microbatch"
     if any(one.vpp > 1 for one in sampled):

@@ -37,7 +37,7 @@ def question(
 
 
 def every_unlike(asked: Request, base: Shape) -> Iterator[Plan]:
-    """The plan of every pipeline on both clusters under `base` whose clusters have unlike dp, one of which divides the other."""
+    """The plan of every pipeline on both clusters under `base` that have unlike dp, one of which divides the other."""
     layers, batch = asked.workload.model.layers, asked.workload.global_batch_size
     for order in itertools.permutations(asked.clusters()):
         for degrees in itertools.product((1, 2, 4), repeat=4):

@@ -44,7 +44,7 @@ def tried(asked: Request, limit: TimeLimit | None = None) -> tuple[Plan, Incumbe
     [((2e11, 2e11), (2, 4), (1, 2), 25.831, 24.396), ((3e11, 1e11), (4, 2), (2, 1), 44.207, 31.875)],
 )
 def test_the_best_of_all_plans_with_unlike_dp_is_found(speeds, dp, layers, before, after):
-    """The four devices of `b` are one stage with dp 4 and microbatches of one sequence, beside dp 2 and two sequences on `a`."""
+    """The four devices of `b` are a stage with dp 4 and microbatches of one sequence, beside dp 2 and two sequences on `a`."""
     asked = question(speeds=speeds)
     alike, kept = tried(asked)
     assert kept.best is not None and kept.best.prediction is not None
@@ -138,8 +138,8 @@ def test_the_certificate_names_such_plans_beside_its_space():
     assert found.whole_lower_bound_s == 0.995 * step(alike)
     assert "stage_dp (tried, without a proof)" in found.outside
     assert text(best, found) == (
-        "Certificate: no searched pipeline with each stage on one cluster takes less than 25.7 ms (closed form), 5.4% more than "
-        "this plan. Its stages have tp or dp of their own on each cluster: nothing is proved for other plans of this kind."
+        "Certificate: no searched pipeline with each stage on one cluster takes less than 25.7 ms (closed form), 5.4% more "
+        "than this plan. Its stages have tp or dp of their own on each cluster: nothing is proved for other plans of this kind."
     )
     slower = certificate(kept, best, [0.9 * step(best)], 0.8 * step(best), [])
     assert (slower.lower_bound_s, slower.whole_lower_bound_s) == (0.9 * step(best), 0.9 * step(best))

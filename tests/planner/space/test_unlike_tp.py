@@ -149,9 +149,7 @@ def test_some_of_these_questions_have_unlike_tp_in_their_best_plan():
     assert "best plan has unlike tp" in judge(372, 1_500, scarce).features
 
 
-@pytest.mark.parametrize(
-    ("on_small", "on_large", "searched_tp"), [(2, 1, True), (4, 2, True), (1, 2, False), (2, 2, True)]
-)
+@pytest.mark.parametrize(("on_small", "on_large", "searched_tp"), [(2, 1, True), (4, 2, True), (1, 2, False), (2, 2, True)])
 def test_a_plan_says_whether_its_degrees_are_searched(on_small, on_large, searched_tp):
     asked = question(memory=40e9)
     own = [("small", shape(tp=on_small), 2), ("large", shape(tp=on_large), 2)]
