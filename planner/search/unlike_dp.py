@@ -89,7 +89,7 @@ def unlike_seconds(incumbent: Incumbent) -> Seconds:
 def _fastest(incumbent: Incumbent, shapes: Sequence[Shape]) -> list[Priced]:
     """The plans of the layouts with the least estimates, the fastest first, after moves of layers."""
     budgets, context, near = incumbent.budgets, incumbent.context, incumbent.target * (1 + incumbent.budgets.unlike_near)
-    rough = ((seconds, layout) for seconds, layout in _layouts(context, shapes) if seconds < near)
+    rough = _layouts(context, shapes, near)
     closer: list[tuple[Seconds, Layout, tuple[int, ...]]] = []
     for _, layout in heapq.nsmallest(budgets.unlike_layouts, rough, key=lambda pair: pair[0]):
         for order in itertools.permutations(layout):
@@ -107,8 +107,9 @@ def _fastest(incumbent: Incumbent, shapes: Sequence[Shape]) -> list[Priced]:
     return sorted((_moved(incumbent, one, left) for one in fastest), key=lambda one: one[0])
 
 
-def _layouts(context: PlanningContext, shapes: Sequence[Shape]) -> Iterator[tuple[Seconds, Layout]]:
-    """(estimate, layout) for all samples of microbatches and all runs on two clusters or more that are not all alike."""
+def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -> Iterator[tuple[Seconds, Layout]]:
+    """(estimate, layout) for all samples of microbatches and all runs on two clusters or more that are not all alike, where the
+    estimate is below `most`."""
     request, layers = context.request, context.request.workload.model.layers
     batch, pinned = request.workload.global_batch_size, request.wishes.pp
     alike = {(shape.schedule, shape.zero_stage, shape.recompute) for shape in shapes}
@@ -118,11 +119,15 @@ def _layouts(context: PlanningContext, shapes: Sequence[Shape]) -> Iterator[tupl
             return
         runs = _runs(context, [one for one in shapes if (one.schedule, one.zero_stage, one.recompute) == kind], samples)
         for some in _joined(request, runs):
+            if (batch // samples - 1) * layers >= most * sum(max(run.rate for run in each) for each in some):
+                continue
             for layout in itertools.product(*some):
                 stages = sum(run.stages for run in layout)
                 if stages <= layers and pinned in (None, stages) and sum(r.capacity for r in layout) >= layers and _fit(layout):
                     rate, fill = sum(run.rate for run in layout), min(run.fill for run in layout)
-                    yield (batch // samples - 1 + stages * fill) * layers / rate, layout
+                    seconds = (batch // samples - 1 + stages * fill) * layers / rate
+                    if seconds < most:
+                        yield seconds, layout
 
 
 def _joined(request: Request, runs: dict[str, list[Run]]) -> Iterator[tuple[list[Run], ...]]:
