@@ -108,8 +108,9 @@ def _fastest(incumbent: Incumbent, shapes: Sequence[Shape]) -> list[Priced]:
 
 
 def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -> Iterator[tuple[Seconds, Layout]]:
-    """(estimate, layout) for all samples of microbatches and all runs on two clusters or more that are not all alike, where the
-    estimate is below `most`."""
+    """(estimate, layout) for all samples of microbatches and all runs on two clusters or more that are not all alike.
+
+    None that take `most` seconds even if the first microbatch passes all layers on the fastest devices."""
     request, layers = context.request, context.request.workload.model.layers
     batch, pinned = request.workload.global_batch_size, request.wishes.pp
     alike = {(shape.schedule, shape.zero_stage, shape.recompute) for shape in shapes}
@@ -125,15 +126,15 @@ def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -
                 stages = sum(run.stages for run in layout)
                 if stages <= layers and pinned in (None, stages) and sum(r.capacity for r in layout) >= layers and _fit(layout):
                     rate, fill = sum(run.rate for run in layout), min(run.fill for run in layout)
-                    seconds = (batch // samples - 1 + stages * fill) * layers / rate
-                    if seconds < most:
-                        yield seconds, layout
+                    rest, first = (batch // samples - 1) * layers / rate, fill * layers / max(r.rate / r.stages for r in layout)
+                    if rest + first < most:
+                        yield rest + fill * stages * layers / rate, layout
 
 
 def _joined(request: Request, runs: dict[str, list[Run]]) -> Iterator[tuple[list[Run], ...]]:
     """The runs of each cluster, for every set of two clusters or more that a plan may have devices of."""
     for clusters in request.joinable():
-        found = [runs[cluster.name] for cluster in clusters if cluster.name in runs]
+        found = [runs[cluster.name] for cluster in clusters if runs.get(cluster.name)]
         for size in range(2, len(found) + 1):
             yield from itertools.combinations(found, size)
 

@@ -98,6 +98,17 @@ def test_a_plan_keeps_to_the_limits(limits):
     assert step(kept.best) >= tried(question())[1].cutoff
 
 
+def test_a_cluster_without_memory_for_a_layer_is_left_out():
+    asked = question()
+    a, b = asked.topology.fleet.clusters
+    tiny = replace(a, node=replace(a.node, device=replace(a.node.device, memory=1e6)))
+    small = replace(asked, topology=replace(asked.topology, fleet=replace(asked.topology.fleet, clusters=(tiny, b))))
+    kept = incumbent(small, best=tried(asked)[0])
+    before = kept.best
+    try_unlike(kept, list(searched(small)))
+    assert kept.best is before and kept.context.simulated == []
+
+
 def test_a_pinned_size_is_that_of_a_replica():
     _, kept = tried(question(replace(PINNED, microbatch_size=2)))
     assert kept.best is not None
@@ -126,6 +137,9 @@ def test_a_target_that_launches_unlike_dp_gets_such_a_plan():
     found = plan_of(replace(question(), target=exporters.target("flagscale")), budgets=NO_PROOF)
     assert found is not None and found.config.stage_dp == (2, 4)
     assert not list(exporters.unsupported("flagscale", found))
+    written = exporters.get("flagscale").launch(found).files["conf/train/plan.yaml"].content
+    assert "hetero_process_meshes: [1, 1, 1, 2, 1, 1, 1, 1, 4, 1]" in written
+    assert "micro_batch_size: 2" in written
 
 
 def test_the_certificate_names_such_plans_beside_its_space():
