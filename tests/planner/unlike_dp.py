@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -34,6 +35,28 @@ def question(
     ]  # fmt: skip
     machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 2e10, 1e-6),))
     return request(machines, make.model(layers, 384, tied_embeddings=tied), 8, wishes)
+
+
+def drawn(seed: int) -> Request:
+    """Two or three clusters of up to three nodes of one to six devices, in which stages of unlike dp often pay; some pins."""
+    rng = random.Random(seed)
+    clusters = [
+        make.cluster(
+            name, rng.choice((1, 2, 3)), rng.choice((1, 2, 3, 4, 6)),
+            nics=(make.nic("ethernet", rng.choice((1e9, 5e9, 2e10))),),
+            intra_node=make.wire(bandwidth=rng.choice((1e9, 1e10, 5e10))),
+            spec=make.device(
+                f"chip-{name}", rng.choice((1e11, 2e11, 3e11)), 1e11,
+                memory=rng.choice((24e6, 32e6, 64e6, 100e6)) + WORKSPACE + memory.OUTSIDE,
+            ),
+        )
+        for name in "abc"[: rng.choice((2, 3, 3))]
+    ]  # fmt: skip
+    pairs = itertools.combinations((one.name for one in clusters), 2)
+    machines = make.fleet(*clusters, trunks=tuple(Trunk(pair, "ethernet", rng.choice((5e9, 2e10)), 1e-6) for pair in pairs))
+    model = make.model(rng.randint(3, 7), 384, tied_embeddings=rng.random() < 0.2)
+    pins = ({}, {"zero_stage": 1}, {"recompute": "full"}, {"recompute": "none"}, {"pp": 3}, {"microbatch_size": 2})
+    return request(machines, model, rng.choice((6, 8, 12, 16)), Wishes(**rng.choice(pins)))
 
 
 def every_unlike(asked: Request, base: Shape) -> Iterator[Plan]:

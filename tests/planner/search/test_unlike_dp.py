@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -11,7 +11,7 @@ from holmes_sim import exporters
 from holmes_sim.printing.certificates import certificate as text
 from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS, Limits
-from planner.placement.simulation import step
+from planner.placement.simulation import fits, step
 from planner.request import Request, Wishes
 from planner.search.certificate import certificate
 from planner.search.incumbent import Incumbent
@@ -23,10 +23,14 @@ from sim.engine.engine import simulate_at_length
 from sim.engine.symmetry import unfolded
 from sim.plan.allowed import Allowed
 from sim.plan.plan import Plan
+from tests.more import after
 from tests.planner.brute_force import fastest_step
 from tests.planner.builders import NO_PROOF, plan_of, shape
 from tests.planner.search.searches import incumbent, simulated
-from tests.planner.unlike_dp import PINNED, every_unlike, question
+from tests.planner.unlike_dp import PINNED, drawn, every_unlike, question
+
+LIKELY = (15, 50, 13, 10)
+"""Seeds whose plan has stages of unlike dp."""
 
 
 def tried(asked: Request, limit: TimeLimit | None = None) -> tuple[Plan, Incumbent]:
@@ -96,6 +100,19 @@ def test_a_plan_keeps_to_the_limits(limits):
     alike, kept = tried(replace(question(), limits=limits))
     assert kept.best is alike or not any(limits.faults(kept.best))
     assert step(kept.best) >= tried(question())[1].cutoff
+
+
+@pytest.mark.parametrize("seed", after(2, LIKELY + tuple(seed for seed in range(60) if seed not in LIKELY), last=3))
+def test_a_drawn_plan_fits_keeps_its_pins_and_takes_as_long_at_length(seed):
+    asked = drawn(seed)
+    found = plan_of(asked, budgets=NO_PROOF)
+    assert seed not in LIKELY or (found is not None and found.config.stage_dp)
+    if found is not None:
+        assert fits(found) and not asked.refuses(found)
+        assert all(wish in (None, getattr(found.config, name)) for name, wish in asdict(asked.wishes).items())
+        assert simulate_at_length(found, unfolded(found)).step_s == pytest.approx(step(found), rel=1e-9)
+        alike = plan_of(asked, budgets=replace(NO_PROOF, unlike_layouts=0))
+        assert alike is not None and step(found) <= step(alike)
 
 
 def test_a_cluster_without_memory_for_a_layer_is_left_out():
