@@ -57,7 +57,8 @@ class Planned:
 
     def __repr__(self) -> str:
         proof = self.plan.certificate
-        return f"{self.plan!r}" + (f", at most {proof.gap:.1%} from the best" if proof else "")
+        searched = " of the searched space" if self.plan.config.stage_dp else ""
+        return f"{self.plan!r}" + (f", at most {proof.gap:.1%} from the best{searched}" if proof else "")
 
     def _repr_html_(self) -> str:
         return frames.html(repr(self), self.frame)

@@ -235,6 +235,16 @@ def test_layouts_of_one_tp_are_plans_of_ours():
     assert first == ["v100", "v100", "v100", "a100"]
 
 
+def test_layouts_of_unlike_tp_are_plans_of_ours():
+    """What the search finds for three types of devices, where the best layout with one tp takes 2.9172 s."""
+    found = layout(16, 2, ("V100-16", 4, 4), ("A100-40", 2, 5), ("GH-96", 1, 8), ("GH-96", 1, 9))
+    assert sailor.judge(found) == pytest.approx(2.4930, abs=5e-5)
+    plan = sailor.expressed(found, "three-128")
+    assert (plan.config.tp_text, plan.config.dp, plan.layers) == ("4x1+2x1+1x2", 16, (3, 5, 8, 8))
+    assert [plan.placement[plan.config.first_rank(pp_rank)].cluster for pp_rank in range(4)] == ["v100", "a100", "gh", "gh"]
+    assert plan.nodes == 16 + 8 + 8
+
+
 KINDS = st.sampled_from([("A100-40", 1), ("A100-40", 2), ("A100-40", 4), ("V100-16", 1), ("V100-16", 2), ("V100-16", 4)])
 
 

@@ -12,12 +12,13 @@ from benchmarks.certificates.bounds import Bounds
 from benchmarks.certificates.brute import STRICT, best
 from benchmarks.certificates.fleets import LARGEST, draw, size
 from benchmarks.certificates.space import pipelines, shapes
-from planner import strategies
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request
+from planner.search.budgets import Budgets
 from planner.search.mixed import is_mixed
 from planner.space.shape import Shape
+from planner.strategies import certified as strategy
 from sim.errors import Infeasible
 from sim.hardware.cluster import Node
 from sim.hardware.stack import DEFAULT
@@ -113,9 +114,10 @@ def surveyed(seed: int, largest: int = LARGEST) -> Verdict:
 
 
 def certified(request: Request) -> Plan | None:
-    """The plan of the default strategy with its certificate; None if no plan fits."""
+    """The plan of the default strategy with its certificate, from the space that the certificate holds for; None if no plan
+    fits."""
     with suppress(Infeasible):
-        return strategies.get("certified").plan(request, PlanningContext(request))
+        return strategy.plan(request, PlanningContext(request), replace(Budgets(), unlike_layouts=0))
     return None
 
 

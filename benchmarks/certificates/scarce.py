@@ -6,9 +6,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from planner import strategies
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
+from planner.search.budgets import Budgets
+from planner.strategies import certified
 from sim.errors import Infeasible
 from sim.kernels import memory
 from sim.plan.plan import Plan
@@ -43,7 +44,7 @@ def tight(request: Request, seed: int) -> Request:
     wishes = replace(request.wishes, recompute=None)
     request = replace(request, wishes=Wishes() if wishes == request.wishes else wishes)
     try:
-        plan = strategies.get("certified").plan(request, PlanningContext(request))
+        plan = certified.plan(request, PlanningContext(request), replace(Budgets(), unlike_layouts=0))
     except Infeasible:
         return request
     return squeezed(request, plan, rng.choice(TIGHT))

@@ -182,7 +182,7 @@ Label = tuple[float, float, float, float, tuple[Stage, ...]]
 
 
 def search(devices: dict[str, int], tps: tuple[int, ...] = (1, 2, 4), alike: bool = False) -> Layout:
-    """The fastest layout on these devices. `alike`: one tp for all stages and at least one block in each, as in plan files."""
+    """The fastest layout on these devices. `alike`: one tp for all stages and at least one block in each."""
     best: tuple[float, Layout | None] = (math.inf, None)
     shapes = sorted(set(_shapes(devices)), key=lambda shape: (-shape[1], shape[0]))
     for allowed in [*((tp,) for tp in tps), *(() if alike else (tps,))]:  # one tp for all is quick and prunes the rest
@@ -266,25 +266,25 @@ def _keep(labels: list[Label], new: Label) -> None:
 
 
 def expressed(layout: Layout, name: str) -> Plan:
-    """A layout with one tp as a plan on the topology of the case; microbatches are uneven if M was rounded up.
+    """A layout as a plan on the topology of the case; microbatches are uneven if M was rounded up.
 
     Raises PlanError if a plan cannot express the layout."""
     topology = commands.load(f"peers/sailor-{name}")
     named = {facts()["catalogue"][device]: device for device in facts()["cases"][name]["devices"]}
     cluster_of = {named[cluster.node.device.name]: cluster for cluster in topology.fleet.clusters}
-    (tp,) = {stage.tp for stage in layout.stages}
+    degrees = tuple(stage.tp for stage in layout.stages)
     taken = dict.fromkeys(cluster_of, 0)
     devices: list[Device] = []
     for stage in layout.stages:
-        start = taken[stage.device]
-        taken[stage.device] = start + layout.dp
-        devices += [d for i in range(layout.dp) for d in slot(cluster_of[stage.device], tp, start + i)]
+        start = -(-taken[stage.device] // stage.tp)
+        taken[stage.device] = (start + layout.dp) * stage.tp
+        devices += [d for i in range(layout.dp) for d in slot(cluster_of[stage.device], stage.tp, start + i)]
     blocks = tuple(min(stage.past, LAYERS - 1) - max(stage.first, 1) for stage in layout.stages)
     even, more = divmod(BATCH // layout.samples, layout.dp)
-    shape = Shape(tp, layout.dp, layout.samples, "none", "1f1b", 1, 0)
+    shape = Shape(max(degrees), layout.dp, layout.samples, "none", "1f1b", 1, 0)
     request = Request(topology, commands.workload_of(topology))
     counts = tuple(even + (i < more) for i in range(layout.dp))
-    return assemble(request, shape, blocks, tuple(devices), "sailor-judged", counts)
+    return assemble(request, shape, blocks, tuple(devices), "sailor-judged", counts, degrees)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def show_malleus() -> None:
 
 
 def show_sailor() -> None:
-    """Print Sailor's seconds of its own plan, of the best layout, and of the best one that a plan file can express."""
+    """Print Sailor's seconds of its own plan, of the best layout, and of the best one with one tp for all stages."""
     print(f"{'Sailor, seconds':<18}{'its plan':>12}{'any tp':>12}{'one tp':>12}{'CPU':>9}")
     for row in sailor.measure():
         ours = f"{sailor.judge(row.found):>12.4f}{sailor.judge(row.alike):>12.4f}"

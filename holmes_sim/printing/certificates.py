@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.search.mixed import is_mixed
+from planner.search.searched_space import TRIED
 from planner.target import ANY
 from sim.compression import NONE
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.plan import Plan
-from sim.units import MEGA, time_text
+from sim.units import MEGA, Seconds, time_text
 
 AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
@@ -37,12 +38,25 @@ def certificate(plan: Plan, found: Certificate) -> str:
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
+    if found.whole_lower_bound_s is not None and not is_mixed(plan):
+        return _of_own_degrees(found, found.whole_lower_bound_s) + more + _time_limit(found)
     if found.whole_lower_bound_s is not None:
         more += f" No searched pipeline with each stage on one cluster takes less than {time_text(found.whole_lower_bound_s)}."
     if plan.config.message_compression != NONE:
         more += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
     open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""
     return f"Certificate: no searched {others} takes less than {least}: {far}.{open_part}{more}{_time_limit(found)}"
+
+
+def _of_own_degrees(found: Certificate, bound: Seconds) -> str:
+    """What is proved for a plan whose stages have degrees of their own, which no plan of the searched space has."""
+    ratio = bound / found.objective_s
+    far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
+    return (
+        f"Certificate: no searched pipeline with each stage on one cluster takes less than {time_text(bound)} "
+        f"({found.solver}), {far}. Its stages have tp or dp of their own on each cluster: nothing is proved for other plans of "
+        "this kind."
+    )
 
 
 def _time_limit(found: Certificate) -> str:
@@ -56,7 +70,7 @@ def searched(found: Certificate) -> str:
     axes = {axis.name: axis for axis in found.space}
     parts = [_axis(axis, axes.get("vpp")) for name, axis in axes.items() if name in LISTED and _is_printed(axis, axes)]
     split = [text.partition(" ") for text in found.outside]
-    other = [_outside(name, text) for name, _, text in split if name in LISTED]
+    other = [_outside(name, text) for name, _, text in split if name in LISTED or text == TRIED]
     other += ["more in plan.json"] if len(other) < len(split) else []
     required = f" Required: {'; '.join(map(str, axes['required'].values))}." if "required" in axes else ""
     return f"Searched: {', '.join(parts)}.{required}" + (f" Outside: {'; '.join(other)}." if other else "")

@@ -47,7 +47,7 @@ def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], s
     plan = _with_rings(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy, degrees=degrees)
     placement = leaves.arranged(plan)
     plan = plan if placement == plan.placement else replace(plan, placement=placement)
-    return _launched(request, recomputing(plan) if shape.recompute == BLOCK else (plan,))
+    return launched(request, recomputing(plan) if shape.recompute == BLOCK else (plan,))
 
 
 def assemble(
@@ -57,11 +57,13 @@ def assemble(
     devices: tuple[Device, ...],
     strategy: str,
     microbatches: tuple[int, ...] = (),
+    degrees: tuple[int, ...] = (),
 ) -> Plan:
     """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
-    `microbatches` are those of each replica; empty for those of the shape. Raises as `build`."""
-    return _launched(request, (_with_rings(request, shape, layers, devices, strategy, microbatches),))
+    `microbatches` are those of each replica, `degrees` is the tp of each stage; empty for those of the shape. Raises as
+    `build`."""
+    return launched(request, (_with_rings(request, shape, layers, devices, strategy, microbatches, degrees),))
 
 
 def with_layers(request: Request, plan: Plan, layers: tuple[int, ...]) -> Plan:
@@ -69,11 +71,11 @@ def with_layers(request: Request, plan: Plan, layers: tuple[int, ...]) -> Plan:
     recomputation is pinned.
 
     Raises as `build`."""
-    moved = replace(plan, stages=_stages(layers, plan.config), prediction=None, certificate=None)
-    return _launched(request, recomputing(moved) if request.wishes.recompute is None else (moved,))
+    moved = replace(plan, stages=stages_of(layers, plan.config), prediction=None, certificate=None)
+    return launched(request, recomputing(moved) if request.wishes.recompute is None else (moved,))
 
 
-def _launched(request: Request, every: Iterable[Plan]) -> Plan:
+def launched(request: Request, every: Iterable[Plan]) -> Plan:
     """The first of some plans with ring collectives that the target of the request can run; with the fastest collectives where
     the target can express them.
 
@@ -105,7 +107,7 @@ def _with_rings(
         topology=request.topology,
         workload=request.workload,
         config=config,
-        stages=_stages(layers, config),
+        stages=stages_of(layers, config),
         placement=devices,
         groups=groups_of(request.topology.fleet, config, devices),
         made_by=MadeBy(strategy, __version__),
@@ -118,7 +120,7 @@ def _config(request: Request, shape: Shape, degrees: tuple[int, ...]) -> Paralle
     return config if min(degrees) == config.tp else replace(config, stage_tp=degrees)
 
 
-def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...]:
+def stages_of(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...]:
     """The virtual stages of a pipeline: each stage's layers cut into vpp parts as evenly as whole layers allow."""
     if min(layers) < config.vpp:
         raise NotDefined(f"a pipeline stage of {min(layers)} layers cannot be cut into vpp {config.vpp} virtual stages")

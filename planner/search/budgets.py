@@ -112,6 +112,24 @@ class Budgets:
     """Simulations in a row without a faster plan, after which it ends; a long one counts as several, as for
     `forwards_of_a_try`."""
 
+    # stages of unlike dp (`planner.search.unlike_dp`)
+    unlike_layouts: int = 60
+    """Layouts with the least estimates of which layers are assigned to stages, and then pipelines that are priced."""
+    unlike_near: float = 0.1
+    """Fraction by which the estimate of a pipeline, and then the closed form of its plan, may be above the step that is
+    searched for."""
+    unlike_plans: int = 6
+    """Plans in a row that are priced in closed form, the least estimate first, and are slower than that step; then no more are.
+    One takes 10 to 30 milliseconds."""
+    unlike_tries: int = 3
+    """Fastest of these plans whose layers are moved and that are simulated."""
+    unlike_moves: int = 60
+    """Plans that are priced to move layers, after which no more are moved."""
+    unlike_s: float = 2.0
+    """Seconds of the time limit that the proof leaves for these plans."""
+    unlike_share: float = 0.04
+    """Largest fraction of the time limit that is left for them."""
+
     # faster plans of a variant, without a proof
     improved_estimates: int = 3
     """Best estimated pipelines of the variant that are evaluated; the fastest one goes through local search."""

@@ -12,6 +12,7 @@ from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed, mixed_placements
 from planner.search.searched_space import axes, outside
 from planner.space.shapes import searched_schedules
+from planner.space.unlike_tp import has_searched_degrees
 from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -25,10 +26,12 @@ def certificate(
 
     The least of `bounds` is a lower bound on all pipelines of whole stages; `least_layout` is the layout with it. `mixed` is
     a lower bound on all plans with mixed stages. Where the plan has mixed stages, its bound is the lower of both. `solvers` are
-    the names of solvers that found plans."""
+    the names of solvers that found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`) is outside
+    of the space: the bound of whole stages may be above its step."""
     request, objective = incumbent.request, step(plan)
     whole = min(bounds, default=math.inf)
     bound, spans_clusters = min(objective, whole), is_mixed(plan)
+    beside = not spans_clusters and not has_searched_degrees(request, plan)
     if spans_clusters and mixed is not None:
         bound = min(bound, mixed)
     gap, in_space = (
@@ -36,17 +39,17 @@ def certificate(
         plan.config.schedule in dict(searched_schedules(request)) or bool(request.wishes.schedule),
     )
     return Certificate(
-        status="optimal" if in_space and gap <= incumbent.budgets.optimal_gap else "feasible",
+        status="optimal" if in_space and not beside and gap <= incumbent.budgets.optimal_gap else "feasible",
         objective_s=objective,
         lower_bound_s=bound,
         gap=gap,
         solver="+".join(["closed form", *sorted(solvers)]),
         time_limit_reached=incumbent.limit.reached,
         mixed_lower_bound_s=mixed,
-        whole_lower_bound_s=whole if spans_clusters and math.isfinite(whole) else None,
+        whole_lower_bound_s=whole if (spans_clusters or beside) and math.isfinite(whole) else None,
         least_bound_layout=least_layout,
         space=axes(request),
-        outside=outside(request),
+        outside=outside(request, tried=incumbent.context.proves and not incumbent.context.every_step),
     )
 
 

@@ -20,6 +20,7 @@ from planner.space.lengths import shortest
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, recomputations, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
+from planner.space.unlike_dp import may_differ
 from planner.space.unlike_tp import by_memory, unlike_shapes
 from sim.errors import Infeasible
 from sim.plan import schedules
@@ -32,6 +33,8 @@ UNEQUAL = "unequal replicas"
 """Name of the axis of dp that does not divide the batch."""
 UNLIKE = "stage_tp"
 """Name of the axis of tp that differs between device types."""
+TRIED = "(tried, without a proof)"
+"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`)."""
 WORDS = {BLOCK: "as few layers of each stage as memory requires"}
 """Recomputation of shapes in words, where its name does not say what it is."""
 RUNS = 6
@@ -64,11 +67,14 @@ def axes(request: Request) -> tuple[Axis, ...]:
     return found + _across(request, sampled)
 
 
-def outside(request: Request) -> tuple[str, ...]:
-    """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words."""
+def outside(request: Request, tried: bool = False) -> tuple[str, ...]:
+    """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words.
+
+    tried: plans with unlike dp are tried, without a proof, where that may be (`planner.space.unlike_dp`)."""
     shapes = _shapes(request)
     sampled = _sampled(request, shapes)
-    return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled))
+    rows = TRIED if tried and may_differ(request) else "(one dp for all stages)"
+    return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled, rows))
 
 
 def _shapes(request: Request) -> list[Shape]:
@@ -237,8 +243,8 @@ def _partly(sampled: Iterable[Shape]) -> Iterator[str]:
             yield f"zero_stage {stage} with {', '.join(missing)}"
 
 
-def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
-    """Texts of what is left out but is no value of a dimension."""
+def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape], rows: str) -> Iterator[str]:
+    """Texts of what is left out but is no value of a dimension; `rows` says how dp may differ between stages."""
     width, pp = max(shape.slots for shape in shapes), request.wishes.pp or request.workload.model.layers
     if width >= 4 and not request.wishes.zero_shard_size:
         yield "ZeRO among part of the replicas (zero_shard_size)"
@@ -246,7 +252,7 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
         searches = next(unlike_shapes(request, shapes), None) is not None
         yield f"{UNLIKE} that differs in another way" if searches else f"{UNLIKE} (one tp for all stages)"
     if pp > 1 and not request.wishes.dp and request.wishes.microbatch_size != 1:
-        yield "stage_dp (one dp for all stages)"
+        yield f"stage_dp {rows}"
     if any(shape.dp > 1 for shape in shapes):
         yield "other dp that do not divide the batch, and replicas that differ by more than one microbatch"
     if any(one.vpp > 1 for one in sampled):

@@ -16,6 +16,7 @@ from planner.space.device_slots import types
 from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
 from sim.hardware.cluster import Cluster
+from sim.plan.plan import Plan
 
 MOST_DEVICES = 256
 """Devices of a fleet up to which such shapes are searched (a guess): 1,024 devices took half as long again with them, and had
@@ -52,6 +53,20 @@ def by_memory(request: Request) -> tuple[list[Cluster], list[Cluster]]:
     cut = falls.index(max(falls)) + 1 if max(falls, default=1.0) > 1.0 else len(ordered)
     ample, scarce = ([cluster for _, clusters in part for cluster in clusters] for part in (ordered[:cut], ordered[cut:]))
     return ample, scarce
+
+
+def has_searched_degrees(request: Request, plan: Plan) -> bool:
+    """Whether the stages of a plan without mixed stages differ in their tp as those of a searched shape may, and not in dp."""
+    config = plan.config
+    if not config.stage_tp or config.stage_dp:
+        return not config.stage_dp
+    names = [plan.placement[config.first_rank(pp_rank)].cluster for pp_rank in range(config.pp)]
+    ample, scarce = ({tp for tp, name in zip(config.degrees, names, strict=True) if name in part} for part in _names(request))
+    return len(ample) == len(scarce) == 1 and max(ample) < max(scarce)
+
+
+def _names(request: Request) -> tuple[set[str], ...]:
+    return tuple({cluster.name for cluster in part} for part in by_memory(request))
 
 
 def _holds(request: Request, cluster: Cluster, shape: Shape) -> bool:

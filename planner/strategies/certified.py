@@ -2,9 +2,9 @@
 
 It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`). Quick strategies
 that are wanted beside it plan next, or all the while in a second process (`planner.search.beside`). Then it proves a lower
-bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`). Last come a bound on plans with mixed
-stages, and the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space that the
-certificate holds for."""
+bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`), and tries plans that the bound does not
+cover (`planner.search.unlike_dp`). Last come a bound on plans with mixed stages, and the certificate. `planner.search` explains
+the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed, mixed_placements
+from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.tied_shards import with_tied_shards
@@ -60,11 +61,13 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             if context.proves:
                 with spent("other strategies"):
                     beside.plan()
-                reserved = mixed_seconds(incumbent)
-                context.limit.reserve(reserved)
+                reserved, apart = mixed_seconds(incumbent), unlike_seconds(incumbent)
+                context.limit.reserve(reserved + apart)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
                     move_layers(incumbent)
+                context.limit.reserve(-apart)
+                try_unlike(incumbent, bases)
                 context.limit.reserve(-reserved)
                 with spent("other strategies"):
                     beside.collect()

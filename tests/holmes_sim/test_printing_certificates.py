@@ -37,6 +37,15 @@ def test_the_space_is_reported_in_a_line():
     )
 
 
+def test_plans_that_are_tried_beside_the_proof_are_reported_in_the_line():
+    space = (Axis("tp", (1, 2)),)
+    tried = replace(PROOF, space=space, outside=("stage_dp (tried, without a proof)", "unfused attention"))
+    assert searched(tried) == "Searched: tp 1 or 2. Outside: stage_dp (tried, without a proof); more in plan.json."
+    assert searched(replace(PROOF, space=space, outside=("stage_dp (one dp for all stages)",))) == (
+        "Searched: tp 1 or 2. Outside: more in plan.json."
+    )
+
+
 def test_a_pinned_space_is_reported_in_a_line():
     space = (Axis("tp", (2,)), Axis("schedule", ("1f1b",)), Axis("vpp", (1,)), Axis("zero_stage", (0,)))
     assert searched(replace(PROOF, space=space, outside=())) == "Searched: tp 2, schedule 1f1b, ZeRO 0."

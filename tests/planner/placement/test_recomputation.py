@@ -13,8 +13,10 @@ from benchmarks.certificates.scarce import squeezed
 from planner.placement.ranks import build, virtual_stages
 from planner.placement.recomputation import fewest_recomputed, recomputing, virtual_recomputed
 from planner.placement.simulation import fits
+from sim.kernels import memory
 from sim.plan.parallel_config import BLOCK
 from sim.plan.plan import Plan
+from tests import builders as make
 from tests.planner.builders import on_one_cluster, shape
 
 
@@ -93,3 +95,16 @@ def test_build_recomputes_the_fewest_layers():
     built = tight(0.4, (6, 6, 6, 6), recompute=BLOCK)
     assert built.config.recompute_layers == (4, 1, 0, 0)
     assert fits(built)
+
+
+def test_stages_of_equal_tp_and_unlike_dp_need_not_recompute_alike():
+    """Both stages have two layers, as much memory and one microbatch. A rank of the first one has all four samples, one of the
+    second half of them."""
+    machines = make.fleet(make.cluster(nodes=5, spec=make.device(memory=1e9)))
+    alike = make.plan(machines, 1, 4, 1, layers=(2, 2, 2, 2), stage_dp=(1, 1, 2, 1), microbatch_size=4)
+    peaks = memory.peak_memory(alike)
+    between = (peaks[1] + peaks[2]) / 2
+    room = replace(machines.clusters[0], node=replace(machines.clusters[0].node, device=make.device(memory=between)))
+    tight = replace(alike, topology=replace(alike.topology, fleet=make.fleet(room)))
+    counts = fewest_recomputed(tight)
+    assert counts[1] > 0 == counts[2]

@@ -14,7 +14,7 @@ from planner.space.shapes import overlaps, searched, variants
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
 from tests import builders as make
-from tests.planner.builders import request
+from tests.planner.builders import on_two_clusters, request
 
 PINNED = Wishes(
     tp=2, pp=1, dp=1, vpp=1, microbatch_size=2, schedule="1f1b", recompute="none", zero_stage=1, cp=1, ep=1, offload="none"
@@ -175,6 +175,14 @@ def test_what_plan_files_can_say_and_the_search_does_not_is_outside():
     for wishes in (Wishes(pp=1), Wishes(dp=2), Wishes(microbatch_size=1)):
         told = outside(small_request(make.cluster("a", nodes=2, devices=2), layers=4, wishes=wishes))
         assert "stage_dp (one dp for all stages)" not in told
+
+
+def test_plans_with_unlike_dp_are_outside_where_they_are_tried():
+    """Only a search that tries them says so, and only for a fleet that may have them."""
+    several = on_two_clusters()
+    assert "stage_dp (tried, without a proof)" in outside(several, tried=True)
+    assert "stage_dp (one dp for all stages)" in outside(several)
+    assert "stage_dp (one dp for all stages)" in outside(small_request(make.cluster("a", nodes=2), layers=4), tried=True)
 
 
 def test_what_is_pinned_is_not_outside():

@@ -11,16 +11,17 @@ from benchmarks.certificates.judge import NEAR, judge
 from benchmarks.certificates.scarce import scarce
 from planner.limits import Limits
 from planner.placement.simulation import step
+from planner.placement.unlike_dp import build_unlike
 from planner.request import Request, Wishes
 from planner.search.searched_space import axes
 from planner.space.shapes import searched
-from planner.space.unlike_tp import by_memory, unlike_shapes
+from planner.space.unlike_tp import by_memory, has_searched_degrees, unlike_shapes
 from sim.formats.topology import load
 from sim.hardware.cluster import Trunk
 from sim.plan.allowed import Allowed
 from tests import builders as make
 from tests.more import after
-from tests.planner.builders import NO_LIMIT, on_one_cluster, plan_of, request
+from tests.planner.builders import NO_LIMIT, on_one_cluster, plan_of, request, shape
 
 SEEDS = (2045, 57, 372, 0, 173, 1, 339, 2, 488, 594, 635, 741, 776, 1830, 3, 4)
 """Questions whose best plan has unlike tp, and others (0 to 4). In 2045 a stage fits memory under ZeRO 1, not under ZeRO 3."""
@@ -146,6 +147,15 @@ def test_no_bound_is_above_the_best_plan_of_devices_with_unlike_memory(seed):
 
 def test_some_of_these_questions_have_unlike_tp_in_their_best_plan():
     assert "best plan has unlike tp" in judge(372, 1_500, scarce).features
+
+
+@pytest.mark.parametrize(("on_small", "on_large", "searched_tp"), [(2, 1, True), (4, 2, True), (1, 2, False), (2, 2, True)])
+def test_a_plan_says_whether_its_degrees_are_searched(on_small, on_large, searched_tp):
+    asked = question(memory=40e9)
+    own = [("small", shape(tp=on_small), 2), ("large", shape(tp=on_large), 2)]
+    assert has_searched_degrees(asked, build_unlike(asked, own, "by hand")) is searched_tp
+    split = [("small", shape(tp=on_small, dp=2), 2), ("large", shape(tp=on_large, microbatch_size=2), 2)]
+    assert on_small == 4 or not has_searched_degrees(asked, build_unlike(asked, split, "by hand"))
 
 
 def test_the_searched_space_names_the_types():

@@ -1,0 +1,64 @@
+"""Which requests may have plans of unlike dp, and the shapes of their clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holmes_sim import exporters
+from holmes_sim.targets import any_framework
+from planner.request import Wishes
+from planner.space.shapes import searched
+from planner.space.unlike_dp import may_differ, own_shapes, templates
+from sim.hardware.cluster import Trunk
+from tests import builders as make
+from tests.planner.builders import on_one_cluster, request, shape
+from tests.planner.unlike_dp import PINNED, question
+
+
+def test_several_clusters_may_have_unlike_dp():
+    assert may_differ(question())
+    assert not may_differ(on_one_cluster(nodes=2, devices=2))
+    assert not may_differ(question(replace(PINNED, pp=1)))
+    assert may_differ(question(replace(PINNED, pp=2, microbatch_size=2)))
+
+
+def test_a_tied_embedding_needs_a_stage_between_both_ends():
+    clusters = [make.cluster(name, 1, 2) for name in "abc"]
+    trunks = tuple(Trunk(pair, "infiniband", 1e10, 0.0) for pair in (("a", "b"), ("b", "c"), ("a", "c")))
+    model = make.model(4, tied_embeddings=True)
+    assert may_differ(request(make.fleet(*clusters, trunks=trunks), model))
+    assert not may_differ(request(make.fleet(*clusters[:2], trunks=trunks[:1]), model))
+
+
+@pytest.mark.parametrize(("nodes", "may"), [(63, True), (64, False)])
+def test_large_fleets_have_one_dp(nodes, may):
+    machines = make.fleet(
+        make.cluster("a", nodes, 4), make.cluster("b", 1, 4), trunks=(Trunk(("a", "b"), "infiniband", 1e10, 0.0),)
+    )
+    assert may_differ(request(machines, make.model(4))) is may
+
+
+@pytest.mark.parametrize(("name", "may"), [("flagscale", True), ("torchrun", True), ("megatron", False), ("deepspeed", False)])
+def test_the_target_must_launch_such_plans(name, may):
+    assert may_differ(replace(question(), target=exporters.target(name))) is may
+
+
+def test_any_framework_may_be_the_one_that_does():
+    assert may_differ(replace(question(), target=any_framework()))
+
+
+def test_a_shape_for_each_tp_takes_the_schedule_of_the_best_plan_if_it_can():
+    asked = question(Wishes(zero_stage=1))
+    found = {name: templates(asked, searched(asked), name) for name in ("1f1b", "interleaved")}
+    assert [(one.tp, one.schedule, one.recompute) for one in found["1f1b"]] == [(tp, "1f1b", "block") for tp in (1, 2, 4)]
+    assert {one.schedule for one in found["interleaved"]} == {"zb-h1"}  # it splits the backward
+    for_one = replace(asked, target=exporters.target("flagscale"))
+    assert {one.schedule for one in templates(for_one, searched(for_one), "zb-h1")} == {"1f1b"}
+
+
+def test_all_ranks_of_a_stage_have_the_samples():
+    found = list(own_shapes(question(), shape(tp=2), 6))
+    assert [(one.tp, one.dp, one.microbatch_size) for one in found] == [(2, 1, 6), (2, 2, 3)]
+    assert {one.microbatches(request(make.fleet(make.cluster()), make.model(), 12).workload) for one in found} == {2}

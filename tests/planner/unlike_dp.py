@@ -1,0 +1,82 @@
+"""Requests on two clusters of unlike size, where stages of unlike dp pay, and every such plan by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.placement.unlike_dp import build_unlike
+from planner.request import Request, Wishes
+from planner.space.shape import Shape
+from sim.errors import NoRoute, PlanError
+from sim.hardware.cluster import Trunk
+from sim.hardware.memory_facts import WORKSPACE
+from sim.kernels import memory
+from sim.plan.plan import Plan
+from tests import builders as make
+from tests.planner.builders import request
+
+PINNED = Wishes(schedule="1f1b", zero_stage=1)
+"""Pins that leave degrees, microbatch size and pp to the search."""
+
+
+def question(
+    wishes: Wishes = PINNED, speeds: tuple[float, float] = (2e11, 2e11), room: float = 48e6, tied: bool = False, layers: int = 3
+) -> Request:
+    """A node of two devices, and one of four; neither has memory for the whole model by itself."""
+    clusters = [
+        make.cluster(
+            name, 1, count, nics=(make.nic("ethernet", 5e9, latency=1e-6),), intra_node=make.wire(bandwidth=1e10),
+            spec=make.device(f"chip-{name}", speed, 1e11, memory=room + WORKSPACE + memory.OUTSIDE),
+        )
+        for name, count, speed in zip("ab", (2, 4), speeds, strict=True)
+    ]  # fmt: skip
+    machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 2e10, 1e-6),))
+    return request(machines, make.model(layers, 384, tied_embeddings=tied), 8, wishes)
+
+
+def drawn(seed: int) -> Request:
+    """Two or three clusters of up to three nodes of one to six devices, in which stages of unlike dp often pay; some pins."""
+    rng = random.Random(seed)
+    clusters = [
+        make.cluster(
+            name, rng.choice((1, 2, 3)), rng.choice((1, 2, 3, 4, 6)),
+            nics=(make.nic("ethernet", rng.choice((1e9, 5e9, 2e10))),),
+            intra_node=make.wire(bandwidth=rng.choice((1e9, 1e10, 5e10))),
+            spec=make.device(
+                f"chip-{name}", rng.choice((1e11, 2e11, 3e11)), 1e11,
+                memory=rng.choice((24e6, 32e6, 64e6, 100e6)) + WORKSPACE + memory.OUTSIDE,
+            ),
+        )
+        for name in "abc"[: rng.choice((2, 3, 3))]
+    ]  # fmt: skip
+    pairs = itertools.combinations((one.name for one in clusters), 2)
+    machines = make.fleet(*clusters, trunks=tuple(Trunk(pair, "ethernet", rng.choice((5e9, 2e10)), 1e-6) for pair in pairs))
+    model = make.model(rng.randint(3, 7), 384, tied_embeddings=rng.random() < 0.2)
+    pins = ({}, {"zero_stage": 1}, {"recompute": "full"}, {"recompute": "none"}, {"pp": 3}, {"microbatch_size": 2})
+    return request(machines, model, rng.choice((6, 8, 12, 16)), Wishes(**rng.choice(pins)))
+
+
+def every_unlike(asked: Request, base: Shape) -> Iterator[Plan]:
+    """The plan of every pipeline on both clusters under `base` that have unlike dp, one of which divides the other."""
+    layers, batch = asked.workload.model.layers, asked.workload.global_batch_size
+    for order in itertools.permutations(asked.clusters()):
+        for degrees in itertools.product((1, 2, 4), repeat=4):
+            pairs = degrees[:2], degrees[2:]
+            most = [one.devices // (tp * dp) if tp <= one.node.count else 0 for one, (tp, dp) in zip(order, pairs, strict=True)]
+            for counts in itertools.product(*(range(1, many + 1) for many in most)):
+                for samples in (1, 2, 4, 8):
+                    if sum(counts) > layers or pairs[0][1] == pairs[1][1] or any(samples % dp for _, dp in pairs):
+                        continue
+                    own = [replace(base, tp=tp, dp=dp, microbatch_size=samples // dp) for tp, dp in pairs]
+                    names = [(one.name, shape) for one, shape, n in zip(order, own, counts, strict=True) for _ in range(n)]
+                    assert batch % samples == 0
+                    for cuts in itertools.combinations(range(1, layers), len(names) - 1):
+                        sizes = (b - a for a, b in itertools.pairwise((0, *cuts, layers)))
+                        stages = [(*one, size) for one, size in zip(names, sizes, strict=True)]
+                        try:
+                            yield build_unlike(asked, stages, "by hand")
+                        except (PlanError, NoRoute):
+                            continue
