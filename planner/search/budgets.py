@@ -125,6 +125,8 @@ class Budgets:
     """Fastest of these plans whose layers are moved and that are simulated."""
     unlike_moves: int = 60
     """Plans that are priced to move layers, after which no more are moved."""
+    unlike_gain: float = 0.02
+    """Fraction of a step that they must save where any framework may run the plan: few launch them (a guess)."""
     unlike_s: float = 2.0
     """Seconds of the time limit that the proof leaves for these plans."""
     unlike_share: float = 0.04

@@ -27,6 +27,7 @@ from planner.search.incumbent import Incumbent
 from planner.space.device_slots import minmax_layers
 from planner.space.shape import Shape
 from planner.space.unlike_dp import may_differ, own_shapes, templates
+from planner.target import ANY
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, PlanError
 from sim.plan import schedules
@@ -62,19 +63,23 @@ Priced: TypeAlias = tuple[Seconds, Layout, tuple[int, ...], Plan]
 
 
 def try_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
-    """Simulate the best plans with unlike dp, where they may be faster than the best plan by `Budgets.target_gap`."""
+    """Simulate the best plans with unlike dp, where they may be faster than the best plan by `Budgets.target_gap`, or by
+    `Budgets.unlike_gain` if any framework may run the plan."""
     request, context, budgets = incumbent.request, incumbent.context, incumbent.budgets
     if incumbent.best is None or context.every_step or not may_differ(request):
         return
     incumbent.report("trying stages of unlike dp")
     with context.effort.spent("estimates"):
         found = _fastest(incumbent, templates(request, bases, incumbent.best.config.schedule))
+    gain = budgets.unlike_gain if request.target is not None and request.target.name == ANY else budgets.target_gap
+    target = incumbent.cutoff * (1 - gain)
     for seconds, *_, plan in found[: budgets.unlike_tries]:
-        if seconds >= incumbent.target or incumbent.limit.is_up():
+        target = min(target, incumbent.target)
+        if seconds >= target or incumbent.limit.is_up():
             return
         with context.effort.spent("plans simulated", 1):
-            simulated = context.timelines.simulate_up_to(plan, incumbent.target)
-        if isinstance(simulated, Plan) and step(simulated) < incumbent.target:
+            simulated = context.timelines.simulate_up_to(plan, target)
+        if isinstance(simulated, Plan) and step(simulated) < target:
             incumbent.keep(simulated)
             incumbent.report("trying stages of unlike dp")
 
