@@ -20,7 +20,7 @@ from sim.engine.timeline import Timeline
 from sim.errors import Infeasible, OptionError, PlanError
 from sim.formats import documents, islandsfile, planfile
 from sim.hardware.topology import Topology
-from sim.islands.outer_period import OuterTimeline
+from sim.islands.outer_timeline import OuterTimeline
 from sim.islands.prediction import is_on_host, outer_state_bytes, predict
 from sim.islands.token_worth import TokenWorth, token_worth
 from sim.plan.islands import IslandsPlan, IslandsPrediction

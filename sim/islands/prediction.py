@@ -8,7 +8,8 @@ from sim.engine.engine import simulate as simulate_step
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.symmetry import fold
 from sim.islands.exchange import ExchangeCost, exchange_cost
-from sim.islands.outer_period import OuterTimeline, Timing, simulate
+from sim.islands.outer_period import simulate
+from sim.islands.outer_timeline import OuterTimeline, Timing
 from sim.islands.parameter_shares import largest_share
 from sim.network.paths import Capacities
 from sim.plan.islands import IslandsPlan, IslandsPrediction

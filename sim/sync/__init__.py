@@ -120,9 +120,14 @@ class Sync:
         return compression.bytes_per_parameter(self.compression, model)
 
     @property
+    def outer_state_bytes(self) -> float:
+        """Bytes of outer state for each parameter, of each island, without error feedback."""
+        return get(self.strategy).STATE_BYTES
+
+    @property
     def state_bytes(self) -> float:
         """Bytes of outer state and error feedback for each parameter, of each island."""
-        return get(self.strategy).STATE_BYTES + compression.feedback_bytes(self.compression)
+        return self.outer_state_bytes + compression.feedback_bytes(self.compression)
 
     @property
     def compression_passes(self) -> float:

@@ -96,6 +96,37 @@ def test_wishes_that_are_refused(run, arguments, why):
     assert why in done.err
 
 
+def test_an_island_that_leaves_and_comes_back(run, islands):
+    once = " ".join(run("simulate", islands, "--leave", "1@2h:30min").out.split())
+    assert "Island 1 leaves after 2 h: the others lose " in once
+    assert "It is back 30 min later: island 0 sends it 116.4 MiB at the next start of an outer period, the others wait " in once
+    often = run("simulate", islands, "--leave", "island:100h:2h").out
+    assert "Islands that leave and come back (island every 100 h for 2 h)" in often
+    assert "One synchronous run" not in often
+    elastic = json.loads(run("simulate", islands, "--leave", "node:100h:2h", "--json").out)["elastic"]
+    assert elastic["islands"][0]["leaves_every_s"] == 180_000  # two nodes
+
+
+def test_goodput_with_islands_that_leave(run, islands, tmp_path):
+    words = ("goodput", islands, "--checkpoint", "60s", "--restart", "10min")
+    done = run(*words, "--leave", "island:100h:2h", "--leave", "node:500h:1h", "--days", 5, "--seeds", 2, "--tokens", "1B")
+    assert "Islands that leave and come back (island every 100 h for 2 h, node every 500 h for 1 h)" in done.out
+    assert "Simulated, 5 days, 2 seeds: " in done.out
+    assert "One synchronous run that stops until all are back: " in " ".join(done.out.split())
+    elastic = json.loads(run(*words, "--leave", "island:100h:2h", "--days", 1, "--seeds", 1, "--json").out)["elastic"]
+    assert elastic["tokens_per_s"]["useful"] < elastic["tokens_per_s"]["never_leaving"]
+    assert "write for example island:100h:2h" in run(*words, "--leave", "island:100h").err
+
+
+def test_only_islands_leave(run, tmp_path):
+    plan = tmp_path / "plan.json"
+    run(*TRUNK, "--set", "links[0].bandwidth=1 Tbit/s", "-o", plan)
+    for words in (("goodput", plan, "--checkpoint", "60s", "--restart", "10min"), ("simulate", plan)):
+        done = run(*words, "--leave", "island:100h:2h")
+        assert (done.code, done.out) == (2, "")
+        assert "--leave is for plans of islands (holmes-sim plan --sync)" in done.err
+
+
 def test_simulate_refuses_options_of_plans(run, islands):
     assert "a plan of islands takes no --trace" in run("simulate", islands, "--explain").err
 
