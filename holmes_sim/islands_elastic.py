@@ -115,9 +115,9 @@ def elastic_islands(
     whole, every = (days * DAY, seeds) if seeds is not None else _affordable(plan, days * DAY, rate.full)
     usual, found = replace(usual, mesh=mesh), list[float]()
     for seed in every:
-        ends = simulate(plan, usual, leaves.drawn(how, whole, seed), MANY, whole).ends
-        tokens = zip(ends, plan.islands, strict=True)
-        found.append(sum(len(row) * plan.sync.inner_steps * island.workload.tokens for row, island in tokens) / whole)
+        periods = simulate(plan, usual, leaves.drawn(how, whole, seed), MANY, whole).completed
+        tokens = sum(count * island.workload.tokens for count, island in zip(periods, plan.islands, strict=True))
+        found.append(plan.sync.inner_steps * tokens / whole)
     together = _synchronous(failures.together, parsed, nodes) if failures is not None else None
     return ElasticIslands(plan, parsed, how, checkpoint_bytes(plan), checkpoints, rate, whole / DAY, tuple(found), together)
 

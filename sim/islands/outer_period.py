@@ -79,6 +79,7 @@ class _Simulation:
         self.on_network, self.changed = False, self.env.event()
         self.spans: list[OuterSpan] = []
         self.ends: list[list[Seconds]] = [[] for _ in plan.islands]
+        self.completed = [0] * len(plan.islands)
         self.islands: dict[int, simpy.Process] = {}
         self.alive = 0
 
@@ -89,7 +90,7 @@ class _Simulation:
         while self._goes_on() and self.env.peek() <= self.until:
             self.env.step()
             events += 1
-        return OuterTimeline(tuple(map(tuple, self.ends)), tuple(self.spans), events)
+        return OuterTimeline(tuple(map(tuple, self.ends)), tuple(self.spans), events, tuple(self.completed))
 
     def start(self, island: int, period: int) -> None:
         """Start the process of an island at a period."""
@@ -124,11 +125,14 @@ class _Simulation:
                 if alike := self._alike(index, self.most - period):
                     length, began = self.ends[index][-1] - self.ends[index][-2], self.env.now
                     yield self.env.timeout(alike * length)
-                    self.ends[index] += [began + (number + 1) * length for number in range(alike)]
+                    last = range(max(alike - MOST_PERIODS, 0), alike)
+                    self.ends[index] += [began + (number + 1) * length for number in last]
+                    self.completed[index] += alike
                     period += alike
                     continue
                 yield from self._period(index, period)
                 self.ends[index].append(self.env.now)
+                self.completed[index] += 1
                 period += 1
                 for number in range(len(self.sync.exchanges)):
                     self.exchanges.pop((period - 3, number), None)  # all islands have its result

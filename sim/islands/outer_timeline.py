@@ -84,12 +84,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class OuterTimeline:
-    """Simulated outer periods: ends[island] are the ends of the periods that an island completed, in order; the row of one that
-    is absent lacks those of its absence."""
+    """Simulated outer periods: ends[island] are the ends of the periods that an island completed, in order, `completed` their
+    number; the row of one that is absent lacks those of its absence. Of folded periods only the last ones are in `ends`."""
 
     ends: tuple[tuple[Seconds, ...], ...]
     spans: tuple[OuterSpan, ...]
     events: int
+    completed: tuple[int, ...] = ()
 
     def period_s(self, island: int) -> Seconds:
         """Seconds of the last simulated period of an island."""

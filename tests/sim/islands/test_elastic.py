@@ -25,10 +25,10 @@ TIMING = replace(timing(PLAN, INNER), mesh=MESH)
 EVERYONE = frozenset({0, 1, 2})
 
 
-def tokens(ends, plan=PLAN):
+def tokens(timeline, plan=PLAN):
     """Tokens of the periods that islands completed."""
-    pairs = zip(ends, plan.islands, strict=True)
-    return sum(len(row) * plan.sync.inner_steps * island.workload.tokens for row, island in pairs)
+    pairs = zip(timeline.completed, plan.islands, strict=True)
+    return sum(count * plan.sync.inner_steps * island.workload.tokens for count, island in pairs)
 
 
 @pytest.mark.parametrize("slowest", [False, True])
@@ -41,8 +41,8 @@ def test_a_leave_costs_what_simulated_leaves_cost_on_average(slowest):
     found = []
     for index in range(200):
         moment = (2 + (index + 0.5) / 200) * before.period
-        ends = simulate(PLAN, usual, (Absence(0, moment),), 8).ends
-        found.append(before.rate * moment + after.rate * (ends[1][-1] - moment) - tokens(ends))
+        timeline = simulate(PLAN, usual, (Absence(0, moment),), 8)
+        found.append(before.rate * moment + after.rate * (timeline.ends[1][-1] - moment) - tokens(timeline))
     assert statistics.mean(found) == pytest.approx(elastic._leave(before, after, MESH, 2), rel=0.01)
 
 
@@ -52,8 +52,8 @@ def test_a_return_costs_what_simulated_returns_cost_on_average():
     found = []
     for index in range(100):
         moment = (2 + (index + 0.5) / 100) * before.period
-        ends = simulate(PLAN, TIMING, (Absence(0, 0.0, moment),), 8).ends
-        found.append(before.rate * moment + after.rate * (ends[1][-1] - moment) - tokens(ends))
+        timeline = simulate(PLAN, TIMING, (Absence(0, 0.0, moment),), 8)
+        found.append(before.rate * moment + after.rate * (timeline.ends[1][-1] - moment) - tokens(timeline))
     assert statistics.mean(found) == pytest.approx(elastic._return(after, before, MESH, 0, EVERYONE - {0}), rel=0.01)
 
 
@@ -68,8 +68,8 @@ def test_drawn_leaves_and_returns_agree_with_the_closed_form(sync, periods):
     rate, whole = expected(plan, usual, mesh, leaving), periods * period
     rates = []
     for seed in range(8):
-        ends = simulate(plan, replace(usual, mesh=mesh), drawn(leaving, whole, seed), MANY, whole).ends
-        rates.append(tokens(ends, plan) / whole)
+        timeline = simulate(plan, replace(usual, mesh=mesh), drawn(leaving, whole, seed), MANY, whole)
+        rates.append(tokens(timeline, plan) / whole)
     assert statistics.mean(rates) == pytest.approx(rate.useful, abs=4 * statistics.stdev(rates) / math.sqrt(8))
     assert statistics.stdev(rates) < 0.05 * rate.full
 

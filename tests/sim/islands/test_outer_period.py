@@ -160,9 +160,10 @@ def test_folded_periods_are_those_that_are_simulated_one_by_one(seed, monkeypatc
     monkeypatch.setattr(outer_period._Simulation, "_alike", lambda self, index, most: 0)
     every = run(Sync("diloco", 4), (3.0, 2.5), cost(5.0), **options)
     assert folded.events < every.events / 2
-    assert [len(row) for row in folded.ends] == [len(row) for row in every.ends]
+    assert folded.completed == every.completed == tuple(map(len, every.ends))
     for one, other in zip(folded.ends, every.ends, strict=True):
-        assert one == pytest.approx(other)
+        assert len(one) < len(other)
+        assert one[-3:] == pytest.approx(other[-3:])
 
 
 seconds = st.floats(0.01, 10.0)
