@@ -112,7 +112,7 @@ SyncWord = Annotated[
         "--sync",
         metavar="exact|any|NAME",
         help="How clusters that thin links join may keep one model: exact; any strategy; or those of NAME (holmes-sim list "
-        "sync), such as 'local-steps<=64' or diloco=100,int8.",
+        "sync), such as 'local-steps<=64', diloco=100,int8 or diloco=100,int8,median.",
     ),
 ]
 

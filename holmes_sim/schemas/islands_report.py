@@ -23,8 +23,17 @@ class TokenWorthFacts(StrictModel):
     extrapolated: str = Field(description="what is outside the published range; empty if nothing is")
 
 
+class Robustness(StrictModel):
+    """What another aggregation than the mean withstands, and costs."""
+
+    withstands: int = Field(description="number of islands that may be wrong")
+    efficiency: float | None = Field(
+        description="variance of the mean over that of the aggregation while all islands are right; null if unknown"
+    )
+
+
 class OuterState(StrictModel):
-    """Outer state and error feedback."""
+    """Outer state, error feedback and values of other islands that an aggregation keeps."""
 
     bytes: list[float] = Field(description="of the rank with most of them, of each island")
     on_host: bool = Field(description="whether the host keeps them, not the device")
@@ -133,6 +142,7 @@ class IslandsReport(StrictModel):
     price: Literal["exact", "bounded", "changed"] = Field(description="what the strategy gives up")
     report: IslandsPredictionFacts
     token_worth: TokenWorthFacts | None = Field(description="null where nothing is published about the strategy")
+    robustness: Robustness | None = Field(description="null where the islands' mean is taken")
     outer_state: OuterState
     simulation: OuterSimulation
     trouble: Trouble | None = Field(None, description="with faults")

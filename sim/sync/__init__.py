@@ -94,9 +94,11 @@ class Sync:
 
     @property
     def short(self) -> str:
-        """The strategy, its inner steps and its compression: `diloco 30, int8`."""
-        name = f"{self.strategy} {self.inner_steps}" if "inner_steps" in get(self.strategy).TAKES else self.strategy
-        return name if self.compression == "none" else f"{name}, {self.compression}"
+        """The strategy, its inner steps, its compression and its aggregation: `diloco 30, int8`."""
+        words = [f"{self.strategy} {self.inner_steps}" if "inner_steps" in get(self.strategy).TAKES else self.strategy]
+        words += [self.compression] if self.compression != "none" else []
+        words += [self.aggregation] if self.aggregation != "mean" else []
+        return ", ".join(words)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:

@@ -56,7 +56,19 @@ def test_how_many_wrong_islands_are_withstood(run, islands, tmp_path):
     path = tmp_path / "krum.json"
     path.write_text(islands.read_text().replace('"aggregation": "mean"', '"aggregation": "krum"'))
     line = next(line for line in run("simulate", path).out.splitlines() if line.startswith("wrong islands that it withstands"))
-    assert line.endswith(" 0 of 2")
+    assert line.endswith(" 0 of 2; 5 islands withstand one")
+    facts = json.loads(run("simulate", path, "--json").out)
+    assert facts["robustness"] == {"withstands": 0, "efficiency": 0.5}
+    assert json.loads(run("simulate", islands, "--json").out)["robustness"] is None
+
+
+def test_plan_with_an_aggregation(run, tmp_path):
+    path = tmp_path / "islands.json"
+    done = run(*TRUNK, "--sync", "diloco=30,int8,median", "-o", path)
+    assert "> diloco 30, int8, median" in done.out
+    assert "noise of the result as of the mean of 2 of 2 islands" in " ".join(done.out.split())
+    assert "What a token is worth is not published for this strategy" in done.out
+    assert hs.read_islands(path).sync == hs.Sync("diloco", 30, compression="int8", aggregation="median")
 
 
 def test_an_exact_plan_is_an_ordinary_plan(run, tmp_path):
