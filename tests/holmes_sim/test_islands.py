@@ -71,6 +71,22 @@ def test_plan_with_an_aggregation(run, tmp_path):
     assert hs.read_islands(path).sync == hs.Sync("diloco", 30, compression="int8", aggregation="median")
 
 
+def test_islands_of_single_devices_that_stream_their_parameters(run, tmp_path):
+    path = tmp_path / "peers.json"
+    words = ("plan", "lab/lab-slow-trunk", "--offload", "parameters", "--for", "none", "--time-limit", "5", "-o", path)
+    assert run(*words, "--sync", "diloco=30").code == 0
+    plan = hs.read_islands(path)
+    assert [island.config.offload for island in plan.islands] == [("optimizer", "parameters")] * 2
+    assert [(len(island.placement), island.config.schedule) for island in plan.islands] == [(1, "gpipe")] * 2
+    assert run("simulate", path).code == 0
+    assert run(*words).code == 0
+    one = hs.read_plan(path)
+    assert one.certificate.lower_bound_s <= one.prediction.step_s == pytest.approx(hs.simulate(one).timeline.step_s)
+    refused = run("run", path, "--local")
+    assert (refused.code, refused.out) == (2, "")
+    assert "offload parameters (optimizer)" in refused.err
+
+
 def test_an_exact_plan_is_an_ordinary_plan(run, tmp_path):
     path = tmp_path / "plan.json"
     done = run(*TRUNK, "--set", "links[0].bandwidth=1 Tbit/s", "--sync", "every-step", "-o", path, "--json")
