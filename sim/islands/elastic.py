@@ -30,7 +30,7 @@ from sim.islands.outer_timeline import Absence, Timing
 from sim.plan.islands import IslandsPlan
 from sim.units import Seconds
 
-UNCOUNTED = 1e-4
+UNCOUNTED = 1e-3
 """Probability of the sets of islands, those with most away, that are taken to give nothing; with 0, all 2^n are computed."""
 
 

@@ -123,6 +123,8 @@ class Edges:
         nic = "" if self.nic == "intra_node" else self.nic
         self.protocol = offered(link_specs(plan.fleet, names, nic), operation, False, False)[-1]
         self._edges: dict[tuple[int, int], tuple[dict[LinkName, float], Seconds]] = {}
+        self._between: dict[tuple[int, int], float] = {}
+        self._capacities = Capacities(plan.fleet)
 
     def edge(self, a: int, b: int) -> tuple[dict[LinkName, float], Seconds]:
         """(bytes on each link for each byte of the parameters that travel from island a to island b, longest latency)."""
@@ -157,21 +159,23 @@ class Edges:
         """The order whose busiest link is fastest, then the one of least latency; the given order among equal ones.
 
         With more than `MOST_ORDERS` islands: a greedy tour of the seconds between pairs."""
-        n, capacities, first = len(islands), Capacities(self.plan.fleet), islands[0]
-
-        def cost(order: tuple[int, ...]) -> tuple[float, float]:
-            use, latency = self.around(order)
-            slowest = max(weight / capacities(link) for link, weight in use.items())
-            return float(f"{slowest:.9g}"), float(f"{latency:.9g}")
-
+        n, first = len(islands), islands[0]
         if n <= MOST_ORDERS:
             orders = ((first, *rest) for rest in itertools.permutations(islands[1:]) if n <= 2 or rest[0] < rest[-1])
-            return min(orders, key=cost)
+            return min(orders, key=self._cost)
         graph: nx.Graph[int] = nx.Graph()
-        for a, b in itertools.combinations(islands, 2):
-            graph.add_edge(a, b, weight=cost((a, b))[0])
+        for pair in itertools.combinations(islands, 2):
+            if pair not in self._between:
+                self._between[pair] = self._cost(pair)[0]
+            graph.add_edge(*pair, weight=self._between[pair])
         tour = tuple(nx.approximation.greedy_tsp(graph, source=first)[:-1])
-        return min(islands, tour, key=cost)
+        return min(islands, tour, key=self._cost)
+
+    def _cost(self, order: tuple[int, ...]) -> tuple[float, float]:
+        """(seconds of a byte on the busiest link, seconds of latencies) of the rings in one order, without rounding errors."""
+        use, latency = self.around(order)
+        slowest = max(weight / self._capacities(link) for link, weight in use.items())
+        return float(f"{slowest:.9g}"), float(f"{latency:.9g}")
 
 
 def _handling(plan: Plan, sync: Sync) -> Seconds:

@@ -30,6 +30,7 @@ class ElasticMesh:
         self.edges = Edges(plan, "send_recv", 2)
         self.capacities = Capacities(plan.fleet)
         self._costs: dict[Set[int], ExchangeCost] = {}
+        self._known: dict[tuple[int, int], tuple[Seconds, Checkpoint]] = {}
         pairs = itertools.permutations(range(len(plan.islands)), 2)
         found = dict.fromkeys(link for a, b in pairs for link in self.edges.edge(a, b)[0])
         found |= dict.fromkeys(link for link, _ in self.exchange(frozenset(range(len(plan.islands)))).use)
@@ -47,11 +48,15 @@ class ElasticMesh:
 
     def checkpoint(self, joiner: int, present: Set[int]) -> Checkpoint:
         """The live checkpoint for an island that joins, from the one of those present that sends it fastest."""
-        found = []
-        for source in sorted(present):
+        return min((self._sent(source, joiner) for source in sorted(present)), key=lambda sent: sent[0])[1]
+
+    def _sent(self, source: int, joiner: int) -> tuple[Seconds, Checkpoint]:
+        """(seconds, the checkpoint) from one island to another."""
+        if (source, joiner) not in self._known:
             use, latency = self.edges.edge(source, joiner)
-            found.append(Checkpoint(source, checkpoint_bytes(self.plan), tuple(use.items()), latency))
-        return min(found, key=self.seconds)
+            sent = Checkpoint(source, checkpoint_bytes(self.plan), tuple(use.items()), latency)
+            self._known[source, joiner] = self.seconds(sent), sent
+        return self._known[source, joiner]
 
     def seconds(self, sent: Checkpoint) -> Seconds:
         """Seconds of a live checkpoint on an idle network."""
