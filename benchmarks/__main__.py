@@ -24,6 +24,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `recompute [FLEETS]`: what it is worth that each stage recomputes as few layers as fit, on drawn fleets; six minutes.
 - `intellect`: outer exchanges and MFU of INTELLECT-1, by link rate; some seconds.
 - `sync_losses [STEPS [SEEDS]]`: losses of a small GPT under each sync strategy, 2 and 4 islands; four minutes. Needs torch.
+- `robust_losses [STEPS [SEEDS]]`: losses of a small GPT with each aggregation of islands, with and without a wrong island;
+  eleven minutes. Needs torch.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -46,6 +48,7 @@ from benchmarks import (
     ranges,
     recompute,
     residuals,
+    robust_losses,
     scale,
     scenarios,
     shortlist,
@@ -118,6 +121,7 @@ WITH_OPTIONS = {
     "shortlist": shortlist.show,
     "pins": pins.show,
     "recompute": recompute.show,
+    "robust_losses": robust_losses.show,
     "sync_losses": sync_losses.show,
     "unlike": unlike.show,
 }

@@ -5,7 +5,9 @@ outer gradients takes 103 s in the USA, 382 s with Europe and 469 s with all nod
 had 0.5 to 4 Gbit/s. Not published: the number of nodes of each row, their links and latencies. Guessed here: 8, 12 and 14
 nodes, and the latencies of a ring by distance (`RINGS`). So the rate of the slowest link that reproduces the exchange is
 computed, and what MFU follows from it; it is no prediction of the exchange, but says whether the published link rates explain
-it."""
+it.
+
+So does the live checkpoint of a node that joins: published are 30 to 60 minutes (section 2.4.2)."""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from sim.formats import topology
 from sim.formats.edits import edited
 from sim.hardware.cluster import Cluster, Device, Fleet, Trunk
 from sim.islands.exchange import ExchangeCost, exchange_cost
+from sim.islands.mesh import ElasticMesh, checkpoint_bytes
 from sim.network.paths import Capacities
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import MadeBy, Plan
@@ -101,6 +104,16 @@ def rows() -> Iterator[Row]:
         yield Row(name, len(latencies), rate, found, published, BASE_MFU * 100 * INNER_S / (100 * INNER_S + found), mfu)
 
 
+def checkpoint() -> tuple[float, tuple[float, float]]:
+    """Bytes of the live checkpoint for a node that joins, and the link rates, in bytes per second, that send it in 60 and in 30
+    minutes."""
+    plan = ring(RINGS["USA"][0], RANGE[0])
+    mesh = ElasticMesh(plan)
+    sent = mesh.checkpoint(0, frozenset({1}))
+    slowest, slow = (RANGE[0] * (mesh.seconds(sent) - sent.latency) / (minutes * 60 - sent.latency) for minutes in (60, 30))
+    return checkpoint_bytes(plan), (slowest, slow)
+
+
 def _most(cost: ExchangeCost) -> float:
     """Bytes on the busiest trunk for each byte of the payload."""
     return max(weight for link, weight in cost.use if link[0] == "trunk")
@@ -112,6 +125,9 @@ def show() -> None:
     for row in rows():
         numbers = f"{row.exchange_s:>12.0f}{row.published_s:>10.0f}{row.mfu:>8.1%}{row.published_mfu:>10.1%}"
         print(f"{row.name:<13}{row.nodes:>3}{row.rate * 8 / GIGA:>12.2f}{numbers}")
+    nbytes, rates = checkpoint()
+    low, high = (rate * 8 / GIGA for rate in rates)
+    print(f"live checkpoint: {nbytes / GIGA:.0f} GB, in 60 to 30 minutes over links of {low:.2f} to {high:.2f} Gbit/s")
     for stack in (None, NEWEST):
         print(f"inner step, stack {stack or 'default'}: {inner_step(stack):.1f} s, published {INNER_S:.1f} s")
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from random import Random
 from typing import TYPE_CHECKING
 
 from sim.sync import Sync
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
 
+    from holmes_sim.torch_backend.islands.reducers import Reducer
+
 MODEL = Model("small", layers=1, hidden=32, heads=2, kv_heads=2, ffn_hidden=64, vocab=64, learned_positions=32)
 SEQUENCE, BATCH, HELD_OUT = 32, 16, 256
 LEARNING_RATE = 1e-2
@@ -34,6 +37,8 @@ WARM_UP = 50
 """Inner steps over which the learning rate grows to its value."""
 TABLE_SEED = 0
 """All seeds have the same table: they draw other weights and other tokens."""
+WRONG = -10.0
+"""Factor of what a wrong island sends: away from the loss, and far."""
 ISLANDS = (2, 4)
 STRATEGIES: tuple[tuple[str, Sync], ...] = (
     ("exact", Sync("every-step")),
@@ -146,9 +151,9 @@ class Island:
             weight.grad = part.view(weight.shape).clone()
 
 
-def batches(sync: Sync, islands: int) -> tuple[int, ...]:
+def batches(sync: Sync, islands: int, batch: int = BATCH) -> tuple[int, ...]:
     """Sequences of each island: equal, but with adaptive SGD the first has more."""
-    each = BATCH // islands
+    each = batch // islands
     return (
         (each + each // 2, each - each // 2, *(each,) * (islands - 2)) if sync.strategy == "adaptive-sgd" else (each,) * islands
     )
@@ -159,29 +164,45 @@ def schedule(step: int, steps: int) -> float:
     return min((step + 1) / WARM_UP, 0.55 + 0.45 * math.cos(math.pi * step / steps))
 
 
-def train(sync: Sync, islands: int, steps: int, seed: int) -> tuple[float, float]:
-    """(held-out loss, the least one) after so many inner steps."""
+class Wrong:
+    """The reducer of an island that sends `WRONG` times its values: of one that is broken, or hostile (Byzantine)."""
+
+    def __init__(self, reducer: Reducer):
+        self.reducer = reducer
+
+    def reduce(self, values: list[torch.Tensor], fragment: int) -> list[torch.Tensor]:
+        """The result of all islands, of which this one sends wrong values."""
+        return self.reducer.reduce([WRONG * one for one in values], fragment)
+
+
+def train(sync: Sync, islands: int, steps: int, seed: int, batch: int = BATCH, has_wrong: bool = False) -> tuple[float, float]:
+    """(held-out loss, the least one) after so many inner steps. `has_wrong`: one island, drawn by the seed, is wrong, and the
+    loss is that of the others."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    chain, store, found, sizes = Chain(TABLE_SEED), dist.HashStore(), dict[int, float](), batches(sync, islands)
-    drawn = chain.draw(BATCH * steps, seed).t().reshape(steps, BATCH, SEQUENCE + 1)
+    chain, store, found, sizes = Chain(TABLE_SEED), dist.HashStore(), dict[int, float](), batches(sync, islands, batch)
+    drawn = chain.draw(batch * steps, seed).t().reshape(steps, batch, SEQUENCE + 1)
+    wrong = Random(seed).randrange(islands) if has_wrong else -1
     held_out = chain.draw(HELD_OUT, 1_000_000 + seed)
 
     def run(number: int) -> None:
         group = dist.ProcessGroupGloo(dist.PrefixStore("islands", store), number, islands, timedelta(seconds=300))
-        found[number] = _island(sync, group, sizes, drawn, seed).held_out(held_out)  # type: ignore[arg-type]
+        island = _island(sync, group, sizes, drawn, seed, number == wrong)  # type: ignore[arg-type]
+        found[number] = island.held_out(held_out)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(islands)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return statistics.mean(found[number] for number in range(islands)), chain.least(held_out)
+    return statistics.mean(found[number] for number in range(islands) if number != wrong), chain.least(held_out)
 
 
-def _island(sync: Sync, group: dist.ProcessGroup, sizes: tuple[int, ...], drawn: torch.Tensor, seed: int) -> Island:
+def _island(
+    sync: Sync, group: dist.ProcessGroup, sizes: tuple[int, ...], drawn: torch.Tensor, seed: int, is_wrong: bool
+) -> Island:
     """An island after its training on `drawn` tokens (step, sequence, token)."""
     from holmes_sim.torch_backend.islands.links import links_of
     from holmes_sim.torch_backend.islands.outer_loop import OuterLoop
@@ -191,7 +212,8 @@ def _island(sync: Sync, group: dist.ProcessGroup, sizes: tuple[int, ...], drawn:
     factor = learning_rates(sizes)[number] if sync.strategy == "adaptive-sgd" else 1.0
     island = Island(seed, sizes[number], LEARNING_RATE * factor)
     links = links_of([[island.cells]] * len(sizes), number, 0) if sync.exchanges else []
-    loop = OuterLoop(sync, island, links, reducer_of(sync, links, [group] * len(links), sizes[number] / BATCH))
+    reducer = reducer_of(sync, links, [group] * len(links), sizes[number] / sum(sizes))
+    loop = OuterLoop(sync, island, links, Wrong(reducer) if is_wrong else reducer)
     first = sum(sizes[:number])
     for step in range(drawn.shape[0]):
         tokens = drawn[step, first : first + sizes[number]].t()

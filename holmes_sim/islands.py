@@ -16,11 +16,12 @@ from planner.islands.allowed_sync import parse
 from planner.islands.search import SyncAnswer, plan_with_sync
 from planner.islands.sync_rows import SyncRow
 from planner.request import Request, Wishes
+from sim import aggregation
 from sim.engine.timeline import Timeline
 from sim.errors import Infeasible, OptionError, PlanError
 from sim.formats import documents, islandsfile, planfile
 from sim.hardware.topology import Topology
-from sim.islands.outer_period import OuterTimeline
+from sim.islands.outer_timeline import OuterTimeline
 from sim.islands.prediction import is_on_host, outer_state_bytes, predict
 from sim.islands.token_worth import TokenWorth, token_worth
 from sim.plan.islands import IslandsPlan, IslandsPrediction
@@ -83,6 +84,7 @@ class SimulatedIslands:
             "price": self.plan.sync.price,
             "report": report,
             "token_worth": worth_facts(self.worth),
+            "robustness": robustness_facts(self.plan),
             "outer_state": {"bytes": list(outer_state_bytes(self.plan)), "on_host": is_on_host(self.plan)},
             "simulation": {"seconds": self.seconds, "events": self.timeline.events},
         }
@@ -185,6 +187,14 @@ def _cells(row: SyncRow) -> dict[str, Any]:
         "effective_tokens_per_s": row.effective,
         "price": row.price,
     }
+
+
+def robustness_facts(plan: IslandsPlan) -> dict[str, Any] | None:
+    """How many wrong islands the aggregation withstands, and its noise, as plain data; None for the mean."""
+    if plan.sync.aggregation == "mean":
+        return None
+    how, islands = aggregation.get(plan.sync.aggregation), len(plan.islands)
+    return {"withstands": how.tolerated(islands), "efficiency": how.efficiency(islands)}
 
 
 def worth_facts(worth: TokenWorth | None) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holmes_sim.islands_elastic import ElasticIslands, Failures, elastic_islands
 from sim.errors import OptionError
 from sim.islands.prediction import predict
 from sim.plan.islands import IslandsPlan
@@ -24,12 +25,13 @@ FORMAT = "holmes-sim/islands-goodput/1"
 @dataclass(frozen=True, slots=True)
 class IslandsGoodput:
     """runs: the run of each island; together: one synchronous run of all their devices, with checkpoints. `tokens_per_s`:
-    useful ones of all islands."""
+    useful ones of all islands. elastic: the same with islands that leave and come back, where that is asked."""
 
     plan: IslandsPlan
     runs: tuple[Run, ...]
     together: Run
     tokens_per_s: float
+    elastic: ElasticIslands | None = None
 
     @property
     def goodput(self) -> float:
@@ -45,12 +47,22 @@ class IslandsGoodput:
             "islands": islands,
             "synchronous_goodput": self.together.goodput,
             "tokens_per_s": self.tokens_per_s,
+            "elastic": self.elastic.facts() if self.elastic is not None else None,
         }
 
 
-def goodput_islands(plan: IslandsPlan, checkpoint: str, restart: str, fail: Iterable[str] = ()) -> IslandsGoodput:
+def goodput_islands(
+    plan: IslandsPlan,
+    checkpoint: str,
+    restart: str,
+    fail: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    days: float = 30.0,
+    seeds: Iterable[int] | None = None,
+) -> IslandsGoodput:
     """Goodput of a plan of islands, and of one synchronous run of the same devices whose checkpoints take `checkpoint` at
-    Daly's interval. Texts as those of `holmes-sim goodput`. Raises OptionError where islands exchange nothing."""
+    Daly's interval. Texts as those of `holmes-sim goodput`; `leave`, `days` and `seeds` as those of `elastic_islands`. Raises
+    OptionError where islands exchange nothing."""
     if not plan.sync.exchanges:
         raise OptionError(f"sync {plan.sync}: islands that exchange nothing are separate runs; give the plan of one of them")
     prediction = plan.prediction or predict(plan)[1]
@@ -61,7 +73,9 @@ def goodput_islands(plan: IslandsPlan, checkpoint: str, restart: str, fail: Iter
     together = Run(every, mtbf, saves, restarts, prediction.period_s)
     together = replace(together, interval=runs.daly(saves, together.between))
     found = IslandsGoodput(plan, islands, together, 0.0)
-    return replace(found, tokens_per_s=prediction.tokens_per_s * found.goodput)
+    asked = tuple(leave)
+    elastic = elastic_islands(plan, asked, Failures(islands, together), days, seeds) if asked else None
+    return replace(found, tokens_per_s=prediction.tokens_per_s * found.goodput, elastic=elastic)
 
 
 def island_runs(plan: IslandsPlan, mtbf: Mapping[str, Seconds], restart: Seconds, saves: Seconds) -> tuple[Run, ...]:

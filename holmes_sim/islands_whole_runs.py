@@ -54,18 +54,22 @@ class IslandsWholeRun:
         return asdict(self)
 
 
-def whole_run_islands(plan: IslandsPlan, tokens: str | float, failures: Iterable[Run] | None = None) -> IslandsWholeRun:
+def whole_run_islands(
+    plan: IslandsPlan, tokens: str | float, failures: Iterable[Run] | None = None, share: float | None = None
+) -> IslandsWholeRun:
     """The training of the model of a plan of islands on `tokens` (a number, or text such as `2T`).
 
-    `failures`: the runs of the islands; if None, failures at the rate of the Llama 3 training run. Raises OptionError."""
+    `failures`: the runs of the islands; if None, failures at the rate of the Llama 3 training run. `share`: the goodput, where
+    islands leave and come back, too. Raises OptionError."""
     if not isinstance(plan, IslandsPlan):
         raise OptionError(f"whole_run_islands: a plan of islands is expected, not {plan!r}; hs.whole_run takes an exact one")
     number = tokens_of(tokens) if isinstance(tokens, str) else float(tokens)
     plan = plan if plan.prediction is not None else plan.annotated(predict(plan)[1])
     runs = tuple(failures or island_runs(plan, goodput.mtbf(()), RESTART, CHECKPOINT))
-    share = sum(weight * run.goodput for weight, run in zip(plan.weights, runs, strict=True))
+    if share is None:
+        share = sum(weight * run.goodput for weight, run in zip(plan.weights, runs, strict=True))
     if not share:
-        raise OptionError("--fail: no step is useful: failures come faster than exchanges")
+        raise OptionError("no step is useful: failures (--fail) and leaves (--leave) come faster than exchanges")
     worth = token_worth(plan)
     effective = None
     if worth is not None:

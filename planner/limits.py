@@ -10,7 +10,7 @@ from typing import Protocol
 from planner.training_time import TrainingTime
 from sim.hardware.cluster import Cluster, Fleet
 from sim.plan.allowed import Allowed
-from sim.plan.parallel_config import OPTIMIZER, ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.results.cost_energy import occupied
 from sim.units import MEGA, UsdPerSecond, UsdPerToken
@@ -205,7 +205,7 @@ def _of(layout: object, name: str) -> int | str | None:
     if name == "etp":
         return value or getattr(layout, "tp", None)
     if name == "offload":
-        return OPTIMIZER if getattr(layout, name) else "none"
+        return getattr(layout, name)[-1] if getattr(layout, name) else "none"
     if name == "recompute":
         return getattr(layout, "recomputation", value)
     return value.partition("=")[0] if isinstance(value, str) else value

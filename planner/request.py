@@ -11,12 +11,13 @@ from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
 from sim.plan import schedules
-from sim.plan.parallel_config import BLOCK, OPTIMIZER, RECOMPUTE
+from sim.plan.offloading import OPTIMIZER, PARAMETERS, SINGLE_PEER
+from sim.plan.parallel_config import BLOCK, RECOMPUTE
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
-OFFLOAD = ("none", OPTIMIZER)
-"""What may be pinned to the hosts: nothing, or the optimizer state."""
+OFFLOAD = ("none", OPTIMIZER, PARAMETERS)
+"""What may be pinned to the hosts: nothing, the optimizer state, or weights and gradients, too."""
 WORDS = ("schedule", "recompute", "offload")
 """Dimensions whose values are words."""
 
@@ -26,8 +27,8 @@ class Wishes:
     """Pinned dimensions of the plan; None leaves a dimension to the planner.
 
     recompute: one of `sim.plan.parallel_config.RECOMPUTE`, or `BLOCK`: as few layers of each stage as memory requires. offload:
-    one of `OFFLOAD`; the planner offloads only what is pinned. Raises PlanError for another one, and for a schedule with a
-    list, which is made for one pipeline (`sim.plan.schedules`)."""
+    one of `OFFLOAD`; the planner offloads only what is pinned, and "parameters" pins a single device (`SINGLE_PEER`). Raises
+    PlanError for another one, and for a schedule with a list, which is made for one pipeline (`sim.plan.schedules`)."""
 
     tp: int | None = None
     pp: int | None = None
@@ -49,6 +50,10 @@ class Wishes:
             raise PlanError(f"recompute {self.recompute!r} is unknown; known: {', '.join(known)}")
         if self.offload not in (None, *OFFLOAD):
             raise PlanError(f"offload {self.offload!r} is unknown; known: {', '.join(OFFLOAD)}")
+        for key, value in SINGLE_PEER.items() if self.offload == PARAMETERS else ():
+            if getattr(self, key) not in (None, value):
+                raise PlanError(f"--offload {PARAMETERS} is for single devices, with {key} {value}, not {getattr(self, key)}")
+            object.__setattr__(self, key, value)
         for field in fields(self):
             value, least = getattr(self, field.name), 0 if field.name == "zero_stage" else 1
             if value is not None and field.name not in WORDS and not _is_count(value, least):
@@ -64,7 +69,7 @@ class Wishes:
     @property
     def offloaded(self) -> tuple[str, ...]:
         """What hosts keep (`sim.plan.parallel_config.ParallelConfig.offload`)."""
-        return (OPTIMIZER,) if self.offload == OPTIMIZER else ()
+        return {OPTIMIZER: (OPTIMIZER,), PARAMETERS: (OPTIMIZER, PARAMETERS)}.get(self.offload or "", ())
 
     def __str__(self) -> str:
         given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))

@@ -212,6 +212,13 @@ def test_published_link_rates_explain_the_exchanges_of_intellect_1() -> None:
     assert [round(row.rate * 8e-9, 2) for row in found] == [2.08, 0.56, 0.47]
 
 
+def test_published_link_rates_explain_the_live_checkpoints_of_intellect_1() -> None:
+    """They took 30 to 60 minutes; links had 0.5 to 4 Gbit/s."""
+    nbytes, (slowest, slow) = intellect.checkpoint()
+    assert nbytes == pytest.approx(16 * 10.2e9, rel=0.01)
+    assert intellect.RANGE[0] * 0.95 < slowest < slow < intellect.RANGE[1]
+
+
 def test_the_inner_step_of_intellect_1_by_software() -> None:
     """Published: 22.8 s. The default stack is 10 % too slow, the one with the newest products, too, 1 % too fast."""
     assert intellect.inner_step(None) == pytest.approx(25.19, rel=1e-3)

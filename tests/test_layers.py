@@ -49,6 +49,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/engine/communication.py",
         "sim/engine/state.py",
         "sim/engine/steady_state.py",
+        "sim/islands/links.py",
+        "sim/islands/membership.py",
         "sim/disaggregation/simulation.py",
         "sim/islands/outer_period.py",
         "sim/results/goodput.py",

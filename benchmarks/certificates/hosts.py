@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from planner.request import Request
-from sim.plan.parallel_config import OPTIMIZER
+from sim.plan.offloading import OPTIMIZER
 
 RATES = (None, 2e9, 2e10, 5e10)
 """Memory bandwidth of a host for each device in bytes/s; None: the topology gives none."""

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from holmes_sim.charts.style import BLUE, DARK, DPI, GREEN, GREY, ORANGE, SKY, WIDTH, Picture
 from holmes_sim.islands import SimulatedIslands
-from sim.islands.outer_period import NETWORK, OuterSpan, OuterTimeline
+from sim.islands.outer_timeline import NETWORK, OuterSpan, OuterTimeline
 from sim.plan.islands import IslandsPlan
 from sim.units import Seconds, time_text
 

@@ -91,19 +91,21 @@ def simulate(
     plan: IslandsPlan, chart: Path | None, as_json: bool, faults: Mapping[str, str | None] = NONE, leave: str | None = None
 ) -> None:
     """Simulate outer periods, with faults and with an island that leaves where asked; draw and print them."""
-    from holmes_sim import islands, islands_trouble
+    from holmes_sim import islands, islands_elastic, islands_leaving, islands_trouble
 
     slow, weak, flaps = (faults.get(kind) for kind in ("stragglers", "degrade", "flaps"))
     with out.progress("simulating"):
         run = islands.simulate_islands(plan)
         trouble = islands_trouble.trouble_islands(plan, slow, weak, flaps) if slow or weak or flaps else None
-        left = islands_trouble.without_island(plan, leave) if leave is not None else None
+        once = leave is not None and "@" in leave
+        left = islands_leaving.without_island(plan, leave) if leave is not None and once else None
+        elastic = islands_elastic.elastic_islands(plan, (leave,)) if leave is not None and not once else None
     if chart is not None:
         from holmes_sim import charts
 
         out.save(charts.outer_periods(run), chart)
     if as_json:
-        more = {"trouble": trouble, "leave": left}
+        more = {"trouble": trouble, "leave": left, "elastic": elastic}
         out.show_json(run.facts() | {key: found.facts() for key, found in more.items() if found is not None})
         return
     from holmes_sim import printing
@@ -112,22 +114,36 @@ def simulate(
     for found in (trouble, left):
         if found is not None:
             out.show(printing.islands_trouble(found))
+    if elastic is not None:
+        out.show(printing.elastic_islands(elastic))
     out.note_written(chart)
 
 
-def goodput(plan: IslandsPlan, times: tuple[str, str], fail: tuple[str, ...], tokens: str | None, as_json: bool) -> None:
-    """Print the goodput of islands, and that of one synchronous run of their devices. `times`: of a checkpoint and a restart.
-    `tokens`: of a whole training run, if it is printed."""
+def goodput(
+    plan: IslandsPlan,
+    times: tuple[str, str],
+    rates: tuple[list[str], list[str]],
+    simulated: tuple[float, int | None],
+    tokens: str | None,
+    as_json: bool,
+) -> None:
+    """Print the goodput of islands, and that of one synchronous run of their devices. `times`: of a checkpoint and a restart;
+    `rates`: of failures and of leaves; `simulated`: days and number of runs; `tokens`: of a whole run, if it is printed."""
     from holmes_sim import islands_goodput, islands_whole_runs
 
-    found = islands_goodput.goodput_islands(plan, *times, fail)
-    whole = islands_whole_runs.whole_run_islands(plan, tokens, found.runs) if tokens is not None else None
+    days, seeds = simulated
+    with out.progress("simulating"):
+        found = islands_goodput.goodput_islands(plan, *times, *rates, days, None if seeds is None else range(seeds))
+    share = found.elastic.rate.goodput if found.elastic is not None else None
+    whole = islands_whole_runs.whole_run_islands(plan, tokens, found.runs, share) if tokens is not None else None
     if as_json:
         out.show_json(found.facts() | ({"whole_run": whole.facts()} if whole is not None else {}))
         return
     from holmes_sim import printing
 
     out.show(printing.islands_goodput(found))
+    if found.elastic is not None:
+        out.show(printing.elastic_islands(found.elastic))
     if whole is not None:
         out.show(printing.islands_whole_run(whole))
 

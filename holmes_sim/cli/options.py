@@ -112,7 +112,7 @@ SyncWord = Annotated[
         "--sync",
         metavar="exact|any|NAME",
         help="How clusters that thin links join may keep one model: exact; any strategy; or those of NAME (holmes-sim list "
-        "sync), such as 'local-steps<=64' or diloco=100,int8.",
+        "sync), such as 'local-steps<=64', diloco=100,int8 or diloco=100,int8,median.",
     ),
 ]
 
@@ -143,10 +143,11 @@ RecomputeWord = Annotated[
 OffloadWord = Annotated[
     str | None,
     typer.Option(
-        metavar="none|optimizer",
-        help="What host memory keeps; optimizer: its state, with the optimizer on the CPUs. Default: none.",
+        metavar="none|optimizer|parameters",
+        help="What host memory keeps; optimizer: its state, with the optimizer on the CPUs; parameters: weights and gradients, "
+        "too, which are streamed to a single device. Default: none.",
         rich_help_panel=PIN,
-        autocompletion=completion.words("none", "optimizer"),
+        autocompletion=completion.words("none", "optimizer", "parameters"),
     ),
 ]
 

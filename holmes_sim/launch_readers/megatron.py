@@ -16,7 +16,8 @@ from holmes_sim.launch_reading.harmless import is_harmless
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.launch_reading.megatron_model import SHAPE, model_of
 from sim.errors import HolmesError
-from sim.plan.parallel_config import OPTIMIZER, USUAL_GRADIENTS
+from sim.plan.offloading import OPTIMIZER
+from sim.plan.parallel_config import USUAL_GRADIENTS
 from sim.workload.model import Model
 
 NAME = "Megatron-LM arguments, alone or in a shell or Slurm script"

@@ -13,7 +13,9 @@ from sim.workload.workload import Workload
 
 
 def limited(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """What neither Megatron-LM nor DeepSpeed can offload."""
+    """What neither Megatron-LM nor DeepSpeed can offload, or not as it is modelled."""
+    if config.offloads_parameters:
+        yield "offload parameters: it runs no layers of which two are on the device, with all microbatches; --offload optimizer"
     if config.offloads_optimizer and not config.zero_stage:
         yield "offload optimizer with zero_stage 0: it needs a sharded optimizer; --zero-stage 1"
     if config.offloads_optimizer and workload.optimizer != "adam":

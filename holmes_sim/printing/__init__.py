@@ -13,7 +13,7 @@ from holmes_sim.printing.fronts import front
 from holmes_sim.printing.island_runs import measured_islands
 from holmes_sim.printing.islands import planned_islands, simulated_islands
 from holmes_sim.printing.islands_fronts import islands_front
-from holmes_sim.printing.islands_trouble import islands_goodput, islands_trouble
+from holmes_sim.printing.islands_trouble import elastic_islands, islands_goodput, islands_trouble
 from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import measured, timeline
 from holmes_sim.printing.months import goodput
@@ -37,6 +37,7 @@ __all__ = [
     "checked",
     "compared",
     "effort",
+    "elastic_islands",
     "experts_placed",
     "explained",
     "front",

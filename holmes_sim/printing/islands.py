@@ -145,9 +145,22 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
         if number is not None:
             table.add_row(name, amount(name, number))
     if plan.sync.aggregation != "mean":
-        withstood = aggregation.get(plan.sync.aggregation).tolerated(len(plan.islands))
-        table.add_row("wrong islands that it withstands", f"{withstood} of {len(plan.islands)}")
+        table.add_row("wrong islands that it withstands", withstood(plan))
+        table.add_row("noise of the result", noise(plan))
     return table
+
+
+def withstood(plan: IslandsPlan) -> str:
+    """Number of wrong islands that the aggregation withstands: `1 of 5`."""
+    name, islands = plan.sync.aggregation, len(plan.islands)
+    found = aggregation.get(name).tolerated(islands)
+    return f"{found} of {islands}" + (f"; {aggregation.needed(name)} islands withstand one" if not found else "")
+
+
+def noise(plan: IslandsPlan) -> str:
+    """The statistical price of an aggregation while all islands are right."""
+    share = aggregation.get(plan.sync.aggregation).efficiency(len(plan.islands))
+    return "unknown" if share is None else f"as of the mean of {share * len(plan.islands):.3g} of {len(plan.islands)} islands"
 
 
 def inner_steps(plan: IslandsPlan) -> str:

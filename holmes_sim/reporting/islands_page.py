@@ -12,7 +12,6 @@ from holmes_sim.reporting.islands_contents import IslandsContents, fullest_stage
 from holmes_sim.reporting.islands_sections import in_order
 from holmes_sim.reporting.markup import number, prose
 from holmes_sim.reporting.page import Page, assembled, made_by, tiles
-from sim import aggregation
 from sim.sync import PRICES
 from sim.units import time_text
 
@@ -57,8 +56,8 @@ def _tiles(contents: IslandsContents) -> Iterator[tuple[str, str]]:
     of_period = f", {numbers.exposed_s / numbers.period_s:.1%} of the period"
     yield "islands wait for them", f"{waited}{of_period}" if words.is_waited_for(numbers) else "<b>never</b>"
     if plan.sync.aggregation != "mean":
-        withstood = aggregation.get(plan.sync.aggregation).tolerated(len(plan.islands))
-        yield "wrong islands that it withstands", f"<b>{withstood}</b> of {len(plan.islands)}"
+        yield "wrong islands that it withstands", f"<b>{words.withstood(plan)}</b>"
+        yield "noise of the result", f"<b>{words.noise(plan)}</b>"
     fullest = [fullest_stage(step) for step in contents.steps]
     island = max(range(len(fullest)), key=lambda index: fullest[index][0])
     share, pp_rank = fullest[island]

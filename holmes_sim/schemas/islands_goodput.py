@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from holmes_sim.schemas.islands_report import TokenWorthFacts
+from holmes_sim.schemas.islands_report import Elastic, TokenWorthFacts
 from sim.formats.fields import StrictModel
 
 NAME = "islands-goodput"
@@ -53,6 +53,7 @@ class IslandsGoodput(StrictModel):
     islands: list[IslandGoodput]
     synchronous_goodput: float = Field(description="goodput of one synchronous run of the same devices, with checkpoints")
     tokens_per_s: float = Field(description="useful tokens of all islands per second")
+    elastic: Elastic | None = Field(None, description="with --leave")
     whole_run: IslandsWholeRun | None = Field(None, description="with --tokens")
 
 

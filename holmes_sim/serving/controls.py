@@ -13,7 +13,7 @@ from sim.errors import OptionError
 from sim.formats import catalog, edits
 from sim.formats.topology import written
 from sim.hardware.topology import Topology
-from sim.plan.parallel_config import OPTIMIZER
+from sim.plan.offloading import OPTIMIZER
 from sim.units import BITS_PER_BYTE, GIGA, parse
 
 MOST = 10_000

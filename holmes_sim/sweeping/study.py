@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from holmes_sim import commands
+from holmes_sim import commands, requirements
 from holmes_sim.sweeping.options import OptionFacts
 from sim.errors import TopologyError
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
@@ -86,14 +86,16 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder().glob("*.yaml")))
 
 
-def load(name: str | Path) -> Study:
-    """A study from a file, or a shipped study by name. Raises TopologyError with one line per fault."""
+def load(name: str | Path, require: str | Path | None = None) -> Study:
+    """A study from a file, or a shipped study by name; with a file of requirements, which its scenarios may change. Raises
+    TopologyError with one line per fault."""
     path = folder() / f"{name}.yaml" if str(name) in shipped() and not Path(name).exists() else Path(name)
     if not path.exists():
         raise TopologyError(f"{name}: neither a study file nor a shipped study{suggestion(str(name), shipped())}")
     document = parse(str(path), read_text(path))
     facts = check(document, StudyFacts, _faults(document))
-    return _study(document, facts, _topology(document, facts.topology, path.parent))
+    topology = _topology(document, facts.topology, path.parent)
+    return _study(document, facts, requirements.require(topology, require) if require is not None else topology)
 
 
 def study_of(

@@ -29,6 +29,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"optimizer {plan.workload.optimizer} (adam)"
     if plan.workload.adapter is not None:
         yield from _adapter(plan)
+    if config.offloads_parameters:
+        yield "offload parameters (optimizer)"
     if config.cp > 1:
         yield f"cp {config.cp} (context parallelism; plan with --cp 1)"
     if config.ep > 1 and config.dispatcher != "alltoall":

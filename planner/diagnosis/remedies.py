@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.limits import NO_LIMITS
 from planner.placement.simulation import simulate_plan
-from planner.request import OFFLOAD, WORDS, Request, Wishes
+from planner.request import WORDS, Request, Wishes
 from planner.search.fitting import fitting, nearest
 from planner.space.sequences_and_experts import LEAST_TOKENS
 from planner.space.shapes import searched, slots
@@ -26,7 +26,7 @@ from sim.hardware.cluster import Cluster
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import offload
 from sim.plan import schedules
-from sim.plan.parallel_config import OPTIMIZER
+from sim.plan.offloading import OPTIMIZER, PARAMETERS, SINGLE_PEER
 from sim.units import GIBI, size_text, time_text
 from sim.workload.adapter import Adapter
 
@@ -122,7 +122,7 @@ def _offloaded(request: Request) -> Remedy | None:
 
 def _adapted(request: Request) -> Remedy | None:
     """LoRA in place of training all weights, or QLoRA, with frozen weights in 4 bits, where only that fits."""
-    if request.workload.adapter is not None:
+    if request.workload.adapter is not None or request.wishes.offload == PARAMETERS:
         return None
     keys = f"--set workload.adapter.r={ADAPTER.r}"
     for base, options, name in (("", keys, "LoRA"), ("nf4", f"{keys} --set workload.adapter.base_precision=nf4", "QLoRA")):
@@ -205,14 +205,16 @@ def _flag(name: str) -> str:
 
 
 def _others(request: Request, name: str) -> list[Any]:
-    """Other values of a dimension, the nearest to the pinned one (else to 1) first."""
+    """Other values of a dimension, the nearest to the pinned one (else to 1) first; none of those that "parameters" pins."""
+    if request.wishes.offload == PARAMETERS and name in SINGLE_PEER:
+        return []
     model, batch, pinned = request.workload.model, request.workload.global_batch_size, getattr(request.wishes, name)
     most = max((slots(cluster, 1) for cluster in request.clusters()), default=0)
     widest = max((cluster.node.count for cluster in request.clusters()), default=0)
     powers = [2**i for i in range(most.bit_length())]
     others: dict[str, list[Any]] = {
         "schedule": ["1f1b", *filter(schedules.is_planned, schedules.names())],
-        "offload": list(OFFLOAD),
+        "offload": ["none", OPTIMIZER],
         "recompute": ["none", "selective", "full"],
         "zero_stage": [0, 1, 2, 3],
         "zero_shard_size": [],

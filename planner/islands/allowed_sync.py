@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim import compression, sync
+from sim import aggregation, compression, sync
 from sim.errors import OptionError
 from sim.sync import Sync
 from sim.workload.model import Model
 
-EXACT, ANY, FAMILY = "exact", "any", "local-steps"
+EXACT, ANY, FAMILY, MEAN = "exact", "any", "local-steps", "mean"
 STEPS = (2, 4, 8, 16, 30, 64, 100, 200, 500, 1000)
 """Inner steps that are tried, with the largest allowed number; 30 and 100 are those of the published losses."""
 USUAL_STEPS = 100
@@ -22,13 +22,14 @@ LAYERS_PER_FRAGMENT = 3
 """Layers of a fragment of streaming DiLoCo (arXiv 2501.18512, table 4)."""
 OVERLAP_STEPS = 1
 """Inner steps beside an exchange of streaming DiLoCo, the number with a published loss (same paper, section 2.2)."""
-_TEXT = re.compile(r"([a-z0-9_-]+)(?:(<=|=)([0-9]+))?(?:,([a-z0-9_-]+(?:=[^,]+)?))?")
+_TEXT = re.compile(r"([a-z0-9_-]+)(?:(<=|=)([0-9]+))?((?:,[a-z0-9_-]+(?:=[^,]+)?){0,2})")
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedSync:
     """Allowed sync strategies: their names, the inner steps, and the compressions that are tried. `exact`: plans without
-    islands are allowed, too. `messages`: compressed messages between clusters are tried. `text` is what the person wrote."""
+    islands are allowed, too. `messages`: compressed messages between clusters are tried. `aggregation`: how the islands' values
+    become one. `text` is what the person wrote."""
 
     text: str
     names: tuple[str, ...]
@@ -36,6 +37,7 @@ class AllowedSync:
     compressions: tuple[str, ...]
     exact: bool
     messages: bool = False
+    aggregation: str = MEAN
 
     def settings(self, model: Model) -> Iterator[Sync]:
         """All settings that are tried for a model."""
@@ -46,33 +48,46 @@ class AllowedSync:
                 if "fragments" in strategy.TAKES:
                     fragments, overlap = max(1, min(steps, round(model.layers / LAYERS_PER_FRAGMENT))), OVERLAP_STEPS
                 for compressed in self.compressions if strategy.SENDS else ("none",):
-                    yield Sync(name, steps, overlap, fragments or 1, compressed)
+                    how = self.aggregation if strategy.SENDS else MEAN
+                    yield Sync(name, steps, overlap, fragments or 1, compressed, how)
 
 
 def parse(text: str) -> AllowedSync:
-    """What `exact`, `any`, `NAME`, `NAME<=STEPS` or `NAME=STEPS`, each of them also with `,COMPRESSION`, allow.
+    """What `exact`, `any`, `NAME`, `NAME<=STEPS` or `NAME=STEPS`, each of them also with `,COMPRESSION` and `,AGGREGATION`,
+    allow.
 
     NAME is a sync strategy, or `local-steps`: all strategies with inner steps. `any` allows all that keep one model. With `<=`,
-    `any` and `local-steps`, a plan without islands is allowed, too. Raises OptionError."""
+    `any` and `local-steps`, a plan without islands is allowed, too, but not with an aggregation, which such a plan has not.
+    Raises OptionError."""
     match = _TEXT.fullmatch(text.strip())
     if match is None:
         raise _wrong(text, "it is not understood")
-    name, sign, number, compressed = match.groups()
+    name, sign, number, more = match.groups()
     if name == EXACT:
-        if sign or compressed:
+        if sign or more:
             raise _wrong(text, "exact takes no number and no compression")
         return AllowedSync(text, (), (), (), True)
-    if compressed:
-        compression.get(compressed)
+    compressed, how = _compression_and_aggregation(more.split(",")[1:], text)
     chosen = _names(name, text)
     has_steps = any("inner_steps" in sync.get(one).TAKES for one in chosen)
     if sign and (not has_steps or int(number) < 1):
         raise _wrong(text, f"{name} takes no number of steps" if not has_steps else "at least 1 inner step is needed")
     most = int(number) if sign else USUAL_STEPS
     steps = (most,) if sign == "=" else tuple(sorted({most, *(one for one in STEPS if one < most)}))
-    exact = name in (ANY, FAMILY) or sign == "<="
+    exact = (name in (ANY, FAMILY) or sign == "<=") and sign != "=" and how == MEAN
     tried = (compressed,) if compressed else COMPRESSIONS
-    return AllowedSync(text, chosen, steps, tried, exact and sign != "=", messages=name == ANY)
+    return AllowedSync(text, chosen, steps, tried, exact, name == ANY and how == MEAN, how)
+
+
+def _compression_and_aggregation(words: list[str], text: str) -> tuple[str, str]:
+    """(compression, empty if none is named; aggregation) from the words behind a strategy. Raises OptionError."""
+    hows = [word for word in words if word in aggregation.names()]
+    compressed = [word for word in words if word not in hows]
+    if len(hows) > 1 or len(compressed) > 1:
+        raise _wrong(text, "one compression and one aggregation at most")
+    for word in compressed:
+        compression.get(word)
+    return "".join(compressed), hows[0] if hows else MEAN
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from planner.islands.partitions import Partition
 from planner.placement.simulation import step
 from sim.errors import NoRoute
 from sim.islands.exchange import Exchanges
-from sim.islands.outer_period import Timing, simulate
+from sim.islands.outer_period import simulate
+from sim.islands.outer_timeline import Timing
 from sim.islands.prediction import is_on_host, outer_state_bytes, prediction_of, steps_beside
 from sim.islands.token_worth import EXACT, TokenWorth, token_worth
 from sim.kernels import memory, offload

@@ -15,3 +15,13 @@ def tolerated(islands: int) -> int:
 def passes(islands: int) -> float:
     """The distance of each pair of islands reads two values for each parameter; the chosen one is read and written."""
     return islands * (islands - 1) + 2
+
+
+def kept(islands: int) -> float:
+    """Those of all islands: which is chosen is known at the end."""
+    return float(islands)
+
+
+def efficiency(islands: int) -> float:
+    """The result is that of one island. That the chosen one is nearer to the others than most are is not counted."""
+    return 1 / islands

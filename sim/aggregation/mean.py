@@ -13,3 +13,13 @@ def tolerated(islands: int) -> int:
 def passes(islands: int) -> float:
     """None besides those of the exchange, which adds up on its way."""
     return 0.0
+
+
+def kept(islands: int) -> float:
+    """None besides those of the exchange."""
+    return 0.0
+
+
+def efficiency(islands: int) -> float:
+    """It is what others are compared with."""
+    return 1.0

@@ -32,6 +32,8 @@ def optimizer_seconds(
     shared = memory.by_sharing(workload, config, layers, first, last)
     owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
     held = sum(parameters for _, parameters, _ in shared)
+    if config.offloads_parameters:
+        return offload.on_host_seconds(device, workload, owned)
     if config.offloads_optimizer:
         return offload.optimizer_seconds(device, owned, held, workload.optimizer)
     row = compute.measured(device, workload, config)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sim.analytic.stage_amounts import Amounts, in_buckets, synchronisation, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import beside, compute, payloads
+from sim.kernels import beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
@@ -147,11 +147,19 @@ def compute_seconds(
     for many, kind in workload.of_stage(layers, first, last).alike(layers):
         for number, alike in config.by_recomputation(many):
             fw, bw = compute.layer_seconds(device, kind, alike)
+            if config.offloads_parameters:
+                parameters = layer_groups.layer_parameters(kind, alike)
+                fw, bw = streaming.streamed(device, workload, config, parameters, (fw, bw))
             forward, backward = forward + number * fw, backward + number * bw
-    for here, part in ((first, compute.embedding_seconds), (last, compute.head_seconds)):
-        if here:
-            fw, bw = part(device, workload, config)
-            forward, backward = forward + fw, backward + bw
+    ends = (
+        (compute.embedding_seconds, workload.model.embedding_parameters),
+        (compute.head_seconds, workload.model.head_parameters),
+    )
+    for part, parameters in ends[not first : 1 + last]:
+        fw, bw = part(device, workload, config)
+        if config.offloads_parameters:
+            fw, bw = streaming.streamed(device, workload, config, parameters, (fw, bw))
+        forward, backward = forward + fw, backward + bw
     return forward, backward
 
 

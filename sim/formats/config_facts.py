@@ -22,8 +22,8 @@ class ConfigFacts(StrictModel):
     `tp` is the largest. `stage_dp` has the data-parallel degree of each pipeline rank, where they differ; `dp`, the number of
     replicas, is the smallest, and the ranks of a replica divide the samples of each microbatch. `etp` is the tensor-parallel
     degree of routed experts, where it is not `tp`. `routing` is that of the workload where it is not given. `offload` is what
-    the hosts keep: optimizer. `message_compression` is how the pipeline's messages between clusters are written: none, int8,
-    int4, top-k=10%, adaptive-top-k=10%."""
+    the hosts keep: optimizer, or optimizer and parameters. `message_compression` is how the pipeline's messages between
+    clusters are written: none, int8, int4, top-k=10%, adaptive-top-k=10%."""
 
     tp: Count
     pp: Count

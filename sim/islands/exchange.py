@@ -78,18 +78,27 @@ class Exchanges:
 
     def __init__(self, plan: IslandsPlan):
         self.plan = plan
-        self._rings: dict[str, tuple[_Rings, tuple[int, ...]]] = {}
+        self._rings: dict[tuple[str, int], Edges] = {}
+        self._orders: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
 
-    def cost(self, sync: Sync) -> ExchangeCost:
-        """Cost of an exchange of all parameters under a sync strategy. Raises NoRoute if nothing joins the islands."""
+    def cost(self, sync: Sync, islands: tuple[int, ...] | None = None) -> ExchangeCost:
+        """Cost of an exchange of all parameters under a sync strategy, between all islands or those of some indices; one alone
+        has its outer update only. Raises NoRoute if nothing joins the islands."""
         if not sync.exchanges:
             return NOTHING
-        n, model = len(self.plan.islands), self.plan.workload.model
+        islands = islands or tuple(range(len(self.plan.islands)))
+        n, model = len(islands), self.plan.workload.model
+        handling = max(_handling(self.plan.islands[index], sync) for index in islands)
+        update = max(_update(self.plan.islands[index], sync, n) for index in islands)
+        if n == 1:
+            return ExchangeCost(islands, "", 0.0, (), 0.0, 0.0, update)
         operation, factor = ("all_gather", n - 1.0) if sync.gathers else ("all_reduce", 2 * (n - 1) / n)
-        if operation not in self._rings:
-            rings = _Rings(self.plan, operation)
-            self._rings[operation] = rings, rings.best_order()
-        rings, order = self._rings[operation]
+        if (operation, n) not in self._rings:
+            self._rings[operation, n] = Edges(self.plan, operation, n)
+        rings = self._rings[operation, n]
+        if (operation, islands) not in self._orders:
+            self._orders[operation, islands] = rings.best_order(islands)
+        order = self._orders[operation, islands]
         use, latency = rings.around(order)
         return ExchangeCost(
             order=order,
@@ -97,16 +106,16 @@ class Exchanges:
             payload=model.parameters * sync.bytes_per_parameter(model),
             use=tuple((link, weight * factor) for link, weight in use.items()),
             latency=(model.layers + ENDS) * latency * factor,
-            handling=max(_handling(island, sync) for island in self.plan.islands),
-            update=max(_update(island, sync, n) for island in self.plan.islands),
+            handling=handling,
+            update=update,
         )
 
 
-class _Rings:
-    """The rings between corresponding ranks of the islands, for each order of the islands."""
+class Edges:
+    """What corresponding ranks of two islands send each other, in rings of so many `islands` or as messages ("send_recv")."""
 
-    def __init__(self, plan: IslandsPlan, operation: str):
-        self.plan, self.operation = plan, operation
+    def __init__(self, plan: IslandsPlan, operation: str, islands: int):
+        self.plan, self.operation, self.count = plan, operation, islands
         self.parts: list[tuple[Part, ...]] = [parts(island) for island in plan.islands]
         hosts = {(d.cluster, d.node): d for island in plan.islands for d in island.placement}
         self.nic, _ = common_transport(plan.fleet, tuple(hosts.values()))
@@ -114,6 +123,8 @@ class _Rings:
         nic = "" if self.nic == "intra_node" else self.nic
         self.protocol = offered(link_specs(plan.fleet, names, nic), operation, False, False)[-1]
         self._edges: dict[tuple[int, int], tuple[dict[LinkName, float], Seconds]] = {}
+        self._between: dict[tuple[int, int], float] = {}
+        self._capacities = Capacities(plan.fleet)
 
     def edge(self, a: int, b: int) -> tuple[dict[LinkName, float], Seconds]:
         """(bytes on each link for each byte of the parameters that travel from island a to island b, longest latency)."""
@@ -130,7 +141,7 @@ class _Rings:
         return self._edges[a, b]
 
     def _path(self, source: Device, target: Device) -> Path:
-        traffic = Traffic(self.nic, self.operation, 1, len(self.plan.islands), self.protocol, True)
+        traffic = Traffic(self.nic, self.operation, 1, self.count, self.protocol, self.operation != "send_recv")
         return path(self.plan.fleet, End(source, (source.index,)), End(target, (target.index,)), traffic)
 
     def around(self, order: tuple[int, ...]) -> tuple[dict[LinkName, float], Seconds]:
@@ -144,25 +155,27 @@ class _Rings:
                 use[link] = use.get(link, 0.0) + weight
         return use, latency
 
-    def best_order(self) -> tuple[int, ...]:
-        """The order whose busiest link is fastest, then the one of least latency; the plan's order among equal ones.
+    def best_order(self, islands: tuple[int, ...]) -> tuple[int, ...]:
+        """The order whose busiest link is fastest, then the one of least latency; the given order among equal ones.
 
         With more than `MOST_ORDERS` islands: a greedy tour of the seconds between pairs."""
-        n, capacities = len(self.parts), Capacities(self.plan.fleet)
-
-        def cost(order: tuple[int, ...]) -> tuple[float, float]:
-            use, latency = self.around(order)
-            slowest = max(weight / capacities(link) for link, weight in use.items())
-            return float(f"{slowest:.9g}"), float(f"{latency:.9g}")
-
+        n, first = len(islands), islands[0]
         if n <= MOST_ORDERS:
-            orders = ((0, *rest) for rest in itertools.permutations(range(1, n)) if n <= 2 or rest[0] < rest[-1])
-            return min(orders, key=cost)
+            orders = ((first, *rest) for rest in itertools.permutations(islands[1:]) if n <= 2 or rest[0] < rest[-1])
+            return min(orders, key=self._cost)
         graph: nx.Graph[int] = nx.Graph()
-        for a, b in itertools.combinations(range(n), 2):
-            graph.add_edge(a, b, weight=cost((a, b))[0])
-        tour = tuple(nx.approximation.greedy_tsp(graph, source=0)[:-1])
-        return min(tuple(range(n)), tour, key=cost)
+        for pair in itertools.combinations(islands, 2):
+            if pair not in self._between:
+                self._between[pair] = self._cost(pair)[0]
+            graph.add_edge(*pair, weight=self._between[pair])
+        tour = tuple(nx.approximation.greedy_tsp(graph, source=first)[:-1])
+        return min(islands, tour, key=self._cost)
+
+    def _cost(self, order: tuple[int, ...]) -> tuple[float, float]:
+        """(seconds of a byte on the busiest link, seconds of latencies) of the rings in one order, without rounding errors."""
+        use, latency = self.around(order)
+        slowest = max(weight / self._capacities(link) for link, weight in use.items())
+        return float(f"{slowest:.9g}"), float(f"{latency:.9g}")
 
 
 def _handling(plan: Plan, sync: Sync) -> Seconds:

@@ -9,20 +9,24 @@ NICs (`Timing.beside`).
 Inner steps without an event between them are one span: folded, because they are alike. Periods are simulated until their
 seconds no longer change: the steady state.
 
-An island may leave. The others notice after `TIMEOUT`, begin an exchange under way anew without it, and go on."""
+An island may leave and come back (`sim.islands.membership`). An exchange under way begins anew without one that leaves.
+
+Where the islands present change, and islands wait for their exchanges, whole periods between two changes are folded: they are
+as long as the one before, so that the islands pass them at once, without spans."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Generator
+from typing import Any, TypeAlias
 
 import simpy
 
-from sim.islands.exchange import ExchangeCost
-from sim.network.paths import Capacities, LinkName
-from sim.network.sharing import Flow, Network
+from sim.islands.links import IslandLinks
+from sim.islands.membership import TIMEOUT, Membership
+from sim.islands.outer_timeline import NETWORK, Absence, OuterSpan, OuterTimeline, Timing
+from sim.network.paths import Capacities
+from sim.network.sharing import Flow
 from sim.plan.islands import IslandsPlan
 from sim.sync import Exchange
 from sim.units import Seconds
@@ -31,68 +35,23 @@ Steps: TypeAlias = Generator[simpy.Event, Any, None]
 MOST_PERIODS = 8
 """Number of periods that are simulated at most to find the steady state. The second is like all later ones, except where an
 exchange is slower than a period, which may take some more. A guess."""
+MANY = 10**9
+"""More periods than any simulation has: the limit of one that ends at a time."""
 SAME = 1e-9
 """Relative difference of two periods that rounding explains. A guess."""
-TIMEOUT: Seconds = 10.0
-"""Seconds after which the others notice that an island has left: the heartbeat's timeout of prime
-(ZERO_BAND_EDM_HEARTBEAT_TIMEOUT_SECONDS in src/zeroband/comms.py)."""
-
-
-NETWORK = -1
-"""Number of the network between the islands, in place of an island, in spans."""
-
-
-class OuterSpan(NamedTuple):
-    """What an island does from `start` to `end`: "inner steps" (`steps` of them), "wait" for slower islands, or "exchange",
-    where it waits for one. Island `NETWORK` is the network between islands, on which an "exchange" is under way."""
-
-    island: int
-    kind: str
-    start: Seconds
-    end: Seconds
-    steps: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds that a simulation needs.
-
-    inner     seconds of an inner step of each island
-    beside    the same while an exchange is on the network
-    cost      cost of an exchange of all islands
-    without   island that leaves -> cost of an exchange of the others
-    weak      share of its rate that a link keeps, where it is not 1
-    outages   link -> intervals in which it carries nothing, as (from, until)"""
-
-    inner: tuple[Seconds, ...]
-    beside: tuple[Seconds, ...]
-    cost: ExchangeCost
-    without: Mapping[int, ExchangeCost] = field(default_factory=dict)
-    weak: Mapping[LinkName, float] = field(default_factory=dict)
-    outages: Mapping[LinkName, tuple[tuple[Seconds, Seconds], ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class OuterTimeline:
-    """Simulated outer periods: ends[island][k] is the end of period k of an island; a shorter row is that of one that left."""
-
-    ends: tuple[tuple[Seconds, ...], ...]
-    spans: tuple[OuterSpan, ...]
-    events: int
-
-    def period_s(self, island: int) -> Seconds:
-        """Seconds of the last simulated period of an island."""
-        own = (0.0, *self.ends[island][: min(map(len, self.ends)) or None])
-        return own[-1] - own[-2]
 
 
 def simulate(
-    plan: IslandsPlan, timing: Timing, leaves: tuple[int, Seconds] | None = None, periods: int = MOST_PERIODS
+    plan: IslandsPlan,
+    timing: Timing,
+    absences: tuple[Absence, ...] = (),
+    periods: int = MOST_PERIODS,
+    until: Seconds = math.inf,
 ) -> OuterTimeline:
-    """Simulate outer periods from the first one, until they no longer change or `periods` of them have ended.
+    """Simulate outer periods from the first one, until they no longer change, `periods` of them have ended, or `until`.
 
-    leaves: (island, seconds at which it leaves)."""
-    return _Simulation(plan, timing, leaves, periods).run()
+    absences: when islands leave and are back; `timing` must then have a mesh."""
+    return _Simulation(plan, timing, absences, (periods, until)).run()
 
 
 class _Running:
@@ -106,54 +65,103 @@ class _Running:
 
 
 class _Simulation:
-    """The clock, the islands and the exchange under way."""
+    """The clock, the islands and the exchange under way. `limits`: the number of periods, and of seconds."""
 
-    def __init__(self, plan: IslandsPlan, timing: Timing, leaves: tuple[int, Seconds] | None, periods: int):
-        self.sync, self.timing, self.leaves, self.most = plan.sync, timing, leaves, periods
+    def __init__(self, plan: IslandsPlan, timing: Timing, absences: tuple[Absence, ...], limits: tuple[int, Seconds]):
+        self.sync, self.timing, (self.most, self.until) = plan.sync, timing, limits
         self.env = simpy.Environment()
-        self.cost = timing.cost
-        names = dict.fromkeys(link for cost in (timing.cost, *timing.without.values()) for link, _ in cost.use)
-        self.links = {link: number for number, link in enumerate(names)}
-        rate = Capacities(plan.fleet)
-        self.network = Network(self.env, [rate(link) * timing.weak.get(link, 1.0) for link in names])
-        self.present = set(range(len(plan.islands)))
+        self.links = IslandLinks(self.env, Capacities(plan.fleet), timing)
+        self.membership = Membership(self, timing, absences, len(plan.islands))
+        self.varies = any(absence.left > 0 or absence.back < math.inf for absence in absences)
+        self.waits_at_end = any(e.start == plan.sync.inner_steps and not e.overlap for e in plan.sync.exchanges)
         self.exchanges: dict[tuple[int, int], _Running] = {}
         self.last: _Running | None = None
         self.on_network, self.changed = False, self.env.event()
         self.spans: list[OuterSpan] = []
         self.ends: list[list[Seconds]] = [[] for _ in plan.islands]
-        self.islands: list[simpy.Process] = []
+        self.completed = [0] * len(plan.islands)
+        self.islands: dict[int, simpy.Process] = {}
+        self.alive = 0
 
     def run(self) -> OuterTimeline:
-        """Run until the steady state."""
-        self.islands = [self.env.process(self._island(index)) for index in sorted(self.present)]
-        for link, times in self.timing.outages.items():
-            if link in self.links:
-                self.env.process(self._outages(self.links[link], times))
-        if self.leaves is not None:
-            self.env.process(self._leave(*self.leaves))
-        end, events = self.env.all_of(self.islands), 0
-        while not end.processed and not self._is_steady():
+        """Run until the steady state, or the limits."""
+        self.membership.run()
+        events = 0
+        while self._goes_on() and self.env.peek() <= self.until:
             self.env.step()
             events += 1
-        return OuterTimeline(tuple(map(tuple, self.ends)), tuple(self.spans), events)
+        return OuterTimeline(tuple(map(tuple, self.ends)), tuple(self.spans), events, tuple(self.completed))
 
-    def _island(self, index: int) -> Steps:
+    def start(self, island: int, period: int) -> None:
+        """Start the process of an island at a period."""
+        self.alive += 1
+        self.islands[island] = self.env.process(self._island(island, period))
+
+    def stop(self, island: int) -> None:
+        """Stop the process of an island, and the exchanges that it takes part in."""
+        if not self.islands[island].is_alive:
+            return
+        self.islands[island].interrupt()
+        for running in self.exchanges.values():
+            if running.all_arrived.triggered and not running.done.triggered and running.process is not None:
+                began = running.before is None or running.before.done.processed
+                if began and running.all_arrived.processed:
+                    running.process.interrupt()
+            elif running.arrived >= self.membership.present and not running.all_arrived.triggered:
+                self.env.process(self.membership.notice(running.all_arrived))
+
+    def _goes_on(self) -> bool:
+        """Whether islands have periods to run, now or when they are back, and these still change."""
+        ended = not self.alive and (self.membership.present or not self.membership.coming)
+        return not ended and not self._is_steady()
+
+    def _island(self, index: int, period: int) -> Steps:
         """The process of an island: period after period."""
         try:
-            for period in range(self.most):
+            while period < self.most:
+                since = self.env.now
+                yield from self.membership.begin(index, period)
+                self._log(index, "join", since)
+                if alike := self._alike(index, self.most - period):
+                    length, began = self.ends[index][-1] - self.ends[index][-2], self.env.now
+                    yield self.env.timeout(alike * length)
+                    last = range(max(alike - MOST_PERIODS, 0), alike)
+                    self.ends[index] += [began + (number + 1) * length for number in last]
+                    self.completed[index] += alike
+                    period += alike
+                    continue
                 yield from self._period(index, period)
                 self.ends[index].append(self.env.now)
+                self.completed[index] += 1
+                period += 1
+                for number in range(len(self.sync.exchanges)):
+                    self.exchanges.pop((period - 3, number), None)  # all islands have its result
         except simpy.Interrupt:
             return
+        finally:
+            self.alive -= 1
+
+    def _alike(self, index: int, most: int) -> int:
+        """Number of periods that pass like the last one before an island leaves or comes back; all islands know the same."""
+        row, membership = self.ends[index], self.membership
+        if not (self.varies and self.waits_at_end) or self.timing.outages or len(row) < 3 or row[-3] < membership.changed_at:
+            return 0
+        length = row[-1] - row[-2]
+        if membership.admission is not None or not math.isclose(length, row[-2] - row[-3], rel_tol=SAME):
+            return 0
+        seconds = min(membership.next_change, self.until) - self.env.now
+        return max(min(int(min(seconds / length, most + 1)) - 1, most), 0)
 
     def _is_steady(self) -> bool:
-        """Whether all islands have ended three periods, the last two of which took equally long; not where links go down or an
-        island leaves."""
-        ended = min(map(len, self.ends))
-        if ended < 3 or self.timing.outages or self.leaves is not None:
+        """Whether all islands have ended three periods, the last two of which took equally long; not where links go down or
+        islands leave or come back."""
+        if self.timing.outages or self.varies or self.until < math.inf:
             return False
-        rows = [row[ended - 3 : ended] for row in self.ends]
+        present = self.membership.present
+        ended = min((len(self.ends[index]) for index in present), default=0)
+        if ended < 3:
+            return False
+        rows = [self.ends[index][ended - 3 : ended] for index in present]
         return all(math.isclose(row[2] - row[1], row[1] - row[0], rel_tol=SAME) for row in rows)
 
     def _period(self, index: int, period: int) -> Steps:
@@ -192,7 +200,7 @@ class _Simulation:
             self.last = running
         running = self.exchanges[key]
         running.arrived.add(index)
-        if running.arrived >= self.present and not running.all_arrived.triggered:
+        if running.arrived >= self.membership.present and not running.all_arrived.triggered:
             running.all_arrived.succeed()
         return running
 
@@ -214,27 +222,31 @@ class _Simulation:
         yield running.all_arrived
         if running.before is not None and not running.before.done.processed:
             yield running.before.done
+        notice = 0.0
         while True:
             try:
+                yield self.env.timeout(notice)
                 yield from self._transfer(running.exchange.share)
                 break
             except simpy.Interrupt:
-                yield self.env.timeout(TIMEOUT)
+                notice = TIMEOUT
+        running.before = None
         running.done.succeed()
 
     def _transfer(self, share: float) -> Steps:
         """Latency, bytes and outer update of an exchange of a share of the parameters."""
-        cost, began = self.cost, self.env.now
-        if len(self.present) > 1 and cost.payload:
+        yield from self.membership.rebuild()
+        cost, began = self.membership.cost, self.env.now
+        if len(self.membership.present) > 1 and cost.payload:
             flow: Flow | None = None
             self._set_on_network(True)
             try:
                 yield self.env.timeout(share * cost.latency)
-                flow = self.network.start(tuple((self.links[link], w) for link, w in cost.use), share * cost.payload)
+                flow = self.links.send(cost.use, share * cost.payload)
                 yield flow
             except simpy.Interrupt:
-                if flow is not None and not flow.triggered:
-                    self.network.cancel(flow)
+                if flow is not None:
+                    self.links.cancel(flow)
                 raise
             finally:
                 self._set_on_network(False)
@@ -247,37 +259,6 @@ class _Simulation:
         self.on_network, changed = value, self.changed
         self.changed = self.env.event()
         changed.succeed()
-
-    def _leave(self, index: int, at: Seconds) -> Steps:
-        """An island leaves."""
-        yield self.env.timeout(at)
-        if not self.islands[index].is_alive:
-            return
-        self.present.discard(index)
-        self.cost = self.timing.without[index]
-        self.islands[index].interrupt()
-        for running in self.exchanges.values():
-            if running.all_arrived.triggered and not running.done.triggered and running.process is not None:
-                began = running.before is None or running.before.done.processed
-                if began and running.all_arrived.processed:
-                    running.process.interrupt()
-            elif running.arrived >= self.present and not running.all_arrived.triggered:
-                self.env.process(self._notice(running))
-
-    def _notice(self, running: _Running) -> Steps:
-        """The others notice that they need not wait for an island that has left."""
-        yield self.env.timeout(TIMEOUT)
-        if not running.all_arrived.triggered:
-            running.all_arrived.succeed()
-
-    def _outages(self, link: int, times: tuple[tuple[Seconds, Seconds], ...]) -> Steps:
-        """Outages of a link."""
-        rate = self.network.capacities[link]
-        for begin, until in times:
-            yield self.env.timeout(max(begin - self.env.now, 0.0))
-            self.network.set_capacity(link, 0.0)
-            yield self.env.timeout(until - begin)
-            self.network.set_capacity(link, rate)
 
     def _log(self, index: int, kind: str, since: Seconds, steps: int = 0) -> None:
         if self.env.now > since:

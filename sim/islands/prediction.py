@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sim import aggregation
 from sim.engine.engine import simulate as simulate_step
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.symmetry import fold
 from sim.islands.exchange import ExchangeCost, exchange_cost
-from sim.islands.outer_period import OuterTimeline, Timing, simulate
+from sim.islands.outer_period import simulate
+from sim.islands.outer_timeline import OuterTimeline, Timing
 from sim.islands.parameter_shares import largest_share
 from sim.network.paths import Capacities
 from sim.plan.islands import IslandsPlan, IslandsPrediction
@@ -62,10 +64,11 @@ def prediction_of(plan: IslandsPlan, given: Timing, timeline: OuterTimeline) -> 
 
 
 def outer_state_bytes(plan: IslandsPlan) -> tuple[Bytes, ...]:
-    """Outer state and error feedback of the rank with most of them, of each island: on the host, or on the device where the
-    gradients of each step are exchanged (`is_on_host`)."""
+    """Outer state, error feedback and the values of other islands that an aggregation keeps, of the rank with most of them, of
+    each island: on the host, or on the device where the gradients of each step are exchanged (`is_on_host`)."""
     parameters = plan.workload.model.parameters
-    return tuple(plan.sync.state_bytes * parameters * largest_share(island) for island in plan.islands)
+    each = plan.sync.state_bytes + 4.0 * aggregation.get(plan.sync.aggregation).kept(len(plan.islands))
+    return tuple(each * parameters * largest_share(island) for island in plan.islands)
 
 
 def is_on_host(plan: IslandsPlan) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from sim.kernels import frozen_weights, kept_tensors
+from sim.kernels import frozen_weights, kept_tensors, layer_groups
 from sim.kernels.compute import last_kernels, rank_kernels
 from sim.kernels.recomputation import freed_bytes
 from sim.plan import schedules
@@ -165,9 +165,9 @@ def heads_in_flight(config: ParallelConfig, in_flight: float) -> float:
     Every virtual stage of that rank before the last one holds `pp` microbatches: interleaved 1F1B passes them on in rounds of
     `pp` (arXiv 2104.04473, section 2.2). All others are the head's: all microbatches under GPipe, and all under interleaved
     1F1B if there are only `pp` of them, for then Megatron-LM runs every forward first. If only weight gradients wait, one is
-    counted as well: the last B makes the gradient of its logits before it frees them.
-    """
-    return max(1.0, in_flight - (config.vpp - 1) * config.pp)
+    counted as well: the last B makes the gradient of its logits before it frees them. A head that is streamed from the host
+    runs the forward and the backward of one microbatch after the other."""
+    return 1.0 if config.offloads_parameters else max(1.0, in_flight - (config.vpp - 1) * config.pp)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -198,6 +198,8 @@ def rank_bytes(
 
 def held_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
     """The part of `rank_bytes` of weights, gradients and optimizer state, and of what is gathered of them."""
+    if config.offloads_parameters:
+        return layer_groups.on_device_bytes(workload, config, layers, first, last)
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
     total += frozen_bytes(workload, config, layers, first, last) / (config.shards if config.zero_stage == 3 else 1)

@@ -8,6 +8,9 @@ optimizer there, weights to the device. Both copies are fp32, as HybridDeviceOpt
 copy that does not block on the device (aten/src/ATen/native/cuda/Copy.cu). Megatron-LM's --overlap-cpu-optimizer-d2h-h2d and
 the delayed update of ZeRO-Offload overlap these parts with each other or with the next step; neither is modelled.
 
+With `offload: optimizer, parameters` weights and gradients are on the host already (`sim.kernels.layer_groups`), so that the
+optimizer copies nothing; it also reads the gradients for their norm, and writes the weights that are copied to the device.
+
 Each device copies over a link to the host of its own, and devices of a host have equal shares of its memory bandwidth and run
 their optimizers at the same time.
 """
@@ -56,13 +59,26 @@ def optimizer_seconds(device: DeviceSpec, owned: float, held: float, optimizer: 
     return on_device + 2 * COPIED * owned / copy_rate(device) + on_host
 
 
+def on_host_seconds(device: DeviceSpec, workload: Workload, owned: float) -> Seconds:
+    """Seconds of the optimizer's step over `owned` parameters whose weights and gradients the host keeps, too."""
+    moved = 2 * OPTIMIZERS[workload.optimizer].moments + 2 * MASTER + COPIED + NORM + _copied_weight(workload)
+    return device.step + moved * owned / (CPU_SHARE * (device.host_memory_bandwidth or DEVICE_SHARE))
+
+
+def _copied_weight(workload: Workload) -> Bytes:
+    """Bytes of the weight that is copied to the device, beside the fp32 one."""
+    return float(workload.bytes_per_value) if workload.bytes_per_value < MASTER else 0.0
+
+
 def rank_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
-    """Bytes of host memory of a rank: moments, fp32 weights and fp32 gradients of the parameters whose state it has."""
+    """Bytes of host memory of a rank: moments, fp32 weights and fp32 gradients of the parameters whose state it has, and
+    weights as they are copied to the device where that is streamed."""
     if not config.offloads_optimizer:
         return 0.0
     shared = memory.by_sharing(workload.of_stage(layers, first, last), config, layers, first, last)
     owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
-    return owned * (OPTIMIZERS[workload.optimizer].moments + MASTER + COPIED)
+    weight = _copied_weight(workload) if config.offloads_parameters else 0.0
+    return owned * (OPTIMIZERS[workload.optimizer].moments + MASTER + COPIED + weight)
 
 
 def host_bytes(plan: Plan, beside: Bytes = 0.0) -> dict[tuple[str, int], Bytes]:

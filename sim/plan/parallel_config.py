@@ -9,6 +9,7 @@ from sim.errors import NotDefined, NotModelled, OptionError, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import ExpertParallelism
+from sim.plan.offloading import OPTIMIZER, PARAMETERS, check_words
 from sim.plan.unlike_degrees import check_degrees
 
 RECOMPUTE = ("none", "selective", "full")
@@ -24,9 +25,6 @@ all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, 
 CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
 """Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
 launches of their own. Graphs of parts of a layer change nothing here."""
-OPTIMIZER = "optimizer"
-"""The value of `offload` for optimizer state in host memory (`sim.kernels.offload`); Megatron-LM's --optimizer-cpu-offload, and
-DeepSpeed's offload_optimizer."""
 ATTENTION = ("flash", "unfused")
 """Attention kernels: fused, or separate ones that keep the scores."""
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -48,7 +46,7 @@ class ParallelConfig(ExpertParallelism):
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
-    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what host memory keeps; `OPTIMIZER` only.
+    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep: `OPTIMIZER`, and `PARAMETERS`.
     `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
@@ -96,8 +94,7 @@ class ParallelConfig(ExpertParallelism):
         _check_shards(self)
         _check_recomputation(self)
         _check_messages(self)
-        if set(self.offload) - {OPTIMIZER}:
-            raise NotModelled(f"offload {_listed(self.offload)}: host memory of activations is not modelled; {OPTIMIZER} alone")
+        check_words(self.offload)
         if self.cp_algo == "hybrid":
             raise NotModelled("cp_algo hybrid is not modelled: all_to_alls inside nodes, and a ring between them")
         for scope in self.cuda_graphs:
@@ -173,6 +170,11 @@ class ParallelConfig(ExpertParallelism):
     def offloads_optimizer(self) -> bool:
         """Whether the hosts keep the optimizer state and run the optimizer."""
         return OPTIMIZER in self.offload
+
+    @property
+    def offloads_parameters(self) -> bool:
+        """Whether the hosts keep weights and gradients, too, which travel to the device and back group by group."""
+        return PARAMETERS in self.offload
 
     @property
     def reduction(self) -> str:

@@ -21,6 +21,7 @@ from sim.hardware.transport import common_transport, reduces_in_network
 from sim.plan import schedules
 from sim.plan.certificate import Certificate
 from sim.plan.groups import Group, group_ranks
+from sim.plan.offloading import check_single_peer
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
 from sim.plan.unlike_degrees import check_tied_ends
@@ -69,9 +70,9 @@ class Plan:
     certificate: Certificate | None = None
 
     def __post_init__(self) -> None:
-        _check_stages(self)
-        _check_placement(self)
-        _check_groups(self)
+        check_single_peer(self.config, self.config.offload)
+        for check in (_check_stages, _check_placement, _check_groups):
+            check(self)
 
     def __repr__(self) -> str:
         config = self.config

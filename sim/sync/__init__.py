@@ -94,9 +94,11 @@ class Sync:
 
     @property
     def short(self) -> str:
-        """The strategy, its inner steps and its compression: `diloco 30, int8`."""
-        name = f"{self.strategy} {self.inner_steps}" if "inner_steps" in get(self.strategy).TAKES else self.strategy
-        return name if self.compression == "none" else f"{name}, {self.compression}"
+        """The strategy, its inner steps, its compression and its aggregation: `diloco 30, int8`."""
+        words = [f"{self.strategy} {self.inner_steps}" if "inner_steps" in get(self.strategy).TAKES else self.strategy]
+        words += [self.compression] if self.compression != "none" else []
+        words += [self.aggregation] if self.aggregation != "mean" else []
+        return ", ".join(words)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -120,9 +122,14 @@ class Sync:
         return compression.bytes_per_parameter(self.compression, model)
 
     @property
+    def outer_state_bytes(self) -> float:
+        """Bytes of outer state for each parameter, of each island, without error feedback."""
+        return get(self.strategy).STATE_BYTES
+
+    @property
     def state_bytes(self) -> float:
         """Bytes of outer state and error feedback for each parameter, of each island."""
-        return get(self.strategy).STATE_BYTES + compression.feedback_bytes(self.compression)
+        return self.outer_state_bytes + compression.feedback_bytes(self.compression)
 
     @property
     def compression_passes(self) -> float:

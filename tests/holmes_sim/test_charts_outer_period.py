@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holmes_sim.charts.outer_period import drawn, drawn_as, kinds_of, steps_text
-from sim.islands.outer_period import NETWORK, OuterSpan, OuterTimeline
+from sim.islands.outer_timeline import NETWORK, OuterSpan, OuterTimeline
 
 TIMELINE = OuterTimeline(
     ends=((10.0, 20.0, 30.0, 40.0), (10.0, 20.0, 30.0, 40.0)),

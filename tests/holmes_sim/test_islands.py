@@ -56,7 +56,35 @@ def test_how_many_wrong_islands_are_withstood(run, islands, tmp_path):
     path = tmp_path / "krum.json"
     path.write_text(islands.read_text().replace('"aggregation": "mean"', '"aggregation": "krum"'))
     line = next(line for line in run("simulate", path).out.splitlines() if line.startswith("wrong islands that it withstands"))
-    assert line.endswith(" 0 of 2")
+    assert line.endswith(" 0 of 2; 5 islands withstand one")
+    facts = json.loads(run("simulate", path, "--json").out)
+    assert facts["robustness"] == {"withstands": 0, "efficiency": 0.5}
+    assert json.loads(run("simulate", islands, "--json").out)["robustness"] is None
+
+
+def test_plan_with_an_aggregation(run, tmp_path):
+    path = tmp_path / "islands.json"
+    done = run(*TRUNK, "--sync", "diloco=30,int8,median", "-o", path)
+    assert "> diloco 30, int8, median" in done.out
+    assert "noise of the result as of the mean of 2 of 2 islands" in " ".join(done.out.split())
+    assert "What a token is worth is not published for this strategy" in done.out
+    assert hs.read_islands(path).sync == hs.Sync("diloco", 30, compression="int8", aggregation="median")
+
+
+def test_islands_of_single_devices_that_stream_their_parameters(run, tmp_path):
+    path = tmp_path / "peers.json"
+    words = ("plan", "lab/lab-slow-trunk", "--offload", "parameters", "--for", "none", "--time-limit", "5", "-o", path)
+    assert run(*words, "--sync", "diloco=30").code == 0
+    plan = hs.read_islands(path)
+    assert [island.config.offload for island in plan.islands] == [("optimizer", "parameters")] * 2
+    assert [(len(island.placement), island.config.schedule) for island in plan.islands] == [(1, "gpipe")] * 2
+    assert run("simulate", path).code == 0
+    assert run(*words).code == 0
+    one = hs.read_plan(path)
+    assert one.certificate.lower_bound_s <= one.prediction.step_s == pytest.approx(hs.simulate(one).timeline.step_s)
+    refused = run("run", path, "--local")
+    assert (refused.code, refused.out) == (2, "")
+    assert "offload parameters (optimizer)" in refused.err
 
 
 def test_an_exact_plan_is_an_ordinary_plan(run, tmp_path):
@@ -94,6 +122,34 @@ def test_wishes_that_are_refused(run, arguments, why):
     done = run(*TRUNK, *arguments)
     assert (done.code, done.out) == (2, "")
     assert why in done.err
+
+
+def test_an_island_that_leaves_and_comes_back(run, islands):
+    once = " ".join(run("simulate", islands, "--leave", "1@2h:30min").out.split())
+    assert "Island 1 leaves after 2 h: the others lose " in once
+    assert "It is back 30 min later: island 0 sends it 116.4 MiB at the next start of an outer period, the others wait " in once
+    elastic = json.loads(run("simulate", islands, "--leave", "node:100h:2h", "--json").out)["elastic"]
+    assert elastic["islands"][0]["leaves_every_s"] == 180_000  # two nodes
+
+
+def test_goodput_with_islands_that_leave(run, islands, tmp_path):
+    words = ("goodput", islands, "--checkpoint", "60s", "--restart", "10min")
+    done = run(*words, "--leave", "island:100h:2h", "--leave", "node:500h:1h", "--days", 5, "--seeds", 2, "--tokens", "1B")
+    assert "Islands that leave and come back (island every 100 h for 2 h, node every 500 h for 1 h)" in done.out
+    assert "Simulated, 5 days, 2 seeds: " in done.out
+    assert "One synchronous run that stops until all are back: " in " ".join(done.out.split())
+    elastic = json.loads(run(*words, "--leave", "island:100h:2h", "--days", 1, "--seeds", 1, "--json").out)["elastic"]
+    assert elastic["tokens_per_s"]["useful"] < elastic["tokens_per_s"]["never_leaving"]
+    assert "write for example island:100h:2h" in run(*words, "--leave", "island:100h").err
+
+
+def test_only_islands_leave(run, tmp_path):
+    plan = tmp_path / "plan.json"
+    run(*TRUNK, "--set", "links[0].bandwidth=1 Tbit/s", "-o", plan)
+    for words in (("goodput", plan, "--checkpoint", "60s", "--restart", "10min"), ("simulate", plan)):
+        done = run(*words, "--leave", "island:100h:2h")
+        assert (done.code, done.out) == (2, "")
+        assert "--leave is for plans of islands (holmes-sim plan --sync)" in done.err
 
 
 def test_simulate_refuses_options_of_plans(run, islands):

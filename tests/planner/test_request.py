@@ -22,6 +22,11 @@ def test_wishes_read_like_the_command_line():
     assert str(Wishes()) == ""
     assert str(Wishes(tp=2, offload="optimizer")) == "--tp 2 --offload optimizer"
     assert (Wishes(offload="optimizer").offloaded, Wishes(offload="none").offloaded) == (("optimizer",), ())
+    single = Wishes(offload="parameters", microbatch_size=2)
+    assert single.offloaded == ("optimizer", "parameters")
+    assert (single.tp, single.pp, single.dp, single.zero_stage, single.schedule) == (1, 1, 1, 0, "gpipe")
+    with pytest.raises(PlanError, match="--offload parameters is for single devices, with dp 1, not 2"):
+        Wishes(offload="parameters", dp=2)
     assert str(Wishes(tp=2, microbatch_size=4, recompute="full", zero_stage=0)) == (
         "--tp 2 --microbatch-size 4 --recompute full --zero-stage 0"
     )
@@ -82,5 +87,5 @@ def test_a_pinned_recomputation_is_known():
     assert Wishes(recompute="block").recompute == "block"
     with pytest.raises(PlanError, match="recompute 'some' is unknown; known: none, selective, full, block"):
         Wishes(recompute="some")
-    with pytest.raises(PlanError, match="offload 'activations' is unknown; known: none, optimizer"):
+    with pytest.raises(PlanError, match="offload 'activations' is unknown; known: none, optimizer, parameters"):
         Wishes(offload="activations")

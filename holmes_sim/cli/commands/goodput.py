@@ -33,8 +33,18 @@ def command(
     interval: Annotated[
         str | None, typer.Option(metavar="TIME", help="Time between checkpoints. Default: Daly's interval.")
     ] = None,
+    leave: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND:EVERY:AWAY",
+            help="Islands of a plan of islands leave and come back: KIND is island or node, one of which leaves every EVERY on "
+            "average and is away for AWAY on average, such as island:100h:2h. May be repeated.",
+        ),
+    ] = None,
     days: Annotated[float, typer.Option(metavar="DAYS", min=0.01, help="Length of a simulated run.")] = 30.0,
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of simulated runs.")] = 200,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of simulated runs. Default: 200, of islands at most 40.")
+    ] = None,
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw goodput over the checkpoint interval (png, svg, pdf).")
     ] = None,
@@ -56,12 +66,21 @@ def command(
     if isinstance(given, IslandsPlan):
         if interval is not None or chart is not None:
             raise HolmesError(f"{plan}: a plan of islands takes no --interval and --chart")
-        islands_plans.goodput(given, (checkpoint, restart), tuple(fail or ()), tokens, as_json)
+        rates = (list(fail or ()), list(leave or ()))
+        islands_plans.goodput(given, (checkpoint, restart), rates, (days, seeds), tokens, as_json)
         return
+    if leave:
+        raise HolmesError(f"{plan}: --leave is for plans of islands (holmes-sim plan --sync)")
     kinds = tuple(fail or ())
     with out.progress("simulating"):
         found = goodput(
-            given, checkpoint=checkpoint, restart=restart, fail=kinds, interval=interval, days=days, seeds=range(seeds)
+            given,
+            checkpoint=checkpoint,
+            restart=restart,
+            fail=kinds,
+            interval=interval,
+            days=days,
+            seeds=range(seeds or 200),
         )
     if chart is not None:
         from holmes_sim import charts

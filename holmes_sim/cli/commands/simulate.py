@@ -78,7 +78,10 @@ def command(
     leave: Annotated[
         str | None,
         typer.Option(
-            metavar="ISLAND@TIME", help="1@2h = island 1 of a plan of islands leaves after 2 h.", rich_help_panel=FAULTS
+            metavar="ISLAND@TIME:AWAY",
+            help="1@2h = island 1 of a plan of islands leaves after 2 h; 1@2h:30min = and is back 30 min later; "
+            "island:100h:2h = each island (or node) leaves every 100 h on average, for 2 h.",
+            rich_help_panel=FAULTS,
         ),
     ] = None,
     profile: Measured = None,

@@ -9,7 +9,7 @@ import typer
 
 from holmes_sim.cli import completion, islands_plans
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import Edits, Json, SyncWord, edited, values_of
+from holmes_sim.cli.options import Edits, Json, RequireFile, SyncWord, edited, values_of
 
 if TYPE_CHECKING:
     from holmes_sim.sweeping.study import Study
@@ -52,6 +52,7 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Draw tokens/s over one or two varied keys (png, svg, pdf).")
     ] = None,
     edits: Edits = None,
+    require: RequireFile = None,
     sync: SyncWord = "exact",
     time_limit: Annotated[
         float | None,
@@ -62,8 +63,8 @@ def command(
     """Plan all scenarios of a study, or of KEY=VALUES. The same command resumes an interrupted sweep, plans none twice."""
     from holmes_sim.sweeping.sweep import sweep
 
-    loaded = _study(study, vary or [], edits, {"sync": sync if sync != "exact" else None, "time_limit": time_limit})
-    out.distinct(Path(study), output, chart)
+    loaded = _study(study, vary or [], (edits, require), {"sync": sync if sync != "exact" else None, "time_limit": time_limit})
+    out.distinct(Path(study), require, output, chart)
     out.can_be_drawn(chart)
     out.can_be_written(output, chart)
     if chart is not None:
@@ -91,13 +92,15 @@ def command(
         raise typer.Exit(ENDED_BY_CTRL_C)
 
 
-def _study(name: str, vary: list[str], edits: list[str] | None, options: dict[str, object]) -> Study:
-    """The study of a file with options of plans that are not None, or that of a topology and values. Raises HolmesError."""
+def _study(name: str, vary: list[str], changes: tuple[list[str] | None, Path | None], options: dict[str, object]) -> Study:
+    """The study of a file with options of plans that are not None, or that of a topology and values. `changes`: edits and a
+    file of requirements. Raises HolmesError."""
     from holmes_sim import commands
     from holmes_sim.sweeping import study as studies
     from planner.islands.allowed_sync import parse
     from sim.errors import OptionError
 
+    edits, require = changes
     given = {key: value for key, value in options.items() if value is not None}
     parse(str(given.get("sync", "exact")))
     if vary:
@@ -106,8 +109,8 @@ def _study(name: str, vary: list[str], edits: list[str] | None, options: dict[st
         fixed = {key for key, listed in values.items() if key.startswith(studies.PLAN) and len(listed) == 1}
         fixed = fixed if len(fixed) < len(values) else set()
         given |= {key.removeprefix(studies.PLAN): values.pop(key)[0] for key in sorted(fixed)}
-        return studies.study_of(edited(commands.load(name), edits), values, (), given)
+        return studies.study_of(edited(commands.load(name), edits, require), values, (), given)
     if edits:
         raise OptionError(f"--set changes a topology, which {name} is not without KEY=VALUES; give the key in the study")
     islands_plans.refuse(name, "a study", "`holmes-sim sweep TOPO KEY=VALUES --sync any` plans islands of a topology")
-    return studies.with_options(studies.load(name), given)
+    return studies.with_options(studies.load(name, require), given)

@@ -9,7 +9,7 @@ from holmes_sim.charts.outer_period import SHOWN, WORDS, drawn, drawn_as, kinds_
 from holmes_sim.printing.islands import clusters, inner_steps, is_waited_for
 from holmes_sim.reporting.islands_contents import IslandsContents
 from holmes_sim.reporting.markup import island_chip
-from sim.islands.outer_period import NETWORK, OuterSpan
+from sim.islands.outer_timeline import NETWORK, OuterSpan
 from sim.units import Seconds, time_text
 
 NAME = "outer-period"

@@ -136,6 +136,28 @@ def test_values_of_keys_of_a_topology(run):
     assert (document["rows"][0]["sync"], document["rows"][0]["token_worth"]) == ("exact", 1.0)
 
 
+def test_plans_keep_to_a_file_of_requirements(run, study, tmp_path):
+    need = tmp_path / "need.yaml"
+    need.write_text("format: holmes-sim/require/1\ndp: {max: 1}\ndevices: {max: 2}\n")
+    study.write_text(STUDY.replace("strategy: megatron", "strategy: certified"))
+    rows = json.loads(run("sweep", study, "--require", need, "--json").out)["rows"]
+    assert [(row["plan.pp"], row["dp"], row["status"]) for row in rows] == [
+        (2, 1, "planned"), (3, None, "infeasible"), (2, 1, "planned"), (3, None, "infeasible"),
+    ]  # fmt: skip
+    varied = ("lab/lab-hybrid-nics", "require.dp.max=1,2", *PINS, "--require", need)
+    rows = json.loads(run("sweep", *varied, "--json").out)["rows"]
+    assert [(row["dp"], row["devices"]) for row in rows] == [(1, 1), (2, 2)]
+
+
+def test_a_wrong_file_of_requirements_is_one_line(run, study, tmp_path):
+    need = tmp_path / "need.yaml"
+    need.write_text("format: holmes-sim/require/1\ntargets: [megatorn]\n")
+    for words in ((study,), ("lab/lab-hybrid-nics", "plan.pp=2,3")):
+        seen = run("sweep", *words, "--require", need)
+        assert (seen.code, seen.out) == (2, "")
+        assert seen.err.startswith(f"error: {need}:2: targets[0]: target 'megatorn' is unknown; did you mean 'megatron'?")
+
+
 def test_islands_beside_exact_plans(run, tmp_path, monkeypatch):
     from holmes_sim.sweeping.engines import local
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holmes_sim import exporters
+from holmes_sim.torch_backend import supported
 from sim.plan.parallel_config import ParallelConfig
 from tests import builders as make
 
@@ -22,3 +23,13 @@ def test_who_refuses_it(name):
     workload = make.plan(make.fleet(make.cluster())).workload
     found = [line for line in exporters.target(name).unsupported_layout(OFFLOADED, workload) if line.startswith("offload")]
     assert found == ([f"offload optimizer: {REASONS[name]}; --offload none"] if name in REASONS else [])
+
+
+@pytest.mark.parametrize("name", ["megatron", "deepspeed", *REASONS])
+def test_no_framework_streams_parameters(name):
+    plan = make.plan(make.fleet(make.cluster(devices=1)), offload=("optimizer", "parameters"), schedule="gpipe", zero_stage=0)
+    found = [
+        line for line in exporters.target(name).unsupported_layout(plan.config, plan.workload) if line.startswith("offload")
+    ]
+    assert found[0].startswith("offload optimizer: " if name in REASONS else "offload parameters: ")
+    assert "offload parameters (optimizer)" in list(supported.unsupported(plan))

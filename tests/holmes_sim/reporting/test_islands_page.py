@@ -132,7 +132,9 @@ def test_what_is_unknown_or_never_is_said(plan):
     )
     assert "between islands" not in text_of(alone, "outer-period")
     robust = Page(hs.report(replace(plan, sync=Sync("local-sgd", 30, aggregation="median"))))
-    assert "0 of 2" in [dd.text for dd in robust.all("dd")]
+    shown = [dd.text for dd in robust.all("dd")]
+    assert "0 of 2; 3 islands withstand one" in shown
+    assert "as of the mean of 2 of 2 islands" in shown
 
 
 def test_devices_have_the_number_and_colour_of_their_island(page):

@@ -36,7 +36,7 @@ from holmes_sim.changes import Change
 from holmes_sim.describing.description import Description
 from holmes_sim.expert_placement import ExpertsPlaced, place_experts
 from holmes_sim.front import Front
-from holmes_sim.islands_trouble import without_island
+from holmes_sim.islands_leaving import without_island
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.memory_validation import Outcomes
 from holmes_sim.outcomes import Outcome
@@ -166,7 +166,8 @@ def islands() -> IslandsPlan:
 
 def islands_goodputs() -> Documents:
     found = hs.goodput_islands(islands(), "60s", "10min").facts()
-    return found, found | {"whole_run": hs.whole_run_islands(islands(), "1B").facts()}
+    elastic = hs.goodput_islands(islands(), "60s", "10min", leave=("island:100h:2h",), days=1.0, seeds=range(2)).facts()
+    return found, elastic, found | {"whole_run": hs.whole_run_islands(islands(), "1B").facts()}
 
 
 def islands_fronts() -> Documents:

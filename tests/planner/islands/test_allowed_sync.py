@@ -30,11 +30,25 @@ def test_what_a_text_allows(text, names, steps, compressions, exact):
     assert (found.names, found.steps, found.compressions, found.exact) == (names, steps, compressions, exact)
 
 
+def test_a_plan_without_islands_has_no_aggregation():
+    assert parse("diloco<=10").exact
+    for text in ("diloco<=10,median", "local-steps,int8,krum", "any,flag"):
+        found = parse(text)
+        assert (found.exact, found.messages) == (False, False)
+
+
 def test_settings_of_a_model():
     assert list(parse("independent").settings(model(12))) == [Sync("independent")]
     assert list(parse("every-step,top-k=1%").settings(model(12))) == [Sync("every-step", compression="top-k=1%")]
     assert list(parse("streaming-diloco=8,int8").settings(model(12))) == [Sync("streaming-diloco", 8, 1, 4, "int8")]
     assert list(parse("streaming-diloco=2,int8").settings(model(12))) == [Sync("streaming-diloco", 2, 1, 2, "int8")]
+    assert list(parse("diloco=9,median").settings(model(12))) == [
+        Sync("diloco", 9, compression=code, aggregation="median") for code in ("none", "bf16", "int8")
+    ]
+    assert list(parse("every-step,krum,bf16").settings(model(12))) == [
+        Sync("every-step", compression="bf16", aggregation="krum")
+    ]
+    assert list(parse("independent,krum").settings(model(12))) == [Sync("independent")]
     assert len(list(parse("any").settings(model(12)))) == 5 * 7 * 3 + 3
 
 
@@ -47,6 +61,10 @@ def test_settings_of_a_model():
         ("diloco=0", "at least 1 inner step is needed"),
         ("diloco<3", "it is not understood"),
         ("diloco,zip", "compression 'zip' is unknown"),
+        ("diloco,krum,median", "one compression and one aggregation at most"),
+        ("diloco,int8,bf16", "one compression and one aggregation at most"),
+        ("exact,median", "exact takes no number and no compression"),
+        ("diloco,int8,median,krum", "it is not understood"),
         ("diloco,top-k", "compression 'top-k': write top-k=1%"),
     ],
 )

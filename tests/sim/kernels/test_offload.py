@@ -125,5 +125,6 @@ def test_the_memory_of_a_host_is_checked_where_it_is_known(host_memory: float | 
 
 
 def test_activations_on_the_host_are_not_modelled() -> None:
-    with pytest.raises(NotModelled, match=r"^offload core_attn: host memory of activations is not modelled; optimizer alone$"):
+    words = r"^offload core_attn: host memory of activations is not modelled; optimizer, and parameters with it$"
+    with pytest.raises(NotModelled, match=words):
         ParallelConfig(offload=("core_attn",))

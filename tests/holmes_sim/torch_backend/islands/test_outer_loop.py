@@ -131,7 +131,9 @@ def test_independent_islands_exchange_nothing() -> None:
     assert (flat(first), flat(second)) == ([2.0, 3.0], [4.0, 7.0])
 
 
-@pytest.mark.parametrize(("aggregation", "after"), [("median", 1.2), ("krum", 1.2), ("mean", 21.0)])
+@pytest.mark.parametrize(
+    ("aggregation", "after"), [("median", 1.2), ("krum", 1.2), ("multi-krum", 1.2), ("flag", 1.2), ("mean", 21.0)]
+)
 def test_robust_aggregations_withstand_an_island_that_is_wrong(aggregation: str, after: float) -> None:
     """Five islands change the weights by 0.1, 0.2, 0.2, 0.3 and 99.2."""
     drifts = (0.1, 0.2, 0.2, 0.3, 99.2)
