@@ -93,7 +93,7 @@ def test_a_simulated_step_is_broken_down_by_pipeline_rank(data: st.DataObject) -
     assert pipeline_rank_of(timeline) == {group[0]: plan.config.coordinates(group[0])[2] for group in timeline.alike}
     rows = breakdown(timeline)
     assert [(row.pp_rank, row.ranks) for row in rows] == [
-        (p, plan.config.tp_of(p) * plan.config.dp_cp) for p in range(plan.config.pp)
+        (p, plan.config.tp_of(p) * plan.config.dp_cp_of(p)) for p in range(plan.config.pp)
     ]
     for row in rows:
         seconds = {kind: share.mean for kind, share in row.seconds}
