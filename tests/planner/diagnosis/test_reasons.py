@@ -17,7 +17,7 @@ from sim.hardware.cluster import Cluster, Trunk
 from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from tests import builders as make
-from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, request
+from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, plan_of, request
 from tests.planner.unlike import question
 
 
@@ -95,3 +95,11 @@ def test_verdicts_on_a_model_whose_layers_differ_are_those_of_its_stand_in():
     (found,) = verdicts(context, 2)
     assert (found.shape.tp, found.shape.dp, found.shape.schedule) == (1, 1, "1f1b")
     assert 0 < found.seconds < math.inf
+
+
+@pytest.mark.parametrize(("layers", "batch"), [(16, 8), (32, 16)])
+def test_no_layout_is_told_to_be_faster_than_the_bound_of_the_certificate(layers, batch):
+    question = on_two_clusters(layers=layers, batch=batch, nodes=4, wishes=SEARCHED_ONCE)
+    plan = plan_of(question)
+    found = [verdict.seconds for verdict in verdicts(PlanningContext(question), 12)]
+    assert min(found) >= plan.certificate.lower_bound_s * (1 - 1e-9)
