@@ -1,7 +1,7 @@
 """Reasons why the other shapes were not chosen: the bottleneck of their best pipeline, or the memory that they lack.
 
-The pipelines of a shape with the least estimates (`planner.search.candidates`) have the evaluator's seconds on an idle network, so
-that none is below the bound of the certificate. The search simulates the best plans before it predicts a step time.
+The pipelines of a shape with the least estimates (`planner.search.candidates`) have the evaluator's seconds on an idle network,
+so that none is below the bound of the certificate. The search simulates the best plans before it predicts a step time.
 """
 
 from __future__ import annotations
