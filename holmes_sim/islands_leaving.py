@@ -84,17 +84,17 @@ def _parsed(plan: IslandsPlan, text: str) -> tuple[int, Seconds, Seconds | None]
     """(island, seconds at which it leaves, seconds away if it comes back) from text. Raises OptionError."""
     number, _, times = text.partition("@")
     left, comes_back, away = times.partition(":")
+    last = len(plan.islands) - 1
     try:
         island, seconds = int(number), units.parse(left, "time")
         gone = units.parse(away, "time") if comes_back else None
     except ValueError:
-        island, seconds, gone = -1, 0.0, None
-    if not 0 <= island < len(plan.islands):
-        last = len(plan.islands) - 1
         raise OptionError(
             f"--leave {text!r}: write the island and when it leaves, such as {last}@2h, with the time away if it comes back, "
             f"such as {last}@2h:30min; or how often islands or nodes leave, and their time away, such as island:100h:2h"
-        )
+        ) from None
+    if not 0 <= island <= last:
+        raise OptionError(f"--leave {text!r}: the plan has no island {island}; its islands are 0 to {last}")
     return island, seconds, gone
 
 

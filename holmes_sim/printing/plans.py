@@ -139,7 +139,7 @@ def _recomputation(config: ParallelConfig) -> str:
 
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
-    unlike, some = _unlike(plan.config), ("recomputed",) if plan.config.recompute_layers else ()
+    unlike, some = unlike_degrees(plan.config), ("recomputed",) if plan.config.recompute_layers else ()
     seconds = "compute", "exposed\ncomm.", "bubble"
     held = "layers", *some, "peak\nmemory", "of the\ndevice"
     table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, *held, *seconds)
@@ -155,7 +155,7 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     return table
 
 
-def _unlike(config: ParallelConfig) -> dict[str, Callable[[int], int]]:
+def unlike_degrees(config: ParallelConfig) -> dict[str, Callable[[int], int]]:
     """Name -> degree by pipeline rank, of the degrees that differ between stages."""
     found = {"tp": (config.stage_tp, config.tp_of), "dp": (config.stage_dp, config.dp_of)}
     return {name: degree_of for name, (differs, degree_of) in found.items() if differs}

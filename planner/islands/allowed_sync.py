@@ -83,6 +83,10 @@ def _compression_and_aggregation(words: list[str], text: str) -> tuple[str, str]
     """(compression, empty if none is named; aggregation) from the words behind a strategy. Raises OptionError."""
     hows = [word for word in words if word in aggregation.names()]
     compressed = [word for word in words if word not in hows]
+    for word in compressed:
+        if word.partition("=")[0] not in compression.REGISTRY.names:
+            known = f"{', '.join(compression.names())}; {', '.join(aggregation.names())}"
+            raise _wrong(text, f"{word} is neither a compression nor an aggregation; known: {known}")
     if len(hows) > 1 or len(compressed) > 1:
         raise _wrong(text, "one compression and one aggregation at most")
     for word in compressed:

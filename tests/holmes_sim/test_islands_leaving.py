@@ -31,9 +31,15 @@ def test_three_islands_go_on_as_two():
     assert found.after == pytest.approx(predict(two)[1].tokens_per_s)
 
 
-@pytest.mark.parametrize("text", ["1", "5@1h", "x@1h", "1@1", "@1h", "1@1h:", "1@1h:2"])
+@pytest.mark.parametrize("text", ["1", "x@1h", "1@1", "@1h", "1@1h:", "1@1h:2"])
 def test_wrong_texts(text):
     with pytest.raises(OptionError, match="write the island and when it leaves, such as 1@2h, with the time away"):
+        without_island(PLAN, text)
+
+
+@pytest.mark.parametrize("text", ["2@1h", "-1@1h:2h"])
+def test_an_island_that_the_plan_lacks(text):
+    with pytest.raises(OptionError, match=r"the plan has no island -?\d; its islands are 0 to 1$"):
         without_island(PLAN, text)
 
 

@@ -33,7 +33,7 @@ def stages(run: Simulated, peaks: Sequence[Bytes], at: str = "", caption: str = 
 
     `peaks`: the memory of each; `at`: start of the paths of its numbers."""
     plan = run.plan
-    limits = memory.limits(plan)
+    limits, unlike = memory.limits(plan), plans.unlike_degrees(plan.config)
     rows = []
     for row in run.pipeline_ranks:
         pp_rank = row.pp_rank
@@ -41,6 +41,7 @@ def stages(run: Simulated, peaks: Sequence[Bytes], at: str = "", caption: str = 
         layers = "+".join(
             number(f"{at}layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(pp_rank)
         )
+        own = [str(degree_of(pp_rank)) for degree_of in unlike.values()]
         again = [plans.recomputed(plan, pp_rank)] if plan.config.recompute_layers else []
         share = peaks[pp_rank] / limits[pp_rank]
         full = f'<meter low="0.8" high="0.9" optimum="0" value="{share:.4f}" aria-label="share of memory"></meter> '
@@ -49,13 +50,13 @@ def stages(run: Simulated, peaks: Sequence[Bytes], at: str = "", caption: str = 
             for key, value in (("compute", row.compute), ("exposed", row.exposed), ("bubble", row.bubble))
         ]
         rows.append([
-            chip(pp_rank), escape(clusters), nodes, escape(devices), layers, *again,
+            chip(pp_rank), escape(clusters), nodes, escape(devices), *own, layers, *again,
             number(f"{at}plan/prediction/peak_memory_bytes/{pp_rank}", peaks[pp_rank], f"{peaks[pp_rank] / GIBI:.3g} GiB"),
             full + number(f"{at}memory/{pp_rank}/share", share, f"{share:.0%}"), *seconds,
         ])  # fmt: skip
     some = ("recomputed",) if plan.config.recompute_layers else ()
     headers = (
-        "stage", "cluster", "nodes", "device", "layers", *some, "peak memory", "of the device", "compute",
+        "stage", "cluster", "nodes", "device", *unlike, "layers", *some, "peak memory", "of the device", "compute",
         "exposed communication", "bubble",
     )  # fmt: skip
     return table(headers, rows, caption, words=("stage", "cluster", "device"))

@@ -376,3 +376,11 @@ def test_what_is_wrong_is_reported_in_a_line_before_the_work(run, planned, tmp_p
     assert (seen.code, seen.out) == (2, "")
     assert seen.err.startswith(words) and seen.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_the_table_of_stages_has_the_degrees_that_differ():
+    machines = fleet(cluster(nodes=6))
+    plan = builders.plan(machines, pp=2, dp=2, microbatches=2, stage_dp=(2, 4), microbatch_size=2)
+    rows = sections.stages.stages(commands.simulate(plan), memory.peak_memory(plan))
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", rows)[3:6] == ["device", "dp", "layers"]
+    assert re.findall(r"<td[^>]*>(\d)</td>", rows) == ["2", "4"]
