@@ -107,16 +107,21 @@ class _PlacedStages:
         before = math.inf
         for stage, run in enumerate(runs):
             start, each = costs.least_seconds(shape, run, self.ends[stage])
-            send = costs.sent if self.waits else costs.leaves
             there, back = (
-                send(shape, run, runs[stage + step], *([alike] if self.waits else [])) if 0 <= stage + step <= last else 0.0
-                for step in (1, -1)
+                self._message(run, runs[stage + step], alike) if 0 <= stage + step <= last else 0.0 for step in (1, -1)
             )
             arrived, returned = arrived + ahead, returned + back
             least = before if stage else 0.0
-            found.append(_OnStage(run.count // shape.cp, start, each, there, back, arrived, returned, least))
+            messages = (there + back, 0.0, arrived, arrived + returned - back) if self.waits else (0.0, there + back, 0.0, 0.0)
+            found.append(_OnStage(run.count // shape.cp, start, each, least, *messages))
             ahead, before = there, min(before, each)
         return found
+
+    def _message(self, run: Run, other: Run, alike: int) -> Seconds:
+        """Seconds of a message from a run to another one: until it has left, or the load of a link."""
+        if self.waits:
+            return self.costs.sent(self.shape, run, other, alike)
+        return self.costs.leaves(self.shape, run, other)
 
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
@@ -155,19 +160,14 @@ class _PlacedStages:
         done = 0
         for group in self.groups:
             here = group[stage]
-            cycle, until = here.start + k * here.each, seconds
+            until, both = seconds, here.layer_before * before
             if forward:
-                until -= here.layer_before * before * forward + tail
-            if self.waits:
-                cycle += here.ahead + here.back
-                if forward:
-                    until -= here.arrived
-            if forward and self.drains:
-                both = here.layer_before * before
-                until = min(until, seconds - both - (here.arrived + here.returned - here.back if self.waits else 0.0))
-            times = math.floor(until / cycle)
-            if forward and not self.waits and here.ahead + here.back:
-                times = min(times, math.floor(seconds / (here.ahead + here.back)))
+                until -= here.arrived + both * forward + tail
+                if self.drains:
+                    until = min(until, seconds - both - here.drained)
+            times = math.floor(until / (here.start + k * here.each + here.sent))
+            if forward and here.lane:
+                times = min(times, math.floor(seconds / here.lane))
             done += here.replicas * max(times, 0)
         return done >= self.total
 
@@ -178,15 +178,18 @@ class _PlacedStages:
 
 
 class _OnStage(NamedTuple):
-    """A group of `replicas` on a stage: a stage of k layers takes start + k each seconds for a microbatch; the messages
-    `ahead` and `back` take so many. Of the stages before, the messages of the first microbatch there take `arrived`, those of
-    the last one back (with this stage's) `returned`, and a layer at least `layer_before` seconds."""
+    """A group of `replicas` on a stage of a pipeline.
+
+    A stage of k layers takes start + k each seconds for a microbatch; a layer of the stages before takes at least
+    `layer_before`. Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, else the `lane` that
+    they load; where ranks wait, also those of the first microbatch up to this stage (`arrived`), and with them those of the
+    last one from the stage before back to the first (`drained`)."""
 
     replicas: int
     start: Seconds
     each: Seconds
-    ahead: Seconds
-    back: Seconds
-    arrived: Seconds
-    returned: Seconds
     layer_before: Seconds
+    sent: Seconds
+    lane: Seconds
+    arrived: Seconds
+    drained: Seconds

@@ -39,8 +39,7 @@ class MixedStageCosts:
         self._linear: dict[tuple[object, ...], tuple[float, float]] = {}
         self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
         self._pairs: dict[tuple[str, str, bool], AlphaBeta] = {}
-        self._lanes: dict[tuple[object, ...], float] = {}
-        self._sent: dict[tuple[object, ...], AlphaBeta] = {}
+        self._lanes: dict[tuple[object, ...], AlphaBeta] = {}
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
         self._bytes: dict[tuple[object, ...], float] = {}
 
@@ -157,37 +156,30 @@ class MixedStageCosts:
         """Least seconds in which the concurrent messages of all replicas on a run's first node leave the node for another run.
 
         0 where they stay inside the node. Raises NoRoute where no link joins the two runs."""
-        per_node, peers = (one.cluster.node.count // shape.tp for one in (run, other))
-        ahead = other.first // peers - run.first // per_node if run.cluster == other.cluster else None
-        key = run.cluster.name, run.first % per_node, other.cluster.name, other.first % peers, ahead, run.count, shape.tp
-        if key not in self._lanes:
-            side_by_side = range(min(run.count, per_node - run.first % per_node))
-            ends = (
-                (slot(run.cluster, shape.tp, run.first + i), slot(other.cluster, shape.tp, other.first + i))
-                for i in side_by_side
-            )
-            pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True) if (x.cluster, x.node) != (y.cluster, y.node)]
-            fleet, capacities = self.context.fleets.open, self.context.fleets.open_capacities
-            hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
-            self._lanes[key] = messages_alpha_beta(fleet, hops, capacities).per_byte if hops else 0.0
-        return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
+        per_node = run.cluster.node.count // shape.tp
+        many = min(run.count, per_node - run.first % per_node)
+        return self._beside(shape, run, other, many, True).per_byte * message_bytes(self.workload, self.config(shape, 2))
 
     def sent(self, shape: Shape, run: Run, other: Run, together: int) -> float:
         """Least seconds of the message of a run's first slot to that of another run, beside those of the next slots, `together`
         in all. Raises NoRoute."""
+        return self._beside(shape, run, other, together, False).seconds(message_bytes(self.workload, self.config(shape, 2)))
+
+    def _beside(self, shape: Shape, run: Run, other: Run, many: int, leaving: bool) -> AlphaBeta:
+        """AlphaBeta of the messages of the first slots of a run to those of another run, `many` at once; `leaving`: only of
+        those that leave the node."""
         per_node, peers = (one.cluster.node.count // shape.tp for one in (run, other))
         ahead = other.first // peers - run.first // per_node if run.cluster == other.cluster else None
-        key = run.cluster.name, run.first % per_node, other.cluster.name, other.first % peers, ahead, together, shape.tp
-        if key not in self._sent:
+        ends = run.cluster.name, run.first % per_node, other.cluster.name, other.first % peers
+        key = *ends, ahead, many, shape.tp, leaving
+        if key not in self._lanes:
+            slots = ((slot(one.cluster, shape.tp, one.first + i) for one in (run, other)) for i in range(many))
+            pairs = ((x, y) for a, b in slots for x, y in zip(a, b, strict=True))
+            between = [(x, y) for x, y in pairs if not leaving or (x.cluster, x.node) != (y.cluster, y.node)]
             fleet, capacities = self.context.fleets.open, self.context.fleets.open_capacities
-            ends = (
-                (slot(run.cluster, shape.tp, run.first + i), slot(other.cluster, shape.tp, other.first + i))
-                for i in range(together)
-            )
-            pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True)]
-            hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
-            self._sent[key] = messages_alpha_beta(fleet, hops, capacities)
-        return self._sent[key].seconds(message_bytes(self.workload, self.config(shape, 2)))
+            hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in between)
+            self._lanes[key] = messages_alpha_beta(fleet, hops, capacities) if hops else AlphaBeta(0.0, 0.0)
+        return self._lanes[key]
 
     def _pair(self, a: Device, b: Device) -> AlphaBeta:
         """AlphaBeta of one message between two devices. Raises NoRoute where no link joins them."""
