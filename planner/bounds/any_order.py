@@ -44,6 +44,10 @@ class AnyOrder:
         one = ((option.shape.vpp, 0),)
         return min(option.memory.most_layers("middle", one), most_by_compute(option, seconds))
 
+    def by_counts(self, seconds: float) -> None:
+        """None, because the order of the classes, and with it the position of a stage, is not known."""
+        return
+
     def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
         """None, because pipelines in any order are too many to list."""
         return None

@@ -32,14 +32,16 @@ number of stages of each class is known; with virtual stages, on the first stage
 
 Relaxations of a pipeline are tested one after the other: all orders of the classes at once (`planner.bounds.any_order`), the
 greedy filling of stages in one order (`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the messages
-on the busiest link (`planner.bounds.link_load`). The test passes (True) where none of them excludes T. The pipelines that are
+on the busiest link (`planner.bounds.link_load`). The test passes (True) where none of them excludes T. Given the number of
+stages of each class (`CountsTest`), their nodes are known, and so are the messages that leave a node. The pipelines that are
 left are listed, and bounded by the same inequalities with all stages known (`planner.bounds.whole_pipelines`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, islice, permutations, product
 
 import numpy as np
@@ -63,7 +65,8 @@ CLASSES = 4
 COUNTS = 200
 """Maximum number of splits of pp stages over the classes that are tested one by one (a guess), for a schedule that is not
 defined for every pp. If there are more splits, one test takes the most stages of each class, which is quicker and weaker."""
-
+SPLITS = 1_000
+"""Most splits of a pipeline's stages over the classes that are tested one by one for a variant's last bound (a guess)."""
 ENUMERATED = 200_000
 """Most pipelines with given numbers of stages that are enumerated (a guess): a tenth of a second for ten stages."""
 
@@ -71,7 +74,9 @@ Orders = frozenset[tuple[str, ...]] | None
 """Orders of classes, each as the names of their clusters; None means all of them."""
 
 
-def deadline_bound(tests: Sequence[DeadlineTest | AnyOrder], least: float, cutoff: float, precise: float = PRECISE) -> float:
+def deadline_bound(
+    tests: Iterable[DeadlineTest | CountsTest | AnyOrder], least: float, cutoff: float, precise: float = PRECISE
+) -> float:
     """A lower bound in seconds on the step of all pipelines of the tests.
 
     `least`: a known lower bound. The result is at least `least`, and at most the larger of `least` and `cutoff`. Bisection on a
@@ -199,14 +204,9 @@ class DeadlineTest:
         counts = self._links.most_stages(seconds) if stages.possible else [0]
         if math.prod(counts) > most:
             return None
-        for some in product(*(range(1, count + 1) for count in counts)):
-            pp = sum(some)
-            able = 2 <= pp <= stages.layers // stages.shape.vpp and self._is_allowed(some)
-            if not able or not stages.shape.is_defined(stages.m, pp):
-                continue
-            if self._computable(some, seconds) and self._links.carries(some, pp, seconds):
-                filling = Filling(stages, seconds, list(some), pp)
-                layers = filling.pipelines(ENUMERATED)
+        for some in self._splits(counts):
+            if self._computable(some, seconds) and self._links.carries(some, sum(some), seconds):
+                layers = (filling := Filling(stages, seconds, list(some), sum(some))).pipelines(ENUMERATED)
                 if layers is None:
                     return None
                 chosen = [layers[:0]]
@@ -218,6 +218,21 @@ class DeadlineTest:
                 layers = np.concatenate(chosen)
                 found += [tuple(zip(filling.classes, row, strict=True)) for row in layers.tolist()]
         return found
+
+    def by_counts(self, seconds: float) -> list[CountsTest] | None:
+        """Tests of given numbers of stages, together of all pipelines that might finish within `seconds`; None where they are
+        more than `SPLITS`."""
+        counts = self._links.most_stages(seconds) if self.stages.possible else [0]
+        if math.prod(counts) > SPLITS:
+            return None
+        return [CountsTest(self.stages, some, self._links) for some in self._splits(counts) if self._computable(some, seconds)]
+
+    def _splits(self, counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Numbers of stages of each class, at most `counts`, of pipelines that the request and the schedule allow."""
+        stages, most = self.stages, self.stages.layers // self.stages.shape.vpp
+        for some in product(*(range(1, count + 1) for count in counts)):
+            if 2 <= sum(some) <= most and self._is_allowed(some) and stages.shape.is_defined(stages.m, sum(some)):
+                yield some
 
     def _lengths(self, most: list[int], seconds: float) -> Iterator[tuple[int, list[int]]]:
         """(pp, stages of each class) for every number of stages pp that the schedule is defined for.
@@ -267,3 +282,18 @@ class DeadlineTest:
     def _is_allowed(self, counts: Sequence[int]) -> bool:
         """Whether pins and limits of the request allow a pipeline with so many stages of each class."""
         return lengths.allows(self.stages.context.request, self.stages.shape, sum(counts)) and self._affords(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class CountsTest:
+    """The deadline test of the pipelines with given numbers of stages of each class, so that the positions of all stages on
+    their nodes are known, and with them their messages (`OrderedStages.hops`)."""
+
+    stages: OrderedStages
+    counts: tuple[int, ...]
+    links: LinkLoad
+
+    def within(self, seconds: float) -> bool:
+        """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
+        pp = sum(self.counts)
+        return Filling(self.stages, seconds, list(self.counts), pp).succeeds() and self.links.carries(self.counts, pp, seconds)

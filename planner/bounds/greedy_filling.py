@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.bounds.ordered_stages import OrderedStages
-from planner.bounds.stage_sizes import StageSeconds
+from planner.bounds.stage_sizes import StageSeconds, StageSizes
 
 Pipeline = tuple[tuple[int, int], ...]
 """(class, layers) of every stage in pipeline order."""
@@ -45,8 +45,8 @@ class Filling:
         self._limits: dict[tuple[int, str], int] = {}
         self.exact = sum(counts) == pp
         self.classes = [i for i, count in enumerate(counts) for _ in range(count)] if self.exact else []
-        hops = [stages.messages[a] if a == b else stages.borders[a] for a, b in pairwise(self.classes)]
-        self.messages_behind = [*accumulate(reversed(hops), initial=0.0)][::-1]
+        self.hops = [0.0, *(stages.hops(self.classes) if self.exact else ()), 0.0]  # before and behind each stage
+        self.messages_before: list[float] = [*accumulate(self.hops[:-1])]
         self.earlier: Sequence[int] = range(len(counts))
         self.stages_before = [*accumulate(counts)]
         self.borders, self.hop, self.round_rate, self.by_rate = stages.before
@@ -95,7 +95,7 @@ class Filling:
             rows, added = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
             if len(rows) > most:
                 return None
-            trips = {k: self.stages.sizes(i, role, pp - 1 - stage, self.pp).exact(k).trip for k in np.unique(added).tolist()}
+            trips = {k: self._sizes(i, role, pp - 1 - stage).exact(k).trip for k in np.unique(added).tolist()}
             layers, left = np.column_stack([added, layers[rows]]), left[rows] - added
             behind = behind[rows] + np.array([trips[k] for k in added.tolist()])
         return layers
@@ -156,13 +156,12 @@ class Filling:
 
         Minus infinity where the stage cannot meet the deadline. exactly: by its exact seconds, not by the envelope."""
         stages, before, seconds = self.stages, left - k, self.seconds
-        sizes = stages.sizes(i, role, after, self.pp)
+        sizes = self._sizes(i, role, after)
         size = sizes.exact(k) if exactly else sizes.envelope(k)
         if size.both > seconds:
             return -math.inf
         forward, both, hops = self._before(i, before, after) if before else (0.0, 0.0, 0)
-        earlier = self.earlier[i]
-        messages = self.borders[i] + (hops - earlier) * self.hop[i] if hops > earlier else self.borders[i]
+        messages = self._messages(i, hops)
         fill = forward + messages
         if fill + size.own > seconds:
             return -math.inf
@@ -171,7 +170,9 @@ class Filling:
             if stages.splits:
                 work -= self._deferred(i, before, after) * size.weight
             if stages.waits:
-                work -= stages.back(i)  # the last gradient's message counts in drain, not in busy
+                work -= (
+                    self.hops[hops] if self.exact else stages.back(i)
+                )  # the last gradient's message counts in drain, not in busy
             if work < size.lane:
                 work = size.lane
             back = fill + work + both - forward + messages
@@ -180,6 +181,20 @@ class Filling:
             if back > seconds or back + stages.first_tail > seconds:  # the tail takes long to compute
                 return -math.inf
         return self._round_trips(i, k, size, both + 2 * messages, after) if self.exact else math.inf
+
+    def _messages(self, i: int, hops: int) -> float:
+        """Least seconds of the messages of a microbatch on its way to a stage of class i behind `hops` or more stages."""
+        if self.exact:
+            return self.messages_before[hops]
+        return self.borders[i] + max(hops - self.earlier[i], 0) * self.hop[i]
+
+    def _sizes(self, i: int, role: str, after: int) -> StageSizes:
+        """Seconds of a stage of class i by its layers, with `after` stages behind it: with its own messages where they are
+        known."""
+        if not self.exact:
+            return self.stages.sizes(i, role, after, self.pp)
+        stage = len(self.classes) - 1 - after
+        return self.stages.sizes(i, role, after, self.pp, (self.hops[stage + 1], self.hops[stage]))
 
     def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, after: int) -> float:
         """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches."""
@@ -192,7 +207,7 @@ class Filling:
             steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
             steps += (more[0] * forward + more[1] * backward) * (k // vpp)
             room = min(room, (self.seconds - stages.first_tail - to_and_fro - steps) / (trips + 1))
-        return room - size.trip - 2 * self.messages_behind[stage] * vpp
+        return room - size.trip - 2 * (self.messages_before[-1] - self.messages_before[stage]) * vpp
 
     def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""

@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
+from planner.placement.leaves import oversubscribed
 from planner.space import lengths
 from sim.analytic.stage_costs import StageCost
 from sim.errors import NoRoute
@@ -19,6 +20,9 @@ from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
 from sim.plan.round_trips import RoundTrips, round_trips
+
+Sends: TypeAlias = tuple[float, float]
+"""Seconds of the messages of a stage to the next stage and to the previous one."""
 
 
 def most_by_compute(option: NodeClass, seconds: float) -> int:
@@ -68,7 +72,9 @@ class OrderedStages:
         most = min(order[-1].max_stages, self.longest or self.layers, self.layers)
         self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
-        self._sizes: dict[tuple[int, str, int | None, int | None], StageSizes] = {}
+        self._sizes: dict[tuple[int, str, int | None, int | None, Sends | None], StageSizes] = {}
+        self._together = context.messages.together(self.clusters, self.shape)
+        self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
         self._back = [self._least_back(i) for i in range(len(order))]
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
@@ -98,9 +104,9 @@ class OrderedStages:
         seconds = self._message(option.cluster, option.cluster) if option.max_stages > 1 else 0.0
         return seconds if math.isfinite(seconds) else 0.0
 
-    def cost(self, i: int, role: str, layers: int, recomputed: int = 0) -> StageCost:
-        """Least costs of a stage of class i in a role, with the least messages that it sends."""
-        return self.order[i].with_messages(role, layers, *self.sends(i, role), recomputed)
+    def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
+        """Least costs of a stage of class i in a role. sends: its messages, if known; else the least that it sends."""
+        return self.order[i].with_messages(role, layers, *(sends or self.sends(i, role)), recomputed)
 
     def sends(self, i: int, role: str) -> tuple[float, float]:
         """Least seconds of the messages of a stage to the next stage and to the previous one."""
@@ -121,6 +127,25 @@ class OrderedStages:
 
     def _inner(self, i: int) -> list[float]:
         return [self.messages[i]] if self.order[i].max_stages > 1 else []
+
+    def hops(self, classes: Sequence[int]) -> list[float]:
+        """Least seconds of the message between each two neighbouring stages of a pipeline, whose stages are of these classes.
+
+        Where they depend on the positions of the stages on their nodes, these count, because they are known."""
+        if any(oversubscribed(cluster) for cluster in self.clusters):  # other nodes may have other positions
+            return [self.messages[a] if a == b else self.borders[a] for a, b in pairwise(classes)]
+        ends = [(i, index - classes.index(i)) for index, i in enumerate(classes)]
+        return [self._hop(*pair) for pair in pairwise(ends)]
+
+    def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
+        """Least seconds of the messages between two neighbouring stages (class, number of the stage in its class)."""
+        if (source, target) not in self._hops:
+            (a, i), (b, j) = source, target
+            ends = (self.clusters[a], i), (self.clusters[b], j)
+            to_and_fro = [(*here, *there) for here, there in (ends, ends[::-1])]
+            of = self.context.messages
+            self._hops[source, target] = min(of.hop(*each, self.shape, self.nic, self._together) for each in to_and_fro)
+        return self._hops[source, target]
 
     def tail(self, cost: StageCost, role: str) -> float:
         """Seconds of a stage after its last backward."""
@@ -170,29 +195,32 @@ class OrderedStages:
         """Sequences of steps that every pipeline of `stages` stages passes on a stage (`sim.plan.round_trips`)."""
         return round_trips(self.shape.schedule, stage, stages, self.m, self.shape.vpp)
 
-    def sizes(self, i: int, role: str, after: int | None = None, pp: int | None = None) -> StageSizes:
+    def sizes(
+        self, i: int, role: str, after: int | None = None, pp: int | None = None, sends: Sends | None = None
+    ) -> StageSizes:
         """Seconds of the stages of class i in a role by layers; shared by all orders in which its messages are equal.
 
-        With `after` stages behind it, a stage recomputes the layers that its memory demands (`fewest`); else none."""
-        key = i, role, after, pp
+        With `after` stages behind it, a stage recomputes the layers that its memory demands (`fewest`); else none. sends: as in
+        `cost`."""
+        key = i, role, after, pp, sends
         if key not in self._sizes:
             fewest = self.fewest(i, role, after, pp) if after is not None and self.shape.recompute == BLOCK else ()
-            self._sizes[key] = self._sizes_with(i, role, fewest)
+            self._sizes[key] = self._sizes_with(i, role, fewest, sends)
         return self._sizes[key]
 
-    def _sizes_with(self, i: int, role: str, recomputed: tuple[int, ...]) -> StageSizes:
+    def _sizes_with(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends | None = None) -> StageSizes:
         """`sizes` with the number of recomputed layers of a stage of 0, 1, ... layers; empty: none."""
         largest, shared = max(most_by_compute(self.order[i], self.horizon), 1), self.order[i].shared
         counts = recomputed[: largest + 1] if any(recomputed[: largest + 1]) else ()
-        tied = self.tied if role != "middle" else 0.0
-        key = type(self).__name__, self.either, self.horizon, role, *self.sends(i, role), tied, counts
+        tied, sends = self.tied if role != "middle" else 0.0, sends or self.sends(i, role)
+        key = type(self).__name__, self.either, self.horizon, role, *sends, tied, counts
         if key not in shared:
-            shared[key] = StageSizes(functools.partial(self._seconds, i, role, counts), largest)
+            shared[key] = StageSizes(functools.partial(self._seconds, i, role, counts, sends), largest)
         found: StageSizes = shared[key]
         return found
 
-    def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], layers: int) -> StageSeconds:
-        m, cost = self.m, self.cost(i, role, layers, recomputed[layers] if recomputed else 0)
+    def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> StageSeconds:
+        m, cost = self.m, self.cost(i, role, layers, recomputed[layers] if recomputed else 0, sends)
         begin = cost.begin(-math.inf, self.config) if not self.either else -math.inf
         tail = self.tail(cost, role)
         own = m * cost.cycle + tail

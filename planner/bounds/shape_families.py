@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.ordered_stages import OrderedStages, Sends
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from sim.analytic.stage_costs import StageCost
@@ -29,9 +29,9 @@ class AnyZeroStage(OrderedStages):
         named = {option.cluster.name: option for option in holders}
         self.holders = tuple(named[option.cluster.name] for option in order)
 
-    def cost(self, i: int, role: str, layers: int, recomputed: int = 0) -> StageCost:
+    def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
         """Least costs of a stage with one bucket for each layer."""
-        cost = super().cost(i, role, layers, recomputed).bucketed(layers)
+        cost = super().cost(i, role, layers, recomputed, sends).bucketed(layers)
         reduce = self.order[i].least_reduce(role, layers, cost.reduce)
         return cost if reduce >= cost.reduce else replace(cost, reduce=reduce)
 

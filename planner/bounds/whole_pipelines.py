@@ -7,12 +7,11 @@ that the deadline test leaves, far quicker than the evaluator finds their steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
 from planner.bounds.greedy_filling import Layers
-from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.ordered_stages import OrderedStages, Sends
 from sim.analytic.candidates import Floats
 
 
@@ -21,13 +20,14 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
 
     classes: the class of each stage, an index in the order of `stages`; layers: shape (pipelines, stages)."""
     pp, vpp = len(classes), stages.shape.vpp
+    between = [0.0, *stages.hops(classes), 0.0]
     begin, own, busy, lane, weight, tail, ahead, back, trip, fill, drain = np.array(
-        [_seconds(stages, stage, classes, layers[:, stage]) for stage in range(pp)]
+        [_seconds(stages, stage, classes, layers[:, stage], (between[stage + 1], between[stage])) for stage in range(pp)]
     ).transpose(1, 0, 2)
-    hops = np.array([_hop(stages, *pair) for pair in pairwise(classes)])[:, None]
+    hops = np.array(between[1:-1])[:, None]
     filled, drained = (_before(one[:-1] + hops) for one in (fill, drain))
     begun = np.maximum(filled, begin)
-    sends = np.array([stages.back(i) if stages.waits and stage else 0.0 for stage, i in enumerate(classes)])[:, None]
+    sends = np.array(between[:-1])[:, None] * stages.waits
     deferred = np.array([stages.deferred(stage, pp) if stages.splits else 0 for stage in range(pp)])[:, None]
     work = np.maximum(busy - deferred * weight - sends, lane)
     steps = np.maximum((begun + own).max(axis=0), (begun + work + drained)[1:].max(axis=0) + tail[0])
@@ -43,22 +43,17 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
     return np.asarray(steps, dtype=np.float64)
 
 
-def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: Layers) -> Floats:
+def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: Layers, sends: Sends) -> Floats:
     """Seconds of a stage in each pipeline, one row for each kind. The last two rows: forward and gradients of inputs of the
     first virtual stage, which fill and drain pass."""
     i, role = classes[stage], "first" if not stage else "last" if stage == len(classes) - 1 else "middle"
-    (ahead, back), vpp, pp = stages.sends(i, role), stages.vpp, len(classes)
-    begin, own, _, *rest, to_next, inputs, trip = stages.sizes(i, role, pp - 1 - stage, pp).rows(layers).T
+    (ahead, back), vpp, pp = sends, stages.vpp, len(classes)
+    begin, own, _, *rest, to_next, inputs, trip = stages.sizes(i, role, pp - 1 - stage, pp, sends).rows(layers).T
     passes = to_next - ahead * stages.waits, inputs - back * stages.waits
     if vpp > 1:
         forward, _, backward = stages.rates[i]
         passes = forward * (layers // vpp), backward * (layers // vpp)
     return np.array((begin, own, *rest, to_next, inputs, trip, *passes))
-
-
-def _hop(stages: OrderedStages, i: int, j: int) -> float:
-    """Least seconds of a message between stages of classes i and j, which are neighbours."""
-    return stages.messages[i] if i == j else stages.borders[i]
 
 
 def _before(seconds: Floats) -> Floats:

@@ -7,8 +7,9 @@ node with the least bound is opened, and its children enter the heap:
     base         a shape under any schedule, vpp and ZeRO stage   quick bound (`planner.bounds.relaxation`)
     schedule     a shape under any ZeRO stage                     quick bound of that shape
     variant      a shape with its own ZeRO stage                  that of its parent
-    OpenVariant  a variant's orders of classes that are left      first by bisection with the deadline test, then by evaluation
-                                                                  of the pipelines that are left (`exhaust`)
+    OpenVariant  a variant's orders of classes that are left      by bisection with the deadline test; then with that of each
+                                                                  number of stages; then by evaluation of the pipelines that
+                                                                  are left (`exhaust`)
 
 When a base or a schedule node is opened, deadline tests first prune groups of its children, or some of their orders of classes
 (`families`). A pruned group has the target as its bound.
@@ -169,12 +170,19 @@ class Proof:
         classes, either = node_classes(self.context, shape), len(overlaps(shape)) > 1
         several = any(runs(self.incumbent.request, one, 2) for one in overlaps(shape))
         tests = deadline_tests(self.context, classes, self.incumbent.target, either, among) if several else []
-        precise = PRECISE if bound < self._least[0] else ROUGH
-        return deadline_bound(tests, bound, self.incumbent.target, precise), OpenVariant(tuple(tests))
+        return deadline_bound(tests, bound, self.incumbent.target, self._precise(bound)), OpenVariant(tuple(tests))
+
+    def _precise(self, bound: float) -> float:
+        """Relative width of a variant's bound that is not below `bound`: rough where a settled one is not higher."""
+        return PRECISE if bound < self._least[0] else ROUGH
 
     def _evaluate(self, bound: float, shape: Shape, variant: OpenVariant) -> None:
         """Raise the bound of a variant by evaluating its pipelines; settle it where it is final or reaches the target."""
-        closer, is_final = self._exhaust.closer(shape, variant, bound)
+        closer, is_final = bound, False
+        if not variant.counted:
+            closer = variant.by_counts(bound, self.incumbent.target, self._precise(bound))
+        if closer <= bound:
+            closer, is_final = self._exhaust.closer(shape, variant, bound)
         if is_final or closer >= self.incumbent.target:
             self._settle([closer], shape)
             self.context.effort.layouts["variant", "evaluated"] += 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from planner.bounds.any_order import AnyOrder
-from planner.bounds.deadline_test import DeadlineTest
+from planner.bounds.deadline_test import CountsTest, DeadlineTest, deadline_bound
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import NodeClass, under
 from planner.search.candidates import Candidate, priced
@@ -35,6 +35,18 @@ class OpenVariant:
     """For each test, all pipelines that might beat `target`, or None where they are more than `few_pipelines`."""
     target: float = math.inf
     """Seconds for which `few` was listed."""
+    counted: bool = False
+    """Whether its bound is that of pipelines with given numbers of stages of each class."""
+
+    def by_counts(self, bound: float, target: float, precise: float) -> float:
+        """A lower bound of at least `bound` and at most `target`, from tests of given numbers of stages of each class."""
+        self.counted, every = True, list[CountsTest]()
+        for test in self.tests:
+            counts = test.by_counts(target)
+            if counts is None:
+                return bound
+            every += counts
+        return deadline_bound(every, bound, target, precise)
 
 
 Listing = tuple[float, list[list[Pipeline]]]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from planner.bounds.deadline_test import DeadlineTest, deadline_tests
+from planner.bounds.deadline_test import DeadlineTest, deadline_bound, deadline_tests
 from planner.costs.node_classes import node_classes
 from planner.search.budgets import Budgets
 from planner.search.exhaust import Exhaust, OpenVariant
@@ -48,6 +48,20 @@ def test_where_they_are_too_many_the_bound_stays_and_the_variant_is_searched():
     kept, exhaust, variant = opened(Budgets(few_pipelines=1, most_pipelines=1))
     assert exhaust.closer(shape(), variant, 0.1) == (0.1, True)
     assert kept.cutoff == pytest.approx(fastest(), rel=0.05)
+
+
+def test_with_given_numbers_of_stages_messages_between_nodes_count():
+    """Two stages of two replicas fill a node of four devices: a pipeline of three stages sends each microbatch to another
+    node, and back."""
+    question = on_one_cluster(6, 24, **NODES | {"nodes": 2, "devices": 4, "nics": (make.nic("ethernet", 1e6),)})
+    two = shape(dp=2)
+    kept = incumbent(question, best=simulated(question, two, ("c", 3), ("c", 3)))
+    tests = deadline_tests(kept.context, node_classes(kept.context, two), kept.target)
+    least, variant = deadline_bound(tests, 0.0, kept.target), OpenVariant(tuple(tests))
+    fast = min(candidate(kept.context, two, p).seconds for p in pipelines(question, two) if len(p) > 1)
+    assert least < 0.9 * fast
+    assert 0.95 * fast < variant.by_counts(least, 2 * fast, 1e-3) <= fast * (1 + 1e-12)
+    assert variant.counted
 
 
 def test_near_a_bound_only_some_pipelines_are_listed():
