@@ -16,6 +16,10 @@ drain. The replicas of a group that one node holds at every stage keep step, so 
 Else messages count only as a limit on the microbatches of a replica: in T seconds, no more can leave a node, in both
 directions, than its links carry.
 
+Gradients and weights: several stages on one node share its links. A link takes some seconds for them, apart from all
+microbatches but one of each replica on the last of these stages (`planner.costs.mixed_rings`). That is a second limit on its
+microbatches.
+
 Every simplification is a relaxation: latency of overlapped messages and the all-to-all of experts do not count. Each stage may
 distribute the microbatches over its replicas independently.
 """
@@ -23,8 +27,9 @@ distribute the microbatches over its replicas independently.
 from __future__ import annotations
 
 import bisect
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -32,10 +37,11 @@ from typing import NamedTuple
 from planner.bounds.deadline_test import PRECISE
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
+from planner.costs.mixed_rings import Load, least_seconds
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.costs.stage_positions import alike_replicas
 from planner.space.device_slots import Run, StageSlots, distinct_offsets, replica_groups
-from planner.space.mixed_schedules import playable
+from planner.space.mixed_schedules import playable, variants_of_mixed
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import slots
 from planner.time_limit import TimeLimit
@@ -98,6 +104,23 @@ class _PlacedStages:
         self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
         self.groups = [self._group(runs) for runs in replica_groups(placed, shape.cp)]
 
+    @functools.cached_property
+    def links(self) -> tuple[tuple[Load, ...], ...]:
+        """The links that gradients and weights load; none where a schedule splits the backward, or plans may have several ZeRO
+        stages."""
+        variants = {one.zero_stage: one for one in variants_of_mixed(self.costs.context.request, self.shape)}
+        if not self.drains or len(variants) != 1:
+            return ()
+        return self.costs.rings.loads(next(iter(variants.values())), self.placed).links
+
+    @functools.cached_property
+    def ending(self) -> dict[int, list[tuple[Load, ...]]]:
+        """Last stage -> the links that it and stages before it load."""
+        found: dict[int, list[tuple[Load, ...]]] = {}
+        for link in self.links:
+            found.setdefault(link[-1][0], []).append(link)
+        return found
+
     def _group(self, runs: tuple[Run, ...]) -> list[_OnStage]:
         """The replicas of a group on each stage."""
         costs, shape, last = self.costs, self.shape, len(runs) - 1
@@ -127,36 +150,49 @@ class _PlacedStages:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
 
         forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick)."""
-        left = self.layers
-        for stage in reversed(range(len(self.placed))):
-            held = self._most_layers(stage, left, seconds, forward)
+        stages, left = range(len(self.placed)), self.layers
+        computed = [self._most_by_compute(stage, seconds) for stage in stages]
+        for stage in reversed(stages):
+            held = self._most_layers(stage, left, seconds, forward, computed)
             if not held:
                 return False
-            left -= held
-            if left <= 0:
-                return True
-        return False
+            left = max(left - held, stage)  # the stages before have a layer each
+        return left <= 0
 
-    def _most_layers(self, stage: int, left: int, seconds: float, forward: float) -> int:
+    def _most_layers(self, stage: int, left: int, seconds: float, forward: float, computed: Sequence[int]) -> int:
         """Most layers of a stage, with `left` layers in it and before it; 0 where it cannot hold one."""
-        sizes = range(1, self.layers + 1)
-        by_compute = bisect.bisect_left(sizes, True, key=lambda k: not self._holds(stage, k, 0, seconds, 0.0, 0.0))
         if not forward:
-            return min(by_compute, left)
-        most, tail = min(left, self._most_by_memory(stage)), math.inf
-        for k in range(by_compute, 0, -1):
+            return min(computed[stage], left)
+        most, tail, apart = min(left, self._most_by_memory(stage)), math.inf, math.inf
+        for k in range(computed[stage], 0, -1):
             tail = min(tail, self._tail(stage, k))
-            if k <= most and self._holds(stage, k, left - k, seconds, tail, forward):
+            apart = min(apart, self._apart(stage, k, computed))
+            if k <= most and self._holds(stage, k, left - k, seconds, tail, forward, apart):
                 return k
         return 0
+
+    def _most_by_compute(self, stage: int, seconds: float) -> int:
+        """Most layers of a stage by the cycles of all microbatches alone."""
+        sizes = range(1, self.layers + 1)
+        return bisect.bisect_left(sizes, True, key=lambda k: not self._holds(stage, k, 0, seconds, 0.0, 0.0, 0.0))
 
     def _most_by_memory(self, stage: int) -> int:
         shape = replace(self.shape, schedule="1f1b")
         return self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1)
 
-    def _holds(self, stage: int, k: int, before: int, seconds: float, tail: float, forward: float) -> bool:
+    def _apart(self, stage: int, k: int, most: Sequence[int]) -> Seconds:
+        """Least seconds of a link, whose last stage this is, for gradients and weights: apart from all microbatches but one.
+
+        The other stages of the link have the layers that neither this one nor those which do not load it can hold."""
+        found = 0.0
+        for link in self.ending.get(stage, ()):
+            outside = sum(most) - sum(most[i] for i, _, _ in link)
+            found = max(found, least_seconds(link, k, self.layers - k - outside))
+        return found
+
+    def _holds(self, stage: int, k: int, before: int, seconds: float, tail: float, forward: float, apart: float) -> bool:
         """Whether the replicas of a stage of k layers, with `before` layers before it, have time for all microbatches and the
-        tail. `forward`: as in `within`."""
+        tail. `forward`: as in `within`; `apart`: seconds apart from all microbatches but one."""
         done = 0
         for group in self.groups:
             here = group[stage]
@@ -165,15 +201,17 @@ class _PlacedStages:
                 until -= here.arrived + both * forward + tail
                 if self.drains:
                     until = min(until, seconds - both - here.drained)
-            times = math.floor(until / (here.start + k * here.each + here.sent))
+            cycle = here.start + k * here.each + here.sent
+            times = min(math.floor(until / cycle), 1 + math.floor((seconds - apart) / cycle))
             if forward and here.lane:
                 times = min(times, math.floor(seconds / here.lane))
             done += here.replicas * max(times, 0)
         return done >= self.total
 
     def _tail(self, stage: int, k: int) -> Seconds:
-        """Seconds of a stage of k layers after its last backward."""
-        cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage])
+        """Seconds of a stage of k layers after its last backward, behind which less reduction is left than behind a weight
+        gradient alone."""
+        cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage]).sending(0.0, 0.0, 0.0, 0.0)
         return cost.tail(self.costs.config(self.shape, len(self.placed)))
 
 

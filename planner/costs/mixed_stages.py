@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
+from planner.costs.mixed_rings import MixedRings
 from planner.space.device_slots import Run, StageSlots, borders, distinct_offsets, rows
 from planner.space.shape import Shape
 from planner.space.shapes import slot
@@ -34,6 +35,7 @@ class MixedStageCosts:
 
     def __init__(self, context: PlanningContext):
         self.context, self.fleet, self.workload = context, context.request.topology.fleet, context.request.workload
+        self.rings = MixedRings(context)
         self._collective_costs: dict[tuple[object, ...], CollectiveCosts] = {}
         self._costs: dict[tuple[object, ...], StageCost] = {}
         self._linear: dict[tuple[object, ...], tuple[float, float]] = {}
@@ -106,6 +108,12 @@ class MixedStageCosts:
         """(s, c) of `own_seconds`, each the least over all replicas of a run."""
         every = [self.own_seconds(shape, one, ends, pp) for one in distinct_offsets(run, shape.tp, shape.cp)]
         return min(start for start, _ in every), min(each for _, each in every)
+
+    def slowest_stage(self, shape: Shape, group: Sequence[Run], layers: Sequence[int]) -> float:
+        """Seconds of a microbatch on the slowest stage of a replica, given its slots and layers of each stage."""
+        last = len(group) - 1
+        linear = [self.own_seconds(shape, run, (i == 0, i == last)) for i, run in enumerate(group)]
+        return max(s + k * c for k, (s, c) in zip(layers, linear, strict=True))
 
     def own_passes(
         self, shape: Shape, run: Run, ends: tuple[bool, bool], pp: int = 2

@@ -29,6 +29,9 @@ class Budgets:
     """Largest vpp (virtual stages per pipeline rank) of the first plan; plans with a larger one take longer to simulate."""
     first_variants: int = 32
     """Variants (a shape under one schedule, vpp and ZeRO stage) for which pipelines are estimated."""
+    other_variants: int = 8
+    """The same with virtual stages where the fastest of these has none, or without where it has some: contention is unlike, so
+    that the best plan of the other kind may be among none of the first."""
     first_estimates: int = 3
     """Estimated pipelines kept of each of these variants."""
     first_evaluated: int = 32
@@ -59,7 +62,7 @@ class Budgets:
     finds no steady state, it takes about a second for each 4,000 of them."""
     alone_tries: int = 2
     """Simulations of pipelines on one cluster in a row without a faster plan, after which no more are simulated."""
-    mixed_tries: int = 4
+    mixed_tries: int = 8
     """Simulations of plans with mixed stages in a row without a faster plan, after which no more are simulated."""
 
     placement_delay: float = 0.5

@@ -39,15 +39,19 @@ def find_first_plan(
     promising = _ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
     every = [(variant, base_of[shape]) for shape in promising for variant in variants(request, base_of[shape])]
-    quick = (
+    quick = [
         variant
         for variant, base in every
         if variant.zero_stage == base.zero_stage and variant.vpp <= max(budgets.first_vpp, base.vpp)
-    )
+    ]
     restaged = _restaged(incumbent, promising[: budgets.restaged_shapes], base_of)
     _simulate_best(incumbent, _ranked(incumbent, quick, budgets.first_variants), restaged)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
+    if incumbent.best is not None and not incumbent.limit.is_up():
+        chunked = incumbent.best.config.vpp > 1
+        other_kind = (variant for variant in quick if (variant.vpp > 1) != chunked)
+        _simulate_best(incumbent, _ranked(incumbent, other_kind, budgets.other_variants))
     if incumbent.limit.is_up():  # what follows is simulated only if it is expected to be faster than the draft
         incumbent.keep_draft()
     _simulate_alone(incumbent, [variant for variant, _ in every])

@@ -33,7 +33,7 @@ from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
-from sim.hardware.cluster import Cluster, Device
+from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.plan import Plan
 
@@ -49,6 +49,8 @@ guess)."""
 OF_ONE_KIND = 4
 """Number of these with equal tp, slots of a stage and number of stages (a guess). A larger one leaves less room for others,
 whose messages may share links less."""
+OF_ONE_PLACEMENT = 2
+"""Number of plans of one placement that are returned (a guess): their microbatches differ in how long they wait for links."""
 SIMULATED_WORK = 1_000
 """Stages times microbatches above which a plan is left out (a guess): the engine is slow where a step has no steady state."""
 RANKS = 6_000
@@ -67,9 +69,9 @@ class MixedCandidate:
 
 
 def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: float = math.inf) -> list[tuple[float, Plan]]:
-    """(step on an idle network, plan) of plans with mixed stages that fit memory and might take less than `below` seconds.
+    """(estimated step, plan) of plans with mixed stages that fit memory and might take less than `below` seconds.
 
-    The fastest is first; of plans with equal placement, only the fastest is returned. Once the time limit is reached, no more
+    The fastest is first; of plans with equal placement, the fastest two are returned. Once the time limit is reached, no more
     placements are estimated, and no plan is evaluated, except one if `below` is infinite, because there is none yet."""
     request = context.request
     costs, work = MixedStageCosts(context), Work(context)
@@ -88,17 +90,15 @@ def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: floa
             if layout is not None and layout.seconds < below:
                 found.append(layout)
     found.sort(key=lambda layout: layout.seconds)
-    plans: dict[tuple[Device, ...], tuple[float, Plan]] = {}
-    for seconds, plan in sorted(_evaluated(request, found, strategy, limit, below == math.inf), key=lambda pair: pair[0]):
-        plans.setdefault(plan.placement, (seconds, plan))
-    return list(plans.values())
+    evaluated = _evaluated(request, found, strategy, limit, below == math.inf)
+    return list(best_of_each(evaluated, lambda plan: (plan.placement, plan.config.tp), OF_ONE_PLACEMENT))
 
 
 def _evaluated(
     request: Request, found: Iterable[MixedCandidate], strategy: str, limit: TimeLimit, one: bool
 ) -> list[tuple[float, Plan]]:
-    """(seconds by the evaluator, plan) of the first candidates that can be built and fit, up to `RANKS` ranks in all, and until
-    the time limit; `one`: one at least."""
+    """(seconds by the evaluator, or estimated ones if these are more, plan) of the first candidates that can be built and fit,
+    up to `RANKS` ranks in all, and until the time limit; `one`: one at least."""
     evaluated: list[tuple[float, Plan]] = []
     ranks = 0
     for layout in found:
@@ -112,7 +112,7 @@ def _evaluated(
             placement = devices(layout.stages, layout.shape.tp)
             plan = assemble(request, layout.shape, layout.layers, placement, strategy, layout.microbatches)
             if fits(plan):
-                evaluated.append((float(evaluate([plan])[0]), plan))
+                evaluated.append((max(layout.seconds, float(evaluate([plan])[0])), plan))
     return evaluated
 
 
@@ -134,8 +134,7 @@ def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tupl
     shapes: tuple[Shape, ...] = ()
     if several:
         with suppress(Infeasible):
-            every = searched(request, True, every_size, unequal=False)
-            shapes = tuple(with_tied_shards(request, shape) for shape in every)
+            shapes = tuple(searched(request, True, every_size, unequal=False))
     for clusters in several:
         yield from _by_slot_order(request, clusters, shapes)
         if not request.limits.first and not request.limits.last:
@@ -153,7 +152,7 @@ def _by_slot_order(
             stages = cut(order, shape.tp, shape.slots, lengths.longest(request, shape) or layers)
             mixed = any(len(stage) > 1 for stage in stages) and lengths.allows(request, shape, len(stages))
             if mixed and limits.allows_ends(*("+".join(run.cluster.name for run in stages[i]) for i in (0, -1))):
-                yield shape, stages
+                yield with_tied_shards(request, shape), stages
 
 
 def _by_replica(
@@ -171,7 +170,7 @@ def _by_replica(
             total = request.workload.global_batch_size // shape.microbatch_size
             if sum(map(bool, pipelines)) < 2 or dp > total or wishes.dp not in (None, dp):
                 continue
-            one = replace(shape, dp=dp)
+            one = with_tied_shards(request, replace(shape, dp=dp))
             if (one, pp) in seen or not (limits.allows("dp", dp) and limits.allows_length(one, pp)):
                 continue
             seen.add((one, pp))
@@ -187,12 +186,12 @@ def _stage_by_replica(clusters: Iterable[Cluster], pipelines: list[int], cp: int
 
 
 def _with_whole_step(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...]) -> list[MixedCandidate]:
-    """The candidate under a schedule that splits the backward, or under the shape's if deferred weight gradients do not fit."""
-    for one in (split_backward(shape), shape):
-        layout = candidate(costs, one, stages, True)
-        if layout is not None:
-            return [layout]
-    return []
+    """The candidate under a schedule that splits the backward, or under another one if none may, or if deferred weight
+    gradients do not fit."""
+    others = list(variants_of_mixed(costs.context.request, shape))
+    splits = [split_backward(shape)] if any(schedules.get(one.schedule).SPLITS_BACKWARD for one in others) else []
+    every = (candidate(costs, one, stages, True) for one in [*splits, *others[:1]])
+    return list(itertools.islice(filter(None, every), 1))
 
 
 def candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...], whole: bool) -> MixedCandidate | None:
@@ -211,7 +210,7 @@ def candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ..
         if layers is None:
             return None
         groups = replica_groups(stages, shape.cp)
-        slowest = [_slowest_stage(costs, shape, group, layers) for group in groups]
+        slowest = [costs.slowest_stage(shape, group, layers) for group in groups]
         counts = [group[0].count // shape.cp for group in groups]
         microbatches = _shared(slowest, counts, total)
         if not microbatches or sum(m * count for m, count in zip(microbatches, counts, strict=True)) != total:
@@ -233,10 +232,12 @@ def _whole_step(
     layers: tuple[int, ...],
     groups: list[tuple[int, tuple[Run, ...]]],
 ) -> float:
-    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica, with the messages of `_hops`.
+    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica, with the messages of `_hops`, and at least
+    the seconds of links that the gradients of several stages share (`planner.costs.mixed_rings`).
 
     groups: (microbatches, the run on each stage) of each group of equal replicas."""
-    pp, waits = len(stages), not schedules.get(shape.schedule).OVERLAPS_SENDS
+    schedule, rings = schedules.get(shape.schedule), costs.rings.loads(shape, stages)
+    pp, waits = len(stages), not schedule.OVERLAPS_SENDS
     config = costs.config(shape, pp)
     alone = [both / 2 for both in costs.messages(shape, stages)]
     latest = 0.0
@@ -247,6 +248,8 @@ def _whole_step(
             ahead, back = there[i] if i + 1 < pp else 0.0, there[i - 1] if i else 0.0
             sends = (ahead, back, 0.0) if waits else (0.0, 0.0, ahead)
             pipeline.append(PipelineStage(cost.sending(*sends, cost.weight), cost.forward, cost.inputs, back, back))
+            cycle = pipeline[-1].cost.busy - cost.weight * schedule.SPLITS_BACKWARD
+            latest = max(latest, rings.seconds(i, layers) + (m - 1) * cycle)
         owed = weights_owed(config, pp, shape.representative(m, pp))
         latest = max(latest, *(end.seconds for end in stage_ends(pipeline, config, m, 0.0, owed)))
     return latest
@@ -256,13 +259,6 @@ def _hops(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], alone: li
     """Estimated seconds of a message of a group's replicas over each border: all replicas of a node send at the same time."""
     both = ((costs.leaves(shape, a, b), costs.leaves(shape, b, a)) for a, b in itertools.pairwise(runs))
     return [max(one, *pair) for one, pair in zip(alone, both, strict=True)]
-
-
-def _slowest_stage(costs: MixedStageCosts, shape: Shape, group: tuple[Run, ...], layers: tuple[int, ...]) -> float:
-    """Seconds of a microbatch on the slowest stage of a replica, given its slots and layers of each stage."""
-    last = len(group) - 1
-    linear = [costs.own_seconds(shape, run, (i == 0, i == last)) for i, run in enumerate(group)]
-    return max(s + k * c for k, (s, c) in zip(layers, linear, strict=True))
 
 
 def _shared(cycles: list[float], counts: list[int], total: int) -> list[int]:
