@@ -49,6 +49,7 @@ import numpy as np
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
+from planner.bounds.listing import pipelines
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.bounds.whole_pipelines import least_steps
 from planner.costs.context import PlanningContext
@@ -206,7 +207,7 @@ class DeadlineTest:
             return None
         for some in self._splits(counts):
             if self._computable(some, seconds) and self._links.carries(some, sum(some), seconds):
-                layers = (filling := Filling(stages, seconds, list(some), sum(some))).pipelines(ENUMERATED)
+                layers = pipelines(filling := Filling(stages, seconds, list(some), sum(some)), ENUMERATED)
                 if layers is None:
                     return None
                 chosen = [layers[:0]]

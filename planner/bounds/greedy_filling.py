@@ -22,15 +22,11 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-from numpy.typing import NDArray
-
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 
 Pipeline = tuple[tuple[int, int], ...]
 """(class, layers) of every stage in pipeline order."""
-Layers = NDArray[np.int64]
 
 
 class Filling:
@@ -69,51 +65,6 @@ class Filling:
             if left == here:
                 return False
         return False
-
-    def pipelines(self, most: int) -> Layers | None:
-        """Layers of all pipelines with exactly `counts` stages that may finish in time, shape (pipelines, stages).
-
-        None where they, or their parts from some stage on, are more than `most`. Enumeration from the last stage to the first,
-        of all pipelines at once, pruned by the most layers that the stages before can take. It uses the exact seconds, not the
-        envelope, so a size may be feasible although a smaller one is not."""
-        pp, vpp = len(self.classes), self.stages.vpp
-        largest = self._largest(self.classes)
-        if largest is None:
-            return np.empty((0, pp), np.int64)
-        layers, left, behind = np.empty((1, 0), np.int64), np.array([self.stages.layers]), np.zeros(1)
-        for stage, i in reversed([*enumerate(self.classes)]):
-            if not len(left):
-                return np.empty((0, pp), np.int64)
-            role, before = "last" if stage == pp - 1 else "middle" if stage else "first", sum(largest[:stage])
-            parts = []
-            for total in np.unique(left).tolist():
-                least, rows = total - before if stage else total, np.flatnonzero(left == total)
-                ks = np.arange(max(least, vpp), min(largest[stage], total - stage * vpp) + 1)
-                room = np.array([self.room(i, role, k, total, pp - 1 - stage, True) for k in ks.tolist()])
-                row, column = np.nonzero(behind[rows, None] <= room) if len(ks) else (rows[:0], rows[:0])
-                parts.append((rows[row], ks[column]))
-            rows, added = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
-            if len(rows) > most:
-                return None
-            trips = {k: self._sizes(i, role, pp - 1 - stage).exact(k).trip for k in np.unique(added).tolist()}
-            layers, left = np.column_stack([added, layers[rows]]), left[rows] - added
-            behind = behind[rows] + np.array([trips[k] for k in added.tolist()])
-        return layers
-
-    def _largest(self, classes: list[int]) -> list[int] | None:
-        """Most layers of every stage, whatever the others hold; None where the stages cannot hold all layers."""
-        left, least, found = self.stages.layers, self.stages.vpp, []
-        for after, i in enumerate(reversed(classes)):
-            before = (len(classes) - 1 - after) * least
-            role = "last" if not after else "middle" if before else "first"
-            k = min(self.most[i], self.stages.most_by_memory(i, role, after, self.pp))
-            while k > 0 and not self.feasible(i, role, k, max(left, k + before) if before else k, after):
-                k -= 1
-            if k < least:
-                return None
-            left = max(left - k, before)
-            found.append(k)
-        return found[::-1] if sum(found) >= self.stages.layers else None
 
     def most_layers(self, i: int, role: str, left: int, after: int) -> int:
         """Most layers of a stage of class i, with `left` layers in it and before it and `after` stages behind it.
@@ -156,7 +107,7 @@ class Filling:
 
         Minus infinity where the stage cannot meet the deadline. exactly: by its exact seconds, not by the envelope."""
         stages, before, seconds = self.stages, left - k, self.seconds
-        sizes = self._sizes(i, role, after)
+        sizes = self.sizes(i, role, after)
         size = sizes.exact(k) if exactly else sizes.envelope(k)
         if size.both > seconds:
             return -math.inf
@@ -188,7 +139,7 @@ class Filling:
             return self.messages_before[hops]
         return self.borders[i] + max(hops - self.earlier[i], 0) * self.hop[i]
 
-    def _sizes(self, i: int, role: str, after: int) -> StageSizes:
+    def sizes(self, i: int, role: str, after: int) -> StageSizes:
         """Seconds of a stage of class i by its layers, with `after` stages behind it: with its own messages where they are
         known."""
         if not self.exact:

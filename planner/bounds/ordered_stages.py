@@ -43,6 +43,35 @@ class Before(NamedTuple):
     by_rate: list[list[list[tuple[float, int]]]]
 
 
+class StageHops:
+    """Messages of stages whose number in their class is known, and with it their positions on nodes."""
+
+    def __init__(self, stages: OrderedStages):
+        self._stages = stages
+        self._together = stages.context.messages.together(stages.clusters, stages.shape)
+        self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
+
+    def between(self, classes: Sequence[int]) -> list[float]:
+        """Least seconds of the message between each two neighbouring stages of a pipeline, whose stages are of these classes.
+
+        On an oversubscribed fabric, other nodes may have other positions: then the positions do not count."""
+        stages = self._stages
+        if any(oversubscribed(cluster) for cluster in stages.clusters):
+            return [stages.messages[a] if a == b else stages.borders[a] for a, b in pairwise(classes)]
+        ends = [(i, index - classes.index(i)) for index, i in enumerate(classes)]
+        return [self._hop(*pair) for pair in pairwise(ends)]
+
+    def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
+        """Least seconds of the messages between two neighbouring stages (class, number of the stage in its class)."""
+        if (source, target) not in self._hops:
+            stages, ((a, i), (b, j)) = self._stages, (source, target)
+            ends = (stages.clusters[a], i), (stages.clusters[b], j)
+            to_and_fro = [(*here, *there) for here, there in (ends, ends[::-1])]
+            hop = stages.context.messages.hop
+            self._hops[source, target] = min(hop(*each, stages.shape, stages.nic, self._together) for each in to_and_fro)
+        return self._hops[source, target]
+
+
 class OrderedStages:
     """Least costs, messages and memory of the stages of pipelines over classes in an order, one stage or more of each class.
 
@@ -73,8 +102,7 @@ class OrderedStages:
         self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str, int | None, int | None, Sends | None], StageSizes] = {}
-        self._together = context.messages.together(self.clusters, self.shape)
-        self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
+        self.hops = StageHops(self).between
         self._back = [self._least_back(i) for i in range(len(order))]
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
@@ -127,25 +155,6 @@ class OrderedStages:
 
     def _inner(self, i: int) -> list[float]:
         return [self.messages[i]] if self.order[i].max_stages > 1 else []
-
-    def hops(self, classes: Sequence[int]) -> list[float]:
-        """Least seconds of the message between each two neighbouring stages of a pipeline, whose stages are of these classes.
-
-        Where they depend on the positions of the stages on their nodes, these count, because they are known."""
-        if any(oversubscribed(cluster) for cluster in self.clusters):  # other nodes may have other positions
-            return [self.messages[a] if a == b else self.borders[a] for a, b in pairwise(classes)]
-        ends = [(i, index - classes.index(i)) for index, i in enumerate(classes)]
-        return [self._hop(*pair) for pair in pairwise(ends)]
-
-    def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
-        """Least seconds of the messages between two neighbouring stages (class, number of the stage in its class)."""
-        if (source, target) not in self._hops:
-            (a, i), (b, j) = source, target
-            ends = (self.clusters[a], i), (self.clusters[b], j)
-            to_and_fro = [(*here, *there) for here, there in (ends, ends[::-1])]
-            of = self.context.messages
-            self._hops[source, target] = min(of.hop(*each, self.shape, self.nic, self._together) for each in to_and_fro)
-        return self._hops[source, target]
 
     def tail(self, cost: StageCost, role: str) -> float:
         """Seconds of a stage after its last backward."""

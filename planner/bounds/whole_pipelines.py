@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.bounds.greedy_filling import Layers
+from planner.bounds.listing import Layers
 from planner.bounds.ordered_stages import OrderedStages, Sends
 from sim.analytic.candidates import Floats
 

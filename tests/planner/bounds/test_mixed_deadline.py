@@ -41,8 +41,8 @@ def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed):
 @pytest.mark.parametrize("seed", (*range(18), 1000, 1002, 1080))
 @pytest.mark.parametrize("kind", [random_request, random_request_with_experts_or_long_sequences, draw])
 def test_the_bound_of_each_placement_holds_under_schedules_that_wait_for_messages(kind, seed):
-    """On fleets 11, 1000, 1002 and 1080 of `draw`, the bound of a single stage was up to 28 % too high: its reductions were hidden
-    by a weight gradient alone, as under a schedule that splits the backward."""
+    """On fleets 11, 1000, 1002 and 1080 of `draw`, the bound of a single stage was up to 28 % too high: a weight gradient alone
+    hid its reductions, as under a schedule that splits the backward."""
     schedule, base = ("1f1b", "gpipe", "1f1b-deepspeed")[seed % 3], kind(seed)
     question = replace(base, wishes=replace(base.wishes, schedule=schedule, vpp=None), time_limit=NO_LIMIT)
     context, placements = PlanningContext(question), list(mixed_placements(question))
