@@ -5,6 +5,7 @@ from __future__ import annotations
 from holmes_sim.printing.catalogue import catalogue, modules, schemas, topologies, topology
 from holmes_sim.printing.checks import checked
 from holmes_sim.printing.comparisons import compared
+from holmes_sim.printing.disaggregated import simulated_disaggregated
 from holmes_sim.printing.distributions import step_distribution
 from holmes_sim.printing.efforts import effort as search_effort
 from holmes_sim.printing.expert_placements import experts_placed
@@ -62,6 +63,7 @@ __all__ = [
     "scored",
     "search_effort",
     "simulated",
+    "simulated_disaggregated",
     "simulated_islands",
     "step_distribution",
     "studies",

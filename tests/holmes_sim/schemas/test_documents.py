@@ -58,7 +58,7 @@ from holmes_sim.whatif import WhatIf
 from holmes_sim.whole_runs import whole_run
 from planner.api import Row
 from planner.request import Request
-from sim.formats import islandsfile, planfile, topology
+from sim.formats import disaggregatedfile, islandsfile, planfile, topology
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT
 from sim.plan.islands import IslandsPlan
@@ -66,6 +66,7 @@ from sim.plan.plan import Plan
 from sim.results import breakdown
 from sim.workload.expert_counts import ExpertCounts, LayerCounts
 from sim.workload.kernels import Attention
+from tests import two_rank_sets
 from tests.holmes_sim.documents import conforms, validator
 
 SAMPLES = Path(__file__).parents[1] / "importers" / "samples"
@@ -241,6 +242,8 @@ MAKERS: dict[str, Made] = {
     "import": lambda plan, run: (json.loads(run("import", SAMPLES / "nccl_topology-rtx-3090.xml", "--json").out),),
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
+    "disaggregated": lambda plan, run: (disaggregatedfile.facts(two_rank_sets.plan()),),
+    "disaggregated-report": lambda plan, run: (hs.simulate_disaggregated(two_rank_sets.plan()).facts(),),
     "islands": lambda plan, run: (islandsfile.facts(islands()),),
     "islands-pareto": lambda plan, run: islands_fronts(),
     "islands-goodput": lambda plan, run: islands_goodputs(),

@@ -1,0 +1,47 @@
+"""Answers about plans with attention and experts on two sets of ranks: `simulate` and `show` of their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holmes_sim.cli import output as out
+
+if TYPE_CHECKING:
+    from sim.disaggregation.plan import DisaggregatedPlan
+
+
+def simulate(plan: DisaggregatedPlan, trace: Path | None, chart: Path | None, as_json: bool) -> None:
+    """Simulate a step; write its timeline, draw and print it."""
+    from holmes_sim import disaggregated
+    from sim.disaggregation.rounds import ROUNDS
+    from sim.engine import timeline
+
+    with out.progress("simulating"):
+        run = disaggregated.simulate_disaggregated(plan)
+        shown = run.timeline if trace or chart else None
+    if shown is not None:
+        out.write(trace, timeline.to_json(shown))
+    if chart is not None and shown is not None:
+        from holmes_sim import charts
+
+        out.save(charts.timeline(shown), chart)
+    if as_json:
+        out.show_json(run.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.simulated_disaggregated(run))
+    if shown is not None and plan.stage.rounds > ROUNDS:
+        out.note(f"The timeline has the first {ROUNDS} of {plan.stage.rounds} rounds.")
+    out.note_written(trace, chart)
+
+
+def show(plan: DisaggregatedPlan, chart: Path | None, as_json: bool) -> None:
+    """Print a plan with its simulated step, or draw the step."""
+    from sim.formats import disaggregatedfile
+
+    if as_json and chart is None:
+        out.show_json(disaggregatedfile.facts(plan))
+        return
+    simulate(plan, None, chart, as_json)
