@@ -43,6 +43,7 @@ _PUBLIC = {
     "simulate_islands": "holmes_sim.islands",
     "read_islands": "holmes_sim.islands",
     "simulate_disaggregated": "holmes_sim.disaggregated",
+    "run_disaggregated": "holmes_sim.running_disaggregated",
     "read_disaggregated": "holmes_sim.disaggregated",
     "trunk_bandwidths": "holmes_sim.trunks",
     "trouble_islands": "holmes_sim.islands_trouble",

@@ -46,8 +46,8 @@ class Disaggregated:
 
     def __str__(self) -> str:
         return (
-            f"Faster, but nothing runs it yet: {self.stage} (zebra parallelism), {time_text(self.step)}, {self.saved:.0%} less "
-            "time. `-o FILE` also writes it; docs/attention-and-experts.md says what is modelled."
+            f"Faster, but no framework runs it: {self.stage} (zebra parallelism), {time_text(self.step)}, {self.saved:.0%} "
+            "less time. `-o FILE` also writes it, for `holmes-sim run`; docs/attention-and-experts.md says what is modelled."
         )
 
 

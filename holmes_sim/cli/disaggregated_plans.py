@@ -1,4 +1,4 @@
-"""Answers about plans with attention and experts on two sets of ranks: `simulate` and `show` of their files."""
+"""Answers about plans with attention and experts on two sets of ranks: `simulate`, `show` and `run` of their files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holmes_sim.cli import output as out
 
 if TYPE_CHECKING:
+    from holmes_sim.torch_backend.run_options import RunOptions
     from sim.disaggregation.plan import DisaggregatedPlan
 
 
@@ -45,3 +46,29 @@ def show(plan: DisaggregatedPlan, chart: Path | None, as_json: bool) -> None:
         out.show_json(disaggregatedfile.facts(plan))
         return
     simulate(plan, None, chart, as_json)
+
+
+def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, as_json: bool) -> None:
+    """Run steps here or as one rank of a launch, and print the median one beside the simulated one."""
+    from holmes_sim import running, running_disaggregated
+    from sim.errors import HolmesError
+
+    ranks = len(plan.placement)
+    if running.is_launched() and not local:
+        compared = running_disaggregated.as_rank(plan, options)
+    elif local:
+        with out.progress(f"running {ranks} ranks"):
+            compared = running_disaggregated.run_disaggregated(plan, options)
+    else:
+        raise HolmesError(f"{path}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
+    if compared is None:
+        return
+    if as_json:
+        out.show_json(compared.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.measured_disaggregated(compared))
+    if computed_on := compared.measured.computed_on:
+        planned = " and ".join(dict.fromkeys(plan.fleet.spec(device).name for device in plan.placement))
+        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")

@@ -1,4 +1,4 @@
-"""Tables of a simulated step with attention and experts on two sets of ranks."""
+"""Tables of a simulated and of a measured step with attention and experts on two sets of ranks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from holmes_sim.disaggregated import SimulatedDisaggregated
 from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.running_disaggregated import MeasuredDisaggregated
 from sim.disaggregation import shares
 from sim.network.routes import Devices
 from sim.units import GIBI, GIGA, time_text
@@ -69,3 +70,18 @@ def _prediction(run: SimulatedDisaggregated) -> Table:
         "gradients and optimizer", f"attention {time_text(numbers.closing_s[0])}, experts {time_text(numbers.closing_s[1])}"
     )
     return table
+
+
+def measured_disaggregated(run: MeasuredDisaggregated) -> Group:
+    """The layout, and the times of a step, simulated and measured."""
+    found = run.measured
+    table = grid("Step, mean over the ranks of a set", "name", "simulated", "measured", "error")
+    table.columns[0].header = ""
+    for what, simulated, measured in run.times():
+        error = f"{simulated / measured - 1:+.1%}" if measured and simulated else "-"
+        table.add_row(what, time_text(simulated), time_text(measured), error)
+    steps = f"median of {len(found.steps_s)} steps, {found.compute} compute"
+    parts = [Text(f"{run.plan.topology.name}: {run.plan.stage}", style=STYLE), Text(steps)]
+    if found.scale != 1:
+        parts.append(Text(f"Simulated times are multiplied by {found.scale:g}, the time scale of this run."))
+    return Group(*parts, Text(), table)

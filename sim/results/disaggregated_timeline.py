@@ -1,7 +1,7 @@
 """The simulated timeline of a step with attention and experts on two sets of ranks.
 
-A rank of each set stands for all of them: "stage" 0 is the set of attention ranks, 1 that of expert ranks. Dispatches are spans
-of attention ranks, combines of expert ranks, both on lane `ep`."""
+A rank of each set stands for all of them: "stage" 0 is the set of attention ranks, 1 that of expert ranks. Dispatches are on
+lane `send` of both, combines on lane `return`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from sim.engine.timeline import Span, Timeline
 from sim.formats import disaggregatedfile
 from sim.units import Seconds
 
+EXCHANGES = {"dispatch": "send", "combine": "return"}
+"""Stream of exchanges -> lane."""
 CLOSING = "gradients and optimizer"
 
 
@@ -43,14 +45,15 @@ def _spans(stage: DisaggregatedStage, ranks: dict[str, int]) -> Iterator[Span]:
     """Spans of all tasks, then of the end of the step of each set."""
     ends = dict.fromkeys(ranks, 0.0)
     for task, begin, end in simulate(stage):
-        own = "attention" if task.stream in ("attention", "dispatch") else "experts"
-        set_number, microbatch = int(own == "experts"), task.round * stage.microbatches + task.microbatch
-        if task.stream in ranks:
-            kind = "B" if task.backward else "F"
-            yield Span(ranks[own], "compute", str(task), kind, begin, end, set_number, microbatch)
-            ends[own] = max(ends[own], end)
-        else:
-            yield Span(ranks[own], "ep", f"{task.stream} {task}", "collective", begin, end, set_number, microbatch, "ep")
+        microbatch = task.round * stage.microbatches + task.microbatch
+        for set_number, (own, rank) in enumerate(ranks.items()):
+            if task.stream == own:
+                kind = "B" if task.backward else "F"
+                yield Span(rank, "compute", str(task), kind, begin, end, set_number, microbatch)
+                ends[own] = max(ends[own], end)
+            elif task.stream in EXCHANGES:
+                name = f"{task.stream} {task}"
+                yield Span(rank, EXCHANGES[task.stream], name, "send", begin, end, set_number, microbatch, "ep")
     for own, seconds in TaskCosts(stage).closing().items():
         yield Span(ranks[own], "compute", CLOSING, "optimizer", ends[own], ends[own] + seconds, int(own == "experts"))
 

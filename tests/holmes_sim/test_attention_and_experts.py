@@ -62,8 +62,8 @@ def test_it_is_faster_and_said_in_one_line(slow):
     assert [str(device) for device in split.stage.attention] == ["new/node0/dev0", "new/node1/dev0"]
     assert split.saved == pytest.approx(1 - found.step / step(slow))
     assert str(split) == (
-        f"Faster, but nothing runs it yet: {split.stage} (zebra parallelism), {split.step * 1e3:.4g} ms, {split.saved:.0%} "
-        "less time. `-o FILE` also writes it; docs/attention-and-experts.md says what is modelled."
+        f"Faster, but no framework runs it: {split.stage} (zebra parallelism), {split.step * 1e3:.4g} ms, {split.saved:.0%} "
+        "less time. `-o FILE` also writes it, for `holmes-sim run`; docs/attention-and-experts.md says what is modelled."
     )
 
 

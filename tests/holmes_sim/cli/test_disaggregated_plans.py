@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim import commands
+from holmes_sim import commands, exporters
 from holmes_sim.attention_and_experts import Disaggregated
 from sim.formats import disaggregatedfile
 from tests.two_rank_sets import plan
@@ -74,6 +74,20 @@ def test_options_that_it_does_not_take(run, file, words):
 def test_in_place_of_something_else(run, file, words, expected):
     seen = run(*(word.replace("FILE", str(file)) for word in words.split()))
     line = f"error: {file}:2: format: this is a plan with two sets of ranks; {expected}\n"
+    assert (seen.code, seen.out, seen.err) == (2, "", line)
+
+
+@pytest.mark.parametrize("target", exporters.every())
+def test_no_target_takes_it(run, file, tmp_path, target):
+    seen = run("export", file, "--to", target, "-o", tmp_path / "launch")
+    line = f"error: {target} cannot express attention and experts on two sets of ranks; `holmes-sim run` executes them\n"
+    assert (seen.code, seen.out, seen.err) == (2, "", line)
+    assert not (tmp_path / "launch").exists()
+
+
+def test_its_ranks_are_started_by_torchrun_or_here(run, file):
+    seen = run("run", file)
+    line = f"error: {file}: start its 3 ranks with torchrun, or all of them on this machine with --local\n"
     assert (seen.code, seen.out, seen.err) == (2, "", line)
 
 

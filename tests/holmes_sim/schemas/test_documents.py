@@ -48,6 +48,7 @@ from holmes_sim.profiling.machine import Machine
 from holmes_sim.profiling.results import DeviceProfile, LinkProfile
 from holmes_sim.proposals import Proposals, Proposed
 from holmes_sim.results import Compared
+from holmes_sim.running_disaggregated import MeasuredDisaggregated
 from holmes_sim.running_islands import MeasuredIslands
 from holmes_sim.runs import Run
 from holmes_sim.scoring import Scored
@@ -217,6 +218,13 @@ def verification(hosts: int, link: bool) -> Any:
     return Verification(device, 1, "", (step,), joined, "", ()).facts()
 
 
+def measured_disaggregated() -> MeasuredDisaggregated:
+    plan = two_rank_sets.plan()
+    simulated = hs.simulate_disaggregated(plan)
+    timeline = replace(simulated.timeline, origin="measured", steps_s=(1.0, 1.1), compute="paced", scale=2.0)
+    return MeasuredDisaggregated(plan, simulated.prediction, timeline)
+
+
 def islands_runs() -> Documents:
     plan = islands()
     assert plan.prediction is not None
@@ -243,6 +251,7 @@ MAKERS: dict[str, Made] = {
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
     "disaggregated": lambda plan, run: (disaggregatedfile.facts(two_rank_sets.plan()),),
+    "disaggregated-run": lambda plan, run: (measured_disaggregated().facts(),),
     "disaggregated-report": lambda plan, run: (hs.simulate_disaggregated(two_rank_sets.plan()).facts(),),
     "islands": lambda plan, run: (islandsfile.facts(islands()),),
     "islands-pareto": lambda plan, run: islands_fronts(),

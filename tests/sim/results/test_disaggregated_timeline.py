@@ -25,8 +25,8 @@ def test_spans_of_both_sets_fill_the_step():
         assert sum(span.seconds for span in own) == pytest.approx(found.step_s)
         assert all(one.end <= other.start + 1e-12 for one, other in itertools.pairwise(own))
     kinds = {(span.rank, span.lane, span.kind) for span in found.spans}
-    assert {(0, "ep", "collective"), (2, "ep", "collective"), (0, "compute", "optimizer"), (2, "compute", "B")} <= kinds
-    assert {span.name for span in found.spans if span.rank == 2 and span.lane == "ep"} >= {"combine C1F0", "combine C2B1"}
+    assert {(0, "send", "send"), (2, "return", "send"), (0, "compute", "optimizer"), (2, "compute", "B")} <= kinds
+    assert {span.name for span in found.spans if span.rank == 2 and span.lane == "return"} >= {"combine C1F0", "combine C2B1"}
 
 
 def test_it_is_the_same_after_reading():

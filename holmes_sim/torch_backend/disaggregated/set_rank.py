@@ -1,0 +1,74 @@
+"""The place of a rank in a plan with two sets of ranks, and its process groups. This module does not need torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sim.disaggregation import shares
+from sim.disaggregation.stage import DisaggregatedStage
+from sim.hardware.transport import common_transport
+from sim.plan.groups import Group
+
+DISPATCH, COMBINE = "dispatch", "combine"
+"""Kinds of groups, and streams, that carry tokens to their experts, and results back."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetRank:
+    """A rank of a plan: attention ranks come first, then expert ranks, those of each group side by side."""
+
+    stage: DisaggregatedStage
+    rank: int
+
+    @property
+    def set_number(self) -> int:
+        """0 for an attention rank, 1 for an expert rank."""
+        return int(self.rank >= len(self.stage.attention))
+
+    @property
+    def set_name(self) -> str:
+        """The stream of compute that the rank runs."""
+        return ("attention", "experts")[self.set_number]
+
+    @property
+    def group(self) -> int:
+        """Number of the group of ranks."""
+        stage = self.stage
+        own = self.rank - self.set_number * len(stage.attention)
+        return own // (stage.expert_ranks if self.set_number else stage.attention_ranks)
+
+    @property
+    def in_group(self) -> int:
+        """Number in the group, attention ranks first."""
+        return self.members(self.group).index(self.rank)
+
+    def members(self, group: int) -> tuple[int, ...]:
+        """The ranks of a group, attention ranks first."""
+        m, n, first = self.stage.attention_ranks, self.stage.expert_ranks, len(self.stage.attention)
+        return (*range(group * m, (group + 1) * m), *range(first + group * n, first + (group + 1) * n))
+
+    def all_experts(self, layer: int) -> tuple[range, ...]:
+        """The routed experts of a layer (1 to L) that each rank of the group holds."""
+        return shares.held_experts(self.stage, self.stage.kept[layer - 1])
+
+    def experts(self, layer: int) -> range:
+        """Those that the rank holds."""
+        return self.all_experts(layer)[self.in_group]
+
+    def groups(self) -> Iterator[Group]:
+        """The groups of the rank with several ranks: dispatch, combine, dp (dense weights of all attention ranks), edp (ranks
+        of equal number in their groups, which hold the same experts)."""
+        stage, own = self.stage, self.members(self.group)
+        listed = [(DISPATCH, own), (COMBINE, own)]
+        if not self.set_number:
+            listed.append(("dp", tuple(range(len(stage.attention)))))
+        if not self.set_number and not any(stage.kept):
+            alike: tuple[int, ...] = ()  # no experts to sum
+        else:
+            alike = tuple(self.members(group)[self.in_group] for group in range(stage.groups))
+        devices = stage.attention + stage.experts
+        for kind, ranks in (*listed, ("edp", alike)):
+            if len(ranks) > 1:
+                nic, transport = common_transport(stage.topology.fleet, tuple(devices[rank] for rank in ranks))
+                yield Group(kind, ranks, nic, transport, "ring")
