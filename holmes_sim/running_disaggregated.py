@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim.running import check_options
+from holmes_sim.lab.load import Load
+from holmes_sim.running import at_scale, check_options, cores, launch_in_lab, slowed_fleet
 from holmes_sim.torch_backend.disaggregated.supported import check
 from holmes_sim.torch_backend.run_options import RunOptions
 from sim.disaggregation.plan import DisaggregatedPlan, DisaggregatedPrediction, predict
@@ -71,6 +72,15 @@ class MeasuredDisaggregated:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class DisaggregatedInLab:
+    """A comparison measured in the lab, notes on where the lab differs from the simulator, and how busy the cores were."""
+
+    compared: MeasuredDisaggregated
+    notes: tuple[str, ...]
+    load: Load
+
+
 def _computes(span: Span) -> bool:
     return span.kind in ("F", "B")
 
@@ -103,6 +113,31 @@ def run_disaggregated(plan: DisaggregatedPlan, options: RunOptions) -> MeasuredD
             here.run_disaggregated(plan, replace(options, output=str(path.resolve())))
         measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
     return MeasuredDisaggregated(plan, predict(plan.stage), measured)
+
+
+def run_disaggregated_in_lab(plan: DisaggregatedPlan, options: RunOptions) -> DisaggregatedInLab:
+    """Run a plan in the lab, with the scale of `holmes_sim.running.run_in_lab`. Raises HolmesError."""
+    check_options(options, in_lab=True)
+    check(plan)
+    from holmes_sim import lab
+
+    return at_scale(lambda scale: _in_lab(plan, options, scale), options, lab.smallest_scale(plan, cores()))
+
+
+def _in_lab(plan: DisaggregatedPlan, options: RunOptions, scale: float) -> DisaggregatedInLab:
+    """Run a plan in the lab at a scale."""
+    from holmes_sim import lab
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(options.output or Path(folder) / "timeline.json")
+        given = replace(options, output=str(path))
+        machines, sampler = launch_in_lab(plan, given, scale, lambda here, *launch: here.run_disaggregated(plan, *launch))
+        stage = lab.as_wired(plan, machines.has_latency).stage
+        if options.compute != "paced":
+            stage = stage.on(slowed_fleet(stage.topology.fleet, scale))
+        measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
+        compared = MeasuredDisaggregated(plan, predict(stage), measured)
+        return DisaggregatedInLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(measured.steps_s)))
 
 
 def as_rank(plan: DisaggregatedPlan, options: RunOptions) -> MeasuredDisaggregated | None:

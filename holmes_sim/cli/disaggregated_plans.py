@@ -1,4 +1,4 @@
-"""Answers about plans with attention and experts on two sets of ranks: `simulate`, `show` and `run` of their files."""
+"""Answers about plans with attention and experts on two sets of ranks: `simulate`, `show`, `run` and `lab` of their files."""
 
 from __future__ import annotations
 
@@ -72,3 +72,26 @@ def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, a
     if computed_on := compared.measured.computed_on:
         planned = " and ".join(dict.fromkeys(plan.fleet.spec(device).name for device in plan.placement))
         out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
+
+
+def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
+    """Run steps in the lab, and print the median one beside the simulated one; draw it."""
+    from holmes_sim import running_disaggregated
+
+    with out.progress(f"{len(plan.placement)} ranks in the lab"):
+        answer = running_disaggregated.run_disaggregated_in_lab(plan, options)
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.timeline(answer.compared.measured), chart)
+    for line in answer.notes:
+        out.note(f"Note: {line}.")
+    out.note(answer.load.why_not)
+    if as_json:
+        load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}
+        out.show_json(answer.compared.facts() | {"notes": list(answer.notes), "cores": load})
+        return
+    from holmes_sim import printing
+
+    out.show(printing.measured_disaggregated(answer.compared))
+    out.note(f"Scale {answer.compared.measured.scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")

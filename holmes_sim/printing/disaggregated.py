@@ -65,7 +65,7 @@ def _prediction(run: SimulatedDisaggregated) -> Table:
     table.add_row("tokens/s", f"{numbers.tokens_per_s:,.0f}")
     table.add_row("MFU", f"{numbers.mfu:.1%}")
     dispatch, combine = (time_text(seconds) for seconds in numbers.exchange_s)
-    table.add_row("exchanges alone", f"dispatch {dispatch}, combine {combine}")
+    table.add_row("exchanges, one after the other", f"dispatch {dispatch}, combine {combine}")
     table.add_row(
         "gradients and optimizer", f"attention {time_text(numbers.closing_s[0])}, experts {time_text(numbers.closing_s[1])}"
     )

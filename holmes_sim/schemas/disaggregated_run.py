@@ -6,11 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from holmes_sim.document_parts import Notes
+from holmes_sim.schemas.run import LabCores
 from sim.formats.fields import StrictModel
 
 NAME = "disaggregated-run"
 FORMAT = "holmes-sim/disaggregated-run/1"
-WRITTEN_BY = ("run DISAGGREGATED --json",)
+WRITTEN_BY = ("run DISAGGREGATED --json", "lab DISAGGREGATED --json")
 
 
 class PartSeconds(StrictModel):
@@ -31,6 +33,8 @@ class DisaggregatedRun(StrictModel):
     scale: float = Field(description="factor by which the run was slowed down")
     compute: str = Field(description="real or paced")
     computed_on: tuple[str, ...] = Field(description="devices that computed")
+    notes: Notes = Field((), description="of the lab: where it differs from the assumptions of the simulation")
+    cores: LabCores | None = Field(None, description="of the lab")
 
 
 MODEL = DisaggregatedRun

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from sim.disaggregation import memory
 from sim.disaggregation.costs import TaskCosts
 from sim.disaggregation.rounds import extrapolated
-from sim.disaggregation.simulation import simulated_step
+from sim.disaggregation.simulation import simulated_parts
 from sim.disaggregation.stage import DisaggregatedStage
 from sim.disaggregation.tasks import tasks
 from sim.hardware.cluster import Device, Fleet
@@ -27,7 +29,7 @@ class DisaggregatedPrediction:
     tokens_per_s        tokens per second
     mfu                 model FLOPs utilisation of all devices of both sets, a fraction
     compute_s           seconds in which a rank computes layers
-    exchange_s          seconds of all (dispatches, combines) one after the other, on idle links
+    exchange_s          seconds of all (dispatches, combines), which share links, one after the other
     closing_s           seconds of the sum of gradients and of the optimizer, after the last layer
     peak_memory_bytes   peak memory in bytes"""
 
@@ -74,10 +76,12 @@ class DisaggregatedPlan:
 
 def predict(stage: DisaggregatedStage) -> DisaggregatedPrediction:
     """Simulate a step. Raises NoRoute where nothing joins the ranks."""
-    step, costs, workload = extrapolated(stage, simulated_step), TaskCosts(stage), stage.workload
-    sums = dict.fromkeys(("attention", "experts", "dispatch", "combine"), 0.0)
+    costs, workload = TaskCosts(stage), stage.workload
+    step, dispatch, combine = extrapolated(stage, lambda one: np.array(simulated_parts(one))).tolist()
+    sums = dict.fromkeys(("attention", "experts"), 0.0)
     for task in tasks(stage.kept, 1):
-        sums[task.stream] += stage.microbatches * stage.rounds * costs.seconds(task)
+        if task.stream in sums:
+            sums[task.stream] += stage.microbatches * stage.rounds * costs.seconds(task)
     peak = sum(stage.topology.fleet.spec(device).peak_of(workload.precision) for device in stage.attention + stage.experts)
     closing = costs.closing()
     return DisaggregatedPrediction(
@@ -85,7 +89,7 @@ def predict(stage: DisaggregatedStage) -> DisaggregatedPrediction:
         tokens_per_s=workload.tokens / step,
         mfu=workload.flops / step / peak,
         compute_s=(sums["attention"], sums["experts"]),
-        exchange_s=(sums["dispatch"], sums["combine"]),
+        exchange_s=(dispatch, combine),
         closing_s=(closing["attention"], closing["experts"]),
         peak_memory_bytes=(memory.attention_rank_bytes(stage), memory.expert_rank_bytes(stage)),
     )

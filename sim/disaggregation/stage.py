@@ -7,10 +7,10 @@ holds once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.errors import NotModelled, PlanError
-from sim.hardware.cluster import Device
+from sim.hardware.cluster import Device, Fleet
 from sim.hardware.stack import software_facts
 from sim.hardware.topology import Topology
 from sim.network.routes import Devices
@@ -93,6 +93,10 @@ class DisaggregatedStage:
                     f"kept: {number} of {experts} experts cannot be kept: {self.attention_ranks} attention ranks of a group "
                     f"share them equally, and {self.expert_ranks} expert ranks the others"
                 )
+
+    def on(self, fleet: Fleet) -> DisaggregatedStage:
+        """The stage on another fleet that has its devices."""
+        return replace(self, topology=replace(self.topology, fleet=fleet))
 
     @property
     def attention_ranks(self) -> int:

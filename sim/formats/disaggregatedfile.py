@@ -37,7 +37,7 @@ class DisaggregatedPredictionFacts(StrictModel):
     tokens_per_s: float = Field(description="tokens per second")
     mfu: float = Field(description="model FLOPs utilisation of the devices of both sets, a fraction")
     compute_s: tuple[float, float] = Field(description="seconds in which a rank computes layers")
-    exchange_s: tuple[float, float] = Field(description="seconds of all dispatches, and of all combines, on idle links")
+    exchange_s: tuple[float, float] = Field(description="seconds of all dispatches, and of all combines")
     closing_s: tuple[float, float] = Field(description="seconds of the sum of gradients and of the optimizer, at the end")
     peak_memory_bytes: tuple[float, float] = Field(description="peak memory in bytes")
 

@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 from holmes_sim.torch_backend.comm_threads import CommThread, Job
 from holmes_sim.torch_backend.disaggregated.paced_worker import SetPacedWorker
-from holmes_sim.torch_backend.disaggregated.set_rank import COMBINE, DISPATCH, SetRank
+from holmes_sim.torch_backend.disaggregated.set_rank import SetRank
 from holmes_sim.torch_backend.disaggregated.training_worker import SetTrainingWorker
 from holmes_sim.torch_backend.recorder import Event, Key
+from sim.disaggregation.set_groups import COMBINE, DISPATCH
 from sim.disaggregation.tasks import Task, tasks
 from sim.units import Seconds
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from holmes_sim.torch_backend.communication import all_reduce, all_to_all
 from holmes_sim.torch_backend.devices import HOST
-from holmes_sim.torch_backend.disaggregated.set_rank import DISPATCH, SetRank
+from holmes_sim.torch_backend.disaggregated.set_rank import SetRank
 from holmes_sim.torch_backend.disaggregated.training_worker import Timed
 from sim.disaggregation import shares
 from sim.disaggregation.costs import TaskCosts
+from sim.disaggregation.set_groups import DISPATCH
 from sim.disaggregation.tasks import Task
 from sim.plan.parallel_config import GRADIENT_BYTES
 

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sim.disaggregation import shares
+from sim.disaggregation.set_groups import group_members, set_groups
 from sim.disaggregation.stage import DisaggregatedStage
-from sim.hardware.transport import common_transport
 from sim.plan.groups import Group
-
-DISPATCH, COMBINE = "dispatch", "combine"
-"""Kinds of groups, and streams, that carry tokens to their experts, and results back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +42,7 @@ class SetRank:
 
     def members(self, group: int) -> tuple[int, ...]:
         """The ranks of a group, attention ranks first."""
-        m, n, first = self.stage.attention_ranks, self.stage.expert_ranks, len(self.stage.attention)
-        return (*range(group * m, (group + 1) * m), *range(first + group * n, first + (group + 1) * n))
+        return group_members(self.stage)[group]
 
     def all_experts(self, layer: int) -> tuple[range, ...]:
         """The routed experts of a layer (1 to L) that each rank of the group holds."""
@@ -57,18 +53,5 @@ class SetRank:
         return self.all_experts(layer)[self.in_group]
 
     def groups(self) -> Iterator[Group]:
-        """The groups of the rank with several ranks: dispatch, combine, dp (dense weights of all attention ranks), edp (ranks
-        of equal number in their groups, which hold the same experts)."""
-        stage, own = self.stage, self.members(self.group)
-        listed = [(DISPATCH, own), (COMBINE, own)]
-        if not self.set_number:
-            listed.append(("dp", tuple(range(len(stage.attention)))))
-        if not self.set_number and not any(stage.kept):
-            alike: tuple[int, ...] = ()  # no experts to sum
-        else:
-            alike = tuple(self.members(group)[self.in_group] for group in range(stage.groups))
-        devices = stage.attention + stage.experts
-        for kind, ranks in (*listed, ("edp", alike)):
-            if len(ranks) > 1:
-                nic, transport = common_transport(stage.topology.fleet, tuple(devices[rank] for rank in ranks))
-                yield Group(kind, ranks, nic, transport, "ring")
+        """The groups of the rank."""
+        return (group for group in set_groups(self.stage) if self.rank in group.ranks)

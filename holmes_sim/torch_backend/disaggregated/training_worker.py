@@ -16,8 +16,9 @@ from holmes_sim.torch_backend.communication import all_to_all
 from holmes_sim.torch_backend.devices import HOST, synchronize
 from holmes_sim.torch_backend.disaggregated.attention_part import AttentionPart, Routed
 from holmes_sim.torch_backend.disaggregated.held_experts import HeldExperts
-from holmes_sim.torch_backend.disaggregated.set_rank import COMBINE, DISPATCH, SetRank
+from holmes_sim.torch_backend.disaggregated.set_rank import SetRank
 from holmes_sim.torch_backend.training_worker import sequences
+from sim.disaggregation.set_groups import COMBINE, DISPATCH
 from sim.disaggregation.tasks import Task
 
 Timed: TypeAlias = Callable[[str, str, Callable[[], None]], None]
