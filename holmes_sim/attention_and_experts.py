@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from planner.disaggregation import search
 from planner.disaggregation.search import Found
@@ -12,9 +13,11 @@ from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.target import ANY
 from planner.time_limit import TimeLimit
+from sim import __version__
+from sim.disaggregation.plan import DisaggregatedPlan, predict
 from sim.disaggregation.stage import DisaggregatedStage
 from sim.errors import HolmesError
-from sim.plan.plan import Plan
+from sim.plan.plan import MadeBy, Plan
 from sim.units import Seconds, time_text
 from sim.workload.routing import BALANCED
 
@@ -22,6 +25,8 @@ LONGEST_S: Seconds = 5.0
 """Time limit of the search (a guess)."""
 SHARE = 0.1
 """Share of the time limit of a request that the search takes at most (a guess)."""
+STRATEGY = "zebra"
+"""Name of the strategy that makes such plans."""
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
 
@@ -34,11 +39,21 @@ class Disaggregated:
     step: Seconds
     saved: float
 
+    @property
+    def plan(self) -> DisaggregatedPlan:
+        """The plan of the stage, with its prediction."""
+        return DisaggregatedPlan(self.stage, MadeBy(STRATEGY, __version__), predict(self.stage))
+
     def __str__(self) -> str:
         return (
-            f"Faster, but nothing runs it yet: {self.stage} (zebra parallelism), {time_text(self.step)}, {self.saved:.0%} less "
-            "time. docs/attention-and-experts.md says what is modelled."
+            f"Faster, but no framework runs it: {self.stage} (zebra parallelism), {time_text(self.step)}, {self.saved:.0%} "
+            "less time. `-o FILE` also writes it, for `holmes-sim run`; docs/attention-and-experts.md says what is modelled."
         )
+
+
+def beside(file: Path) -> Path:
+    """The file for the plan of a stage beside that of a plan: `plan.disaggregated.json` beside `plan.json`."""
+    return file.with_name(f"{file.name.removesuffix('.json')}.disaggregated.json")
 
 
 def searched(request: Request, wanted: bool, progress: Callable[[str], None] = lambda text: None) -> Found | None:

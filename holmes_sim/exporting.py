@@ -9,6 +9,7 @@ from typing import Any
 from holmes_sim import exporters
 from holmes_sim.launching import folder, islands_folder
 from holmes_sim.launching.folder import Launch
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import NotSupported
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
@@ -16,12 +17,17 @@ from sim.plan.plan import Plan
 FORMAT = "holmes-sim/export/1"
 
 
-def export(plan: Plan | IslandsPlan, target: str, output: str | Path | None = None) -> Launch:
+def export(plan: Plan | IslandsPlan | DisaggregatedPlan, target: str, output: str | Path | None = None) -> Launch:
     """The launch files of a plan for a target, with a README and the plan; written to the folder `output`, if given, completely
     or not at all.
 
     Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express, and the
-    command that finds a plan for it."""
+    command that finds a plan for it. No target runs plans with two sets of ranks."""
+    if isinstance(plan, DisaggregatedPlan):
+        exporters.get(target)
+        raise NotSupported(
+            f"{target} cannot express attention and experts on two sets of ranks; `holmes-sim run` executes them"
+        )
     found = _islands(plan, target) if isinstance(plan, IslandsPlan) else _one(plan, target)
     if output is not None:
         folder.write(found, output)

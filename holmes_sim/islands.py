@@ -17,9 +17,10 @@ from planner.islands.search import SyncAnswer, plan_with_sync
 from planner.islands.sync_rows import SyncRow
 from planner.request import Request, Wishes
 from sim import aggregation
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.engine.timeline import Timeline
 from sim.errors import Infeasible, OptionError, PlanError
-from sim.formats import documents, islandsfile, planfile
+from sim.formats import disaggregatedfile, documents, islandsfile, planfile
 from sim.hardware.topology import Topology
 from sim.islands.outer_timeline import OuterTimeline
 from sim.islands.prediction import is_on_host, outer_state_bytes, predict
@@ -169,11 +170,13 @@ def read_either(path: str | Path) -> Plan | IslandsPlan:
     return islandsfile.from_text(str(path), text) if islandsfile.is_islands(text) else planfile.from_text(str(path), text)
 
 
-def read_any(what: str) -> Topology | Plan | IslandsPlan | Timeline:
+def read_any(what: str) -> Topology | Plan | IslandsPlan | DisaggregatedPlan | Timeline:
     """Read what a JSON file contains, or a topology from any other file or by its name. Raises HolmesError."""
     if not what.endswith(".json"):
         return commands.load(what)
     text = documents.read_text(what, PlanError)
+    if disaggregatedfile.is_disaggregated(text):
+        return disaggregatedfile.from_text(what, text)
     return islandsfile.from_text(what, text) if islandsfile.is_islands(text) else commands.read(what)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holmes_sim import measurement
 from holmes_sim.lab.load import ENOUGH_FREE, Load, Sampler
@@ -18,8 +18,13 @@ from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, RunOptions
 from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
 from sim.errors import HolmesError
-from sim.hardware.cluster import Nic
+from sim.hardware.cluster import Fleet, Nic
 from sim.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from holmes_sim.lab import Lab
+    from holmes_sim.lab.traffic import LabPlan
+    from holmes_sim.torch_backend.local import Local, ProcessChange
 
 FORMAT = "holmes-sim/run/1"
 TRIES = 2
@@ -117,34 +122,50 @@ def at_scale(measure: Callable[[float], Loaded], options: RunOptions, smallest: 
 def _in_lab(plan: Plan, options: RunOptions, scale: float) -> InLab:
     """Run a plan in the lab at a scale."""
     from holmes_sim import lab
-    from holmes_sim.torch_backend import local
-    from holmes_sim.torch_backend.fork_server import RankProcess
 
-    with tempfile.TemporaryDirectory() as folder, lab.Lab(plan, scale) as machines:
-
-        def in_namespace(process: RankProcess, rank: int) -> RankProcess:
-            namespace, environment = machines.namespace_of(rank)
-            return replace(process, namespace=namespace, environment=process.environment | environment)
-
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(options.output or Path(folder) / "timeline.json")
-        time_scale = scale if options.compute == "paced" else 1.0
-        with local.Local(machines.inside) as here, Sampler() as sampler:
-            here.run(plan, replace(options, output=str(path), scale=time_scale, device="cpu"), in_namespace)
+        given = replace(options, output=str(path))
+        machines, sampler = launch_in_lab(plan, given, scale, lambda here, *launch: here.run(plan, *launch))
         wired = lab.as_wired(plan, machines.has_latency)
         expected = wired if options.compute == "paced" else slowed(wired, scale)
         compared = _compared(plan, path, options.output or "lab", expected)
         return InLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(compared.measured.steps_s)))
 
 
+def launch_in_lab(
+    plan: LabPlan, options: RunOptions, scale: float, launch: Callable[[Local, RunOptions, ProcessChange], None]
+) -> tuple[Lab, Sampler]:
+    """(the lab, the load of its cores) after a launch in its namespaces, `scale` times slower than the nodes of a plan."""
+    from holmes_sim import lab
+    from holmes_sim.torch_backend import local
+    from holmes_sim.torch_backend.fork_server import RankProcess
+
+    with lab.Lab(plan, scale) as machines:
+
+        def in_namespace(process: RankProcess, rank: int) -> RankProcess:
+            namespace, environment = machines.namespace_of(rank)
+            return replace(process, namespace=namespace, environment=process.environment | environment)
+
+        time_scale = scale if options.compute == "paced" else 1.0
+        with local.Local(machines.inside) as here, Sampler() as sampler:
+            launch(here, replace(options, scale=time_scale, device="cpu"), in_namespace)
+    return machines, sampler
+
+
 def slowed(plan: Plan, scale: float) -> Plan:
     """The plan with the bandwidths of NICs and trunks divided, and their latencies multiplied, by `scale`."""
-    fleet = plan.fleet
+    return replace(plan, topology=replace(plan.topology, fleet=slowed_fleet(plan.fleet, scale)))
+
+
+def slowed_fleet(fleet: Fleet, scale: float) -> Fleet:
+    """The machines with the bandwidths of NICs and trunks divided, and their latencies multiplied, by `scale`."""
     clusters = tuple(
         replace(cluster, node=replace(cluster.node, nics=tuple(_slow_nic(nic, scale) for nic in cluster.node.nics)))
         for cluster in fleet.clusters
     )
     trunks = tuple(replace(t, bandwidth=t.bandwidth / scale, latency=t.latency * scale) for t in fleet.trunks)
-    return replace(plan, topology=replace(plan.topology, fleet=replace(fleet, clusters=clusters, trunks=trunks)))
+    return replace(fleet, clusters=clusters, trunks=trunks)
 
 
 def _slow_nic(nic: Nic, scale: float) -> Nic:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim.lab.load import Load, Sampler
-from holmes_sim.running import at_scale, check_options, cores, slowed
+from holmes_sim.lab.load import Load
+from holmes_sim.running import at_scale, check_options, cores, launch_in_lab, slowed
 from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.torch_backend.islands.supported import check
 from holmes_sim.torch_backend.run_options import RunOptions, node_of
@@ -110,21 +110,13 @@ def run_in_lab(plan: IslandsPlan, options: RunOptions) -> IslandsInLab:
 def _in_lab(plan: IslandsPlan, options: RunOptions, scale: float) -> IslandsInLab:
     """Run a plan of islands in the lab at a scale."""
     from holmes_sim import lab
-    from holmes_sim.torch_backend import local
-    from holmes_sim.torch_backend.fork_server import RankProcess
 
-    with tempfile.TemporaryDirectory() as folder, lab.Lab(plan, scale) as machines:
-
-        def in_namespace(process: RankProcess, rank: int) -> RankProcess:
-            namespace, environment = machines.namespace_of(rank)
-            return replace(process, namespace=namespace, environment=process.environment | environment)
-
-        path, paced = Path(folder) / "periods.json", options.compute == "paced"
-        given = replace(options, output=str(path), scale=scale if paced else 1.0, device="cpu")
-        with local.Local(machines.inside) as here, Sampler() as sampler:
-            here.run_islands(plan, given, in_namespace)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "periods.json"
+        given = replace(options, output=str(path))
+        machines, sampler = launch_in_lab(plan, given, scale, lambda here, *launch: here.run_islands(plan, *launch))
         wired = lab.as_wired(plan, machines.has_latency)
-        if not paced:
+        if options.compute != "paced":
             wired = replace(wired, islands=tuple(slowed(island, scale) for island in wired.islands))
         compared = _compared(plan, path, wired)
         return IslandsInLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(compared.measured.periods_s)))

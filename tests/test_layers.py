@@ -20,6 +20,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/formats/documents.py",
         "sim/formats/fields.py",
         "sim/formats/islandsfile.py",
+        "sim/formats/disaggregatedfile.py",
         "sim/formats/adapter_facts.py",
         "sim/formats/catalog_facts.py",
         "sim/formats/model_facts.py",

@@ -8,10 +8,9 @@ from types import TracebackType
 from holmes_sim.lab.batches import addresses, bridge_links, forwarding, rates, settings, shaping
 from holmes_sim.lab.namespaces import Namespaces, set_below_proc
 from holmes_sim.lab.ranks import RankOutput, environment, run_ranks
+from holmes_sim.lab.traffic import LabPlan
 from holmes_sim.lab.wiring import RankLocation, Wiring, wire
 from sim.errors import HolmesError
-from sim.plan.islands import IslandsPlan
-from sim.plan.plan import Plan
 from sim.units import Seconds
 
 LONGEST: Seconds = 1.0
@@ -27,7 +26,7 @@ class Lab:
     above `LONGEST`.
     """
 
-    def __init__(self, plan: Plan | IslandsPlan, scale: float):
+    def __init__(self, plan: LabPlan, scale: float):
         self.wiring: Wiring = wire(plan, scale)
         self.has_latency = False
         self._namespaces: Namespaces | None = None

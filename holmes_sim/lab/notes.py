@@ -6,24 +6,22 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from holmes_sim.lab.payload_rates import PayloadRates
-from holmes_sim.lab.traffic import LabTraffic, traffic_of
+from holmes_sim.lab.traffic import LabPlan, LabTraffic, traffic_of
 from holmes_sim.lab.wiring import Host, Wiring, rail
 from sim.hardware.cluster import Device
 from sim.network.paths import near_nics
 from sim.network.routes import by_host
 from sim.plan.groups import Group
-from sim.plan.islands import IslandsPlan
-from sim.plan.plan import Plan
 
 
-def notes(plan: Plan | IslandsPlan, wiring: Wiring) -> tuple[str, ...]:
+def notes(plan: LabPlan, wiring: Wiring) -> tuple[str, ...]:
     """Lines for the user; none if no difference is known."""
     traffic = traffic_of(plan)
     groups = [group for group in traffic.groups if group.nic != "intra_node"]
     return (*_efficiencies(plan), *_rails(traffic, wiring, groups), *_shared(traffic, groups))
 
 
-def _efficiencies(plan: Plan | IslandsPlan) -> Iterator[str]:
+def _efficiencies(plan: LabPlan) -> Iterator[str]:
     """Operations that are faster in the lab, because a NIC has the rate of the best operation."""
     for kind, operation, ratio in PayloadRates(plan).mixed():
         yield f"{kind}: {operation} is {ratio:.2f} times as fast as modelled; links have the rate of the best operation"

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from holmes_sim.lab.traffic import traffic_of
+from holmes_sim.lab.traffic import LabPlan, traffic_of
+from sim.disaggregation.plan import DisaggregatedPlan
+from sim.disaggregation.set_groups import COMBINE, DISPATCH
 from sim.hardware.cluster import Cluster, Fleet, Nic, Trunk
 from sim.hardware.link_spec import LinkSpec
 from sim.network.paths import near_nics
@@ -29,9 +31,11 @@ within 4 % of the model (all_gather within 9 % at the higher rate), of 590 Mbit/
 bottleneck and an all_gather takes three times as long.
 """
 
-Wired = TypeVar("Wired", Plan, IslandsPlan)
-"""A plan, or a plan of islands."""
-OPERATIONS = {"pp": ("send_recv",), "cp": ("send_recv",), "ep": ("all_to_all",)}
+Wired = TypeVar("Wired", Plan, IslandsPlan, DisaggregatedPlan)
+"""A plan of any kind."""
+TOKENS = ("all_to_all",)
+"""Operations of groups whose ranks exchange tokens."""
+OPERATIONS = {"pp": ("send_recv",), "cp": ("send_recv",), "ep": TOKENS, DISPATCH: TOKENS, COMBINE: TOKENS}
 """Kind of group -> its operations over NICs; all other kinds use `REDUCTIONS`."""
 REDUCTIONS = ("all_reduce", "all_gather", "reduce_scatter")
 """Operations of groups that reduce and gather."""
@@ -40,7 +44,7 @@ REDUCTIONS = ("all_reduce", "all_gather", "reduce_scatter")
 class PayloadRates:
     """Payload share of the wire rate by cluster and NIC type, for the NIC types that the groups of a plan use."""
 
-    def __init__(self, plan: Plan | IslandsPlan):
+    def __init__(self, plan: LabPlan):
         traffic = traffic_of(plan)
         self._fleet, self.placement = traffic.fleet, traffic.placement
         self._operations: dict[str, set[str]] = {}
@@ -97,7 +101,7 @@ def _large_payload_protocol(spec: LinkSpec) -> tuple[str, Seconds]:
     return best.name, best.latency
 
 
-def carried(plan: Plan | IslandsPlan) -> BytesPerSecond:
+def carried(plan: LabPlan) -> BytesPerSecond:
     """Payload bytes/s that all NICs of the plan's ranks can send together, unscaled."""
     payload, total = PayloadRates(plan), 0.0
     for cluster in plan.fleet.clusters:
@@ -109,7 +113,7 @@ def carried(plan: Plan | IslandsPlan) -> BytesPerSecond:
     return total
 
 
-def smallest_scale(plan: Plan | IslandsPlan, cores: int) -> float:
+def smallest_scale(plan: LabPlan, cores: int) -> float:
     """The smallest of 1, 2, 5, 10, 20, 50 ... such that `cores` cores can carry the scaled rates of all NICs of the plan."""
     least = max(carried(plan) / (cores * CARRIED), 1.0)
     decade = 10.0 ** math.floor(math.log10(least))
@@ -128,6 +132,8 @@ def as_wired(plan: Wired, has_latency: bool) -> Wired:
     wired = Fleet(fleet.name, clusters, trunks, fleet.communicator)
     if isinstance(plan, IslandsPlan):
         return replace(plan, islands=tuple(_on(island, wired) for island in plan.islands))
+    if isinstance(plan, DisaggregatedPlan):
+        return replace(plan, stage=plan.stage.on(wired))
     return _on(plan, wired)
 
 

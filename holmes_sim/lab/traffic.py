@@ -1,9 +1,12 @@
-"""What the lab needs to know of a plan, or of a plan of islands: the machines, where ranks are placed, and their groups."""
+"""What the lab needs to know of a plan of any kind: the machines, where ranks are placed, and their groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
+from sim.disaggregation.plan import DisaggregatedPlan
+from sim.disaggregation.set_groups import set_groups
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport
 from sim.plan.derived_groups import gradient_groups
@@ -11,6 +14,8 @@ from sim.plan.groups import Group
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
+LabPlan: TypeAlias = Plan | IslandsPlan | DisaggregatedPlan
+"""The kinds of plans that the lab runs."""
 OUTER = "outer"
 """Kind of the groups of one rank of each island."""
 
@@ -25,8 +30,10 @@ class LabTraffic:
     is_tied: bool
 
 
-def traffic_of(plan: Plan | IslandsPlan) -> LabTraffic:
+def traffic_of(plan: LabPlan) -> LabTraffic:
     """The traffic of a plan, or of all islands and between them."""
+    if isinstance(plan, DisaggregatedPlan):
+        return LabTraffic(plan.fleet, plan.placement, set_groups(plan.stage), is_tied=False)
     tied = plan.workload.model.tied_embeddings
     if isinstance(plan, Plan):
         return LabTraffic(plan.fleet, plan.placement, (*plan.groups, *gradient_groups(plan)), tied)

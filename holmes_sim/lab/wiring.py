@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holmes_sim.lab.payload_rates import PayloadRates
+from holmes_sim.lab.traffic import LabPlan
 from sim.errors import HolmesError
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.transport import trunk_between, trunk_path
 from sim.network.paths import capacity, near_nics
-from sim.plan.islands import IslandsPlan
-from sim.plan.plan import Plan
 from sim.units import BytesPerSecond, Seconds
 
 MTU = 9000
@@ -128,7 +127,7 @@ class _Switch:
     leaf: int = -1
 
 
-def wire(plan: Plan | IslandsPlan, scale: float) -> Wiring:
+def wire(plan: LabPlan, scale: float) -> Wiring:
     """The lab of a plan, `scale` times slower than its topology. Raises HolmesError if it has too many hosts or NICs."""
     fleet, payload = plan.fleet, PayloadRates(plan)
     used = dict.fromkeys(sorted((device.cluster, device.node) for device in payload.placement))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holmes_sim.printing.catalogue import catalogue, modules, schemas, topologies, topology
 from holmes_sim.printing.checks import checked
 from holmes_sim.printing.comparisons import compared
+from holmes_sim.printing.disaggregated import measured_disaggregated, simulated_disaggregated
 from holmes_sim.printing.distributions import step_distribution
 from holmes_sim.printing.efforts import effort as search_effort
 from holmes_sim.printing.expert_placements import experts_placed
@@ -49,6 +50,7 @@ __all__ = [
     "islands_whole_run",
     "launched",
     "measured",
+    "measured_disaggregated",
     "measured_islands",
     "modules",
     "planned",
@@ -62,6 +64,7 @@ __all__ = [
     "scored",
     "search_effort",
     "simulated",
+    "simulated_disaggregated",
     "simulated_islands",
     "step_distribution",
     "studies",

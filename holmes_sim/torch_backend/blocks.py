@@ -78,6 +78,15 @@ class Block(nn.Module):
             return functional.layer_norm(x, width, weight, getattr(self, f"{name}_shift"))
         return functional.rms_norm(x, width, weight, 1e-5)
 
+    def activated(self, x: Tensor) -> Tensor:
+        """The input of an MLP's second product, from the result of its first."""
+        if self.model.mlp == "gelu":
+            return functional.gelu(x)
+        if self.model.mlp == "relu2":
+            return functional.relu(x).square()
+        gate, value = x.chunk(2, -1)
+        return functional.silu(gate) * value
+
     def named(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield (name in the model, weight)."""
         for name, weight in self.named_parameters():
@@ -175,15 +184,6 @@ class Layer(Block):
 
     def _mlp(self, x: Tensor) -> Tensor:
         return self.activated(self.product(x, "up", getattr(self, "up_bias", None)))
-
-    def activated(self, x: Tensor) -> Tensor:
-        """The input of an MLP's second product, from the result of its first."""
-        if self.model.mlp == "gelu":
-            return functional.gelu(x)
-        if self.model.mlp == "relu2":
-            return functional.relu(x).square()
-        gate, value = x.chunk(2, -1)
-        return functional.silu(gate) * value
 
 
 def _rotated(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ moves as many bytes as an all_reduce, so a ring replaces it (`holmes_sim.torch_b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch.distributed as dist
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from holmes_sim.torch_backend import ring
 from holmes_sim.torch_backend.backends import GLOO
+
+TAG = 0
+"""Tag of the messages of an exchange; those of two ranks match in their order."""
 
 
 def all_reduce(value: Tensor, group: dist.ProcessGroup | None, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
@@ -56,8 +59,27 @@ def all_to_all(
     """Send one part of `sent` to each rank, and write the parts that come from the ranks into `received`, in rank order.
 
     The sizes of the parts are in rows, the first dimension; without sizes all parts are equal."""
+    if group is None or dist.get_backend(group) != GLOO:
+        dist.all_to_all_single(received, sent, received_sizes, sent_sizes, group=group)
+        return
     with _host_staged(received, group) as staged:
-        dist.all_to_all_single(staged, sent.to(staged.device), received_sizes, sent_sizes, group=group)
+        ranks = group.size()
+        parts = staged.split(received_sizes or staged.shape[0] // ranks)
+        _exchange_messages(parts, sent.to(staged.device).contiguous().split(sent_sizes or sent.shape[0] // ranks), group)
+
+
+def _exchange_messages(received: Sequence[Tensor], sent: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+    """Send a part to each rank of a gloo group, all receives posted before the first send.
+
+    A receive tells the sender that its buffer is free, on the connection that also carries the data of the other direction.
+    Gloo's own all_to_all sends first, so this notice waits behind the data, and two ranks send one after the other."""
+    own, ranks = group.rank(), group.size()
+    peers = [(own + index) % ranks for index in range(1, ranks)]
+    works = [group.recv([received[peer]], peer, TAG) for peer in reversed(peers) if received[peer].numel()]
+    works += [group.send([sent[peer]], peer, TAG) for peer in peers if sent[peer].numel()]
+    received[own].copy_(sent[own])
+    for work in works:
+        work.wait()
 
 
 def send(value: Tensor, group: dist.ProcessGroup, target: int, tag: int) -> None:

@@ -28,7 +28,7 @@ class EmulatedWorker:
         self.plan, self.rank, self.groups, self.scale = plan, rank, groups, scale
         self.durations = Durations(plan)
         self.device = HOST
-        self.loss = 0.0
+        self.loss: Tensor | float = 0.0
         self.before_update: Callable[[], None] = lambda: None  # called before the optimizer
         self._buffers: dict[tuple[str, int], Tensor] = {}
 

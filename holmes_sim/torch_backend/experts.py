@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holmes_sim.torch_backend.blocks import Layer, initial_weight
+from holmes_sim.torch_backend.blocks import Block, Layer, initial_weight
 from holmes_sim.torch_backend.expert_mesh import ExpertMesh, exchange
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel, enter_parallel_region, leave_parallel_region
 from sim.workload.model import Model
@@ -29,37 +29,74 @@ ALIGNED = 16
 """Bytes of which the addresses of matrices and of their rows are multiples where `grouped_mm` multiplies them."""
 
 
-class ExpertLayer(Layer):
-    """A layer whose MLP is routed experts, and shared experts for every token where the model has them (one MLP of their total
-    width)."""
+class RoutedExperts(Block):
+    """Routed experts of a layer, or those of them that a rank holds. `slices`: the ranks over which each expert is sharded."""
 
-    router: Tensor
     expert_up: Tensor
     expert_down: Tensor
+    slices: TensorParallel
+
+    def add_experts(self, experts: range, slices: TensorParallel) -> None:
+        """Add the weights of `experts`, of each of them this rank's shard."""
+        self.slices, hidden, width = slices, self.model.hidden, self.model.ffn_hidden
+        self._add_expert_weight("expert_up", ((width, hidden),) * (2 if self.model.mlp == "swiglu" else 1), 0, experts)
+        self._add_expert_weight("expert_down", ((hidden, width),), 1, experts)
+        if self.model.mlp == "gelu":
+            self._add_expert_weight("expert_up_bias", ((width,),), 0, experts)
+            self._add_expert_weight("expert_down_bias", ((hidden,),), None, experts)
+
+    def _add_expert_weight(self, name: str, shapes: tuple[tuple[int, ...], ...], dim: int | None, experts: range) -> None:
+        """Add a weight (expert, ..): for each of `shapes` this rank's shard along `dim` (all of it where `dim` is None),
+        concatenated."""
+        found = []
+        for expert in experts:
+            wholes = [initial_weight(self.seed, f"{self.name}.{name}.{expert}.{i}", shape) for i, shape in enumerate(shapes)]
+            found.append(torch.cat([whole if dim is None else self.slices.shard(whole, dim) for whole in wholes]))
+        self.register_parameter(name, nn.Parameter(torch.stack(found).to(self.parallel.device)))
+        self.routed.add(name)
+
+    def products(self, rows: Tensor, sizes: list[int]) -> Tensor:
+        """This rank's part of the results for rows sorted by expert, `sizes[e]` of them for its expert e."""
+        x = grouped_linear(rows, self.expert_up, sizes, self.parallel)
+        if self.model.mlp != "gelu":
+            return grouped_linear(self.activated(x), self.expert_down, sizes, self.parallel)
+        experts = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(rows.device)
+        x = self.activated(x + self.get_parameter("expert_up_bias").index_select(0, experts))
+        bias = self.get_parameter("expert_down_bias").index_select(0, experts)
+        if self.slices.rank:  # the first etp rank adds the bias; all of them compute its whole gradient
+            bias = bias - bias.detach()
+        return grouped_linear(x, self.expert_down, sizes, self.parallel) + bias
+
+
+class RoutingLayer(Layer):
+    """A layer with a router, and shared experts for every token where the model has them (one MLP of their total width)."""
+
+    router: Tensor
+
+    def __init__(self, model: Model, parallel: TensorParallel, seed: int, index: int, recompute: str):
+        super().__init__(model, parallel, seed, index, recompute)
+        self.add_weight("router", ((model.experts, model.hidden),))
+
+    def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """(weights, experts) of each token's chosen experts, both (tokens, experts per token), from tokens (tokens, hidden)."""
+        shares = functional.linear(tokens.float(), self.router.float()).softmax(-1)
+        gates, chosen = shares.topk(self.model.experts_per_token, -1)
+        if self.model.experts_per_token > 1:
+            gates = gates / gates.sum(-1, keepdim=True)
+        return gates.to(tokens.dtype), chosen
+
+
+class ExpertLayer(RoutingLayer, RoutedExperts):
+    """A layer whose MLP is routed experts, which the ranks of an expert mesh divide, and shared experts where the model has
+    them."""
 
     def __init__(
         self, model: Model, parallel: TensorParallel, seed: int, index: int, recompute: str, mesh: ExpertMesh | None = None
     ):
         super().__init__(model, parallel, seed, index, recompute)
         self.mesh = mesh or ExpertMesh()
-        hidden, width = model.hidden, model.ffn_hidden
-        self.add_weight("router", ((model.experts, hidden),))
-        self._add_experts("expert_up", ((width, hidden),) * (2 if model.mlp == "swiglu" else 1), 0)
-        self._add_experts("expert_down", ((hidden, width),), 1)
-        if model.mlp == "gelu":
-            self._add_experts("expert_up_bias", ((width,),), 0)
-            self._add_experts("expert_down_bias", ((hidden,),), None)
-
-    def _add_experts(self, name: str, shapes: tuple[tuple[int, ...], ...], dim: int | None) -> None:
-        """Add a weight of this rank's experts (expert, ..): for each of `shapes` this rank's shard along `dim` (all of it where
-        `dim` is None), concatenated."""
-        mesh, number = self.mesh, self.model.experts // self.mesh.ranks
-        experts = []
-        for expert in range(mesh.rank * number, (mesh.rank + 1) * number):
-            wholes = [initial_weight(self.seed, f"{self.name}.{name}.{expert}.{i}", shape) for i, shape in enumerate(shapes)]
-            experts.append(torch.cat([whole if dim is None else mesh.slices.shard(whole, dim) for whole in wholes]))
-        self.register_parameter(name, nn.Parameter(torch.stack(experts).to(self.parallel.device)))
-        self.routed.add(name)
+        number = model.experts // self.mesh.ranks
+        self.add_experts(range(self.mesh.rank * number, (self.mesh.rank + 1) * number), self.mesh.slices)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         tokens, parallel = x.flatten(0, 1), self.parallel
@@ -71,27 +108,16 @@ class ExpertLayer(Layer):
             y = leave_parallel_region(self._experts(entered, gates, chosen), parallel)
         return y.view_as(x) + super()._feed_forward(x) if self.model.shared_ffn_hidden else y.view_as(x)
 
-    def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """(weights, experts) of each token's chosen experts, both (tokens, experts per token), from tokens (tokens, hidden)."""
-        shares = functional.linear(tokens.float(), self.router.float()).softmax(-1)
-        gates, chosen = shares.topk(self.model.experts_per_token, -1)
-        if self.model.experts_per_token > 1:
-            gates = gates / gates.sum(-1, keepdim=True)
-        return gates.to(tokens.dtype), chosen
-
     def _experts(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """The weighted sum of the results of each token's experts (tokens, hidden)."""
-        mesh, (number, hidden) = self.mesh, tokens.shape
-        copies = tokens.unsqueeze(1).expand(-1, chosen.shape[1], -1).reshape(-1, hidden)
-        order = chosen.flatten().argsort(stable=True)
-        counts = torch.bincount(chosen.flatten(), minlength=self.model.experts)
+        mesh = self.mesh
+        rows, order, counts = sorted_copies(tokens, chosen, self.model.experts)
         sizes = mesh.exchange_sizes(counts)
         sent = counts.view(mesh.ranks, -1).sum(1).tolist()
         received = sizes[mesh.slices.rank if mesh.gathers else 0].sum(1).tolist()
-        rows = exchange(copies.index_select(0, order), sent, received, mesh)
+        rows = exchange(rows, sent, received, mesh)
         rows = exchange(self._on_slices(rows, sizes), received, sent, mesh)
-        results = torch.zeros_like(copies).index_copy(0, order, rows).view(number, -1, hidden)
-        return (results * gates.unsqueeze(-1)).sum(1)
+        return weighted_sums(rows, order, gates)
 
     def _on_slices(self, rows: Tensor, sizes: Tensor) -> Tensor:
         """Results of this rank's experts for the rows that this rank has received. `sizes`: `ExpertMesh.exchange_sizes`.
@@ -101,25 +127,28 @@ class ExpertLayer(Layer):
         most = max(int(sizes.sum((1, 2)).max()), 1)  # a collective of no rows is not defined everywhere
         if self.mesh.gathers:
             rows = enter_parallel_region(functional.pad(rows, (0, 0, 0, most - own)), slices)
-        order = _by_expert(sizes, most).to(rows.device)
-        results = self._products(rows.index_select(0, order), sizes.sum((0, 1)).tolist())
+        order = order_by_expert(sizes, most).to(rows.device)
+        results = self.products(rows.index_select(0, order), sizes.sum((0, 1)).tolist())
         results = torch.zeros_like(rows).index_copy(0, order, results)
         return leave_parallel_region(results, slices)[:own] if self.mesh.gathers else results
 
-    def _products(self, rows: Tensor, sizes: list[int]) -> Tensor:
-        """This rank's part of the results for rows sorted by expert, `sizes[e]` of them for expert e."""
-        x = grouped_linear(rows, self.expert_up, sizes, self.parallel)
-        if self.model.mlp != "gelu":
-            return grouped_linear(self.activated(x), self.expert_down, sizes, self.parallel)
-        experts = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(rows.device)
-        x = self.activated(x + self.get_parameter("expert_up_bias").index_select(0, experts))
-        bias = self.get_parameter("expert_down_bias").index_select(0, experts)
-        if self.mesh.slices.rank:  # the first etp rank adds the bias; all of them compute its whole gradient
-            bias = bias - bias.detach()
-        return grouped_linear(x, self.expert_down, sizes, self.parallel) + bias
+
+def sorted_copies(tokens: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(a copy of each token for each of its `chosen` experts, sorted by expert; the copies in this order; copies for each of
+    `experts` experts), of tokens (tokens, hidden)."""
+    copies = tokens.unsqueeze(1).expand(-1, chosen.shape[1], -1).reshape(-1, tokens.shape[1])
+    order = chosen.flatten().argsort(stable=True)
+    return copies.index_select(0, order), order, torch.bincount(chosen.flatten(), minlength=experts)
 
 
-def _by_expert(sizes: Tensor, most: int) -> Tensor:
+def weighted_sums(rows: Tensor, order: Tensor, gates: Tensor) -> Tensor:
+    """The sums (tokens, hidden) of the results of each token's experts, weighted by `gates`. `rows` are those of
+    `sorted_copies`, in its `order`."""
+    results = torch.zeros_like(rows).index_copy(0, order, rows).view(*gates.shape, -1)
+    return (results * gates.unsqueeze(-1)).sum(1)
+
+
+def order_by_expert(sizes: Tensor, most: int) -> Tensor:
     """Indices of rows in the order of their experts. `sizes` (etp rank, ep rank, expert) counts the rows, which are in this
     order; the rows of each etp rank begin at a multiple of `most`."""
     owner = torch.arange(sizes.shape[2]).expand_as(sizes).flatten().repeat_interleave(sizes.flatten())

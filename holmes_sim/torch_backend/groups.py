@@ -119,23 +119,38 @@ def build(
         for _ in range(number - len(found) - alone):
             dist.new_group([rank], backend=GLOO, use_local_synchronization=True)
             alone += 1
-        what = f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic}"
-        timer = threading.Timer(connect_timeout, on_timeout, (f"{what} has not connected within {connect_timeout:g} s",))
-        timer.daemon = True
-        timer.start()
-        try:
-            made = _new_group(group, backend(plan, group, on), known.get(group.nic, []), timedelta(seconds=connect_timeout))
-            communication.all_reduce(torch.zeros(1, device=device), made)  # connect before anything is timed
-            synchronize(device)
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0].rsplit("] ", 1)[-1]
-            raise HolmesError(f"{what} cannot connect: {reason}") from None
-        finally:
-            timer.cancel()
-        made.set_timeout(timedelta(seconds=timeout))
+        made = connected(group, backend(plan, group, on), known, device, (connect_timeout, timeout), on_timeout)
         alike = len(of_kind(found, group.kind))
         found[f"{group.kind} {alike}" if alike else group.kind] = made
     return found
+
+
+def connected(
+    group: Group,
+    chosen: str,
+    known: dict[str, list[str]],
+    device: torch.device,
+    timeouts: tuple[Seconds, Seconds],
+    on_timeout: Callable[[str], None],
+) -> dist.ProcessGroup:
+    """The process group of `group`, with the backend `chosen`. `known`: `interfaces`; `timeouts`: `connect_timeout` and
+    `timeout` of `build`. Raises HolmesError where it cannot connect."""
+    connect_timeout, timeout = timeouts
+    what = f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic}"
+    timer = threading.Timer(connect_timeout, on_timeout, (f"{what} has not connected within {connect_timeout:g} s",))
+    timer.daemon = True
+    timer.start()
+    try:
+        made = _new_group(group, chosen, known.get(group.nic, []), timedelta(seconds=connect_timeout))
+        communication.all_reduce(torch.zeros(1, device=device), made)  # connect before anything is timed
+        synchronize(device)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0].rsplit("] ", 1)[-1]
+        raise HolmesError(f"{what} cannot connect: {reason}") from None
+    finally:
+        timer.cancel()
+    made.set_timeout(timedelta(seconds=timeout))
+    return made
 
 
 def _new_group(group: Group, chosen: str, names: list[str], connect_timeout: timedelta) -> dist.ProcessGroup:

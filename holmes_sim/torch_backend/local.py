@@ -15,14 +15,16 @@ from typing import TypeAlias
 
 from holmes_sim.torch_backend import fork_server
 from holmes_sim.torch_backend.fork_server import RankProcess
-from holmes_sim.torch_backend.run_options import HOST, RunOptions, node_of
+from holmes_sim.torch_backend.run_options import HOST, Placed, RunOptions, node_of
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import HolmesError
-from sim.formats import islandsfile, planfile
+from sim.formats import disaggregatedfile, islandsfile, planfile
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 
 RANK, ISLAND_RANK = "holmes_sim.torch_backend.rank", "holmes_sim.torch_backend.islands.rank"
-"""Module that runs a rank of a plan, and of a plan of islands."""
+SET_RANK = "holmes_sim.torch_backend.disaggregated.rank"
+"""Modules that run a rank of a plan, of a plan of islands, and of a plan with two sets of ranks."""
 ProcessChange: TypeAlias = Callable[[RankProcess, int], RankProcess]
 """A function that changes the process of a rank: (process, rank) -> process."""
 
@@ -51,6 +53,15 @@ class Local:
         port = free_port()
         processes = [change(_rank_process(plan, rank, port), rank) for rank in range(plan.config.world_size)]
         self._launch(planfile.to_json(plan), options, processes, RANK)
+
+    def run_disaggregated(
+        self, plan: DisaggregatedPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
+    ) -> None:
+        """Start every rank of both sets and wait until all have ended. Raises HolmesError with the reason of the first rank
+        that fails."""
+        port = free_port()
+        processes = [change(_rank_process(plan, rank, port), rank) for rank in range(len(plan.placement))]
+        self._launch(disaggregatedfile.to_json(plan), options, processes, SET_RANK)
 
     def run_islands(
         self, plan: IslandsPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
@@ -98,9 +109,9 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _rank_process(plan: Plan, rank: int, port: int, first: int = 0, ranks: int = 0) -> RankProcess:
+def _rank_process(plan: Placed, rank: int, port: int, first: int = 0, ranks: int = 0) -> RankProcess:
     """The process of a rank of a plan whose ranks are `first` and following of `ranks` in all."""
-    ranks, device = ranks or plan.config.world_size, plan.placement[rank]
+    ranks, device = ranks or len(plan.placement), plan.placement[rank]
     omp = os.environ.get("OMP_NUM_THREADS", "")
     threads = omp if omp.isdecimal() else str(max((os.cpu_count() or 1) // ranks, 1))
     environment = {

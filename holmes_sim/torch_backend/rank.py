@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ from holmes_sim.torch_backend.backends import WORLD
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
 from holmes_sim.torch_backend.executor import Executor
 from holmes_sim.torch_backend.recorder import Event, Recorder, spans
-from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, RunOptions, host_of, node_of
+from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, Placed, RunOptions, host_of, node_of
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.engine import timeline
@@ -60,8 +60,19 @@ class LaunchInfo:
         return cls(*found)
 
 
-class _Own(NamedTuple):
-    """What a rank measured: begin and end of each step on its clock, how late that clock is, and its memory."""
+class HasLoss(Protocol):
+    """A worker whose steps are timed: the sum of its losses of a step, and its device."""
+
+    loss: torch.Tensor | float
+    device: torch.device
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Placed)
+"""The kind of plan that a launch runs."""
+
+
+class Measured(NamedTuple):
+    """What a rank measured: begin and end of each timed step on its clock, how late that clock is, and its memory."""
 
     times: list[tuple[Seconds, Seconds]]
     offset: Seconds
@@ -69,9 +80,14 @@ class _Own(NamedTuple):
 
 
 def check(plan: Plan, launch: LaunchInfo, options: RunOptions) -> None:
-    """Raise HolmesError where the launch does not match the plan."""
+    """Raise HolmesError where the backend does not support the plan, or the launch does not match it."""
     supported.check(plan)
-    size = plan.config.world_size
+    _check_launch(plan, launch, options)
+
+
+def _check_launch(plan: Placed, launch: LaunchInfo, options: RunOptions) -> None:
+    """Raise HolmesError where the launch does not match the plan."""
+    size = len(plan.placement)
     if launch.world_size != size:
         raise HolmesError(f"the launch has {launch.world_size} ranks, but the plan {size}")
     if options.compute not in COMPUTE:
@@ -95,17 +111,28 @@ def main(arguments: list[str]) -> None:
 
 def run(plan: Plan, options: RunOptions) -> Timeline | None:
     """Run one rank of a launch. Returns the timeline on rank 0. A failure of any rank ends all ranks."""
+    return launched(plan, options, supported.check, _execute)
+
+
+def launched(
+    plan: AnyPlan,
+    options: RunOptions,
+    supports: Callable[[AnyPlan], None],
+    execute: Callable[[AnyPlan, RunOptions, LaunchInfo, Watchdog], Timeline | None],
+) -> Timeline | None:
+    """Join the launch, and `execute` one rank of a plan that passes the check `supports`. A failure of any rank ends all."""
     launch = LaunchInfo.read()
     store = store_of(launch, options.connect)
     watchdog = Watchdog(store.clone() if hasattr(store, "clone") else store, launch.rank, launch.world_size)
     try:
-        check(plan, launch, options)
+        supports(plan)
+        _check_launch(plan, launch, options)
         check_hosts(plan, launch, store)
         dist.init_process_group(
             WORLD, store=dist.PrefixStore("world", store), rank=launch.rank, world_size=launch.world_size,
             timeout=timedelta(seconds=COLLECTIVE_TIMEOUT),
         )  # fmt: skip
-        found = _execute(plan, options, launch, watchdog)
+        found = execute(plan, options, launch, watchdog)
         dist.barrier()
         watchdog.close()
         dist.barrier()
@@ -127,7 +154,7 @@ def store_of(launch: LaunchInfo, within: Seconds) -> dist.Store:
     return dist.PrefixStore("holmes-sim", store)
 
 
-def check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
+def check_hosts(plan: Placed, launch: LaunchInfo, store: dist.Store) -> None:
     """Check that ranks of one host of the plan run on one host and other ranks elsewhere. Skipped for a local launch."""
     if os.environ.get(HOST) is not None:
         return
@@ -144,37 +171,41 @@ def check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
 
 
 def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
-    rank = launch.rank
     executor, computed_on = executor_of(plan, options, launch, watchdog.fail)
     worker = executor.worker
-    events: list[list[Event]] = []
-    times: list[tuple[Seconds, Seconds]] = []
-    losses = torch.zeros(options.steps + 1)
-    before = clocks.offset(rank, launch.world_size)
-    for index in range(options.steps + 1):
-        worker.loss = 0.0
-        dist.barrier()
-        start = time.perf_counter()
-        events.append(executor.step())
-        times.append((start, time.perf_counter()))
-        losses[index] = float(worker.loss)
+    events, losses, own = timed_steps(launch, options.steps, worker, executor.step)
     executor.close()
-    after = clocks.offset(rank, launch.world_size)
-    own = _Own(times[1:], (before + after) / 2, devices.peak_bytes(worker.device))
     if isinstance(worker, TrainingWorker) and options.weights:
         found = {"losses": losses, "weights": gathered(worker)}
         worker.optimizer.put_moments()
-        torch.save(found | {"moments": gathered(worker)}, Path(options.weights) / f"{rank}.pt")
-    return _measured_timeline(plan, options, launch, computed_on, events[1:], own)
+        torch.save(found | {"moments": gathered(worker)}, Path(options.weights) / f"{launch.rank}.pt")
+    return measured_timeline(plan, planfile.digest(plan), options, launch, computed_on, events, own)
+
+
+def timed_steps(
+    launch: LaunchInfo, steps: int, worker: HasLoss, step: Callable[[], list[Event]]
+) -> tuple[list[list[Event]], torch.Tensor, Measured]:
+    """Execute an untimed step and `steps` timed ones: (events of each timed step, losses of all steps, what was measured)."""
+    events: list[list[Event]] = []
+    times: list[tuple[Seconds, Seconds]] = []
+    losses = torch.zeros(steps + 1)
+    before = clocks.offset(launch.rank, launch.world_size)
+    for index in range(steps + 1):
+        worker.loss = 0.0
+        dist.barrier()
+        start = time.perf_counter()
+        events.append(step())
+        times.append((start, time.perf_counter()))
+        losses[index] = float(worker.loss)
+    after = clocks.offset(launch.rank, launch.world_size)
+    return events[1:], losses, Measured(times[1:], (before + after) / 2, devices.peak_bytes(worker.device))
 
 
 def executor_of(
     plan: Plan, options: RunOptions, launch: LaunchInfo, on_timeout: Callable[[str], None]
 ) -> tuple[Executor, tuple[str, ...]]:
     """(executor of a rank with its process groups and its worker, names of the devices that all ranks compute on)."""
-    rank, device = launch.rank, devices.device_of(options, launch.rank, launch.local_rank)
-    on: list[tuple[str, str]] = [("", "")] * launch.world_size
-    dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
+    rank, (device, on) = launch.rank, device_and_kinds(options, launch)
     built = groups.build(plan, rank, device, [kind for kind, _ in on], options.connect, COLLECTIVE_TIMEOUT, on_timeout)
 
     def run_timed(group: str, name: str, nbytes: float, work: Callable[[], None]) -> None:
@@ -189,23 +220,32 @@ def executor_of(
     return executor, tuple(sorted({name for _, name in on})) if options.compute == "real" else ()
 
 
+def device_and_kinds(options: RunOptions, launch: LaunchInfo) -> tuple[torch.device, list[tuple[str, str]]]:
+    """(the device of this rank, (kind, name) of the device of each rank)."""
+    device = devices.device_of(options, launch.rank, launch.local_rank)
+    on: list[tuple[str, str]] = [("", "")] * launch.world_size
+    dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
+    return device, on
+
+
 def gathered(worker: TrainingWorker) -> dict[str, torch.Tensor]:
     """Name -> value of the weights, with the shards of all ranks."""
     worker.gather()
     return {name: weight.cpu().clone() for name, weight in worker.weights()}
 
 
-def _measured_timeline(
-    plan: Plan,
+def measured_timeline(
+    plan: Placed,
+    digest: str,
     options: RunOptions,
     launch: LaunchInfo,
     computed_on: tuple[str, ...],
     events: list[list[Event]],
-    own: _Own,
+    own: Measured,
 ) -> Timeline | None:
-    """The timeline of the median step, on rank 0. A step begins when the last rank begins it, and ends when the last rank ends
-    it."""
-    of_ranks: list[_Own | None] = [None] * launch.world_size
+    """The timeline of the median step, on rank 0; `digest` is that of the plan. A step begins when the last rank begins it, and
+    ends when the last rank ends it."""
+    of_ranks: list[Measured | None] = [None] * launch.world_size
     dist.all_gather_object(of_ranks, own)
     known = [entry for entry in of_ranks if entry is not None]
     begins = [max(one.times[step][0] + one.offset for one in known) for step in range(options.steps)]
@@ -220,7 +260,7 @@ def _measured_timeline(
     found = Timeline(
         name=f"{plan.topology.name} {plan.workload.model.name}",
         origin="measured",
-        plan_digest=planfile.digest(plan),
+        plan_digest=digest,
         step_s=seconds[chosen],
         tokens=plan.workload.tokens,
         flops=plan.workload.flops,

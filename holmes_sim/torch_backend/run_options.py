@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -47,13 +49,17 @@ class RunOptions:
         return cls(**json.loads(text))
 
 
-def node_of(plan: Plan, rank: int) -> str:
+Placed: TypeAlias = Plan | DisaggregatedPlan
+"""A plan that gives each rank a device."""
+
+
+def node_of(plan: Placed, rank: int) -> str:
     """Name of the node of a rank, for example `ib/node0`."""
     device = plan.placement[rank]
     return f"{device.cluster}/node{device.node}"
 
 
-def host_of(plan: Plan, rank: int) -> str:
+def host_of(plan: Placed, rank: int) -> str:
     """Name of the host of a rank: its node, and its number in the node if that is an NVLink domain of several hosts."""
     cluster = plan.fleet.cluster(plan.placement[rank].cluster)
     number, _ = cluster.on_host(plan.placement[rank])

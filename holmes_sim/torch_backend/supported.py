@@ -9,6 +9,7 @@ from sim.compression import int4, int8
 from sim.errors import NotSupported
 from sim.plan import schedules
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 MESSAGES = (compression.NONE, int8.NAME, int4.NAME)
 """Compressions of messages that are executed. The code of top-k (`compressors`) sends fp32 values: more bytes than the
@@ -25,8 +26,7 @@ def check(plan: Plan) -> None:
 def unsupported(plan: Plan) -> Iterator[str]:
     """What the backend cannot execute of a plan, each with what it can in brackets."""
     config, model = plan.config, plan.workload.model
-    if plan.workload.optimizer != "adam":
-        yield f"optimizer {plan.workload.optimizer} (adam)"
+    yield from unsupported_workload(plan.workload)
     if plan.workload.adapter is not None:
         yield from _adapter(plan)
     if config.offloads_parameters:
@@ -45,8 +45,6 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"schedule {config.schedule} (stages of a rank in one direction, one pass at a time; plan with another one)"
     if config.message_compression not in MESSAGES:
         yield f"message_compression {config.message_compression} ({', '.join(MESSAGES)})"
-    if model.special:
-        yield f"model {model.name} has {', '.join(f'{key} {value}' for key, value in model.special.items())}"
     if plan.head_stage != config.num_stages - 1:
         yield f"stages[{plan.head_stage}].head (the last stage has the head)"
     if set(config.recompute_modules) - {"core_attn"}:
@@ -55,8 +53,17 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
     if config.tp > 1 and plan.workload.seq_len % config.tp:
         yield f"tp {config.tp} does not divide seq_len {plan.workload.seq_len}"
-    if plan.workload.precision not in ("fp32", "tf32", "bf16", "fp16"):
-        yield f"precision {plan.workload.precision} (fp32, tf32, bf16, fp16)"
+
+
+def unsupported_workload(workload: Workload) -> Iterator[str]:
+    """What the backend cannot train of a model, in the same form."""
+    model = workload.model
+    if workload.optimizer != "adam":
+        yield f"optimizer {workload.optimizer} (adam)"
+    if model.special:
+        yield f"model {model.name} has {', '.join(f'{key} {value}' for key, value in model.special.items())}"
+    if workload.precision not in ("fp32", "tf32", "bf16", "fp16"):
+        yield f"precision {workload.precision} (fp32, tf32, bf16, fp16)"
 
 
 def _adapter(plan: Plan) -> Iterator[str]:

@@ -21,15 +21,21 @@ from sim.plan import schedules
 from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.plan import Plan
 from sim.plan.program import Action
+from sim.workload.workload import Workload
 
 
 def samples(plan: Plan, seed: int, step: int, replica: int, microbatch: int, before: int = 0) -> Tensor:
     """Tokens (seq_len + 1, microbatch size) of a microbatch. The samples of a batch do not depend on the parallel layout.
     `before`: samples of the batch that precede those of the plan, where it is that of one of several islands."""
-    workload, size = plan.workload, plan.config.microbatch_size
+    size = plan.config.microbatch_size
     first = before + (sum(plan.config.num_microbatches[:replica]) + microbatch) * size
+    return sequences(plan.workload, seed, step, range(first, first + size))
+
+
+def sequences(workload: Workload, seed: int, step: int, numbers: range) -> Tensor:
+    """Tokens (seq_len + 1, sequences) of the sequences with these numbers in the batch of a step."""
     rows = []
-    for sample in range(first, first + size):
+    for sample in numbers:
         stream = torch.Generator().manual_seed((seed * 1_000_003 + step) * 1_000_003 + sample)
         rows.append(torch.randint(workload.model.vocab, (workload.seq_len + 1,), generator=stream))
     return torch.stack(rows, 1)

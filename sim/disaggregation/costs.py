@@ -149,15 +149,22 @@ class TaskCosts:
 
         Attention ranks sum the gradients of what all of them hold, ranks of equal number in their groups those of their
         experts. A reduce-scatter and the all_gather of sharded weights take as long as this all_reduce."""
-        stage, size = self.stage, shares.expert_size(self.stage)
-        dense = shares.dense_parameters(stage)
-        held = shares.attention_rank_experts(stage) * size, shares.expert_rank_experts(stage) * size
+        stage, optimizer = self.stage, self.optimizer_seconds()
+        dense, kept, experts = shares.held_parameters(stage)
         m, n = stage.attention_ranks, stage.expert_ranks
-        summed = self._sum((stage.attention,), dense) + self._sum(_alike(stage.attention, m), held[0])
-        owned = dense / len(stage.attention) + held[0] / stage.groups, held[1] / stage.groups
+        summed = self._sum((stage.attention,), dense) + self._sum(_alike(stage.attention, m), kept)
         return {
-            "attention": summed + self._optimizer(self.attention, owned[0], dense + held[0]),
-            "experts": self._sum(_alike(stage.experts, n), held[1]) + self._optimizer(self.experts, owned[1], held[1]),
+            "attention": summed + optimizer["attention"],
+            "experts": self._sum(_alike(stage.experts, n), experts) + optimizer["experts"],
+        }
+
+    def optimizer_seconds(self) -> dict[str, Seconds]:
+        """Stream of compute -> seconds of the optimizer."""
+        stage, (dense, kept, experts) = self.stage, shares.held_parameters(self.stage)
+        owned = dense / len(stage.attention) + kept / stage.groups
+        return {
+            "attention": self._optimizer(self.attention, owned, dense + kept),
+            "experts": self._optimizer(self.experts, experts / stage.groups, experts),
         }
 
     def _sum(self, rings: tuple[Devices, ...], parameters: float) -> Seconds:

@@ -47,15 +47,16 @@ def fits(stage: DisaggregatedStage) -> bool:
 
 def attention_fits(stage: DisaggregatedStage) -> bool:
     """Whether the attention ranks fit; they need more for each expert that they keep."""
-    return attention_rank_bytes(stage) <= _room(stage, stage.attention)
+    return attention_rank_bytes(stage) <= room(stage, stage.attention)
 
 
 def experts_fit(stage: DisaggregatedStage) -> bool:
     """Whether the expert ranks fit; they need less for each expert that attention ranks keep."""
-    return expert_rank_bytes(stage) <= _room(stage, stage.experts)
+    return expert_rank_bytes(stage) <= room(stage, stage.experts)
 
 
-def _room(stage: DisaggregatedStage, devices: Devices) -> Bytes:
+def room(stage: DisaggregatedStage, devices: Devices) -> Bytes:
+    """Bytes that a rank of a set may take: those of the smallest of its devices, without the head-room of the topology."""
     specs = dict.fromkeys(map(stage.topology.fleet.spec, devices))
     return min(map(stage.topology.room, specs))
 

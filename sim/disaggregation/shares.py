@@ -94,6 +94,22 @@ def expert_rank_experts(stage: DisaggregatedStage) -> int:
     return (model.layers * model.experts - sum(stage.kept)) // stage.expert_ranks
 
 
+def held_parameters(stage: DisaggregatedStage) -> tuple[int, int, int]:
+    """Parameters of (an attention rank without kept experts, its kept experts, the experts of an expert rank)."""
+    size = expert_size(stage)
+    return dense_parameters(stage), attention_rank_experts(stage) * size, expert_rank_experts(stage) * size
+
+
+def held_experts(stage: DisaggregatedStage, kept: int) -> tuple[range, ...]:
+    """The experts of a layer that each rank of a group holds, attention ranks first; attention ranks keep the first `kept`."""
+    found, first = list[range](), 0
+    shares = [(kept, stage.attention_ranks), (stage.workload.model.experts - kept, stage.expert_ranks)]
+    for each in (experts // ranks for experts, ranks in shares for _ in range(ranks)):
+        found.append(range(first, first + each))
+        first += each
+    return tuple(found)
+
+
 def sent_bytes(stage: DisaggregatedStage, kept: int) -> list[list[Bytes]]:
     """Bytes that the ranks of a group, attention ranks first, send each other in the dispatch of a microbatch; combine returns
     as many."""

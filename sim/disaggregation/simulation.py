@@ -85,7 +85,15 @@ def simulate(stage: DisaggregatedStage) -> list[tuple[Task, Seconds, Seconds]]:
 
 def simulated_step(stage: DisaggregatedStage) -> Seconds:
     """Seconds of a simulated step, with the sum of gradients and the optimizer."""
-    ends: dict[str, Seconds] = {}
-    for task, _, end in simulate(stage):
+    return simulated_parts(stage)[0]
+
+
+def simulated_parts(stage: DisaggregatedStage) -> tuple[Seconds, Seconds, Seconds]:
+    """Seconds of a simulated step, with the sum of gradients and the optimizer, of all its dispatches and of all its combines,
+    one after the other."""
+    ends, spent = dict[str, Seconds](), dict[str, Seconds]()
+    for task, begin, end in simulate(stage):
         ends[task.stream] = max(ends.get(task.stream, 0.0), end)
-    return max(ends[stream] + closing for stream, closing in TaskCosts(stage).closing().items())
+        spent[task.stream] = spent.get(task.stream, 0.0) + end - begin
+    step = max(ends[stream] + closing for stream, closing in TaskCosts(stage).closing().items())
+    return step, spent["dispatch"], spent["combine"]

@@ -7,13 +7,15 @@ holds once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.errors import NotModelled, PlanError
+from sim.hardware.cluster import Device, Fleet
 from sim.hardware.stack import software_facts
 from sim.hardware.topology import Topology
 from sim.network.routes import Devices
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
+from sim.workload.routing import BALANCED
 from sim.workload.workload import Workload
 
 
@@ -26,7 +28,8 @@ class DisaggregatedStage:
     layer that the attention ranks of a group hold together; empty: none. `recompute`: none or full; each rank recomputes its
     own part of a layer, so no token travels again.
 
-    Raises PlanError where numbers do not divide each other, NotModelled for models and workloads that have no such stage."""
+    Raises PlanError, with the name of the field in front, where numbers do not divide each other or devices do not exist or are
+    given twice, and NotModelled for models and workloads that have no such stage."""
 
     topology: Topology
     workload: Workload
@@ -39,36 +42,61 @@ class DisaggregatedStage:
     recompute: str = "none"
 
     def __post_init__(self) -> None:
-        model = self.workload.model
         if not self.kept:
-            object.__setattr__(self, "kept", (0,) * model.layers)
-        if not model.experts or not model.is_uniform or self.workload.adapter is not None:
-            raise NotModelled(f"{model.name}: experts on ranks of their own need equal layers with experts, and no adapters")
-        if self.recompute not in ("none", "full"):
-            raise NotModelled(f"recompute {self.recompute!r} is not modelled here; none or full")
-        for name, devices in (("attention", self.attention), ("expert", self.experts)):
+            object.__setattr__(self, "kept", (0,) * self.workload.model.layers)
+        self._check_workload()
+        self._check_devices()
+        if min(self.groups, self.microbatches, self.rounds) < 1:
+            raise PlanError("groups, microbatches and rounds: at least 1 each")
+        for name, devices in (("attention", self.attention), ("experts", self.experts)):
             if not devices or len(devices) % self.groups:
-                raise PlanError(f"{len(devices)} {name} ranks are not {self.groups} equal groups")
-        if set(self.attention) & set(self.experts):
-            raise PlanError(f"{min(set(self.attention) & set(self.experts), key=str)} is in both sets of ranks")
+                raise PlanError(f"{name}: {len(devices)} ranks are not {self.groups} equal groups")
         passes = len(self.attention) * self.microbatches * self.rounds
-        if min(self.microbatches, self.rounds) < 1 or self.workload.global_batch_size % passes:
+        if self.workload.global_batch_size % passes:
             raise PlanError(
-                f"{len(self.attention)} attention ranks x {self.microbatches} microbatches x {self.rounds} rounds do not "
-                f"divide global_batch_size {self.workload.global_batch_size}"
+                f"microbatches: {len(self.attention)} attention ranks x {self.microbatches} microbatches x {self.rounds} "
+                f"rounds do not divide global_batch_size {self.workload.global_batch_size}"
             )
         self._check_kept()
+
+    def _check_workload(self) -> None:
+        model = self.workload.model
+        if not model.experts or not model.is_uniform:
+            raise NotModelled(f"workload.model: {model.name}: experts on ranks of their own need equal layers with experts")
+        if self.workload.adapter is not None:
+            raise NotModelled("workload.adapter: adapters beside experts on ranks of their own are not modelled")
+        if self.workload.routing != BALANCED:
+            raise NotModelled("workload.routing: uneven experts on ranks of their own are not modelled; balanced")
+        if self.recompute not in ("none", "full"):
+            raise NotModelled(f"recompute: {self.recompute!r} is not modelled here; none or full")
+
+    def _check_devices(self) -> None:
+        seen: dict[Device, str] = {}
+        for name, devices in (("attention", self.attention), ("experts", self.experts)):
+            for index, device in enumerate(devices):
+                key = f"{name}[{index}]"
+                try:
+                    self.topology.fleet.check(device)
+                    self.topology.fleet.spec(device).peak_of(self.workload.precision)
+                except PlanError as error:
+                    raise PlanError(f"{key}: {error}") from None
+                if seen.setdefault(device, key) != key:
+                    raise PlanError(f"{key}: {device} is already {seen[device]}")
 
     def _check_kept(self) -> None:
         experts, layers = self.workload.model.experts, self.workload.model.layers
         if len(self.kept) != layers:
-            raise PlanError(f"kept has {len(self.kept)} numbers; {layers} layers need one each")
+            raise PlanError(f"kept: {len(self.kept)} numbers; {layers} layers need one each")
         for number in set(self.kept):
             if not 0 <= number < experts or number % self.attention_ranks or (experts - number) % self.expert_ranks:
                 raise PlanError(
-                    f"{number} of {experts} experts cannot be kept: {self.attention_ranks} attention ranks of a group share "
-                    f"them equally, and {self.expert_ranks} expert ranks the others"
+                    f"kept: {number} of {experts} experts cannot be kept: {self.attention_ranks} attention ranks of a group "
+                    f"share them equally, and {self.expert_ranks} expert ranks the others"
                 )
+
+    def on(self, fleet: Fleet) -> DisaggregatedStage:
+        """The stage on another fleet that has its devices."""
+        return replace(self, topology=replace(self.topology, fleet=fleet))
 
     @property
     def attention_ranks(self) -> int:

@@ -34,8 +34,12 @@ from sim.plan.prediction import Prediction
 from sim.workload import launch_facts
 
 PLAN_FORMAT = "holmes-sim/plan/1"
-KINDS = {"topology": "topology", "islands": "plan of islands"}
-"""Formats of other files that a person may give in place of a plan -> what they are."""
+KINDS = {
+    "topology": ("topology", "a plan is expected (holmes-sim plan makes one)"),
+    "islands": ("plan of islands", "a plan of one island is expected"),
+    "disaggregated": ("plan with two sets of ranks", "a plan with one set of ranks is expected"),
+}
+"""Formats of other files that a person may give in place of a plan -> (what they are, what is expected)."""
 
 
 class StageFacts(StrictModel):
@@ -217,11 +221,9 @@ def from_text(name: str, text: str) -> Plan:
     try:
         document = parse(name, text)
         written = str(document.value.get("format", "")) if isinstance(document.value, dict) else ""
-        for kind in ("topology", "islands"):
-            if written.startswith(f"holmes-sim/{kind}"):
-                right = "a plan is expected (holmes-sim plan makes one)"
-                right = "a plan of one island is expected" if kind == "islands" else right
-                raise PlanError(document.fault(("format",), f"this is a {KINDS[kind]}; {right}"))
+        for kind, (what, right) in KINDS.items():
+            if written.startswith(f"holmes-sim/{kind}/"):
+                raise PlanError(document.fault(("format",), f"this is a {what}; {right}"))
         return of_document(document)
     except TopologyError as error:
         raise PlanError(str(error)) from None

@@ -25,7 +25,7 @@ from sim.hardware.topology import Topology
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 
-OTHERS = {"plan": "plan", "islands": "plan of islands"}
+OTHERS = {"plan": "plan", "islands": "plan of islands", "disaggregated": "plan with two sets of ranks"}
 """Formats of other files that a person may give in place of a topology -> what they are."""
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

@@ -22,7 +22,14 @@ from sim.units import Seconds
 FORMAT = "holmes-sim/breakdown/1"
 KINDS = ("compute", "exposed", "bubble", "other")
 """Kinds of seconds of a rank; they add up to the step."""
-GROUPS = ("tp", "cp", "etp", "ep", "dp", "edp", "embedding", "pp activations", "pp gradients")
+DIRECTIONS = {
+    "pp": {"send": "pp activations", "return": "pp gradients"},
+    "ep": {"send": "ep dispatch", "return": "ep combine"},
+}
+"""Kind of group -> lane -> words for its direction; tokens have directions between attention and expert ranks."""
+GROUPS = (
+    "tp", "cp", "etp", "ep", "ep dispatch", "ep combine", "dp", "edp", "embedding", "pp activations", "pp gradients",
+)  # fmt: skip
 """Kinds of groups in display order; messages between stages are split by direction."""
 
 
@@ -111,7 +118,7 @@ def _of(sums: Sums, step: Seconds) -> tuple[dict[str, Seconds], dict[str, Second
     groups: dict[str, Seconds] = {}
     for (lane, _, group), seconds in sums.items():
         if lane not in ("compute", "wait"):
-            kind = {"send": "pp activations", "return": "pp gradients"}.get(lane) or group or lane
+            kind = DIRECTIONS.get(group, DIRECTIONS["pp"]).get(lane) or group or lane
             groups[kind] = groups.get(kind, 0.0) + seconds
     return dict(zip(KINDS, (compute, exposed, bubble, step - compute - exposed - bubble), strict=True)), groups
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import holmes_sim as hs
 from holmes_sim import attention_and_experts, commands, printing
-from holmes_sim.attention_and_experts import compared, searched
+from holmes_sim.attention_and_experts import beside, compared, searched
 from planner.limits import Limits
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
@@ -15,7 +17,7 @@ from planner.request import Request, Wishes
 from planner.space.shape import Shape
 from planner.time_limit import TimeLimit
 from sim.errors import NotModelled
-from sim.formats import documents, topology
+from sim.formats import disaggregatedfile, documents, topology
 from sim.plan.plan import Plan
 from sim.workload.routing import Routing
 from sim.workload.workload import Workload
@@ -60,9 +62,25 @@ def test_it_is_faster_and_said_in_one_line(slow):
     assert [str(device) for device in split.stage.attention] == ["new/node0/dev0", "new/node1/dev0"]
     assert split.saved == pytest.approx(1 - found.step / step(slow))
     assert str(split) == (
-        f"Faster, but nothing runs it yet: {split.stage} (zebra parallelism), {split.step * 1e3:.4g} ms, {split.saved:.0%} "
-        "less time. docs/attention-and-experts.md says what is modelled."
+        f"Faster, but no framework runs it: {split.stage} (zebra parallelism), {split.step * 1e3:.4g} ms, {split.saved:.0%} "
+        "less time. `-o FILE` also writes it, for `holmes-sim run`; docs/attention-and-experts.md says what is modelled."
     )
+
+
+def test_its_plan_has_the_same_numbers(slow):
+    """The file of the plan, read and simulated anew, has the step that the search has found."""
+    found = searched(asked(), wanted=True)
+    split = compared(found, slow)
+    assert split is not None
+    again = disaggregatedfile.from_text("plan.disaggregated.json", disaggregatedfile.to_json(split.plan))
+    run = hs.simulate_disaggregated(again)
+    assert (run.prediction.step_s, run.confirmed) == (split.step, True)
+    assert again.made_by.strategy == "zebra"
+
+
+def test_it_is_written_beside_the_plan():
+    assert beside(Path("a/plan.json")) == Path("a/plan.disaggregated.json")
+    assert beside(Path("plan")) == Path("plan.disaggregated.json")
 
 
 def test_nothing_is_said_where_little_is_gained(slow):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion, islands_runs
+from holmes_sim.cli import completion, disaggregated_plans, islands_runs
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -44,16 +44,21 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Run a plan in network namespaces with real packets, and compare the measured step with the simulated one."""
-    from holmes_sim import islands, running
+    from holmes_sim import disaggregated, running
     from holmes_sim.torch_backend.run_options import RunOptions
+    from sim.disaggregation.plan import DisaggregatedPlan
     from sim.plan.islands import IslandsPlan
 
-    given = islands.read_either(plan)
+    given = disaggregated.read_any_plan(plan)
     out.distinct(plan, output, chart)
     out.can_be_written(output, chart)
     out.can_be_drawn(chart)
     if isinstance(given, IslandsPlan):
         islands_runs.lab(plan, given, RunOptions(steps, compute, scale, str(output or "")), chart, as_json)
+        return
+    if isinstance(given, DisaggregatedPlan):
+        disaggregated_plans.lab(given, RunOptions(steps, compute, scale, str(output or "")), chart, as_json)
+        out.note_written(output, chart)
         return
     with out.progress(f"{given.config.world_size} ranks in the lab"):
         answer = running.run_in_lab(given, RunOptions(steps, compute, scale, str(output or "")))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion, islands_runs
+from holmes_sim.cli import completion, disaggregated_plans, islands_runs
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -44,17 +44,22 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Train a few steps of a plan, or outer periods of islands, with torch, and compare measured with simulated times."""
-    from holmes_sim import islands, running
+    from holmes_sim import disaggregated, running
     from holmes_sim.torch_backend.run_options import RunOptions
+    from sim.disaggregation.plan import DisaggregatedPlan
     from sim.errors import HolmesError
     from sim.plan.islands import IslandsPlan
 
-    given = islands.read_either(plan)
+    given = disaggregated.read_any_plan(plan)
     out.distinct(plan, output)
     out.can_be_written(output)
     options = RunOptions(steps, compute, scale, str(output or ""), device=device)
     if isinstance(given, IslandsPlan):
         islands_runs.run(plan, given, options, local, as_json)
+        return
+    if isinstance(given, DisaggregatedPlan):
+        disaggregated_plans.run(plan, given, options, local, as_json)
+        out.note_written(output)
         return
     if running.is_launched() and not local:
         compared = running.as_rank(given, options)

@@ -1,4 +1,4 @@
-"""holmes-sim show: print or draw a topology, the placement of a plan, a plan of islands, or a timeline."""
+"""holmes-sim show: print or draw a topology, a plan and its placement, a plan of islands or two sets of ranks, a timeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes_sim.cli import completion, islands_plans
+from holmes_sim.cli import completion, disaggregated_plans, islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
@@ -38,12 +38,16 @@ def command(
     """Print or draw a topology, a plan and the placement of its ranks, or the seconds of a timeline by kind."""
     with out.progress(f"reading {what}"):
         from holmes_sim import islands
+        from sim.disaggregation.plan import DisaggregatedPlan
         from sim.engine.timeline import Timeline
         from sim.plan.islands import IslandsPlan
 
         found = islands.read_any(what)
     if isinstance(found, IslandsPlan):
         islands_plans.show(found, output, as_json)
+        return
+    if isinstance(found, DisaggregatedPlan):
+        disaggregated_plans.show(found, output, as_json)
         return
     if isinstance(found, Timeline):
         _timeline(found, output, as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes_sim.cli import islands_plans
+from holmes_sim.cli import disaggregated_plans, islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, Measured, PlanArgument
 
@@ -91,14 +91,20 @@ def command(
     kinds = {"stragglers": stragglers, "jitter": jitter, "degrade": degrade, "flaps": flaps}
     _check_options(any(kinds.values()), explain, seeds)
     with out.progress(f"reading {plan}"):
-        from holmes_sim import commands, islands
+        from holmes_sim import commands, disaggregated
+        from sim.disaggregation.plan import DisaggregatedPlan
         from sim.errors import HolmesError
         from sim.plan.islands import IslandsPlan
 
-        read = islands.read_either(plan)
+        read = disaggregated.read_any_plan(plan)
     out.distinct(plan, trace, chart)
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
+    if isinstance(read, DisaggregatedPlan):
+        if explain or profile or leave or any(kinds.values()):
+            raise HolmesError(f"{plan}: a plan with two sets of ranks takes no --explain, --profile, --leave and no faults")
+        disaggregated_plans.simulate(read, trace, chart, as_json)
+        return
     if isinstance(read, IslandsPlan):
         if trace or explain or profile or jitter:
             raise HolmesError(

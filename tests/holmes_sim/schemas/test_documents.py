@@ -48,6 +48,7 @@ from holmes_sim.profiling.machine import Machine
 from holmes_sim.profiling.results import DeviceProfile, LinkProfile
 from holmes_sim.proposals import Proposals, Proposed
 from holmes_sim.results import Compared
+from holmes_sim.running_disaggregated import MeasuredDisaggregated
 from holmes_sim.running_islands import MeasuredIslands
 from holmes_sim.runs import Run
 from holmes_sim.scoring import Scored
@@ -58,7 +59,7 @@ from holmes_sim.whatif import WhatIf
 from holmes_sim.whole_runs import whole_run
 from planner.api import Row
 from planner.request import Request
-from sim.formats import islandsfile, planfile, topology
+from sim.formats import disaggregatedfile, islandsfile, planfile, topology
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT
 from sim.plan.islands import IslandsPlan
@@ -66,6 +67,7 @@ from sim.plan.plan import Plan
 from sim.results import breakdown
 from sim.workload.expert_counts import ExpertCounts, LayerCounts
 from sim.workload.kernels import Attention
+from tests import two_rank_sets
 from tests.holmes_sim.documents import conforms, validator
 
 SAMPLES = Path(__file__).parents[1] / "importers" / "samples"
@@ -216,6 +218,13 @@ def verification(hosts: int, link: bool) -> Any:
     return Verification(device, 1, "", (step,), joined, "", ()).facts()
 
 
+def measured_disaggregated() -> MeasuredDisaggregated:
+    plan = two_rank_sets.plan()
+    simulated = hs.simulate_disaggregated(plan)
+    timeline = replace(simulated.timeline, origin="measured", steps_s=(1.0, 1.1), compute="paced", scale=2.0)
+    return MeasuredDisaggregated(plan, simulated.prediction, timeline)
+
+
 def islands_runs() -> Documents:
     plan = islands()
     assert plan.prediction is not None
@@ -241,6 +250,9 @@ MAKERS: dict[str, Made] = {
     "import": lambda plan, run: (json.loads(run("import", SAMPLES / "nccl_topology-rtx-3090.xml", "--json").out),),
     "improvement": lambda plan, run: improvements(run),
     "init": lambda plan, run: (Description(plan.topology.facts(), {}, ("a",), ("b",)).facts(),),
+    "disaggregated": lambda plan, run: (disaggregatedfile.facts(two_rank_sets.plan()),),
+    "disaggregated-run": lambda plan, run: (measured_disaggregated().facts(),),
+    "disaggregated-report": lambda plan, run: (hs.simulate_disaggregated(two_rank_sets.plan()).facts(),),
     "islands": lambda plan, run: (islandsfile.facts(islands()),),
     "islands-pareto": lambda plan, run: islands_fronts(),
     "islands-goodput": lambda plan, run: islands_goodputs(),

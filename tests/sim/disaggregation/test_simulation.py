@@ -8,7 +8,7 @@ import pytest
 
 from sim.disaggregation import costs
 from sim.disaggregation.costs import TaskCosts, step_seconds
-from sim.disaggregation.simulation import _uses, simulate, simulated_step
+from sim.disaggregation.simulation import _uses, simulate, simulated_parts, simulated_step
 from sim.disaggregation.tasks import tasks
 from sim.disaggregation.timetable import timetable
 from tests.sim.disaggregation.builders import EXCHANGE, machines, stage
@@ -47,6 +47,12 @@ def test_closed_form_and_simulation_are_equal_on_an_idle_network(seed):
     expected = timetable(listed, TaskCosts(whole).seconds)
     assert [pytest.approx(times) for times in expected] == [(begin, end) for _, begin, end in simulate(whole)]
     assert simulated_step(whole) == pytest.approx(step_seconds(whole))
+
+
+@pytest.mark.usefixtures("whole_seconds")
+def test_seconds_of_exchanges_are_summed():
+    """Two layers and two microbatches: eight dispatches and eight combines of half a second, which share no link."""
+    assert simulated_parts(stage())[1:] == pytest.approx((4.0, 4.0))
 
 
 def test_links_that_are_loaded_alike_are_one():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sim.errors import NotModelled, PlanError
+from sim.hardware.cluster import Device
+from sim.workload.routing import Routing
 from tests.sim.disaggregation.builders import machines, stage
 
 
@@ -27,14 +31,14 @@ def test_numbers_of_a_stage():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"groups": 3}, "4 attention ranks are not 3 equal groups"),
-        ({"microbatches": 5}, "4 attention ranks x 5 microbatches x 1 rounds do not divide global_batch_size 24"),
-        ({"kept": (4,)}, "kept has 1 numbers; 2 layers need one each"),
+        ({"groups": 3}, "attention: 4 ranks are not 3 equal groups"),
+        ({"microbatches": 5}, "microbatches: 4 attention ranks x 5 microbatches x 1 rounds do not divide global_batch_size 24"),
+        ({"kept": (4,)}, "kept: 1 numbers; 2 layers need one each"),
         (
             {"kept": (0, 2)},
-            "2 of 8 experts cannot be kept: 4 attention ranks of a group share them equally, and 2 expert ranks the others",
+            "kept: 2 of 8 experts cannot be kept: 4 attention ranks of a group share them equally, and 2 expert ranks the",
         ),
-        ({"kept": (0, 8)}, "8 of 8 experts cannot be kept: "),
+        ({"kept": (0, 8)}, "kept: 8 of 8 experts cannot be kept: "),
     ],
 )
 def test_numbers_that_do_not_divide_each_other(options, message):
@@ -55,5 +59,21 @@ def test_models_without_such_a_stage():
 def test_a_device_is_in_one_set():
     fleet = machines(2, 2)
     whole = stage(fleet, batch=4)
-    with pytest.raises(PlanError, match="new/node0/dev0 is in both sets of ranks"):
+    with pytest.raises(PlanError, match="experts\\[0\\]: new/node0/dev0 is already attention\\[0\\]"):
         type(whole)(whole.topology, whole.workload, whole.attention, whole.attention)
+
+
+def test_devices_exist_and_have_the_precision():
+    whole = stage()
+    with pytest.raises(PlanError, match=r"^experts\[0\]: device old/node3/dev0 does not exist: cluster old has 1 nodes"):
+        replace(whole, experts=(Device("old", 3, 0),))
+    with pytest.raises(PlanError, match=r"^attention\[0\]: device chip-new has no fp8 peak"):
+        replace(whole, workload=replace(whole.workload, precision="fp8"))
+
+
+def test_what_is_not_modelled_is_named():
+    whole = stage()
+    with pytest.raises(NotModelled, match=r"^workload\.routing: uneven experts"):
+        replace(whole, workload=replace(whole.workload, routing=Routing(1.3)))
+    with pytest.raises(PlanError, match="groups, microbatches and rounds: at least 1 each"):
+        replace(whole, groups=0)

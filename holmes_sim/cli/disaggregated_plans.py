@@ -1,0 +1,97 @@
+"""Answers about plans with attention and experts on two sets of ranks: `simulate`, `show`, `run` and `lab` of their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holmes_sim.cli import output as out
+
+if TYPE_CHECKING:
+    from holmes_sim.torch_backend.run_options import RunOptions
+    from sim.disaggregation.plan import DisaggregatedPlan
+
+
+def simulate(plan: DisaggregatedPlan, trace: Path | None, chart: Path | None, as_json: bool) -> None:
+    """Simulate a step; write its timeline, draw and print it."""
+    from holmes_sim import disaggregated
+    from sim.disaggregation.rounds import ROUNDS
+    from sim.engine import timeline
+
+    with out.progress("simulating"):
+        run = disaggregated.simulate_disaggregated(plan)
+        shown = run.timeline if trace or chart else None
+    if shown is not None:
+        out.write(trace, timeline.to_json(shown))
+    if chart is not None and shown is not None:
+        from holmes_sim import charts
+
+        out.save(charts.timeline(shown), chart)
+    if as_json:
+        out.show_json(run.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.simulated_disaggregated(run))
+    if shown is not None and plan.stage.rounds > ROUNDS:
+        out.note(f"The timeline has the first {ROUNDS} of {plan.stage.rounds} rounds.")
+    out.note_written(trace, chart)
+
+
+def show(plan: DisaggregatedPlan, chart: Path | None, as_json: bool) -> None:
+    """Print a plan with its simulated step, or draw the step."""
+    from sim.formats import disaggregatedfile
+
+    if as_json and chart is None:
+        out.show_json(disaggregatedfile.facts(plan))
+        return
+    simulate(plan, None, chart, as_json)
+
+
+def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, as_json: bool) -> None:
+    """Run steps here or as one rank of a launch, and print the median one beside the simulated one."""
+    from holmes_sim import running, running_disaggregated
+    from sim.errors import HolmesError
+
+    ranks = len(plan.placement)
+    if running.is_launched() and not local:
+        compared = running_disaggregated.as_rank(plan, options)
+    elif local:
+        with out.progress(f"running {ranks} ranks"):
+            compared = running_disaggregated.run_disaggregated(plan, options)
+    else:
+        raise HolmesError(f"{path}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
+    if compared is None:
+        return
+    if as_json:
+        out.show_json(compared.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.measured_disaggregated(compared))
+    if computed_on := compared.measured.computed_on:
+        planned = " and ".join(dict.fromkeys(plan.fleet.spec(device).name for device in plan.placement))
+        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
+
+
+def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
+    """Run steps in the lab, and print the median one beside the simulated one; draw it."""
+    from holmes_sim import running_disaggregated
+
+    with out.progress(f"{len(plan.placement)} ranks in the lab"):
+        answer = running_disaggregated.run_disaggregated_in_lab(plan, options)
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.timeline(answer.compared.measured), chart)
+    for line in answer.notes:
+        out.note(f"Note: {line}.")
+    out.note(answer.load.why_not)
+    if as_json:
+        load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}
+        out.show_json(answer.compared.facts() | {"notes": list(answer.notes), "cores": load})
+        return
+    from holmes_sim import printing
+
+    out.show(printing.measured_disaggregated(answer.compared))
+    out.note(f"Scale {answer.compared.measured.scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")

@@ -1,0 +1,105 @@
+"""Commands on the file of a plan with two sets of ranks, and those that take something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holmes_sim import commands, exporters
+from holmes_sim.attention_and_experts import Disaggregated
+from sim.formats import disaggregatedfile
+from tests.two_rank_sets import plan
+
+STEP = 0.04246628998468536
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "split.json"
+    path.write_text(disaggregatedfile.to_json(plan()), encoding="utf-8")
+    return path
+
+
+def test_simulate_prints_both_sets_and_writes_a_timeline(run, file, tmp_path):
+    trace, chart = tmp_path / "timeline.json", tmp_path / "step.png"
+    seen = run("simulate", file, "--trace", trace, "--chart", chart)
+    assert (seen.code, seen.err) == (0, f"Written to {trace}. Written to {chart}.\n")
+    lines = [line.split() for line in seen.out.splitlines()]
+    assert ["attention", "new", "a40", "2", "1", "69.8%", "2.9", "GiB", "7%"] in lines
+    assert ["experts", "old", "v100-sxm2-32gb", "1", "6", "69.3%", "2.9", "GiB", "10%"] in lines
+    assert ["step", "42.47", "ms"] in lines
+    assert chart.stat().st_size > 0
+    assert "two-types small: simulated step of 42.47 ms" in run("show", trace).out
+
+
+def test_simulate_as_json_has_the_predicted_step(run, file):
+    found = json.loads(run("simulate", file, "--json").out)
+    assert (found["report"]["step_s"], found["confirmed"]) == (pytest.approx(STEP), True)
+    changed = file.read_text().replace('"step_s": 0.04', '"step_s": 0.05')
+    file.write_text(changed)
+    assert json.loads(run("simulate", file, "--json").out)["confirmed"] is False
+    assert "Warning: the plan predicts a step of 52.47 ms; this simulation gives another one." in run("simulate", file).out
+
+
+def test_show_prints_the_step_or_the_file(run, file):
+    assert json.loads(run("show", file, "--json").out) == json.loads(file.read_text())
+    assert "attention on 2 devices of new, experts on 1 of old, 2 x 2 microbatches of 1" in run("show", file).out
+
+
+@pytest.mark.parametrize("words", ["--explain", "--profile cpu", "--leave 1@2h", "--jitter 3%"])
+def test_options_that_it_does_not_take(run, file, words):
+    seen = run("simulate", file, *words.split())
+    line = f"error: {file}: a plan with two sets of ranks takes no --explain, --profile, --leave and no faults\n"
+    assert (seen.code, seen.out, seen.err) == (2, "", line)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("report FILE -o page.html", "a plan with one set of ranks is expected"),
+        ("goodput FILE --checkpoint 60s --restart 60s", "a plan with one set of ranks is expected"),
+        ("replan FILE --lost new/node0", "a plan with one set of ranks is expected"),
+        ("compare FILE", "a plan with one set of ranks is expected"),
+        ("place-experts FILE --counts counts.yaml", "a plan with one set of ranks is expected"),
+        ("plan FILE", "a topology is expected"),
+        ("check FILE", "a topology is expected"),
+        ("what-if FILE", "a topology is expected"),
+        ("trunk FILE", "a topology is expected"),
+        ("serve FILE", "a topology is expected"),
+        ("sweep FILE plan.tp=1", "a topology is expected"),
+    ],
+)
+def test_in_place_of_something_else(run, file, words, expected):
+    seen = run(*(word.replace("FILE", str(file)) for word in words.split()))
+    line = f"error: {file}:2: format: this is a plan with two sets of ranks; {expected}\n"
+    assert (seen.code, seen.out, seen.err) == (2, "", line)
+
+
+@pytest.mark.parametrize("target", exporters.every())
+def test_no_target_takes_it(run, file, tmp_path, target):
+    seen = run("export", file, "--to", target, "-o", tmp_path / "launch")
+    line = f"error: {target} cannot express attention and experts on two sets of ranks; `holmes-sim run` executes them\n"
+    assert (seen.code, seen.out, seen.err) == (2, "", line)
+    assert not (tmp_path / "launch").exists()
+
+
+def test_its_ranks_are_started_by_torchrun_or_here(run, file):
+    seen = run("run", file)
+    line = f"error: {file}: start its 3 ranks with torchrun, or all of them on this machine with --local\n"
+    assert (seen.code, seen.out, seen.err) == (2, "", line)
+
+
+def test_plan_writes_it_beside_the_plan(run, tmp_path, monkeypatch):
+    """Where it is faster than the plan; the note names both files."""
+    split, output = Disaggregated(plan().stage, STEP, 0.1), tmp_path / "plan.json"
+    monkeypatch.setattr(commands.attention_and_experts, "compared", lambda found, plan: split)
+    words = ("plan", "lab/lab-hybrid-nics", "--strategy", "megatron", "--tp", 1, "--pp", 2, "--dp", 2, "--microbatch-size", 1)
+    seen = run(*words, "-o", output)
+    written = Path(tmp_path / "plan.disaggregated.json")
+    assert seen.code == 0
+    assert f"Written to {output} and {written}.\n" in seen.err
+    found = disaggregatedfile.load(written)
+    assert (found.stage, found.made_by.strategy) == (plan().stage, "zebra")
+    assert found.prediction == plan().prediction
