@@ -34,7 +34,7 @@ from sim.plan.prediction import Prediction
 from sim.workload import launch_facts
 
 PLAN_FORMAT = "holmes-sim/plan/1"
-KINDS = {"topology": "topology", "islands": "plan of islands"}
+KINDS = {"topology": "topology", "islands": "plan of islands", "pipelines": "plan of unlike pipelines"}
 """Formats of other files that a person may give in place of a plan -> what they are."""
 
 
@@ -217,7 +217,7 @@ def from_text(name: str, text: str) -> Plan:
     try:
         document = parse(name, text)
         written = str(document.value.get("format", "")) if isinstance(document.value, dict) else ""
-        for kind in ("topology", "islands"):
+        for kind in KINDS:
             if written.startswith(f"holmes-sim/{kind}"):
                 right = "a plan is expected (holmes-sim plan makes one)"
                 right = "a plan of one island is expected" if kind == "islands" else right
