@@ -43,10 +43,10 @@ class CommonConfigFacts(StrictModel):
     one number for all stages."""
 
     schedule: str
-    microbatch_size: Count
-    zero_stage: Whole = 1
+    microbatch_size: Count = Field(description="samples of a microbatch")
+    zero_stage: Whole = Field(1, description="0, or 1: all replicas share the optimizer state of the weights that they hold")
     recompute: str = "none"
-    recompute_layers: Count | None = None
+    recompute_layers: Count | None = Field(None, description="recomputed layers of each stage; null: all")
     recompute_modules: tuple[str, ...] = ()
     sequence_parallel: Flag = False
     overlap_grad_reduce: Flag = True
@@ -56,13 +56,12 @@ class CommonConfigFacts(StrictModel):
 
 
 class PipelineFacts(StrictModel):
-    """Alike replicas: `num_microbatches` has a number for each of them, `stages` are in pipeline order, `placement` has the
-    device of each rank, numbered as in a plan. `stage_tp` has the tensor-parallel degree of each stage, where they differ; `tp`
-    is the largest."""
+    """Alike replicas: `stages` are in pipeline order, `placement` has the device of each rank, numbered as in a plan. Where
+    stages have unlike degrees (`stage_tp`), `tp` is the largest of them."""
 
-    tp: Count = 1
-    stage_tp: tuple[Count, ...] = ()
-    num_microbatches: list[Count] = Field(min_length=1)
+    tp: Count = Field(1, description="tensor-parallel degree")
+    stage_tp: tuple[Count, ...] = Field((), description="tensor-parallel degree of each stage, where they differ")
+    num_microbatches: list[Count] = Field(min_length=1, description="microbatches of a step of each replica")
     stages: list[StageFacts] = Field(min_length=1)
     placement: list[str]
 

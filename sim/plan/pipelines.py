@@ -3,12 +3,13 @@
 Each entry of `PipelinesPlan.pipelines` is a plan by itself: replicas that are alike, with their own stages, layers of each
 stage, tensor-parallel degrees, devices and microbatches. Every replica holds the whole model, so the gradients of a layer are
 summed over the ranks that hold it, one or several of each replica. A section is a run of layers that no stage of any pipeline
-cuts: all its layers are on the same ranks, and their gradients are summed by the same groups. Malleus (arXiv 2410.13333,
-section 3) and HexiScale (arXiv 2409.01143, section 3) train so.
+cuts: all its layers are on the same ranks, and their gradients are summed by the same groups. Malleus (arXiv 2410.13333) and
+HexiScale (arXiv 2409.01143) train so.
 
 The tensor-parallel degrees of the stages that hold a section may differ. Its weights are then cut into as many slices as the
 largest of these degrees; the ranks that hold a slice, one of each replica, are a group, and a rank of a smaller degree is in
-several groups.
+several groups (gen_layer_dp_rank_group of hexiscale/gen_hetero_groups.py, Relaxed-System-Lab/FlashFlex 5ee1726b; SplitAllReduce
+of PKU-DAIR/Hetu 9e47240).
 
 Ranks are numbered pipeline by pipeline, those of a pipeline as in a plan of alike replicas.
 """
@@ -132,6 +133,11 @@ class PipelinesPlan:
     def placement(self) -> tuple[Device, ...]:
         """Device of every rank."""
         return tuple(itertools.chain.from_iterable(pipeline.placement for pipeline in self.pipelines))
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes with a rank."""
+        return len({(device.cluster, device.node) for device in self.placement})
 
     @property
     def first_ranks(self) -> tuple[int, ...]:

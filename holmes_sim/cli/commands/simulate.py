@@ -9,6 +9,7 @@ import typer
 
 from holmes_sim.cli import islands_plans
 from holmes_sim.cli import output as out
+from holmes_sim.cli import unlike_pipelines as unlike
 from holmes_sim.cli.options import Json, Measured, PlanArgument
 
 if TYPE_CHECKING:
@@ -91,14 +92,19 @@ def command(
     kinds = {"stragglers": stragglers, "jitter": jitter, "degrade": degrade, "flaps": flaps}
     _check_options(any(kinds.values()), explain, seeds)
     with out.progress(f"reading {plan}"):
-        from holmes_sim import commands, islands
+        from holmes_sim import commands, unlike_pipelines
         from sim.errors import HolmesError
         from sim.plan.islands import IslandsPlan
+        from sim.plan.pipelines import PipelinesPlan
 
-        read = islands.read_either(plan)
+        read = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, trace, chart)
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
+    if isinstance(read, PipelinesPlan):
+        others = {"chart": chart, "explain": explain, **kinds, "leave": leave, "profile": profile}
+        unlike.simulate(plan, read, trace, others, as_json)
+        return
     if isinstance(read, IslandsPlan):
         if trace or explain or profile or jitter:
             raise HolmesError(

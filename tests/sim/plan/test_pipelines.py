@@ -54,6 +54,20 @@ def test_a_rank_of_a_smaller_tp_sums_each_slice_with_the_ranks_that_hold_it():
     assert [group.ranks for group in groups] == [(0, 4, 6), (1, 4, 6), (2, 5, 6), (3, 5, 6)]
 
 
+def test_groups_are_those_of_hexiscale():
+    """The example of its code: pipelines of stages on 4, 2 and 2 and on 4 and 4 devices, with 16, 8 and 8 and with 16 and 16
+    layers (gen_layer_tp_pp_groups of hexiscale/gen_hetero_groups.py, Relaxed-System-Lab/FlashFlex 5ee1726b), which lists the
+    groups (0, 8), (4, 12) and (6, 12) of the first rank of each stage."""
+    first = {"tp": 4, "stage_tp": (4, 2, 2), "pp": 3, "layers": (16, 8, 8)}
+    plan = pipelines(nodes(2, devices=8), (first, {"tp": 4, "pp": 2, "layers": (16, 16)}))
+    found = {(one.first, one.past_last): [group.ranks for group in groups] for one, groups in plan.gradient_groups()}
+    assert found == {
+        (0, 16): [(0, 8), (1, 9), (2, 10), (3, 11)],
+        (16, 24): [(4, 12), (4, 13), (5, 14), (5, 15)],
+        (24, 32): [(6, 12), (6, 13), (7, 14), (7, 15)],
+    }
+
+
 def test_a_head_before_the_last_stage_ends_the_last_section():
     plan = pipelines(nodes(5), ({"pp": 3, "layers": (2, 2, 0), "head": 1}, {"pp": 2, "layers": (1, 3)}))
     assert [(one.first, one.past_last, one.head) for one in plan.sections] == [(0, 1, False), (1, 2, False), (2, 4, True)]
