@@ -17,8 +17,9 @@ from holmes_sim.torch_backend import fork_server
 from holmes_sim.torch_backend.fork_server import RankProcess
 from holmes_sim.torch_backend.run_options import HOST, RunOptions, node_of
 from sim.errors import HolmesError
-from sim.formats import islandsfile, planfile
+from sim.formats import islandsfile, pipelinesfile, planfile
 from sim.plan.islands import IslandsPlan
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
 RANK, ISLAND_RANK = "holmes_sim.torch_backend.rank", "holmes_sim.torch_backend.islands.rank"
@@ -46,11 +47,14 @@ class Local:
         self._server.terminate()
         self._server.communicate()
 
-    def run(self, plan: Plan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
+    def run(
+        self, plan: Plan | PipelinesPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
+    ) -> None:
         """Start every rank and wait until all have ended. Raises HolmesError with the reason of the first rank that fails."""
         port = free_port()
-        processes = [change(_rank_process(plan, rank, port), rank) for rank in range(plan.config.world_size)]
-        self._launch(planfile.to_json(plan), options, processes, RANK)
+        processes = [change(_rank_process(plan, rank, port), rank) for rank in range(len(plan.placement))]
+        text = pipelinesfile.to_json(plan) if isinstance(plan, PipelinesPlan) else planfile.to_json(plan)
+        self._launch(text, options, processes, RANK)
 
     def run_islands(
         self, plan: IslandsPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
@@ -85,7 +89,7 @@ class Local:
             raise HolmesError(reason.strip())
 
 
-def run(plan: Plan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
+def run(plan: Plan | PipelinesPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
     """Run one launch on this machine; see `Local.run`."""
     with Local() as here:
         here.run(plan, options, change)
@@ -98,9 +102,9 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _rank_process(plan: Plan, rank: int, port: int, first: int = 0, ranks: int = 0) -> RankProcess:
+def _rank_process(plan: Plan | PipelinesPlan, rank: int, port: int, first: int = 0, ranks: int = 0) -> RankProcess:
     """The process of a rank of a plan whose ranks are `first` and following of `ranks` in all."""
-    ranks, device = ranks or plan.config.world_size, plan.placement[rank]
+    ranks, device = ranks or len(plan.placement), plan.placement[rank]
     omp = os.environ.get("OMP_NUM_THREADS", "")
     threads = omp if omp.isdecimal() else str(max((os.cpu_count() or 1) // ranks, 1))
     environment = {

@@ -30,9 +30,11 @@ from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, RunOpti
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.engine import timeline
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import PeakBytes, Timeline
-from sim.errors import HolmesError
-from sim.formats import planfile
+from sim.errors import HolmesError, PlanError
+from sim.formats import documents, pipelinesfile, planfile
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -68,10 +70,10 @@ class _Own(NamedTuple):
     peak: PeakBytes | None
 
 
-def check(plan: Plan, launch: LaunchInfo, options: RunOptions) -> None:
+def check(plan: Plan | PipelinesPlan, launch: LaunchInfo, options: RunOptions) -> None:
     """Raise HolmesError where the launch does not match the plan."""
     supported.check(plan)
-    size = plan.config.world_size
+    size = len(plan.placement)
     if launch.world_size != size:
         raise HolmesError(f"the launch has {launch.world_size} ranks, but the plan {size}")
     if options.compute not in COMPUTE:
@@ -87,13 +89,18 @@ def main(arguments: list[str]) -> None:
     """Run a rank: `python -m holmes_sim.torch_backend.rank PLAN '{"steps": 3}'`."""
     try:
         options = RunOptions.from_json(arguments[1]) if len(arguments) > 1 else RunOptions()
-        run(planfile.load(Path(arguments[0])), options)
+        run(_load(Path(arguments[0])), options)
     except HolmesError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
 
 
-def run(plan: Plan, options: RunOptions) -> Timeline | None:
+def _load(path: Path) -> Plan | PipelinesPlan:
+    text = documents.read_text(path, PlanError)
+    return pipelinesfile.from_text(str(path), text) if pipelinesfile.is_pipelines(text) else planfile.from_text(str(path), text)
+
+
+def run(plan: Plan | PipelinesPlan, options: RunOptions) -> Timeline | None:
     """Run one rank of a launch. Returns the timeline on rank 0. A failure of any rank ends all ranks."""
     launch = LaunchInfo.read()
     store = store_of(launch, options.connect)
@@ -127,7 +134,7 @@ def store_of(launch: LaunchInfo, within: Seconds) -> dist.Store:
     return dist.PrefixStore("holmes-sim", store)
 
 
-def check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
+def check_hosts(plan: Plan | PipelinesPlan, launch: LaunchInfo, store: dist.Store) -> None:
     """Check that ranks of one host of the plan run on one host and other ranks elsewhere. Skipped for a local launch."""
     if os.environ.get(HOST) is not None:
         return
@@ -143,7 +150,7 @@ def check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
         raise HolmesError(f"rank {launch.rank} of {node} runs on host {own}, but other ranks of that node run on {first}")
 
 
-def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
+def _execute(plan: Plan | PipelinesPlan, options: RunOptions, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
     rank = launch.rank
     executor, computed_on = executor_of(plan, options, launch, watchdog.fail)
     worker = executor.worker
@@ -169,7 +176,7 @@ def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watc
 
 
 def executor_of(
-    plan: Plan, options: RunOptions, launch: LaunchInfo, on_timeout: Callable[[str], None]
+    plan: Plan | PipelinesPlan, options: RunOptions, launch: LaunchInfo, on_timeout: Callable[[str], None]
 ) -> tuple[Executor, tuple[str, ...]]:
     """(executor of a rank with its process groups and its worker, names of the devices that all ranks compute on)."""
     rank, device = launch.rank, devices.device_of(options, launch.rank, launch.local_rank)
@@ -196,7 +203,7 @@ def gathered(worker: TrainingWorker) -> dict[str, torch.Tensor]:
 
 
 def _measured_timeline(
-    plan: Plan,
+    plan: Plan | PipelinesPlan,
     options: RunOptions,
     launch: LaunchInfo,
     computed_on: tuple[str, ...],
@@ -220,7 +227,7 @@ def _measured_timeline(
     found = Timeline(
         name=f"{plan.topology.name} {plan.workload.model.name}",
         origin="measured",
-        plan_digest=planfile.digest(plan),
+        plan_digest=RankPlans(plan).digest,
         step_s=seconds[chosen],
         tokens=plan.workload.tokens,
         flops=plan.workload.flops,

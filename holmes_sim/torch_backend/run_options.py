@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -47,13 +48,13 @@ class RunOptions:
         return cls(**json.loads(text))
 
 
-def node_of(plan: Plan, rank: int) -> str:
+def node_of(plan: Plan | PipelinesPlan, rank: int) -> str:
     """Name of the node of a rank, for example `ib/node0`."""
     device = plan.placement[rank]
     return f"{device.cluster}/node{device.node}"
 
 
-def host_of(plan: Plan, rank: int) -> str:
+def host_of(plan: Plan | PipelinesPlan, rank: int) -> str:
     """Name of the host of a rank: its node, and its number in the node if that is an NVLink domain of several hosts."""
     cluster = plan.fleet.cluster(plan.placement[rank].cluster)
     number, _ = cluster.on_host(plan.placement[rank])

@@ -42,9 +42,10 @@ from sim.units import Bytes
 from sim.workload.workload import Workload
 
 
-def program(plan: Plan, pp_rank: int, microbatches: int) -> Program:
-    """The program of the ranks of pipeline rank `pp_rank` whose replica has `microbatches` microbatches in a step."""
-    lowered = Lowered(plan, pp_rank, microbatches)
+def program(plan: Plan, pp_rank: int, microbatches: int, sections: tuple[Section, ...] = ()) -> Program:
+    """The program of the ranks of pipeline rank `pp_rank` whose replica has `microbatches` microbatches in a step; `sections`
+    in unlike pipelines."""
+    lowered = Lowered(plan, pp_rank, microbatches, sections)
     return tuple(chain.from_iterable(lowered.piece(index) for index in range(len(lowered))))
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, fields, replace
 
 from sim.errors import NotModelled, PlanError
 from sim.hardware.cluster import Device, Fleet
+from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.topology import Topology
 from sim.plan.groups import Group, group_ranks, with_transport
 from sim.plan.parallel_config import ParallelConfig
@@ -133,6 +134,11 @@ class PipelinesPlan:
     def placement(self) -> tuple[Device, ...]:
         """Device of every rank."""
         return tuple(itertools.chain.from_iterable(pipeline.placement for pipeline in self.pipelines))
+
+    @property
+    def specs(self) -> tuple[DeviceSpec, ...]:
+        """Device types of the ranks, in the order of the ranks."""
+        return tuple(dict.fromkeys(spec for pipeline in self.pipelines for spec in pipeline.specs))
 
     @property
     def nodes(self) -> int:
