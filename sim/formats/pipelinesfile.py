@@ -81,7 +81,7 @@ class PipelinesFacts(StrictModel):
 
 def is_pipelines(text: str) -> bool:
     """Whether a text is that of a plan of unlike pipelines, told by its format key."""
-    return PIPELINES_FORMAT in text[:200]
+    return re.search(rf"^\W*format\W+{PIPELINES_FORMAT}\b", text, re.MULTILINE) is not None
 
 
 def facts(plan: PipelinesPlan) -> dict[str, Any]:

@@ -50,6 +50,8 @@ def test_the_text_is_the_same_after_reading():
     assert json.loads(text) == json.loads(json.dumps(pipelinesfile.facts(plan)))
     assert pipelinesfile.is_pipelines(text)
     assert pipelinesfile.is_pipelines(BY_HAND)
+    assert pipelinesfile.is_pipelines(f"# {'a long comment ' * 40}\n{BY_HAND}")
+    assert not pipelinesfile.is_pipelines(BY_HAND.replace("holmes-sim/pipelines/1", "holmes-sim/plan/1"))
 
 
 def test_the_digest_depends_on_what_is_simulated():
