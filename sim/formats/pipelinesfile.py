@@ -19,7 +19,7 @@ from pydantic import Field
 
 from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats.documents import Document, check, parse, read_text
-from sim.formats.fields import Count, Flag, StrictModel, Whole
+from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes
 from sim.formats.planfile import MadeByFacts, PredictionFacts, StageFacts
 from sim.formats.topology import from_document, workload_facts, workload_fault, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
@@ -39,15 +39,10 @@ KEY, ENTRY = re.compile(r"([\w\[\]]+(?:\.[\w\[\]]+)*): (.*)", re.DOTALL), re.com
 
 
 class CommonConfigFacts(StrictModel):
-    """Options of the training run that all pipelines have in common, as in the configuration of a plan. `recompute_layers` is
-    one number for all stages."""
+    """Options of the training run that all pipelines have in common, as in the configuration of a plan."""
 
     schedule: str
-    microbatch_size: Count = Field(description="samples of a microbatch")
     zero_stage: Whole = Field(1, description="0, or 1: all replicas share the optimizer state of the weights that they hold")
-    recompute: str = "none"
-    recompute_layers: Count | None = Field(None, description="recomputed layers of each stage; null: all")
-    recompute_modules: tuple[str, ...] = ()
     sequence_parallel: Flag = False
     overlap_grad_reduce: Flag = True
     overlap_param_gather: Flag = True
@@ -57,11 +52,15 @@ class CommonConfigFacts(StrictModel):
 
 class PipelineFacts(StrictModel):
     """Alike replicas: `stages` are in pipeline order, `placement` has the device of each rank, numbered as in a plan. Where
-    stages have unlike degrees (`stage_tp`), `tp` is the largest of them."""
+    stages have unlike degrees (`stage_tp`), `tp` is the largest of them. Recomputation as in the configuration of a plan."""
 
     tp: Count = Field(1, description="tensor-parallel degree")
     stage_tp: tuple[Count, ...] = Field((), description="tensor-parallel degree of each stage, where they differ")
+    microbatch_size: Count = Field(1, description="samples of a microbatch")
     num_microbatches: list[Count] = Field(min_length=1, description="microbatches of a step of each replica")
+    recompute: str = "none"
+    recompute_layers: Wholes = Field((), description="recomputed layers of all stages, or of each")
+    recompute_modules: tuple[str, ...] = ()
     stages: list[StageFacts] = Field(min_length=1)
     placement: list[str]
 
@@ -90,7 +89,7 @@ def facts(plan: PipelinesPlan) -> dict[str, Any]:
         "format": PIPELINES_FORMAT,
         "topology": plan.topology.facts(),
         "workload": workload_facts(plan.workload),
-        "config": _common(plan.pipelines[0].config),
+        "config": {key: getattr(plan.pipelines[0].config, key) for key in COMMON},
         "pipelines": [_pipeline(pipeline) for pipeline in plan.pipelines],
     }
     if plan.prediction is not None:
@@ -98,19 +97,11 @@ def facts(plan: PipelinesPlan) -> dict[str, Any]:
     return data | {"made_by": asdict(plan.made_by)}
 
 
-def _common(config: ParallelConfig) -> dict[str, Any]:
-    values = {key: getattr(config, key) for key in CommonConfigFacts.model_fields}
-    counts, modules = values.pop("recompute_layers"), values.pop("recompute_modules")
-    values |= {"recompute_layers": counts[0]} if counts else {}
-    return values | ({"recompute_modules": list(modules)} if modules else {})
-
-
 def _pipeline(plan: Plan) -> dict[str, Any]:
-    config = plan.config
-    found: dict[str, Any] = {"tp": config.tp} | ({"stage_tp": list(config.stage_tp)} if config.stage_tp else {})
+    values = {key: getattr(plan.config, key) for key in PipelineFacts.model_fields if key not in ("stages", "placement")}
+    found = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value != ()}
     stages = [{"layers": [one.first, one.past_last]} | ({"head": True} if one.head else {}) for one in plan.stages]
-    found |= {"num_microbatches": list(config.num_microbatches), "stages": stages}
-    return found | {"placement": [str(device) for device in plan.placement]}
+    return found | {"stages": stages, "placement": [str(device) for device in plan.placement]}
 
 
 def digest(plan: PipelinesPlan) -> str:
@@ -147,8 +138,6 @@ def from_text(name: str, text: str) -> PipelinesPlan:
         raise PlanError(document.fault(*workload_fault(error))) from None
     replicas = sum(len(one.num_microbatches) for one in data.pipelines)
     common = {key: getattr(data.config, key) for key in COMMON}
-    counts = data.config.recompute_layers
-    common["recompute_layers"] = () if counts is None else (counts,)
     pipelines = []
     for index, one in enumerate(data.pipelines):
         with _at(document, f"pipelines[{index}]"):
@@ -170,15 +159,17 @@ def _plan(
 ) -> Plan:
     """One entry: alike replicas, with their share of the batch."""
     numbers, devices = tuple(given.num_microbatches), list[Device]()
-    own = replace(workload, global_batch_size=sum(numbers) * common["microbatch_size"])
+    own = replace(workload, global_batch_size=sum(numbers) * given.microbatch_size)
     for number, text in enumerate(given.placement):
         try:
             devices.append(parse_device(text))
         except PlanError as error:
             raise PlanError(f"placement[{number}]: {error}") from None
     config = ParallelConfig(
-        tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, num_microbatches=numbers,
-        other_replicas=replicas - len(numbers), **common, **software_facts(topology.stack, topology.fleet, given.tp),
+        tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, microbatch_size=given.microbatch_size,
+        num_microbatches=numbers, recompute=given.recompute, recompute_layers=given.recompute_layers,
+        recompute_modules=given.recompute_modules, other_replicas=replicas - len(numbers), **common,
+        **software_facts(topology.stack, topology.fleet, given.tp),
     )  # fmt: skip
     if len(devices) != config.world_size:
         raise PlanError(f"placement: {len(devices)} devices for {config.world_size} ranks; one for each is needed")

@@ -1,10 +1,10 @@
 """A plan of unlike pipelines: replicas of one model that are cut into stages of their own, and train in step.
 
 Each entry of `PipelinesPlan.pipelines` is a plan by itself: replicas that are alike, with their own stages, layers of each
-stage, tensor-parallel degrees, devices and microbatches. Every replica holds the whole model, so the gradients of a layer are
-summed over the ranks that hold it, one or several of each replica. A section is a run of layers that no stage of any pipeline
-cuts: all its layers are on the same ranks, and their gradients are summed by the same groups. Malleus (arXiv 2410.13333) and
-HexiScale (arXiv 2409.01143) train so.
+stage, tensor-parallel degrees, devices, microbatches and recomputation. Every replica holds the whole model, so the gradients
+of a layer are summed over the ranks that hold it, one or several of each replica. A section is a run of layers that no stage of
+any pipeline cuts: all its layers are on the same ranks, and their gradients are summed by the same groups. Malleus (arXiv
+2410.13333) and HexiScale (arXiv 2409.01143) train so.
 
 The tensor-parallel degrees of the stages that hold a section may differ. Its weights are then cut into as many slices as the
 largest of these degrees; the ranks that hold a slice, one of each replica, are a group, and a rank of a smaller degree is in
@@ -32,13 +32,16 @@ from sim.plan.prediction import Prediction
 from sim.workload.workload import Workload
 
 COMMON = (
-    "schedule", "microbatch_size", "zero_stage", "recompute", "recompute_layers", "recompute_modules", "sequence_parallel",
-    "overlap_grad_reduce", "overlap_param_gather", "attention", "gradient_precision",
+    "schedule", "zero_stage", "sequence_parallel", "overlap_grad_reduce", "overlap_param_gather", "attention",
+    "gradient_precision",
 )  # fmt: skip
 """Settings of a configuration that all pipelines have in common."""
 SOFTWARE = ("all_reduces", "tp_overlap", "early_stop", "fp8_param_gather", "memory", "domain")
 """Facts of the software and of the fleet."""
-OWN = ("tp", "stage_tp", "pp", "dp", "num_microbatches", "other_replicas")
+OWN = (
+    "tp", "stage_tp", "pp", "dp", "microbatch_size", "num_microbatches", "recompute", "recompute_layers", "recompute_modules",
+    "other_replicas",
+)  # fmt: skip
 """Those of each pipeline; all others have their defaults, but for `SOFTWARE`."""
 
 
@@ -77,14 +80,14 @@ class PipelinesPlan:
         first, owner = self.pipelines[0], dict[Device, int]()
         for index, pipeline in enumerate(self.pipelines):
             where, config = f"pipelines[{index}]", pipeline.config
-            _check_modelled(where, pipeline)
+            check_modelled(where, pipeline)
             if pipeline.fleet != first.fleet or _trained(pipeline.workload) != _trained(first.workload):
                 raise PlanError(f"{where}: its topology and workload, but for global_batch_size, must be those of pipelines[0]")
             for key in COMMON:
                 if getattr(config, key) != getattr(first.config, key):
                     raise PlanError(
                         f"{where}.config.{key}: {getattr(config, key)}, but {getattr(first.config, key)} in pipelines[0]; "
-                        "pipelines differ in stages, tp and microbatches only"
+                        "pipelines differ in stages, tp, microbatches and recomputation only"
                     )
             if config.gradient_ranks != self.replicas:
                 raise PlanError(f"{where}: other_replicas {config.other_replicas} is not {self.replicas - config.dp}")
@@ -208,7 +211,7 @@ def _units(plan: Plan, stage: int) -> tuple[int, int]:
     return own.first + 1 if stage else 0, layers + 2 if stage == plan.head_stage else own.past_last + 1
 
 
-def _check_modelled(where: str, plan: Plan) -> None:
+def check_modelled(where: str, plan: Plan) -> None:
     """Raise NotModelled for settings that are not modelled in unlike pipelines."""
     for field in fields(ParallelConfig):
         value = getattr(plan.config, field.name)

@@ -29,9 +29,9 @@ def test_show_prints_each_pipeline_and_who_sums_which_gradients(run, path):
     lines = run("show", path).out.splitlines()
     assert lines[0].endswith("batch 8 x 128 tokens fp16, 4 of 8 devices")
     assert [line for line in lines if line.startswith("Pipeline ")] == [
-        "Pipeline 0, ranks 0 to 1: tp 1 | pp 2 | dp 1 | 3 microbatches of 1 | 1f1b | ZeRO 1 | recompute 1 layer a stage   "
+        "Pipeline 0, ranks 0 to 1: tp 1 | pp 2 | dp 1 | 3 microbatches of 1 | 1f1b | ZeRO 1 | recompute some layers   "
         "(strategy by hand)",
-        "Pipeline 1, ranks 2 to 3: tp 2 | pp 1 | dp 1 | 5 microbatches of 1 | 1f1b | ZeRO 1 | recompute 1 layer a stage   "
+        "Pipeline 1, ranks 2 to 3: tp 2 | pp 1 | dp 1 | 5 microbatches of 1 | 1f1b | ZeRO 1 | recompute none   "
         "(strategy by hand)",
     ]
     summed = [line.split() for line in lines[lines.index("Gradients") + 2 :][:2]]

@@ -34,32 +34,33 @@ from tests.holmes_sim.torch_backend.one_process import (  # noqa: E402
     plan_of,
 )
 
-Shape = tuple[tuple[int, ...], tuple[int, ...]]
-"""Layers of the stages, and microbatches of the replicas."""
+Shape = tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]
+"""Layers of the stages, microbatches of the replicas, and further settings of an entry."""
+OF_TWO = {"microbatch_size": 2, "recompute": "full"}
 CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
-    "two stages and one": ((((3, 2), (3,)), ((5,), (2,))), {"model": LLAMA}),
-    "3|2 and 1|4, tied": ((((3, 2), (3,)), ((1, 4), (2,))), {}),
+    "two stages and one": ((((3, 2), (3,), {}), ((5,), (2,), {})), {"model": LLAMA}),
+    "3|2 and 1|4, tied, microbatches of 1 and 2": ((((3, 2), (3,), {}), ((1, 4), (2,), OF_TWO)), {}),
     "three entries, two replicas alike, zero 0": (
-        (((1, 2, 2), (1,)), ((4, 1), (2, 3)), ((5,), (1,))),
+        (((1, 2, 2), (1,), {}), ((4, 1), (2, 1), OF_TWO), ((5,), (1,), {})),
         {"model": LLAMA, "zero_stage": 0},
     ),
     "tp 2, embedding alone, nothing overlapped": (
-        (((0, 5), (2,)), ((2, 3), (1,))),
+        (((0, 5), (2,), {}), ((2, 3), (1,), {})),
         {"tp": 2, "sequence_parallel": True, "overlap_grad_reduce": False, "overlap_param_gather": False},
     ),
-    "zb-h1": ((((2, 3), (4,)), ((4, 1), (2,))), {"model": LLAMA, "schedule": "zb-h1"}),
+    "zb-h1": ((((2, 3), (4,), {}), ((4, 1), (2,), {})), {"model": LLAMA, "schedule": "zb-h1"}),
 }
 
 
 def made(folder: Path, shapes: tuple[Shape, ...], **options: object) -> tuple[PipelinesPlan, Plan]:
     """(unlike pipelines on the devices of a node in order, one replica of one stage for each of theirs)."""
     plans, first = [], 0
-    for layers, microbatches in shapes:
-        plan = plan_of(folder, layers, microbatches, **options)  # type: ignore[arg-type]
+    for layers, microbatches, own in shapes:
+        plan = plan_of(folder, layers, microbatches, **options | own)  # type: ignore[arg-type]
         placement = tuple(Device("a", 0, first + index) for index in range(plan.config.world_size))
         plans.append(replace(plan, placement=placement))
         first += len(placement)
-    numbers = tuple(number for _, microbatches in shapes for number in microbatches)
+    numbers = tuple(number * int(own.get("microbatch_size", 1)) for _, many, own in shapes for number in many)
     whole = plan_of(folder, (5,), numbers, **options)  # type: ignore[arg-type]
     plans = [replace(plan, topology=whole.topology) for plan in plans]
     return of_plans(plans, plans[0].made_by), whole

@@ -126,7 +126,9 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
         cuts = sorted(draw(st.lists(st.integers(1, layers - 1), min_size=pp - 1, max_size=pp - 1, unique=True)))
         own = tuple(end - begin for begin, end in zip((0, *cuts), (*cuts, layers), strict=True))
         many = (draw(st.integers(1, 9)),) * dp
-        shapes.append({"tp": tp, "pp": pp, "dp": dp, "layers": own, "microbatches": many, "placement": tuple(free)})
+        shape = {"tp": tp, "pp": pp, "dp": dp, "layers": own, "microbatches": many, "placement": tuple(free)}
+        shape["recompute"] = draw(st.sampled_from(["none", "full"]))
+        shapes.append(shape | {"microbatch_size": draw(st.integers(1, 2))})
         free = free[tp * pp * dp :]
     common = {
         "schedule": draw(st.sampled_from(["1f1b", "zb-h1"])), "zero_stage": draw(st.integers(0, 1)),

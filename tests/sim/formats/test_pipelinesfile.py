@@ -17,9 +17,11 @@ BY_HAND = (
     + "".join(f"  {line}\n" for line in TOPOLOGY[: TOPOLOGY.index("workload:")].splitlines())
     + TOPOLOGY[TOPOLOGY.index("workload:") :].replace("vocab: 512}", "vocab: 512, tied_embeddings: false}")
     + """\
-config: {schedule: 1f1b, microbatch_size: 1, recompute_layers: 1, recompute: full}
+config: {schedule: 1f1b, zero_stage: 1}
 pipelines:
 - num_microbatches: [3]
+  recompute: full
+  recompute_layers: [2, 1]
   stages: [{layers: [0, 3]}, {layers: [3, 4]}]
   placement: [ib/node0/dev0, ib/node0/dev1]
 - tp: 2
@@ -38,7 +40,10 @@ def test_a_file_by_hand_needs_stages_microbatches_and_devices_only():
     assert (second.config.pp, second.config.tp, second.config.num_microbatches) == (1, 2, (5,))
     assert second.placement == (Device("roce", 0, 0), Device("roce", 0, 1))
     assert {plan.config.other_replicas for plan in plan.pipelines} == {1}
-    assert {plan.config.recompute_layers for plan in plan.pipelines} == {(1,)}
+    assert [(plan.config.recompute, plan.config.recompute_layers) for plan in plan.pipelines] == [
+        ("full", (2, 1)),
+        ("none", ()),
+    ]
     assert [(group.kind, group.ranks) for one in plan.pipelines for group in one.groups] == [("pp", (0, 1)), ("tp", (0, 1))]
 
 
@@ -64,19 +69,29 @@ def test_the_digest_depends_on_what_is_simulated():
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("layers: [0, 3]", "layers: [1, 3]", "28: pipelines[0].stages[0].layers: [1, 3] must start at 0"),
-        ("layers: [3, 4]", "layers: [3, 5]", "28: pipelines[0].stages: they have 5 layers, but model small has 4"),
-        ("roce/node0/dev1", "ib/node0/dev0", "33: pipelines[1].placement: ib/node0/dev0 is already a device of pipelines[0]"),
+        ("layers: [0, 3]", "layers: [1, 3]", "30: pipelines[0].stages[0].layers: [1, 3] must start at 0"),
+        ("layers: [3, 4]", "layers: [3, 5]", "30: pipelines[0].stages: they have 5 layers, but model small has 4"),
+        ("roce/node0/dev1", "ib/node0/dev0", "35: pipelines[1].placement: ib/node0/dev0 is already a device of pipelines[0]"),
         (
             "roce/node0/dev1",
             "roce/1",
-            "33: pipelines[1].placement[1]: 'roce/1' is not a device; write for example",
+            "35: pipelines[1].placement[1]: 'roce/1' is not a device; write for example",
         ),
-        ("tp: 2", "tp: 4", "33: pipelines[1].placement: 2 devices for 4 ranks; one for each is needed"),
-        ("tp: 2", "stage_tp: 2", "30: pipelines[1].stage_tp: a list is expected here, not 2"),
+        ("tp: 2", "tp: 4", "35: pipelines[1].placement: 2 devices for 4 ranks; one for each is needed"),
+        (
+            "tp: 2",
+            "tp: 2\n  microbatch_size: 2",
+            "22: workload.global_batch_size: 8, but the microbatches of all pipelines have 13",
+        ),
+        (
+            "layers: [2, 1]",
+            "layers: [2, 1, 1]",
+            "27: pipelines[0]: recompute_layers has 3 numbers; one, or",
+        ),
+        ("tp: 2", "stage_tp: 2", "32: pipelines[1].stage_tp: a list is expected here, not 2"),
         ("schedule: 1f1b", "schedule: 1f1", "25: config: schedule '1f1' is unknown; known: 1f1b, "),
-        ("size: 1,", "size: 1, zero_stage: 3,", "25: config.zero_stage: 3 is not modelled in unlike pipelines; 0 or 1"),
-        ("size: 1,", "size: 1, cp: 2,", "25: config.cp: unknown key"),
+        ("zero_stage: 1", "zero_stage: 3", "25: config.zero_stage: 3 is not modelled in unlike pipelines; 0 or 1"),
+        ("zero_stage: 1", "cp: 2", "25: config.cp: unknown key"),
         ("[5]", "[6]", "22: workload.global_batch_size: 8, but the microbatches of all pipelines have 9 samples"),
         ("pipelines:", "pipeline:", "pipeline: unknown key; did you mean 'pipelines'?"),
     ],

@@ -131,9 +131,9 @@ def changed(plan: PipelinesPlan, **config: object) -> PipelinesPlan:
             "pipelines[1]: its topology and workload, but for global_batch_size, must be those of pipelines[0]",
         ),
         (
-            lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), recompute="full"),
-            "pipelines[1].config.recompute: none, but full in pipelines[0]; "
-            "pipelines differ in stages, tp and microbatches only",
+            lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), zero_stage=0),
+            "pipelines[1].config.zero_stage: 1, but 0 in pipelines[0]; "
+            "pipelines differ in stages, tp, microbatches and recomputation only",
         ),
         (
             lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), other_replicas=3),
