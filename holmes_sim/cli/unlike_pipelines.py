@@ -12,14 +12,19 @@ if TYPE_CHECKING:
     from sim.plan.pipelines import PipelinesPlan
 
 
-def simulate(path: Path, plan: PipelinesPlan, trace: Path | None, others: Mapping[str, object], as_json: bool) -> None:
-    """Simulate a step, write its timeline and print it. `others`: options that are for plans of alike replicas."""
-    from holmes_sim import unlike_pipelines, warnings
-    from sim.engine import timeline
+def refuse(path: Path, others: Mapping[str, object]) -> None:
+    """Raise HolmesError for options that are for plans of alike replicas."""
     from sim.errors import HolmesError
 
     if given := [f"--{name}" for name, value in others.items() if value]:
         raise HolmesError(f"{path}: a plan of unlike pipelines takes no {', '.join(given)}")
+
+
+def simulate(plan: PipelinesPlan, trace: Path | None, as_json: bool) -> None:
+    """Simulate a step, write its timeline and print it."""
+    from holmes_sim import unlike_pipelines, warnings
+    from sim.engine import timeline
+
     with out.progress("simulating"):
         run = unlike_pipelines.simulate_pipelines(plan)
     out.note(warnings.unconfirmed(plan, run.timeline.step_s))
@@ -43,4 +48,4 @@ def show(what: str, plan: PipelinesPlan, chart: Path | None, as_json: bool) -> N
     if as_json:
         out.show_json(pipelinesfile.facts(plan))
         return
-    simulate(Path(what), plan, None, {}, as_json)
+    simulate(plan, None, as_json)

@@ -148,9 +148,9 @@ def _initial(plan: Plan | PipelinesPlan, carriers: dict[Key, Carrier], block_cop
     for rank in block_copies.shown:
         number, pp_rank, microbatches = plans.program(rank)
         own = plans.plans[number]
-        stages = (own.stages, own.config.degrees) if len(plans.plans) > 1 else ()
+        pipeline = (own.stages, own.config) if len(plans.plans) > 1 else ()
         device = placement[rank]
-        ranks.append((device.cluster, pp_rank, microbatches, stages, drawn.slowdown(device)))
+        ranks.append((device.cluster, pp_rank, microbatches, pipeline, drawn.slowdown(device)))
     links = [  # trunks differ from other links: they also carry the flows of copies that are not shown
         (capacities(link) * drawn.rate_share(link), drawn.outages(link), link[0] == "trunk") for link in _links(carriers)
     ]

@@ -16,6 +16,7 @@ Ranks are numbered pipeline by pipeline, those of a pipeline as in a plan of ali
 
 from __future__ import annotations
 
+import bisect
 import copy
 import itertools
 from collections.abc import Sequence
@@ -61,6 +62,11 @@ class Section:
     def layers(self) -> int:
         """Number of layers."""
         return self.past_last - self.first
+
+    @property
+    def begin(self) -> int:
+        """Its first unit (`_units`)."""
+        return 0 if self.embedding else self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +177,18 @@ class PipelinesPlan:
     def sections_of(self, pipeline: int, stage: int) -> tuple[Section, ...]:
         """The sections that a stage of a pipeline consists of, in order; none where it is behind the head."""
         low, high = _units(self.pipelines[pipeline], stage)
-        return tuple(one for one in self.sections if low <= (0 if one.embedding else one.first + 1) < high)
+        return tuple(one for one in self.sections if low <= one.begin < high)
 
     def gradient_groups(self) -> tuple[tuple[Section, tuple[Group, ...]], ...]:
         """Every section with the groups that sum its gradients, one for each slice of its weights, in the order of slices.
 
         A group has one rank of each replica, on the NIC of `common_transport`, in a ring."""
         placement, found = self.placement, []
+        ends = [[_units(plan, stage)[1] for stage in range(plan.head_stage + 1)] for plan in self.pipelines]
         for section in self.sections:
             ranks: list[list[int]] = [[] for _ in range(section.slices)]
-            for index, (first, pipeline) in enumerate(zip(self.first_ranks, self.pipelines, strict=True)):
-                config = pipeline.config
-                (stage,) = (stage for stage in range(config.pp) if section in self.sections_of(index, stage))
+            for first, pipeline, past in zip(self.first_ranks, self.pipelines, ends, strict=True):
+                config, stage = pipeline.config, bisect.bisect_right(past, section.begin)
                 for replica in range(config.dp):
                     for one, members in enumerate(ranks):
                         members.append(first + config.rank(one * config.tp_of(stage) // section.slices, replica, stage))

@@ -73,6 +73,19 @@ def test_a_prediction_that_is_not_confirmed_is_named(run, path, tmp_path):
     assert hs.simulate_pipelines(hs.read_pipelines(right)).confirmed
 
 
+def test_steps_with_slow_devices_and_jitter(run, path, tmp_path):
+    """A device that computes twice as long makes the step longer: of the pipeline with most work by nearly as much."""
+    done = run(
+        "simulate", path, "--stragglers", "30%:2", "--jitter", "3%", "--seeds", "6", "--trace", tmp_path / "slow.json", "--json"
+    )
+    document = json.loads(done.out)
+    assert conforms(document) == "trouble"
+    alone = hs.simulate_pipelines(hs.read_pipelines(path)).timeline.step_s
+    assert document["step_s"]["fault_free"] == pytest.approx(alone)
+    assert 1.5 * alone < document["step_s"]["slowest"] < 2.2 * alone
+    assert run("simulate", path, "--degrade", "50%:50%", "--seeds", "3").code == 0
+
+
 @pytest.mark.parametrize("target", exporters.names())
 def test_every_target_refuses_them_by_name(target, path):
     with pytest.raises(NotSupported) as error:
@@ -84,7 +97,7 @@ def test_every_target_refuses_them_by_name(target, path):
     ("arguments", "why"),
     [
         (("export", "--to", "megatron", "-o", "launch"), "megatron cannot express pipelines 3+1, 4: "),
-        (("simulate", "--jitter", "3%"), "a plan of unlike pipelines takes no --jitter"),
+        (("simulate", "--chart", "step.png"), "a plan of unlike pipelines takes no --chart"),
         (("simulate", "--explain"), "a plan of unlike pipelines takes no --explain"),
         (("show", "-o", "plan.png"), "a plan of unlike pipelines is not drawn; leave out -o"),
         (("report", "-o", "plan.html"), "1: format: this is a plan of unlike pipelines; a plan is expected"),

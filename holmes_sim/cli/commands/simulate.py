@@ -13,6 +13,7 @@ from holmes_sim.cli import unlike_pipelines as unlike
 from holmes_sim.cli.options import Json, Measured, PlanArgument
 
 if TYPE_CHECKING:
+    from sim.plan.pipelines import PipelinesPlan
     from sim.plan.plan import Plan
 
 NAME = "simulate"
@@ -102,8 +103,12 @@ def command(
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
     if isinstance(read, PipelinesPlan):
-        others = {"chart": chart, "explain": explain, **kinds, "leave": leave, "profile": profile}
-        unlike.simulate(plan, read, trace, others, as_json)
+        has_faults = any(kinds.values())
+        unlike.refuse(plan, {"chart": chart and not has_faults, "explain": explain, "leave": leave, "profile": profile})
+        if has_faults:
+            _many(read, kinds, seeds, trace, chart, as_json)
+        else:
+            unlike.simulate(read, trace, as_json)
         return
     if isinstance(read, IslandsPlan):
         if trace or explain or profile or jitter:
@@ -157,7 +162,12 @@ def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_
 
 
 def _many(
-    given: Plan, kinds: dict[str, str | None], seeds: int | None, trace: Path | None, chart: Path | None, as_json: bool
+    given: Plan | PipelinesPlan,
+    kinds: dict[str, str | None],
+    seeds: int | None,
+    trace: Path | None,
+    chart: Path | None,
+    as_json: bool,
 ) -> None:
     from holmes_sim import distribution, warnings
     from sim.engine import timeline

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine.engine import simulate, simulate_at_length
+from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.symmetry import fold, unfolded
 from sim.hardware.cluster import Device
 from sim.kernels import compute, memory
@@ -143,9 +144,11 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
 def test_folding_and_extrapolation_change_nothing(data):
     _, plans, *_ = data.draw(any_pipelines().filter(lambda found: len(found[0]) > 1))
     plan = of_plans(plans, HAND)
-    step = simulate_at_length(plan, unfolded(plan)).step_s
-    assert simulate(plan).step_s == pytest.approx(step, rel=1e-9, abs=0)
-    assert simulate(plan, unfolded(plan)).step_s == pytest.approx(step, rel=1e-9, abs=0)
+    slow = data.draw(st.sampled_from([None, *plan.placement]))
+    drawn = DrawnFaults(slow=((slow, 1.5),)) if slow else NO_FAULTS
+    step = simulate_at_length(plan, unfolded(plan, drawn), drawn).step_s
+    assert simulate(plan, fold(plan, drawn), drawn).step_s == pytest.approx(step, rel=1e-9, abs=0)
+    assert simulate(plan, unfolded(plan, drawn), drawn).step_s == pytest.approx(step, rel=1e-9, abs=0)
 
 
 @settings(max_examples=15)
@@ -158,3 +161,18 @@ def test_no_step_is_shorter_than_that_of_its_slowest_pipeline_alone(data):
         own = {"dp": 1, "microbatches": shape["microbatches"][0], "placement": of_replica(plan, 0)}
         alone.append(simulate(make.plan(machines, **common | shape | own)).step_s)
     assert simulate(of_plans(plans, HAND)).step_s >= max(alone) * (1 - 1e-9)
+
+
+def test_pipelines_that_compute_otherwise_are_classes_of_their_own():
+    shapes = ({"layers": (4,)}, {"layers": (4,)}, {"layers": (4,), "microbatch_size": 2}, {"layers": (4,), "recompute": "full"})
+    assert fold(pipelines(nodes(4), shapes)).alike == ((0, 1), (2,), (3,))
+
+
+def test_where_messages_and_sums_are_free_the_slowest_pipeline_sets_the_step(simple_layers):
+    """1F1B with m microbatches: equal stages of 2 layers take (m + 1) x 6 s, one stage of 4 layers m x 12 s, and unlike stages
+    of 1 and 3 layers one slot of the first, then m of the last: 3 + m x 9 s."""
+    machines = nodes(5, bandwidth=1e18)
+    shapes = ({"pp": 2, "layers": (2, 2), "microbatches": 7}, {"layers": (4,)}, {"pp": 2, "layers": (1, 3)})
+    for numbers, step in (((7, 3, 4), 48), ((1, 5, 3), 60), ((6, 3, 5), 48), ((7, 1, 6), 57)):
+        own = [shape | {"microbatches": number} for shape, number in zip(shapes, numbers, strict=True)]
+        assert simulate(pipelines(machines, own)).step_s == pytest.approx(step, abs=1e-3)

@@ -74,6 +74,13 @@ def test_a_head_before_the_last_stage_ends_the_last_section():
     assert plan.sections_of(0, 2) == ()
 
 
+def test_a_head_alone_is_a_section_wherever_it_is():
+    """Ranks 0 to 5 are a pipeline whose third stage has the head only, and three idle stages behind it."""
+    plan = pipelines(nodes(7), ({"pp": 6, "layers": (2, 2, 0, 0, 0, 0), "head": 2}, {"layers": (4,)}))
+    found = [(one.first, one.past_last, one.head, group.ranks) for one, (group,) in plan.gradient_groups()]
+    assert found == [(0, 2, False, (0, 6)), (2, 4, False, (1, 6)), (4, 4, True, (2, 6))]
+
+
 @given(
     cuts=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=2, max_size=4),
     tps=st.lists(st.sampled_from([1, 2, 4]), min_size=4, max_size=4),
