@@ -18,6 +18,7 @@ from sim.engine.engine import simulate
 from sim.engine.faults import DrawnFaults, Faults, draw
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -46,7 +47,7 @@ class Troubled:
     time that the simulations took.
     """
 
-    plan: Plan
+    plan: Plan | PipelinesPlan
     trouble: Faults
     fault_free_s: Seconds
     seeds: tuple[int, ...]
@@ -123,7 +124,7 @@ class Troubled:
 
 
 def trouble(
-    plan: Plan,
+    plan: Plan | PipelinesPlan,
     *,
     stragglers: str | None = None,
     jitter: str | None = None,
@@ -165,7 +166,7 @@ def trouble(
     return Troubled(plan, faults, fault_free, every[: len(steps)], tuple(steps), len(simulated), spent, interrupted)
 
 
-def _simulate(plan: Plan, drawn: Sequence[DrawnFaults], simulated: dict[DrawnFaults, Seconds]) -> None:
+def _simulate(plan: Plan | PipelinesPlan, drawn: Sequence[DrawnFaults], simulated: dict[DrawnFaults, Seconds]) -> None:
     """Simulate the step with each of these faults: the first here and, if that takes long, the others on all cores."""
     step = functools.partial(_step, plan)
     begun = time.perf_counter()
@@ -175,7 +176,7 @@ def _simulate(plan: Plan, drawn: Sequence[DrawnFaults], simulated: dict[DrawnFau
     simulated.update(zip(others, processes.each(step, others, least=least), strict=True))
 
 
-def _step(plan: Plan, drawn: DrawnFaults) -> Seconds:
+def _step(plan: Plan | PipelinesPlan, drawn: DrawnFaults) -> Seconds:
     return simulate(plan, drawn=drawn).step_s
 
 

@@ -1,4 +1,6 @@
-"""Export a plan, or a plan of islands: the files that launch it with a training framework or a scheduler."""
+"""Export a plan, or a plan of islands: the files that launch it with a training framework or a scheduler.
+
+No target takes unlike pipelines; each refuses them by name."""
 
 from __future__ import annotations
 
@@ -12,26 +14,40 @@ from holmes_sim.launching.folder import Launch
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import NotSupported
 from sim.plan.islands import IslandsPlan
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
 FORMAT = "holmes-sim/export/1"
 
 
-def export(plan: Plan | IslandsPlan | DisaggregatedPlan, target: str, output: str | Path | None = None) -> Launch:
+def export(
+    plan: Plan | IslandsPlan | PipelinesPlan | DisaggregatedPlan, target: str, output: str | Path | None = None
+) -> Launch:
     """The launch files of a plan for a target, with a README and the plan; written to the folder `output`, if given, completely
     or not at all.
 
     Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express, and the
-    command that finds a plan for it. No target runs plans with two sets of ranks."""
+    command that finds a plan for it. No target runs plans with two sets of ranks, or unlike pipelines."""
     if isinstance(plan, DisaggregatedPlan):
         exporters.get(target)
         raise NotSupported(
             f"{target} cannot express attention and experts on two sets of ranks; `holmes-sim run` executes them"
         )
+    if isinstance(plan, PipelinesPlan):
+        exporters.get(target)
+        raise NotSupported(
+            f"{target} cannot express pipelines {', '.join(_stages(one) for one in plan.pipelines)}: replicas with stages and "
+            "layers of their own"
+        )
     found = _islands(plan, target) if isinstance(plan, IslandsPlan) else _one(plan, target)
     if output is not None:
         folder.write(found, output)
     return found
+
+
+def _stages(plan: Plan) -> str:
+    """The layers of the stages of a pipeline, as text: `11+8+19+22`."""
+    return "+".join(map(str, plan.layers))
 
 
 def _one(plan: Plan, target: str) -> Launch:

@@ -20,6 +20,7 @@ import numpy as np
 from holmes_sim.guesses import guessed_rates
 from holmes_sim.residuals import DEFAULT, residuals
 from sim.hardware.topology import Topology
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds, time_text
 
@@ -56,13 +57,15 @@ class StepRange:
         return {"step_range_s": [self.low_s, self.high_s], "guessed_rates": list(self.guessed)}
 
 
-def step_range(step: Seconds, plan: Plan) -> StepRange:
+def step_range(step: Seconds, plan: Plan | PipelinesPlan) -> StepRange:
     """The range of the measured step of a plan for its predicted step."""
     low, high = ratios(is_fitted(plan.topology), plan.nodes > 1)
-    return StepRange(low * step, high * step, guessed_rates(plan))
+    pipelines = plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,)
+    guessed = dict.fromkeys(name for one in pipelines for name in guessed_rates(one))
+    return StepRange(low * step, high * step, tuple(guessed))
 
 
-def step_text(step: Seconds, plan: Plan) -> str:
+def step_text(step: Seconds, plan: Plan | PipelinesPlan) -> str:
     """A predicted step with its range: `7.3 s, 80 % range 6.7 to 8.2 s`."""
     return f"{time_text(step)}, {SHARE * 100:.0f} % range {step_range(step, plan).text}"
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import PeakBytes, Timeline, stretched
 from sim.errors import TimelineError
-from sim.formats import planfile
 from sim.kernels import memory
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.results import breakdown
 from sim.results.breakdown import PipelineRankSeconds, Share
@@ -87,7 +88,7 @@ class MeasuredStep:
     it was not measured."""
 
     name: str
-    plan: Plan
+    plan: Plan | PipelinesPlan
     simulated: Timeline
     measured: Timeline
     step: Line
@@ -127,22 +128,22 @@ def facts(rows: Iterable[MeasuredStep]) -> dict[str, Any]:
 
 
 def measured_step(
-    plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests: tuple[str, ...] = ()
+    plan: Plan | PipelinesPlan, simulated: Timeline, measured: Timeline, name: str, digests: tuple[str, ...] = ()
 ) -> MeasuredStep:
     """Compare a measured timeline with the simulated one of a plan; `name` is used in error messages.
 
     Raises TimelineError if the timeline belongs to another plan: its digest is neither the one of `plan` nor in `digests` (such
     as the digest of the plan without a profile).
     """
-    own = planfile.digest(plan)
+    own = RankPlans(plan).digest
     if measured.plan_digest not in (own, *digests):
         right = (*digests, own)[0]
         raise TimelineError(
             f"{name}: plan_digest: {measured.plan_digest!r} belongs to another plan; timelines of this plan have {right!r}"
         )
     ranks = sum(map(len, measured.alike))
-    if ranks != plan.config.world_size:
-        raise TimelineError(f"{name}: alike: {ranks} ranks; the plan has {plan.config.world_size}")
+    if ranks != len(plan.placement):
+        raise TimelineError(f"{name}: alike: {ranks} ranks; the plan has {len(plan.placement)}")
     scale, predicted = measured.scale, plan.prediction
     model = stretched(simulated, scale / simulated.scale)
     simulated_stages, measured_stages = breakdown.breakdown(model), breakdown.breakdown(measured)
@@ -163,7 +164,7 @@ def measured_step(
             PipelineRankLines(b.pp_rank, b.ranks, _lines(a.seconds, b.seconds, {}), _lines(a.groups, b.groups, {}))
             for a, b in zip(simulated_stages, measured_stages, strict=True)
         ),
-        memory=tuple(_memory(plan, measured)),
+        memory=tuple(_memory(plan, measured)) if isinstance(plan, Plan) else (),
     )
 
 

@@ -18,6 +18,7 @@ from planner.effort import Effort
 from planner.request import Request
 from sim.engine.timeline import Timeline
 from sim.formats.config_facts import config_facts
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
 from sim.results import cost_energy
@@ -222,7 +223,7 @@ class Simulated:
         }
 
 
-def confirms(plan: Plan, step_s: Seconds) -> bool | None:
+def confirms(plan: Plan | PipelinesPlan, step_s: Seconds) -> bool | None:
     """Whether a simulated step has the seconds that a plan predicts, but for rounding; None without a prediction."""
     return None if plan.prediction is None else math.isclose(plan.prediction.step_s, step_s, rel_tol=SAME)
 

@@ -19,6 +19,7 @@ from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
 from sim.errors import HolmesError
 from sim.hardware.cluster import Fleet, Nic
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def is_launched() -> bool:
     return RANK_VARIABLE in os.environ
 
 
-def run_here(plan: Plan, options: RunOptions) -> MeasuredStep:
+def run_here(plan: Plan | PipelinesPlan, options: RunOptions) -> MeasuredStep:
     """Run all ranks of a plan on this machine, and compare the measured step with the simulation. Raises HolmesError.
 
     If the plan uses several nodes, the ranks compute on CPUs, because devices of different nodes have the same index."""
@@ -172,7 +173,7 @@ def _slow_nic(nic: Nic, scale: float) -> Nic:
     return replace(nic, bandwidth=nic.bandwidth / scale, spec=replace(nic.spec, latency=nic.spec.latency * scale))
 
 
-def as_rank(plan: Plan, options: RunOptions) -> MeasuredStep | None:
+def as_rank(plan: Plan | PipelinesPlan, options: RunOptions) -> MeasuredStep | None:
     """Run this process as one rank of a launch. Rank 0 returns the comparison, other ranks None.
 
     Raises HolmesError, SystemExit if any rank fails.
@@ -200,7 +201,7 @@ def check_options(options: RunOptions, in_lab: bool = False) -> None:
         raise HolmesError(f"--scale {options.scale:g}: real compute cannot be slowed down; add --compute paced")
 
 
-def _compared(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> MeasuredStep:
+def _compared(plan: Plan | PipelinesPlan, path: Path, name: str, expected: Plan | None = None) -> MeasuredStep:
     """Compare the timeline at `path` with the simulation of `expected`, or of the plan if that is None."""
     measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
     return measurement.measured_step(plan, engine.simulate(expected or plan), measured, name)

@@ -25,6 +25,7 @@ from sim.kernels.compute import rank_kernels
 from sim.network import tcp
 from sim.plan.groups import Group
 from sim.plan.islands import IslandsPlan
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
 from sim.units import GIBI, Bytes, Seconds, bytes_per_second_text, rate_text, time_text
@@ -100,7 +101,14 @@ def _of_machines(plan: Plan) -> Iterator[PlanWarning]:
     yield from (PlanWarning(line) for line in commands.rests_on(plan) if "formula" in line or "interpolated" in line)
 
 
-def unconfirmed(plan: Plan, step_s: Seconds) -> str:
+def pipelines_warnings(plan: PipelinesPlan) -> Iterator[PlanWarning]:
+    """Warnings about a plan of unlike pipelines: the memory of each, and the machines and the model of all."""
+    for index, pipeline in enumerate(plan.pipelines):
+        yield from (PlanWarning(f"Pipeline {index}: {text}") for text in _memory(pipeline))
+    yield from dict.fromkeys(warning for pipeline in plan.pipelines for warning in _of_machines(pipeline))
+
+
+def unconfirmed(plan: Plan | PipelinesPlan, step_s: Seconds) -> str:
     """One line if the plan's prediction differs from a new simulation of its step, in seconds; empty if it does not."""
     if plan.prediction is None or confirms(plan, step_s):
         return ""

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.peers import dtfm, holmes, malleus, sailor
+from benchmarks.peers import dtfm, holmes, malleus, malleus_plans, sailor
 from planner.placement.simulation import fits
 from planner.strategies import holmes as rule
+from sim.formats import pipelinesfile
 from sim.hardware.cluster import Device
+from sim.kernels.memory import limits, peak_memory
 from tests import clocks
 
 # DT-FM
@@ -164,6 +166,32 @@ def test_a_pipeline_is_filled_as_brute_force_would(groups):
     best = min((max(y * k for y, k in zip(groups, (*s, 60 - sum(s)), strict=True)) for s in splits), default=None)
     found = malleus.filled(order)
     assert (found.seconds if found else None) == best
+
+
+def test_malleus_layout_is_a_plan_of_unlike_pipelines():
+    """Four pipelines of four stages; the healthy device of the slower pair is a stage of tp 1."""
+    slow = malleus.SLOW["two slow"]
+    plan, faults = malleus_plans.expressed(malleus.REPORTED, slow)
+    assert [one.layers for one in plan.pipelines] == [(11, 8, 19, 22), *((15, 15, 15, 15),) * 3]
+    assert [one.config.num_microbatches for one in plan.pipelines] == [(10,), (18,), (18,), (18,)]
+    assert [one.config.degrees for one in plan.pipelines] == [(2, 1, 2, 2), *((2, 2, 2, 2),) * 3]
+    assert [(str(device), ratio) for device, ratio in faults.slow] == [("a800/node0/dev0", 4.79), ("a800/node1/dev0", 2.34)]
+    assert [device in plan.placement for device, _ in faults.slow] == [False, True]
+    assert all(peak < limit for one in plan.pipelines for peak, limit in zip(peak_memory(one), limits(one), strict=True))
+    assert pipelinesfile.from_text("plan.json", pipelinesfile.to_json(plan)) == plan
+
+
+def test_unlike_pipelines_are_faster_in_the_simulation_too():
+    """T does not count the time in which a pipeline fills and drains: of two layouts with T 270, the one with at most 17
+    microbatches in a pipeline of 15 layers a stage takes less than the one with 18."""
+    steps = {(row.case, row.layout): (row.judged, round(row.step_s, 2)) for row in malleus_plans.measure()}
+    assert steps == {
+        ("two slow", "Malleus"): (pytest.approx(270), 16.92),
+        ("two slow", "joint"): (pytest.approx(270), 15.87),
+        ("two slow", "one split"): (pytest.approx(300), 18.25),
+        ("three slow", "joint"): (pytest.approx(285), 16.84),
+        ("three slow", "one split"): (pytest.approx(300), 18.25),
+    }
 
 
 # Sailor

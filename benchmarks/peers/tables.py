@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import dtfm, holmes, malleus, sailor
+from benchmarks.peers import dtfm, holmes, malleus, malleus_plans, sailor
 
 
 def show() -> None:
@@ -10,6 +10,7 @@ def show() -> None:
     show_dtfm()
     show_holmes()
     show_malleus()
+    show_malleus_plans()
     show_sailor()
 
 
@@ -42,6 +43,14 @@ def show_malleus() -> None:
         for pipeline, microbatches in row.joint:
             slowness = ", ".join(f"{group.slowness:g}" for group in pipeline.groups)
             print(f"  {microbatches} microbatches, layers {' | '.join(map(str, pipeline.layers))}, slowness {slowness}")
+    print()
+
+
+def show_malleus_plans() -> None:
+    """Print the simulated step of layouts of Malleus' cases, as plans of unlike pipelines with slow devices."""
+    print(f"{'Malleus, simulated':<24}{'layout':<12}{'T':>9}{'step':>12}")
+    for row in malleus_plans.measure():
+        print(f"{row.case:<24}{row.layout:<12}{row.judged:>9.1f}{row.step_s:>10.2f} s")
     print()
 
 

@@ -14,6 +14,7 @@ from holmes_sim.charts.style import DARK, DPI, WIDTH, Picture
 from holmes_sim.measurement import MeasuredStep
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
+from sim.plan.plan import Plan
 from sim.units import time_text
 
 MOST_ROWS = 12
@@ -23,6 +24,7 @@ MOST_ROWS = 12
 def measurement(compared: Sequence[MeasuredStep]) -> Figure:
     """The simulated step at the top, then one panel per measured step. Raises HolmesError if their scales differ."""
     plan, first = compared[0].plan, compared[0]
+    assert isinstance(plan, Plan)  # `compare` and `lab` take no unlike pipelines
     rows = rows_of(first.simulated, lambda rank: plan.config.coordinates(rank)[2], MOST_ROWS)
     panels = _panels(compared)
     height = row_height(len(rows) * len(panels)) * len(rows)

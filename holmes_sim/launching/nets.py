@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from sim.errors import NoRoute
 from sim.hardware.transport import common_transport
 from sim.plan.groups import Group
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
 VERBS = ("infiniband", "roce")
@@ -39,6 +40,6 @@ def _name(nic: str, transport: str) -> str | None:
     return "IB" if transport == "rdma" and nic in VERBS else None
 
 
-def one_vendor(plan: Plan, ranks: Iterable[int]) -> bool:
+def one_vendor(plan: Plan | PipelinesPlan, ranks: Iterable[int]) -> bool:
     """Whether the devices of these ranks have one vendor, and so share a collective library."""
     return len({plan.fleet.spec(plan.placement[rank]).vendor for rank in ranks}) < 2

@@ -12,6 +12,7 @@ from holmes_sim.measurement import Line, MeasuredStep
 from holmes_sim.printing.plans import heading, layout
 from holmes_sim.printing.tables import STYLE, grid
 from sim.engine.timeline import Timeline
+from sim.plan.pipelines import PipelinesPlan
 from sim.results.breakdown import KINDS, breakdown, total
 from sim.units import GIBI, MILLI, Seconds, time_text
 
@@ -23,7 +24,10 @@ Words = Callable[[Seconds | None], str]
 def measured(rows: tuple[MeasuredStep, ...]) -> Group:
     """The plan, and below it each timeline beside the simulation of the plan. There must be at least one timeline."""
     plan = rows[0].plan
-    return Group(heading(plan), Text(layout(plan)), *(part for row in rows for part in (Text(), _one(row))))
+    pipelines = plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,)
+    return Group(
+        heading(plan), *(Text(layout(one)) for one in pipelines), *(part for row in rows for part in (Text(), _one(row)))
+    )
 
 
 def _one(row: MeasuredStep) -> Group:

@@ -24,6 +24,7 @@ from planner.space.shape import Shape
 from sim.compression import NONE
 from sim.kernels import memory
 from sim.plan.parallel_config import BLOCK, ParallelConfig
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results.report import PipelineRankReport
@@ -100,12 +101,12 @@ def _predicted(plan: Plan) -> Prediction:
     return plan.prediction
 
 
-def heading(plan: Plan) -> Text:
+def heading(plan: Plan | PipelinesPlan) -> Text:
     """One line: topology, model, batch, devices."""
     workload = plan.workload
     return Text(
         f"{plan.topology.name}: {model_text(workload)}, batch {workload.global_batch_size} x "
-        f"{workload.seq_len} tokens {workload.precision}, {plan.config.world_size} of {plan.fleet.devices} devices",
+        f"{workload.seq_len} tokens {workload.precision}, {len(plan.placement)} of {plan.fleet.devices} devices",
         style=STYLE,
     )
 
@@ -198,7 +199,7 @@ def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
     return counts
 
 
-def prediction(numbers: Prediction, plan: Plan) -> Group:
+def prediction(numbers: Prediction, plan: Plan | PipelinesPlan) -> Group:
     """Table of the numbers of a prediction, with the range of the step, and a line if it rests on a guess."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
@@ -208,7 +209,7 @@ def prediction(numbers: Prediction, plan: Plan) -> Group:
     return Group(table, *([Text(f"This prediction {grade}.")] if grade else []))
 
 
-def prediction_rows(numbers: Prediction, plan: Plan) -> tuple[tuple[str, str, str], ...]:
+def prediction_rows(numbers: Prediction, plan: Plan | PipelinesPlan) -> tuple[tuple[str, str, str], ...]:
     """(name, key of `Prediction`, value with its unit) of each number of a prediction; the step with its range."""
     spent = ((name, OBJECTIVES[name], getattr(numbers, OBJECTIVES[name])) for name in ("cost", "energy"))
     exposed = time_text(float(f"{numbers.exposed_communication_s:.3g}"))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from holmes_sim.launching.nets import one_vendor
 from sim.plan.groups import Group
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
 GLOO, NCCL = "gloo", "nccl"
@@ -24,7 +25,7 @@ WORLD = GLOO
 """Backend of the group of all ranks."""
 
 
-def backend(plan: Plan, group: Group, on: Sequence[str]) -> str:
+def backend(plan: Plan | PipelinesPlan, group: Group, on: Sequence[str]) -> str:
     """Backend of a group of the plan, where rank `r` computes on a device of kind `on[r]`."""
     kinds = {on[rank] for rank in group.ranks}
     accelerated = len(kinds) == 1 and CPU not in kinds

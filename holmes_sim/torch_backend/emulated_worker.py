@@ -16,7 +16,9 @@ from torch import Tensor
 from holmes_sim.torch_backend.communication import all_gather, all_reduce, all_to_all, reduce_scatter
 from holmes_sim.torch_backend.devices import HOST
 from holmes_sim.torch_backend.groups import of_kind
+from holmes_sim.torch_backend.rank_in_plan import RankInPlan
 from sim.engine.durations import Durations
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import Action
 
@@ -24,9 +26,10 @@ from sim.plan.program import Action
 class EmulatedWorker:
     """Worker that sleeps for `scale` times the seconds of the device model."""
 
-    def __init__(self, plan: Plan, rank: int, groups: dict[str, dist.ProcessGroup], scale: float = 1.0):
-        self.plan, self.rank, self.groups, self.scale = plan, rank, groups, scale
-        self.durations = Durations(plan)
+    def __init__(self, plan: Plan | PipelinesPlan, rank: int, groups: dict[str, dist.ProcessGroup], scale: float = 1.0):
+        self.place, self.groups, self.scale = RankInPlan.of(plan, rank), groups, scale
+        self.plan, self.rank = self.place.plan, self.place.rank
+        self.durations = Durations(self.plan)
         self.device = HOST
         self.loss: Tensor | float = 0.0
         self.before_update: Callable[[], None] = lambda: None  # called before the optimizer
@@ -63,8 +66,10 @@ class EmulatedWorker:
     def collective(self, action: Action) -> Callable[[], None]:
         """A function that executes a collective with the bytes of the action, as many times as the action says.
 
-        Sums of a tied embedding with several peers (`groups.of_kind`) follow one another."""
+        Sums of a tied embedding with several peers (`groups.of_kind`), and of several slices, follow one another."""
         every, times = of_kind(self.groups, action.group), max(round(action.times), 1)
+        if self.place.sections and action.group == "dp":
+            every = [self.groups[name] for name in self.place.groups_of("dp", action.section)]
         ranks = every[0].size()
         part = max(int(action.nbytes * action.times / times) // (4 * ranks), 1)
         whole = self._buffer(action.group, 4.0 * part * ranks).view(torch.float32)

@@ -20,10 +20,12 @@ from holmes_sim.torch_backend.compressed_messages import MessageCode
 from holmes_sim.torch_backend.devices import synchronize
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
 from holmes_sim.torch_backend.groups import of_kind
+from holmes_sim.torch_backend.rank_in_plan import RankInPlan
 from holmes_sim.torch_backend.recorder import Event, Key, Recorder
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from sim.kernels import lowering
 from sim.plan import schedules
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import COMPUTE, Action, Program
 
@@ -45,19 +47,21 @@ class Executor:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | PipelinesPlan,
         rank: int,
         groups: dict[str, dist.ProcessGroup],
         worker: TrainingWorker | EmulatedWorker,
         recorder: Recorder,
     ):
-        self.plan, self.config, self.rank, self.groups = plan, plan.config, rank, groups
+        place = self.place = RankInPlan.of(plan, rank)
+        self.plan, self.config, self.rank, self.groups = place.plan, place.plan.config, place.rank, groups
         self.worker, self.recorder = worker, recorder
-        self.tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
-        self.code = MessageCode(plan, self.pp_rank) if isinstance(worker, TrainingWorker) else None
-        self.program: Program = lowering.program(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp, self.pp_rank))
+        self.tp, self.dp_cp, self.pp_rank = self.config.coordinates(self.rank)
+        self.code = MessageCode(self.plan, self.pp_rank) if isinstance(worker, TrainingWorker) else None
+        microbatches = self.config.microbatches_of(self.dp_cp, self.pp_rank)
+        self.program: Program = lowering.program(self.plan, self.pp_rank, microbatches, place.sections)
         self.in_backward = in_backward(self.program)
-        self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
+        self.overlaps = schedules.get(self.config.schedule).OVERLAPS_SENDS
         self.threads: dict[tuple[str | int, ...], CommThread] = {}
         self.receive_threads: dict[tuple[int, str], ReceiveThread] = {}
         self.pipelines = of_kind(groups, "pp")
@@ -126,8 +130,9 @@ class Executor:
         """The messages of a send or recv, one for each peer (`ParallelConfig.peers`): a group that has both ends, the peer's
         position in it, and the key: ends, direction, stage and microbatch."""
         found: list[tuple[dist.ProcessGroup, int, Key]] = []
-        for peer in self.config.peers(self.rank, action.peer):
-            source, target = (self.rank, peer) if action.kind == "send" else (peer, self.rank)
+        own, first = self.place.first + self.rank, self.place.first
+        for peer in (first + one for one in self.config.peers(self.rank, action.peer)):
+            source, target = (own, peer) if action.kind == "send" else (peer, own)
             key = "pp", source, target, action.operation, action.stage, action.microbatch
             every = ((group, dist.get_process_group_ranks(group)) for group in self.pipelines)
             found.append(next((group, ranks.index(peer), key) for group, ranks in every if peer in ranks))
@@ -186,16 +191,19 @@ class Executor:
 
     # collectives
 
-    def _key(self, group: str, lane: str) -> Key:
+    def _key(self, group: str, lane: str, section: int = 0) -> Key:
         """Key of a collective: its group, lane, first rank and the number of collectives before it."""
         count = self.counts.get((group, lane), 0)
         self.counts[group, lane] = count + 1
-        first = min(dist.get_process_group_ranks(self.groups[group]))
+        name, *_ = self.place.groups_of(group.partition(" ")[0], section)
+        first = min(dist.get_process_group_ranks(self.groups[name]))
         return group, lane, first, count
 
     def _start(self, action: Action, backward: bool) -> None:
-        key, issued = self._key(action.group, "beside"), time.perf_counter()
-        job = self._thread(action.group).submit(self._work(action, backward))
+        of_section = (action.section,) if action.group == "dp" and self.place.sections else ()
+        name = " ".join(map(str, (action.group, *of_section)))
+        key, issued = self._key(name, "beside", action.section), time.perf_counter()
+        job = self._thread(action.group, *of_section).submit(self._work(action, backward))
         self.collectives.append((action, issued, job, key))
         self.started[action.stage, action.group, action.operation, action.part] = job, key
 

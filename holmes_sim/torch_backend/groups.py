@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -25,6 +26,7 @@ from holmes_sim.torch_backend.devices import synchronize
 from sim.errors import HolmesError
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.groups import Group, with_transport
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -35,16 +37,22 @@ GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
 """Environment variable with the interfaces that gloo uses for the next group."""
 
 
-def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
+def groups_of(plan: Plan | PipelinesPlan, rank: int) -> Iterator[Group]:
     """The groups of a rank (`_every_group`)."""
     return (group for group in _every_group(plan) if rank in group.ranks)
 
 
-def _every_group(plan: Plan) -> Iterator[Group]:
+def _every_group(plan: Plan | PipelinesPlan) -> Iterator[Group]:
     """Tp, etp, ep and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
 
     The order is the same on all ranks. Otherwise two ranks could wait for each other in different groups.
     """
+    if isinstance(plan, PipelinesPlan):
+        for first, pipeline in zip(plan.first_ranks, plan.pipelines, strict=True):
+            for group in _every_group(pipeline):
+                yield replace(group, ranks=tuple(first + rank for rank in group.ranks))
+        yield from (group for _, groups in plan.gradient_groups() for group in groups)
+        return
     config = plan.config
     listed = [group for group in plan.groups if group.kind in ("tp", "etp", "ep", "pp")]
     shared = list(gradient_groups(plan))
@@ -54,12 +62,12 @@ def _every_group(plan: Plan) -> Iterator[Group]:
     yield from (group for group in (*listed, *shared, *tied) if len(group.ranks) > 1)
 
 
-def numbered(plan: Plan, rank: int) -> Iterator[tuple[Group, int]]:
+def numbered(plan: Plan | PipelinesPlan, rank: int) -> Iterator[tuple[Group, int]]:
     """The groups of a rank, each with the number of groups that the rank must have made before it.
 
     torch names a group after its ranks and the number of groups that a rank has made, so all its ranks must have made as many.
     Ranks of stages with unlike degrees have unlike numbers of groups."""
-    made = [0] * plan.config.world_size
+    made = [0] * len(plan.placement)
     for group in _every_group(plan):
         number = max(made[member] for member in group.ranks)
         for member in group.ranks:
@@ -99,7 +107,7 @@ def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]
 
 
 def build(
-    plan: Plan,
+    plan: Plan | PipelinesPlan,
     rank: int,
     device: torch.device,
     on: Sequence[str],
@@ -107,8 +115,9 @@ def build(
     timeout: Seconds,
     on_timeout: Callable[[str], None],
 ) -> dict[str, dist.ProcessGroup]:
-    """Process groups of a rank by kind; further groups of a kind (of messages to stages with larger degrees) have a number
-    behind it: `pp 1`. `on[r]` is the kind of device of rank `r`; `timeout` limits each collective or message.
+    """Process groups of a rank by kind; further groups of a kind (of messages to stages with larger degrees, of gradients of
+    further sections in unlike pipelines) have a number behind it: `pp 1`. `on[r]` is the kind of device of rank `r`; `timeout`
+    limits each collective or message.
 
     Raises HolmesError for a group that cannot connect. If a group has not connected after `connect_timeout` seconds,
     `on_timeout` is called with a message and must end the rank: if no peer answers, gloo applies its own timeout to each

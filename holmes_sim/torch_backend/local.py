@@ -18,8 +18,9 @@ from holmes_sim.torch_backend.fork_server import RankProcess
 from holmes_sim.torch_backend.run_options import HOST, Placed, RunOptions, node_of
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import HolmesError
-from sim.formats import disaggregatedfile, islandsfile, planfile
+from sim.formats import disaggregatedfile, islandsfile, pipelinesfile, planfile
 from sim.plan.islands import IslandsPlan
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
 RANK, ISLAND_RANK = "holmes_sim.torch_backend.rank", "holmes_sim.torch_backend.islands.rank"
@@ -48,11 +49,14 @@ class Local:
         self._server.terminate()
         self._server.communicate()
 
-    def run(self, plan: Plan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
+    def run(
+        self, plan: Plan | PipelinesPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
+    ) -> None:
         """Start every rank and wait until all have ended. Raises HolmesError with the reason of the first rank that fails."""
         port = free_port()
-        processes = [change(_rank_process(plan, rank, port), rank) for rank in range(plan.config.world_size)]
-        self._launch(planfile.to_json(plan), options, processes, RANK)
+        processes = [change(_rank_process(plan, rank, port), rank) for rank in range(len(plan.placement))]
+        text = pipelinesfile.to_json(plan) if isinstance(plan, PipelinesPlan) else planfile.to_json(plan)
+        self._launch(text, options, processes, RANK)
 
     def run_disaggregated(
         self, plan: DisaggregatedPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process
@@ -96,7 +100,7 @@ class Local:
             raise HolmesError(reason.strip())
 
 
-def run(plan: Plan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
+def run(plan: Plan | PipelinesPlan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
     """Run one launch on this machine; see `Local.run`."""
     with Local() as here:
         here.run(plan, options, change)

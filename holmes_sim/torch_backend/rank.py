@@ -30,9 +30,11 @@ from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, Placed,
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.engine import timeline
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import PeakBytes, Timeline
-from sim.errors import HolmesError
-from sim.formats import planfile
+from sim.errors import HolmesError, PlanError
+from sim.formats import documents, pipelinesfile, planfile
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -79,7 +81,7 @@ class Measured(NamedTuple):
     peak: PeakBytes | None
 
 
-def check(plan: Plan, launch: LaunchInfo, options: RunOptions) -> None:
+def check(plan: Plan | PipelinesPlan, launch: LaunchInfo, options: RunOptions) -> None:
     """Raise HolmesError where the backend does not support the plan, or the launch does not match it."""
     supported.check(plan)
     _check_launch(plan, launch, options)
@@ -103,13 +105,18 @@ def main(arguments: list[str]) -> None:
     """Run a rank: `python -m holmes_sim.torch_backend.rank PLAN '{"steps": 3}'`."""
     try:
         options = RunOptions.from_json(arguments[1]) if len(arguments) > 1 else RunOptions()
-        run(planfile.load(Path(arguments[0])), options)
+        run(_load(Path(arguments[0])), options)
     except HolmesError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
 
 
-def run(plan: Plan, options: RunOptions) -> Timeline | None:
+def _load(path: Path) -> Plan | PipelinesPlan:
+    text = documents.read_text(path, PlanError)
+    return pipelinesfile.from_text(str(path), text) if pipelinesfile.is_pipelines(text) else planfile.from_text(str(path), text)
+
+
+def run(plan: Plan | PipelinesPlan, options: RunOptions) -> Timeline | None:
     """Run one rank of a launch. Returns the timeline on rank 0. A failure of any rank ends all ranks."""
     return launched(plan, options, supported.check, _execute)
 
@@ -170,7 +177,7 @@ def check_hosts(plan: Placed, launch: LaunchInfo, store: dist.Store) -> None:
         raise HolmesError(f"rank {launch.rank} of {node} runs on host {own}, but other ranks of that node run on {first}")
 
 
-def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
+def _execute(plan: Plan | PipelinesPlan, options: RunOptions, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
     executor, computed_on = executor_of(plan, options, launch, watchdog.fail)
     worker = executor.worker
     events, losses, own = timed_steps(launch, options.steps, worker, executor.step)
@@ -179,7 +186,7 @@ def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watc
         found = {"losses": losses, "weights": gathered(worker)}
         worker.optimizer.put_moments()
         torch.save(found | {"moments": gathered(worker)}, Path(options.weights) / f"{launch.rank}.pt")
-    return measured_timeline(plan, planfile.digest(plan), options, launch, computed_on, events, own)
+    return measured_timeline(plan, RankPlans(plan).digest, options, launch, computed_on, events, own)
 
 
 def timed_steps(
@@ -202,7 +209,7 @@ def timed_steps(
 
 
 def executor_of(
-    plan: Plan, options: RunOptions, launch: LaunchInfo, on_timeout: Callable[[str], None]
+    plan: Plan | PipelinesPlan, options: RunOptions, launch: LaunchInfo, on_timeout: Callable[[str], None]
 ) -> tuple[Executor, tuple[str, ...]]:
     """(executor of a rank with its process groups and its worker, names of the devices that all ranks compute on)."""
     rank, (device, on) = launch.rank, device_and_kinds(options, launch)

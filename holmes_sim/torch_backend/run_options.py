@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 from sim.disaggregation.plan import DisaggregatedPlan
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -49,7 +50,7 @@ class RunOptions:
         return cls(**json.loads(text))
 
 
-Placed: TypeAlias = Plan | DisaggregatedPlan
+Placed: TypeAlias = Plan | PipelinesPlan | DisaggregatedPlan
 """A plan that gives each rank a device."""
 
 

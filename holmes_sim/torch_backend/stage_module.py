@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor, nn
 
 from holmes_sim.torch_backend.adapters import AdaptedLayer, freeze
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
-from holmes_sim.torch_backend.buckets import Sharing
+from holmes_sim.torch_backend.buckets import PRECISIONS, Sharing
 from holmes_sim.torch_backend.expert_mesh import ExpertMesh
 from holmes_sim.torch_backend.experts import ExpertLayer
+from holmes_sim.torch_backend.rank_in_plan import RankInPlan
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -36,27 +38,26 @@ class Shares:
 
 
 class StageModule:
-    """A stage: its blocks, and what it keeps of each microbatch from forward to backward."""
+    """A stage: its blocks, and what it keeps of each microbatch from forward to backward.
 
-    def __init__(self, blocks: list[Block], layers: int):
-        self.blocks, self.layers = blocks, layers
+    `ranges`: the blocks of each gradient bucket, in order, and `sections`: the section of each (`sim.plan.pipelines`)."""
+
+    def __init__(self, blocks: list[Block], ranges: tuple[range, ...], sections: tuple[int, ...]):
+        self.blocks, self.ranges, self.sections = blocks, ranges, sections
         self.first, self.last = isinstance(blocks[0], Embedding), isinstance(blocks[-1], Head)
         self.kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
         self.deferred: dict[tuple[int, int], list[Callable[[], None]]] = {}
 
     def cut(self, part: int, parts: int) -> range:
-        """Indices of the blocks in one of `parts` parts of the stage, in forward order. The first part includes the embedding,
-        the last part the head."""
-        lead = int(self.first)
-        start, stop = part * self.layers // parts + lead, (part + 1) * self.layers // parts + lead
-        return range(0 if part == 0 else start, len(self.blocks) if part == parts - 1 else stop)
+        """Indices of the blocks in one of `parts` parts of the stage, in forward order: the whole stage, or a bucket of it."""
+        return range(len(self.blocks)) if parts == 1 else self.ranges[part]
 
-    def by_bucket(self, parts: int, held: set[int], shares: Shares) -> Iterator[list[tuple[nn.Parameter, Sharing]]]:
-        """The weights of each of `parts` gradient buckets, and how they are shared. Weights whose id is in `held` are already
-        in a bucket; those of these buckets are added to it."""
-        for part in range(parts):
+    def by_bucket(self, held: set[int], shares: Shares) -> Iterator[list[tuple[nn.Parameter, Sharing]]]:
+        """The weights of each gradient bucket, and how they are shared. Weights whose id is in `held` are already in a bucket;
+        those of these buckets are added to it."""
+        for own in self.ranges:
             weights = []
-            for block in (self.blocks[index] for index in self.cut(part, parts)):
+            for block in (self.blocks[index] for index in own):
                 for name, weight in block.named_parameters():
                     if id(weight) not in held and weight.requires_grad:
                         held.add(id(weight))
@@ -64,8 +65,30 @@ class StageModule:
             yield weights
 
 
-def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh: ExpertMesh) -> list[Block]:
-    """The blocks of a stage in forward order."""
+def _ranges(sections: Iterable[tuple[int, bool, bool, int]]) -> Iterator[range]:
+    """Indices of the blocks of each gradient bucket, section by section, from (layers, whether with the embedding, whether with
+    the head, buckets) of each section. The first bucket of a section includes its embedding,
+    the last one its head."""
+    begin = 0
+    for layers, embedding, head, number in sections:
+        lead, past = begin + int(embedding), begin + int(embedding) + layers + int(head)
+        ends = [begin, *(lead + part * layers // number for part in range(1, number)), past]
+        yield from (range(*pair) for pair in pairwise(ends))
+        begin = past
+
+
+def stage_module(place: RankInPlan, stage: int, parallel: TensorParallel, seed: int, mesh: ExpertMesh) -> StageModule:
+    """A stage of a rank."""
+    blocks = blocks_of(place.plan, stage, parallel, seed, mesh, place.tokens)
+    for weight in (weight for block in blocks for weight in block.parameters() if not weight.requires_grad):
+        weight.data = weight.data.to(PRECISIONS[place.plan.workload.precision])
+    found = place.buckets(stage)
+    ranges = _ranges((*shape, one.number) for shape, one in zip(place.shapes(stage), found, strict=True))
+    return StageModule(blocks, tuple(ranges), tuple(one.section for one in found for _ in one.each()))
+
+
+def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh: ExpertMesh, tokens: int) -> list[Block]:
+    """The blocks of a stage in forward order. `tokens`: those of a whole batch, over which the loss is a mean."""
     model, config, layers = plan.workload.model, plan.config_of((stage,)), plan.stages[stage]
     adapter = plan.workload.adapter
     found: list[Block] = [Embedding(model, parallel, seed)] if stage == 0 else []
@@ -80,7 +103,7 @@ def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh:
         else:
             found.append(Layer(model, parallel, seed, index, again))
     if stage == config.num_stages - 1:
-        found.append(Head(model, parallel, seed, plan.workload.tokens))
+        found.append(Head(model, parallel, seed, tokens))
     for block in found if adapter is not None else ():
         if not isinstance(block, Layer):
             freeze(block)

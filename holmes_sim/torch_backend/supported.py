@@ -8,6 +8,7 @@ from sim import compression
 from sim.compression import int4, int8
 from sim.errors import NotSupported
 from sim.plan import schedules
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
@@ -16,9 +17,12 @@ MESSAGES = (compression.NONE, int8.NAME, int4.NAME)
 model has for values of 2 bytes."""
 
 
-def check(plan: Plan) -> None:
+def check(plan: Plan | PipelinesPlan) -> None:
     """Raise NotSupported with all reasons why the backend cannot execute the plan as written, if there are any."""
-    faults = list(unsupported(plan))
+    pipelines = plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,)
+    faults = list(dict.fromkeys(fault for one in pipelines for fault in unsupported(one)))
+    if isinstance(plan, PipelinesPlan) and (degrees := sorted({tp for one in pipelines for tp in one.config.degrees}))[1:]:
+        faults.append(f"pipelines with tp {' and '.join(map(str, degrees))} (one tp for all; gradients are summed in whole)")
     if faults:
         raise NotSupported(f"the torch backend cannot execute this plan: {'; '.join(faults)}")
 

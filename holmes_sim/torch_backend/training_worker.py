@@ -14,11 +14,12 @@ from holmes_sim.torch_backend.blocks import Embedding, Head
 from holmes_sim.torch_backend.devices import HOST, synchronize
 from holmes_sim.torch_backend.expert_mesh import RunTimed, mesh_of
 from holmes_sim.torch_backend.groups import of_kind
-from holmes_sim.torch_backend.stage_module import Shares, StageModule, blocks_of
+from holmes_sim.torch_backend.rank_in_plan import RankInPlan
+from holmes_sim.torch_backend.stage_module import Shares, stage_module
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
-from sim.kernels.lowering import Lowered
 from sim.plan import schedules
 from sim.plan.groups import GRADIENT_KINDS
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import Action
 from sim.workload.workload import Workload
@@ -46,40 +47,34 @@ class TrainingWorker:
 
     def __init__(
         self,
-        plan: Plan,
+        whole: Plan | PipelinesPlan,
         rank: int,
         groups: dict[str, dist.ProcessGroup],
         run_timed: RunTimed,
         seed: int = 0,
         device: torch.device = HOST,
     ):
-        self.plan, self.groups, self.seed, self.device = plan, groups, seed, device
-        tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
+        self.place = place = RankInPlan.of(whole, rank)
+        self.plan = plan = place.plan
+        self.groups, self.seed, self.device = groups, seed, device
+        tp, self.dp_cp, self.pp_rank = plan.config.coordinates(place.rank)
         self.config = config = plan.config.of_pp_rank(self.pp_rank)
-        self.step, self.samples_before, self.split = 0, 0, plan.config.split_of(self.pp_rank)
+        self.step, self.samples_before, self.split = 0, place.samples_before, plan.config.split_of(self.pp_rank)
         self.before_update: Callable[[], None] = lambda: None  # called with the reduced gradients, before the optimizer
         timed = functools.partial(run_timed, "tp")
         self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, timed, device=device)
         own = tp + config.tp * self.dp_cp
         mesh = mesh_of(config, own, groups, self.parallel, run_timed)
         self.splits = schedules.get(plan.config.schedule).SPLITS_BACKWARD
-        self.stages = {
-            stage: StageModule(blocks_of(plan, stage, self.parallel, seed, mesh), plan.stages[stage].layers)
-            for stage in plan.stages_of(self.pp_rank)
-        }
+        own_stages = plan.stages_of(self.pp_rank)
+        self.stages = {stage: stage_module(place, stage, self.parallel, seed, mesh) for stage in own_stages}
         if plan.config.pp == 1 and plan.workload.model.tied_embeddings:  # share one weight
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
-        for weight in (weight for stage in self.stages.values() for block in stage.blocks for weight in block.parameters()):
-            if not weight.requires_grad:
-                weight.data = weight.data.to(buckets.PRECISIONS[plan.workload.precision])
-        parts = Lowered(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp, self.pp_rank)).parts
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
         tied = plan.workload.model.tied_embeddings and config.pp > 1
+        shares = Shares(config, own + config.tp * place.replicas_before, tied)
         self.buckets = {
-            stage: [
-                buckets.bucket(weights, config, plan.workload.precision)
-                for weights in module.by_bucket(parts[stage], held, Shares(config, own, tied))
-            ]
+            stage: [buckets.bucket(weights, config, plan.workload.precision) for weights in module.by_bucket(held, shares)]
             for stage, module in self.stages.items()
         }
         self.every = [bucket for some in self.buckets.values() for bucket in some]
@@ -92,8 +87,9 @@ class TrainingWorker:
     def gather(self) -> None:
         """All-gather the weights: the last optimizer step updated only this rank's shard of them."""
         for kind in GRADIENT_KINDS if self.config.zero_stage >= 1 else ():
-            for bucket in self.every if kind in self.groups else ():
-                bucket.gathering(kind, self.groups[kind])()
+            for stage, module in self.stages.items() if kind in self.groups else ():
+                for bucket, section in zip(self.buckets[stage], module.sections, strict=True):
+                    bucket.gathering(kind, self.groups[self.place.group_of(kind, section)])()
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield (name in the model, this rank's shard) of all weights."""
@@ -222,10 +218,12 @@ class TrainingWorker:
 
     def dp_collective(self, action: Action, backward: bool) -> Callable[[], None]:
         """A function that executes a collective of dp or edp ranks, of one bucket or of a whole stage."""
-        kind, group = action.group, self.groups[action.group]
+        kind, group = action.group, self.groups[self.place.group_of(action.group, action.section)]
         copies = self.groups.get("copies") if kind == "dp" else None
-        held = self.buckets[action.stage]
-        if action.kind == "start":
+        held, sections = self.buckets[action.stage], self.stages[action.stage].sections
+        if action.kind == "collective":
+            held = [one for one, section in zip(held, sections, strict=True) if section == action.section]
+        else:
             held = [held[action.parts - 1 - action.part if backward else action.part]]
         gathers = action.operation == "all_gather"
         works = [bucket.gathering(kind, group) if gathers else bucket.reduction(kind, group, copies) for bucket in held]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.engine.rank_plans import RankPlans
 from sim.engine.state import Rank
 from sim.engine.symmetry import Folding
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, Action
 
@@ -13,33 +15,52 @@ from sim.plan.program import BESIDE, Action
 class Addresses:
     """Finds the carriers of actions, which name peers by pipeline rank and groups by kind; each is found once."""
 
-    def __init__(self, plan: Plan, folding: Folding):
-        self.config, self.folding, self._head = plan.config, folding, plan.config.rank_of(plan.head_stage)
-        self._carriers: dict[tuple[int, str, str | int], tuple[int, ...]] = {}
+    def __init__(self, plan: Plan | PipelinesPlan, folding: Folding):
+        self.plans, self.folding = RankPlans(plan), folding
+        self._carriers: dict[tuple[int | str, ...], tuple[int, ...]] = {}
 
     def messages(self, rank: Rank, action: Action) -> tuple[tuple[Any, ...], ...]:
         """The keys of the messages of a send or recv (`Transfer.key`): one for each class of peers."""
         key = rank.index, action.kind, action.peer
         if key not in self._carriers:
-            ends = ((rank.rank, peer) for peer in self.config.peers(rank.rank, action.peer))
+            ends = ((rank.rank, peer) for peer in self._peers(rank.rank, action.peer))
             every = (self.folding.of["message", *(both if action.kind == "send" else both[::-1])] for both in ends)
             self._carriers[key] = tuple(dict.fromkeys(every))
         return tuple((carrier, action.operation, action.stage, action.microbatch) for carrier in self._carriers[key])
 
     def carriers(self, rank: Rank, action: Action) -> tuple[int, ...]:
-        """The carriers of a collective or ring: one, or of a tied embedding one for each class of peers."""
+        """The carriers of a collective or ring: one; of a tied embedding one for each class of peers; of gradients in unlike
+        pipelines one for each slice of a section that the rank has."""
         operation = BESIDE.get(action.kind, action.operation)
-        key = rank.index, action.group, operation
+        key = rank.index, action.group, operation, action.section
         if key not in self._carriers:
-            firsts = self._tied_pairs(rank.rank) if action.group == "embedding" else [(self._first(rank.rank, action.group),)]
-            every = (self.folding.of[action.group, *first, operation] for first in firsts)
+            names: list[tuple[int, ...]]
+            if action.group == "embedding":
+                names = [*self._tied_pairs(rank.rank)]
+            elif action.group == "dp" and self.plans.sections:
+                names = [(action.section, one) for one in self._slices(rank.rank, action.section)]
+            else:
+                names = [(self._first(rank.rank, action.group),)]
+            every = (self.folding.of[action.group, *name, operation] for name in names)
             self._carriers[key] = tuple(dict.fromkeys(every))
         return self._carriers[key]
 
+    def _peers(self, rank: int, pp_rank: int) -> tuple[int, ...]:
+        """The ranks of a pipeline rank that hold a part of what a rank holds of an activation."""
+        plan, own = self.plans.of(rank)
+        return tuple(rank - own + peer for peer in plan.config.peers(own, pp_rank))
+
+    def _slices(self, rank: int, section: int) -> range:
+        """The slices of a section's weights that a rank has."""
+        (plan, _), (tp, _, pp_rank) = self.plans.of(rank), self.plans.coordinates(rank)
+        many = self.plans.sections[section].slices // plan.config.tp_of(pp_rank)
+        return range(tp * many, (tp + 1) * many)
+
     def _first(self, rank: int, group: str) -> int:
         """The first rank of a rank's group of a kind."""
-        config, (tp, dp_cp, pp_rank) = self.config, self.config.coordinates(rank)
-        start, mesh, width = config.first_rank(pp_rank), config.expert_mesh, config.expert_tp
+        (plan, within), (tp, dp_cp, pp_rank) = self.plans.of(rank), self.plans.coordinates(rank)
+        config = plan.config
+        start, mesh, width = rank - within + config.first_rank(pp_rank), config.expert_mesh, config.expert_tp
         own = rank - start
         firsts = {
             "tp": own - tp,
@@ -53,6 +74,7 @@ class Addresses:
 
     def _tied_pairs(self, rank: int) -> list[tuple[int, int]]:
         """The pairs of ranks that share a part of a tied embedding, of which this rank is one."""
-        if self.config.coordinates(rank)[2] == 0:
-            return [(rank, peer) for peer in self.config.peers(rank, self._head)]
-        return [(peer, rank) for peer in self.config.peers(rank, 0)]
+        if self.plans.coordinates(rank)[2] == 0:
+            plan, _ = self.plans.of(rank)
+            return [(rank, peer) for peer in self._peers(rank, plan.config.rank_of(plan.head_stage))]
+        return [(peer, rank) for peer in self._peers(rank, 0)]

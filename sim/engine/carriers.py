@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from sim import collectives
 from sim.engine.replica_blocks import Copies
-from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost, group_costs
+from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost, group_costs, member_of, protocol_costs
 from sim.network.gradient_routes import GradientRoutes, Shown, gradient_operations
 from sim.network.paths import Capacities
 from sim.network.rings import Sites
@@ -23,11 +23,12 @@ from sim.network.routes import Leg, Route, message_route
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
 Key: TypeAlias = tuple[str | int, ...]
-"""Name of a carrier: (kind of group, first rank, operation), ("embedding", first rank, rank of the head, operation) or
-("message", source rank, target rank)."""
+"""Name of a carrier: (kind of group, first rank, operation), ("embedding", first rank, rank of the head, operation),
+("message", source rank, target rank) or, in unlike pipelines, ("dp", section, slice, operation)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,36 @@ def carriers_of(plan: Plan, sites: Sites | None = None, block_copies: Copies | N
     for groups in _concurrent(plan, gradient_groups(plan)):
         for operation in gradient_operations(config):
             carriers |= _collectives(plan, groups, operation, capacities, times)
+    return carriers
+
+
+def carriers_of_pipelines(plan: PipelinesPlan) -> dict[Key, Carrier]:
+    """All carriers of unlike pipelines: those of each pipeline, and the gradient collectives of each section.
+
+    The groups of a section's slices run at the same time and choose one protocol together, and so do the pairs of ranks with
+    parts of a tied embedding."""
+    carriers, capacities, config = dict[Key, Carrier](), Capacities(plan.fleet), plan.pipelines[0].config
+    tied: list[Group] = []
+    for first, pipeline in zip(plan.first_ranks, plan.pipelines, strict=True):
+        for key, carrier in carriers_of(pipeline).items():
+            name: Key = tuple(part + first if isinstance(part, int) else part for part in key)
+            carriers[name] = replace(carrier, ranks=tuple(rank + first for rank in carrier.ranks))
+        if plan.workload.model.tied_embeddings and pipeline.config.pp > 1:
+            pairs = embedding_groups(pipeline, pipeline.groups)
+            tied += (replace(pair, ranks=tuple(rank + first for rank in pair.ranks)) for pair in pairs)
+    together: list[tuple[str, dict[Key, Group]]] = []
+    if tied:
+        together.append(("all_reduce", {_name(pair, "all_reduce"): pair for pair in tied}))
+    for section, groups in plan.gradient_groups():
+        for operation in gradient_operations(config):
+            named: dict[Key, Group] = {("dp", section.number, one, operation): group for one, group in enumerate(groups)}
+            together.append((operation, named))
+    for operation, by_name in together:
+        members = tuple(member_of(plan.placement, group) for group in by_name.values())
+        costs = protocol_costs(plan.fleet, members, operation, capacities)
+        paces = tuple(cost.cost for cost in costs)
+        for index, (name, group) in enumerate(by_name.items()):
+            carriers[name] = Carrier(tuple(cost.routes[index] for cost in costs), paces, group.ranks)
     return carriers
 
 

@@ -19,6 +19,7 @@ from sim.engine.state import Rank, Steps, Transfer, elapse
 from sim.engine.symmetry import Folding
 from sim.network.sharing import Network, Use
 from sim.plan.groups import GRADIENT_KINDS
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import Action
 from sim.units import Bytes, Seconds
@@ -27,13 +28,13 @@ from sim.units import Bytes, Seconds
 def gradient_lanes(folding: Folding) -> dict[int, int]:
     """Gradient carrier -> its lane, which is the first carrier of the same group."""
     of_group: dict[Key, int] = {}
-    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
+    return {index: of_group.setdefault(key[:-1], index) for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
 
 
 class Communication:
     """The network, its transfers under way, and what ranks do to send, receive and run collectives."""
 
-    def __init__(self, env: simpy.Environment, plan: Plan, folding: Folding, ranks: list[Rank], log: SpanLog):
+    def __init__(self, env: simpy.Environment, plan: Plan | PipelinesPlan, folding: Folding, ranks: list[Rank], log: SpanLog):
         self.env, self.folding, self.log = env, folding, log
         self.addresses = Addresses(plan, folding)
         self.network = Network(env, folding.capacities)
@@ -162,14 +163,22 @@ class Communication:
             yield from self.wait(rank, action, transfer)
             rank.since = self.env.now
 
-    def start(self, rank: Rank, action: Action) -> Transfer:
-        """Arrive at a collective that runs beside the compute of its ranks."""
-        rank.overlapped += 1
-        (carrier,) = self.addresses.carriers(rank, action)
-        transfer, is_last = self._arrive(rank, carrier)
-        if is_last:
-            self.env.process(self._collective(transfer, action, rank, rank.last))
-        return transfer
+    def start(self, rank: Rank, action: Action) -> tuple[Transfer, ...]:
+        """Arrive at a collective that runs beside the compute of its ranks; in unlike pipelines, at one for each slice of the
+        weights that the rank has."""
+        carriers = self.addresses.carriers(rank, action)
+        rank.overlapped += len(carriers)
+        every = [self._arrive(rank, carrier) for carrier in carriers]
+        for transfer, is_last in every:
+            if is_last:
+                self.env.process(self._collective(transfer, action, rank, rank.last))
+        return tuple(transfer for transfer, _ in every)
+
+    def wait_for(self, rank: Rank, action: Action, started: tuple[Transfer, ...]) -> Steps:
+        """Wait for the end of all collectives that were started together."""
+        for transfer in started:
+            yield from self.wait(rank, action, transfer)
+            rank.since = self.env.now
 
     def wait(self, rank: Rank, action: Action, transfer: Transfer) -> Steps:
         """Wait for the end of a collective: for its last rank (a bubble), then for the network (exposed)."""

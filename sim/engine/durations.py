@@ -10,21 +10,24 @@ from collections.abc import Iterator
 
 from sim.analytic import stage_amounts, stage_costs
 from sim.engine.faults import NO_FAULTS, DrawnFaults
+from sim.engine.rank_plans import RankPlans
 from sim.kernels import beside, compute
 from sim.kernels.messages import Messages, handling_seconds
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
-from sim.plan.program import BESIDE, Action
+from sim.plan.program import BESIDE, COMPUTE, Action
 from sim.units import Seconds
 
 
 class Durations:
     """Compute seconds of a plan's ranks, each computed once."""
 
-    def __init__(self, plan: Plan, drawn: DrawnFaults = NO_FAULTS):
-        self.plan, self.config, self.drawn = plan, plan.config, drawn
+    def __init__(self, plan: Plan | PipelinesPlan, drawn: DrawnFaults = NO_FAULTS):
+        self.plan, self.plans, self.drawn = plan, RankPlans(plan), drawn
+        self._placement = plan.placement
         self._seconds: dict[tuple[int, str, str, int], Seconds] = {}
         self._measured: dict[int, bool] = {}
-        self._messages = Messages(plan)
+        self._messages = {one: Messages(each) for one, each in enumerate(self.plans.plans)}
         self._jitters: dict[int, Iterator[float]] = {}
 
     def of(self, rank: int, action: Action) -> Seconds:
@@ -34,59 +37,61 @@ class Durations:
         key = rank, action.kind, action.operation, action.stage
         if key not in self._seconds:
             self._seconds[key] = self._whole(rank, action) * self._slowdown(rank)
-        seconds = self._seconds[key] / action.parts
+        seconds = self._seconds[key] / action.parts * (action.times if action.kind in COMPUTE else 1)
         return seconds * self._jitter(rank) if self.drawn.jitter else seconds
 
     def _slowdown(self, rank: int) -> float:
         if not self.drawn.slow:
             return 1.0
         ranks = self._group(rank) if self._includes_collectives(rank) else (rank,)
-        return max(self.drawn.slowdown(self.plan.placement[member]) for member in ranks)
+        return max(self.drawn.slowdown(self._placement[member]) for member in ranks)
 
     def _jitter(self, rank: int) -> float:
         if rank not in self._jitters:
             first = self._group(rank)[0] if self._includes_collectives(rank) else rank
-            self._jitters[rank] = self.drawn.jitter_factors(self.plan.placement[first])
+            self._jitters[rank] = self.drawn.jitter_factors(self._placement[first])
         return next(self._jitters[rank])
 
     def _group(self, rank: int) -> range:
         """Ranks of the tensor-parallel group of a rank."""
-        tp, _, pp_rank = self.config.coordinates(rank)
-        return range(rank - tp, rank - tp + self.config.tp_of(pp_rank))
+        (plan, _), (tp, _, pp_rank) = self.plans.of(rank), self.plans.coordinates(rank)
+        return range(rank - tp, rank - tp + plan.config.tp_of(pp_rank))
 
     def _whole(self, rank: int, action: Action) -> Seconds:
-        device = self.plan.fleet.spec(self.plan.placement[rank])
+        (plan, _), device = self.plans.of(rank), self.plan.fleet.spec(self._placement[rank])
         if action.kind == "optimizer":
-            stages = self.plan.stages_of(self.config.coordinates(rank)[2])
-            workload = self.plan.workload_of(stages)
-            layers = sum(self.plan.stages[stage].layers for stage in stages)
-            config = self.plan.config_of(stages)
-            return stage_amounts.optimizer_seconds(device, workload, config, layers, *self.plan.ends(stages))
-        layers, config = self.plan.stages[action.stage].layers, self.plan.config_of((action.stage,))
-        workload = self.plan.workload_of((action.stage,))
+            stages = plan.stages_of(self.plans.coordinates(rank)[2])
+            workload = plan.workload_of(stages)
+            layers = sum(plan.stages[stage].layers for stage in stages)
+            config = plan.config_of(stages)
+            return stage_amounts.optimizer_seconds(device, workload, config, layers, *plan.ends(stages))
+        layers, config = plan.stages[action.stage].layers, plan.config_of((action.stage,))
+        workload = plan.workload_of((action.stage,))
         windows = beside.windows(device, workload, config, layers)
         if action.kind in BESIDE:
             return windows[action.operation]
-        first, last = self.plan.ends((action.stage,))
+        first, last = plan.ends((action.stage,))
         weight = stage_amounts.weight_seconds(device, workload, config, layers, last)
         if action.kind == "W":
             return weight
         forward, backward = stage_costs.compute_seconds(device, workload, config, layers, first, last)
         hidden = {one.operation for one in beside.exchanges(workload, config, layers, action.kind == "B")}
-        handling = handling_seconds(self._messages.passes((action.stage,))[action.kind == "B"], device)
+        messages = self._messages[self.plans.pipeline_of(rank)]
+        handling = handling_seconds(messages.passes((action.stage,))[action.kind == "B"], device)
         computed = (forward if action.kind == "F" else backward - weight) - sum(windows[way] for way in hidden)
         return computed + handling
 
     def include(self, rank: int, action: Action) -> bool:
         """Whether the measured compute seconds of all devices of its group include this collective."""
-        gathers_message = action.operation == "all_gather" and not self.config.sequence_parallel
+        gathers_message = action.operation == "all_gather" and not self.plans.of(rank)[0].config.sequence_parallel
         if action.group != "tp" or gathers_message:
             return False
         return self._includes_collectives(rank)
 
     def _includes_collectives(self, rank: int) -> bool:
         if rank not in self._measured:
-            specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in self._group(rank)}
-            workload, config = self.plan.workload, self.plan.config_of((self.config.coordinates(rank)[2],))
+            specs = {self.plan.fleet.spec(self._placement[member]) for member in self._group(rank)}
+            plan, _ = self.plans.of(rank)
+            workload, config = plan.workload, plan.config_of((self.plans.coordinates(rank)[2],))
             self._measured[rank] = all(compute.includes_collectives(spec, workload, config) for spec in specs)
         return self._measured[rank]

@@ -7,6 +7,8 @@ Each class of ranks that must behave alike (`sim.engine.symmetry`) is one SimPy 
   weights, a context-parallel ring) are on the network, it is slowed by the largest interference factor of their links.
 - A message leaves in order over its own lane and holds the sender, unless the schedule overlaps sends; a receive waits for its
   arrival (`sim.engine.communication`).
+- In unlike pipelines (`sim.plan.pipelines`) every rank runs the program of its own pipeline, and pipelines meet in the
+  collectives of gradients and weights, one for each section of layers.
 - A collective begins when all its ranks have arrived. Ranks wait for its end, or start it and wait for it later. While keys and
   values travel around a context-parallel ring, its ranks compute attention.
 
@@ -28,21 +30,22 @@ from sim.engine.communication import Communication, gradient_lanes
 from sim.engine.components import components
 from sim.engine.durations import Durations
 from sim.engine.faults import NO_FAULTS, DrawnFaults
+from sim.engine.rank_plans import RankPlans
 from sim.engine.remaining_time import remaining_times
 from sim.engine.spans import Label, SpanLog
 from sim.engine.state import Component, Rank, Steps, elapse, remaining
 from sim.engine.steady_state import SteadyState
 from sim.engine.symmetry import Folding, fold
 from sim.engine.timeline import Span, Timeline
-from sim.formats import planfile
 from sim.kernels import lowering
 from sim.plan import schedules
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, COMPUTE, Action
 from sim.units import Seconds
 
 
-def simulate(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
+def simulate(plan: Plan | PipelinesPlan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
     """Simulate one step of a plan under drawn faults; a `folding` that is given must have been made with the same faults.
 
     The same plan and the same faults give the same timeline, byte for byte."""
@@ -58,7 +61,7 @@ def simulate_up_to(plan: Plan, limit: Seconds) -> Timeline | Abandoned:
     return simulation.outcome()
 
 
-def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
+def simulate_at_length(plan: Plan | PipelinesPlan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
     """Simulate one step as `simulate` does, but without extrapolation: every microbatch is simulated."""
     return _Simulation(plan, folding or fold(plan, drawn), drawn, extrapolates=False).timeline()
 
@@ -66,19 +69,27 @@ def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: DrawnF
 class _Simulation:
     """One simulation: the clock, the ranks, and the collaborators that share them."""
 
-    def __init__(self, plan: Plan, folding: Folding, drawn: DrawnFaults, extrapolates: bool, limit: Seconds = math.inf):
-        self.plan, self.folding = plan, folding
-        self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
+    def __init__(
+        self,
+        plan: Plan | PipelinesPlan,
+        folding: Folding,
+        drawn: DrawnFaults,
+        extrapolates: bool,
+        limit: Seconds = math.inf,
+    ):
+        self.plan, self.plans, self.folding = plan, RankPlans(plan), folding
+        config = self.plans.plans[0].config
+        self.overlaps_sends = schedules.get(config.schedule).OVERLAPS_SENDS
         self.extrapolates = extrapolates
         self.env = simpy.Environment()
         self.log = SpanLog()
         self.durations = Durations(plan, drawn)
-        parts = components(folding, plan.config)
+        parts = components(folding, config)
         joined = [Component() for _ in parts]
         of_class = {index: component for component, part in zip(joined, parts, strict=True) for index in part}
         self.ranks = list(self._ranks(of_class))
         self.communication = Communication(self.env, plan, folding, self.ranks, self.log)
-        self.steady = SteadyState(self.env, self.communication, joined, plan.config.pp)
+        self.steady = SteadyState(self.env, self.communication, joined, max(one.config.pp for one in self.plans.plans))
         for rank in self.ranks:
             rank.component.ranks.append(rank)
         between_components = gradient_lanes(folding) if len(parts) > 1 else {}
@@ -90,12 +101,12 @@ class _Simulation:
 
     def _ranks(self, of_class: dict[int, Component]) -> Iterator[Rank]:
         """A rank for each class; those of one pipeline rank with as many microbatches share a program."""
-        programs: dict[tuple[int, int], lowering.Lowered] = {}
+        programs: dict[tuple[int, int, int], lowering.Lowered] = {}
         for index, rank in enumerate(self.folding.representatives):
-            _, dp_cp, pp_rank = self.plan.config.coordinates(rank)
-            key = pp_rank, self.plan.config.microbatches_of(dp_cp, pp_rank)
+            key = number, pp_rank, microbatches = self.plans.program(rank)
             if key not in programs:
-                programs[key] = lowering.Lowered(self.plan, *key)
+                plan, sections = self.plans.plans[number], self.plans.sections_of(number, pp_rank)
+                programs[key] = lowering.Lowered(plan, pp_rank, microbatches, sections)
             yield Rank(index, rank, pp_rank, programs[key], of_class[index])
 
     def timeline(self) -> Timeline:
@@ -132,7 +143,7 @@ class _Simulation:
         return Timeline(
             name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
             origin="simulated",
-            plan_digest=planfile.digest(self.plan),
+            plan_digest=self.plans.digest,
             step_s=step,
             tokens=self.plan.workload.tokens,
             flops=self.plan.workload.flops,
@@ -165,16 +176,16 @@ class _Simulation:
                 elif action.kind == "collective":
                     yield from communication.run(rank, action)
                 elif action.kind in BESIDE:
-                    transfer = communication.start(rank, action)
+                    started = communication.start(rank, action)
                     yield from self._compute(rank, action)
                     rank.since = self.env.now
-                    yield from communication.wait(rank, action, transfer)
+                    yield from communication.wait_for(rank, action, started)
                 elif action.kind == "start":
-                    transfer = communication.start(rank, action)
-                    rank.started[action.stage, action.group, action.operation, action.part] = transfer
+                    started = communication.start(rank, action)
+                    rank.started[action.stage, action.group, action.operation, action.part] = started
                 elif action.kind == "wait":
-                    transfer = rank.started[action.stage, action.group, action.operation, action.part]
-                    yield from communication.wait(rank, action, transfer)
+                    started = rank.started[action.stage, action.group, action.operation, action.part]
+                    yield from communication.wait_for(rank, action, started)
                 else:
                     yield from self._compute(rank, action)
 

@@ -11,6 +11,7 @@ All programs are walked backwards, as coroutines: a walk stops at a send until t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,17 +80,19 @@ class _Walks:
                 elif kind == "wait":
                     after_wait[action.stage, action.group, action.operation, action.part] = left
                 elif kind != "collective" or not self.durations.include(rank.rank, action):
-                    carrier, *others = communication.addresses.carriers(rank, action)
+                    carrier, *others = carriers = communication.addresses.carriers(rank, action)
                     lane, seconds = communication.lane(carrier), self._seconds(carrier, action)
-                    seconds = max([seconds, *(self._seconds(other, action) for other in others)])
                     if kind == "start":
-                        started = action.stage, action.group, action.operation, action.part
-                        begin = max(after_wait.pop(started, -seconds), lanes.get(lane, -seconds)) + seconds
-                        left = max(left, begin)
+                        waited = after_wait.pop((action.stage, action.group, action.operation, action.part), -math.inf)
+                        for carrier in carriers:
+                            lane, seconds = communication.lane(carrier), self._seconds(carrier, action)
+                            lanes[lane] = max(waited, lanes.get(lane, -math.inf), -seconds) + seconds
+                            left = max(left, lanes[lane])
                     else:
+                        seconds = max([seconds, *(self._seconds(other, action) for other in others)])
                         begin = max(left, lanes.get(lane, 0.0)) + seconds
                         left = max(begin, left + self.durations.of(rank.rank, action)) if kind in BESIDE else begin
-                    lanes[lane] = begin
+                        lanes[lane] = begin
             times[index] = left
 
     def _seconds(self, carrier: int, action: Action) -> Seconds:

@@ -39,6 +39,11 @@ class Copies:
     times: Integers
 
 
+def no_copies(ranks: int) -> Copies:
+    """Every rank is shown, and has no copy."""
+    return Copies(tuple(range(ranks)), np.arange(ranks), np.ones(ranks, np.int64))
+
+
 def copies(plan: Plan, sites: Sites, drawn: DrawnFaults = NO_FAULTS) -> Copies:
     """The blocks of a plan, and which of them are copies of one another; blocks with different faults are not.
 

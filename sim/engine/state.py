@@ -92,7 +92,7 @@ class Rank:
     slowdowns        interference factors of those that are on the network
     changed          event that interrupts its compute when `slowdowns` change
     arrived          carrier -> number of its collectives that the rank has arrived at
-    started          (stage, group, operation, part) -> collective that the rank started
+    started          (stage, group, operation, part) -> collectives that the rank started together
     """
 
     index: int
@@ -109,7 +109,7 @@ class Rank:
     slowdowns: list[float] = field(default_factory=list)
     changed: simpy.Event | None = None
     arrived: dict[int, int] = field(default_factory=dict)
-    started: dict[tuple[int, str, str, int], Transfer] = field(default_factory=dict)
+    started: dict[tuple[int, str, str, int], tuple[Transfer, ...]] = field(default_factory=dict)
 
 
 def elapse(env: simpy.Environment, what: Rank | Transfer, seconds: Seconds) -> Steps:

@@ -77,7 +77,7 @@ class SteadyState:
         With several components, it is not extrapolated while a collective that one of its ranks started is under way: such a
         collective carries weights or gradients between components. No gradient collective can begin while the component is
         postponed, because each needs one of its ranks."""
-        started = (transfer for rank in component.ranks for transfer in rank.started.values())
+        started = (transfer for rank in component.ranks for every in rank.started.values() for transfer in every)
         if len(self.seen) > 1 and not all(transfer.has_ended for transfer in started):
             return
         now, seen = self._moment(component, microbatch), self.seen[component]
@@ -137,7 +137,12 @@ class SteadyState:
         shape: list[Hashable] = []
         times: list[Seconds] = []
         for rank in component.ranks:
-            started = tuple((k, self._relative_key(t, microbatch)) for k, t in rank.started.items() if not t.has_ended)
+            started = tuple(
+                (k, self._relative_key(one, microbatch))
+                for k, every in rank.started.items()
+                for one in every
+                if not one.has_ended
+            )
             is_busy = rank.until > now
             shape.append((rank.position, is_busy, relative(rank.last), rank.overlapped, tuple(rank.slowdowns), started))
             times += (rank.since - now, rank.until - now if is_busy else 0.0)

@@ -7,6 +7,7 @@ their cluster, pipeline rank, number of microbatches and slowdown; links with th
 with that of their operation and costs. Each round recolours a carrier by the colours of its ranks and links, and a rank or
 link by those of its carriers. Invariant: what has different colours is known to differ, so classes only split. When a round
 splits none, the partition is equitable: each member of a class meets every other class equally often, with equal weights.
+Of unlike pipelines (`sim.plan.pipelines`) all ranks are kept: the second step alone finds their classes.
 
 The reduction is exact, provided that no two 64-bit hashes of features collide and that costs which agree to twelve digits are
 equal. Ranks of one class run the same program with the same durations, and a max-min fair network gives the flows of one
@@ -24,12 +25,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.engine.carriers import Carrier, Key, carriers_of
+from sim.engine.carriers import Carrier, Key, carriers_of, carriers_of_pipelines
 from sim.engine.faults import NO_FAULTS, DrawnFaults
-from sim.engine.replica_blocks import Copies, copies
+from sim.engine.rank_plans import RankPlans
+from sim.engine.replica_blocks import Copies, copies, no_copies
 from sim.network.alpha_beta import AlphaBeta
 from sim.network.paths import Capacities, LinkName
 from sim.network.rings import Sites
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Seconds
 
@@ -108,42 +111,46 @@ class _Colours(NamedTuple):
         return tuple(len(set(colours)) for colours in self)
 
 
-def unfolded(plan: Plan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
+def unfolded(plan: Plan | PipelinesPlan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
     """No reduction: every rank, carrier and link is in a class of its own."""
-    carriers = carriers_of(plan)
+    carriers = carriers_of_pipelines(plan) if isinstance(plan, PipelinesPlan) else carriers_of(plan)
     ranks = range(len(plan.placement))
     return _quotient(plan, carriers, ranks, _Colours(ranks, range(len(_links(carriers))), range(len(carriers))), drawn)
 
 
-def fold(plan: Plan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
+def fold(plan: Plan | PipelinesPlan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
     """The symmetry reduction of a plan: the coarsest partition that colour refinement finds.
 
     Faults split classes; with jitter every rank is a class of its own."""
     if drawn.jitter:
         return unfolded(plan, drawn)
-    sites = Sites(plan)
-    block_copies = copies(plan, sites, drawn)
-    carriers = carriers_of(plan, sites, block_copies)
+    if isinstance(plan, PipelinesPlan):
+        block_copies, carriers = no_copies(len(plan.placement)), carriers_of_pipelines(plan)
+    else:
+        sites = Sites(plan)
+        block_copies = copies(plan, sites, drawn)
+        carriers = carriers_of(plan, sites, block_copies)
     incidence = _Incidence(carriers, block_copies)
     colours = _initial(plan, carriers, block_copies, drawn)
     before: tuple[int, ...] = ()
     while colours.classes != before:
         before = colours.classes
         colours = incidence.refined(colours)
-    classes = np.empty(plan.config.world_size, np.int64)
+    classes = np.empty(len(plan.placement), np.int64)
     classes[list(block_copies.shown)] = colours.ranks
     of_all_ranks = colours._replace(ranks=classes[block_copies.representative].tolist())
     return _quotient(plan, carriers, block_copies.shown, of_all_ranks, drawn)
 
 
-def _initial(plan: Plan, carriers: dict[Key, Carrier], block_copies: Copies, drawn: DrawnFaults) -> _Colours:
+def _initial(plan: Plan | PipelinesPlan, carriers: dict[Key, Carrier], block_copies: Copies, drawn: DrawnFaults) -> _Colours:
     """Initial colours: those of the properties that a shown rank, a link or a carrier has by itself."""
-    config, capacities = plan.config, Capacities(plan.fleet)
-    ranks = []
+    plans, placement, capacities, ranks = RankPlans(plan), plan.placement, Capacities(plan.fleet), []
     for rank in block_copies.shown:
-        _, dp_cp, pp_rank = config.coordinates(rank)
-        device = plan.placement[rank]
-        ranks.append((device.cluster, pp_rank, config.microbatches_of(dp_cp, pp_rank), drawn.slowdown(device)))
+        number, pp_rank, microbatches = plans.program(rank)
+        own = plans.plans[number]
+        pipeline = (own.stages, own.config) if len(plans.plans) > 1 else ()
+        device = placement[rank]
+        ranks.append((device.cluster, pp_rank, microbatches, pipeline, drawn.slowdown(device)))
     links = [  # trunks differ from other links: they also carry the flows of copies that are not shown
         (capacities(link) * drawn.rate_share(link), drawn.outages(link), link[0] == "trunk") for link in _links(carriers)
     ]
@@ -223,7 +230,9 @@ def _digits(weight: float) -> float:
     return float(f"{weight:.12g}")
 
 
-def _quotient(plan: Plan, carriers: dict[Key, Carrier], shown: Sequence[int], colours: _Colours, drawn: DrawnFaults) -> Folding:
+def _quotient(
+    plan: Plan | PipelinesPlan, carriers: dict[Key, Carrier], shown: Sequence[int], colours: _Colours, drawn: DrawnFaults
+) -> Folding:
     """The quotient of a plan by a partition: one rank, carrier and link of every class.
 
     `colours.ranks` has all ranks of the plan. Weights on a link are summed over all carriers of a class. Copies of a carrier

@@ -38,6 +38,7 @@ KINDS = {
     "topology": ("topology", "a plan is expected (holmes-sim plan makes one)"),
     "islands": ("plan of islands", "a plan of one island is expected"),
     "disaggregated": ("plan with two sets of ranks", "a plan with one set of ranks is expected"),
+    "pipelines": ("plan of unlike pipelines", "a plan is expected (holmes-sim plan makes one)"),
 }
 """Formats of other files that a person may give in place of a plan -> (what they are, what is expected)."""
 

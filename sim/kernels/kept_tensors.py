@@ -46,7 +46,7 @@ def loss_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 def parameter_bytes(parameters: float, workload: Workload, config: ParallelConfig) -> Bytes:
     """Bytes beside `parameters` of a rank, their gradients and their optimizer state: n each in buckets or in a flat copy."""
     name = {0: "ddp_buckets", 1: "flat_gathers"}.get(config.zero_stage)
-    kept = config.dp_cp > 1 and name in config.memory.keeps
+    kept = config.gradient_ranks > 1 and name in config.memory.keeps
     return parameters * workload.bytes_per_value if kept else 0.0
 
 

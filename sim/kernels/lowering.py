@@ -25,27 +25,27 @@ from itertools import chain, pairwise
 
 from sim.kernels import memory, paired_passes
 from sim.kernels.beside import Exchange, exchanges
+from sim.kernels.gradient_buckets import Buckets, buckets_of_stage
 from sim.kernels.messages import Messages
 from sim.kernels.payloads import (
-    buckets,
     gathered_bytes,
-    gradient_bytes,
     layer_collectives,
-    parameter_bytes,
     tensor_collectives,
     tied_bytes,
 )
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.pipelines import Section
 from sim.plan.plan import Plan
 from sim.plan.program import Action, Program
 from sim.units import Bytes
 from sim.workload.workload import Workload
 
 
-def program(plan: Plan, pp_rank: int, microbatches: int) -> Program:
-    """The program of the ranks of pipeline rank `pp_rank` whose replica has `microbatches` microbatches in a step."""
-    lowered = Lowered(plan, pp_rank, microbatches)
+def program(plan: Plan, pp_rank: int, microbatches: int, sections: tuple[Section, ...] = ()) -> Program:
+    """The program of the ranks of pipeline rank `pp_rank` whose replica has `microbatches` microbatches in a step; `sections`
+    in unlike pipelines."""
+    lowered = Lowered(plan, pp_rank, microbatches, sections)
     return tuple(chain.from_iterable(lowered.piece(index) for index in range(len(lowered))))
 
 
@@ -106,9 +106,11 @@ def _is_of_tokens(exchange: Exchange) -> bool:
 
 class Lowered:
     """The program of a rank in pieces that are made on demand: piece 0 opens the step, piece i is compute action i - 1 of the
-    schedule with the communication around it, the last piece closes the step."""
+    schedule with the communication around it, the last piece closes the step.
 
-    def __init__(self, plan: Plan, pp_rank: int, microbatches: int):
+    `sections`: those of the stage, in unlike pipelines; none where all weights of a stage have one gradient group."""
+
+    def __init__(self, plan: Plan, pp_rank: int, microbatches: int, sections: tuple[Section, ...] = ()):
         self.workload, self.config, self.pp_rank = plan.workload, plan.config.of_pp_rank(pp_rank), pp_rank
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(pp_rank)}
         self.head_stage = plan.head_stage
@@ -118,8 +120,8 @@ class Lowered:
         self.compute = schedules.actions(plan.config.schedule, pp_rank, plan.config.pp, microbatches, plan.config.vpp)
         self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
-        self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
-        self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
+        self.buckets = {stage: buckets_of_stage(plan, stage, sections) for stage in self.stages}
+        self.parts = {stage: sum(one.number for one in self.buckets[stage]) for stage in self.stages}
         messages = Messages(plan)
         held = [plan.config.rank_of(stage) for stage in range(self.head_stage + 1)]
         self.hops = tuple(messages.nbytes(*pair) for pair in pairwise(held))
@@ -176,14 +178,14 @@ class Lowered:
         if index == 0:
             if config.gathers_ahead and not config.shards_parameters:
                 for stage in self.stages:
-                    yield from self._each_bucket("start", stage, "all_gather", self.weights[stage])
+                    yield from self._each_bucket("start", stage, "all_gather")
         elif index <= len(self.compute):
             yield from self._surrounded(index - 1)
         else:
             yield from self._end()
             if config.zero_stage >= 1 and not config.gathers_ahead:
                 for stage in self.stages:
-                    yield from self._whole(stage, "all_gather", self.weights[stage])
+                    yield from self._whole(stage, "all_gather")
 
     def _surrounded(self, index: int) -> Iterator[Action]:
         """A compute action of the schedule with its messages and collectives."""
@@ -213,27 +215,36 @@ class Lowered:
         gathered = sharded or (forward and m == 0 and config.gathers_ahead)
         last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
         reduced = action.kind == self.closing and last and config.reduces_behind
-        parts = self.parts[stage] if gathered or reduced else 1
-        weights = self.weights[stage]
-        for part in range(min(memory.GATHERED_AHEAD, parts) if sharded else 0):
-            yield from self._bucket("start", stage, part, "all_gather", weights)
-        for part in range(parts):
-            if gathered:
-                yield from self._bucket("wait", stage, part, "all_gather", weights)
-            if sharded and part + memory.GATHERED_AHEAD < parts:
-                yield from self._bucket("start", stage, part + memory.GATHERED_AHEAD, "all_gather", weights)
-            yield Action(action.kind, stage, m, part, parts)
+        every = self._each(stage, not forward) if gathered or reduced else ()
+        for part, ahead in enumerate(every[: memory.GATHERED_AHEAD] if sharded else ()):
+            yield from self._bucket("start", stage, part, "all_gather", ahead)
+        for part, own in enumerate(every or (None,)):
+            if gathered and own:
+                yield from self._bucket("wait", stage, part, "all_gather", own)
+            if sharded and (later := part + memory.GATHERED_AHEAD) < len(every):
+                yield from self._bucket("start", stage, later, "all_gather", every[later])
+            cut = (part, len(every), own.size) if own else (0, 1, 1.0)
+            yield Action(action.kind, stage, m, *cut[:2], times=cut[2])
             if action.kind != "W":
-                yield from self._within(stage, m, part, parts, not forward, paired_passes.is_paired(self.compute, index))
-            if reduced:
-                yield from self._bucket("start", stage, part, config.reduction, gradient_bytes(*self._shape(stage)))
+                yield from self._within(stage, m, cut, not forward, paired_passes.is_paired(self.compute, index))
+            if reduced and own:
+                yield from self._bucket("start", stage, part, config.reduction, own)
 
-    def _within(self, stage: int, m: int, part: int, parts: int, backward: bool, paired: bool) -> Iterator[Action]:
-        """Exchanges of cp, ep and tp ranks within the layers of a stage; those of tokens not where they are beside a pair."""
+    def _each(self, stage: int, backward: bool) -> tuple[Buckets, ...]:
+        """The buckets of a stage in the order of a pass."""
+        every = tuple(one for bucket in self.buckets[stage] for one in bucket.each())
+        return every[::-1] if backward else every
+
+    def _within(self, stage: int, m: int, cut: tuple[int, int, float], backward: bool, paired: bool) -> Iterator[Action]:
+        """Exchanges of cp, ep and tp ranks within the layers of a stage; those of tokens not where they are beside a pair.
+
+        `cut`: the part of how many, and its size over that of a mean part."""
+        part, parts, size = cut
         for one in self.exchanges[stage, backward]:
             kind, group, operation, nbytes, count = one
             if not (paired and _is_of_tokens(one)):
-                yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, times=count / parts)
+                times = count / parts * size
+                yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, times=times)
 
     def _exchanges(self, stage: int, backward: bool) -> Iterator[Exchange]:
         """(kind of action, kind of group, operation, payload, count) of the exchanges that `_within` cuts into parts."""
@@ -244,29 +255,29 @@ class Lowered:
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
             yield Exchange("collective", "tp", operation, nbytes, count)
 
-    def _each_bucket(self, kind: str, stage: int, operation: str, shared: tuple[tuple[str, Bytes], ...]) -> Iterator[Action]:
-        for part in range(self.parts[stage]):
-            yield from self._bucket(kind, stage, part, operation, shared)
+    def _each_bucket(self, kind: str, stage: int, operation: str) -> Iterator[Action]:
+        for part, own in enumerate(self._each(stage, operation != "all_gather")):
+            yield from self._bucket(kind, stage, part, operation, own)
 
-    def _bucket(
-        self, kind: str, stage: int, part: int, operation: str, shared: tuple[tuple[str, Bytes], ...]
-    ) -> Iterator[Action]:
-        parts = self.parts[stage]
-        for group, nbytes in shared:
-            nbytes = 0.0 if kind == "wait" else nbytes / parts
-            yield Action(kind, stage, part=part, parts=parts, group=group, operation=operation, nbytes=nbytes)
+    def _bucket(self, kind: str, stage: int, part: int, operation: str, own: Buckets) -> Iterator[Action]:
+        for group, nbytes in own.weights if operation == "all_gather" else own.gradients:
+            yield Action(
+                kind, stage, part=part, parts=self.parts[stage], group=group, operation=operation,
+                nbytes=0.0 if kind == "wait" else nbytes, section=own.section,
+            )  # fmt: skip
 
-    def _whole(self, stage: int, operation: str, shared: tuple[tuple[str, Bytes], ...]) -> Iterator[Action]:
-        for group, nbytes in shared:
-            yield Action("collective", stage, group=group, operation=operation, nbytes=nbytes)
+    def _whole(self, stage: int, operation: str) -> Iterator[Action]:
+        for own in self.buckets[stage]:
+            for group, nbytes in own.whole.weights if operation == "all_gather" else own.whole.gradients:
+                yield Action("collective", stage, group=group, operation=operation, nbytes=nbytes, section=own.section)
 
     def _end(self) -> Iterator[Action]:
         """Wait for or start the reduction of gradients, sum the tied embedding, step the optimizer."""
         for stage in self.stages:
             if self.config.reduces_behind:
-                yield from self._each_bucket("wait", stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
+                yield from self._each_bucket("wait", stage, self.config.reduction)
             else:
-                yield from self._whole(stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
+                yield from self._whole(stage, self.config.reduction)
         if self.tied and (0 in self.stages or self.head_stage in self.stages):
             yield Action("collective", group="embedding", operation="all_reduce", nbytes=self.tied)
         yield Action("optimizer")

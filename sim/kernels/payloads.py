@@ -181,7 +181,7 @@ def buckets_of(parameters: float, config: ParallelConfig, layers: int) -> int:
     """`buckets` of a stage with so many parameters that have gradients."""
     if config.shards_parameters:
         return max(1, layers)
-    return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp_cp))))
+    return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.gradient_ranks))))
 
 
 def gradient_bytes(

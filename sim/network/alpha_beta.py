@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
-from sim.hardware.cluster import Fleet
+from sim.hardware.cluster import Device, Fleet
 from sim.network.paths import Capacities, LinkName
 from sim.network.protocols import protocols
 from sim.network.routes import Member, Route, member, member_route
@@ -80,11 +80,13 @@ def group_costs(
     plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: tuple[int, ...] = ()
 ) -> tuple[ProtocolCost, ...]:
     """`protocol_costs` of groups of a plan."""
+    members = tuple(member_of(plan.placement, group, plan.config.zero_shard_size) for group in groups)
+    return protocol_costs(plan.fleet, members, operation, capacities, times)
 
-    def joined(group: Group) -> Member:
-        ring, ranked = (tuple(plan.placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
-        shards = plan.config.zero_shard_size or len(ring)
-        found = member(ring, group.nic, group.collective, ranked, shards if group.kind == "dp" else 0)
-        return replace(found, queued=group.kind in GRADIENT_KINDS)
 
-    return protocol_costs(plan.fleet, tuple(joined(group) for group in groups), operation, capacities, times)
+def member_of(placement: tuple[Device, ...], group: Group, zero_shard_size: int | None = None) -> Member:
+    """A group of ranks on their devices."""
+    ring, ranked = (tuple(placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
+    shards = zero_shard_size or len(ring)
+    found = member(ring, group.nic, group.collective, ranked, shards if group.kind == "dp" else 0)
+    return replace(found, queued=group.kind in GRADIENT_KINDS)

@@ -27,7 +27,10 @@ class Group:
 
 
 def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(kind, ranks) of every tp, cp, etp, ep, dp and pp group of two or more ranks."""
+    """(kind, ranks) of every tp, cp, etp, ep, dp and pp group of two or more ranks.
+
+    Where other pipelines hold the same weights, dp groups are those of all pipelines (`sim.plan.pipelines`)."""
+    summed = not config.other_replicas
     for pp_rank, tp in enumerate(config.degrees):
         ranks = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
         yield from (("tp", tuple(ranks[first : first + tp])) for first in range(0, len(ranks), tp) if tp > 1)
@@ -36,7 +39,7 @@ def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]
             yield from (("cp", tuple(ranks[first + one : first + replica : tp])) for one in range(tp))
         for kind in ("etp", "ep"):
             yield from ((kind, tuple(ranks[own])) for own in config.expert_slices(kind))
-        yield from (("dp", tuple(ranks[one::replica])) for one in range(replica) if config.dp_of(pp_rank) > 1)
+        yield from (("dp", tuple(ranks[one::replica])) for one in range(replica) if summed and config.dp_of(pp_rank) > 1)
     yield from (("pp", chain) for chain in chains(config))
 
 

@@ -159,12 +159,12 @@ class ParallelConfig(ExpertParallelism):
     def shards(self) -> int:
         """Ranks over which ZeRO shards the optimizer state of dense weights (ZeRO 2: gradients too; ZeRO 3: weights too); where
         stages have unlike dp, those of a stage with the smallest (`of_pp_rank` has those of each)."""
-        return self.zero_shard_size or self.dp_cp
+        return self.zero_shard_size or self.gradient_ranks
 
     @property
     def shards_parameters(self) -> bool:
         """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
-        return self.most_dp_cp > 1 and self.zero_stage == 3
+        return self.sums_gradients and self.zero_stage == 3
 
     @property
     def offloads_optimizer(self) -> bool:
@@ -186,17 +186,17 @@ class ParallelConfig(ExpertParallelism):
     def reduces_each_microbatch(self) -> bool:
         """Whether every microbatch's backward reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section
         5.2)."""
-        return self.most_dp_cp > 1 and self.zero_stage >= 2
+        return self.sums_gradients and self.zero_stage >= 2
 
     @property
     def reduces_behind(self) -> bool:
         """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
-        return self.most_dp_cp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
+        return self.sums_gradients and (self.overlap_grad_reduce or self.zero_stage >= 2)
 
     @property
     def gathers_ahead(self) -> bool:
         """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
-        return self.most_dp_cp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
+        return self.sums_gradients and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
 
     @property
     def num_stages(self) -> int:

@@ -25,7 +25,8 @@ BESIDE = {"ring": "send_recv", "beside": "all_to_all"}
 class Action(NamedTuple):
     """One action of one rank.
 
-    kind        F, B, W           compute on `stage` for `microbatch`; `part` of `parts` if cut at gradient buckets
+    kind        F, B, W           compute on `stage` for `microbatch`; `part` of `parts` if cut at gradient buckets;
+                                  `times` is the size of the part over that of a mean part
                 send, recv        message to or from pipeline rank `peer`: activations (`operation` "F") or gradients ("B")
                 ring              `times` exchanges of `nbytes` around this rank's `group` while it computes the attention core
                                   of a forward (`operation` "F"), a backward ("B") or a forward recomputed in a backward
@@ -37,6 +38,7 @@ class Action(NamedTuple):
                 start, wait       start of a collective without blocking, and wait for its end; `part` identifies the pair
                 optimizer         the optimizer step
     nbytes      payload in bytes: of a message, or of the whole buffer that a collective reduces or gathers
+    section     the layers whose gradients or weights a collective has, in unlike pipelines (`sim.plan.pipelines`)
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Action(NamedTuple):
     operation: str = ""
     nbytes: float = 0.0
     times: float = 1
+    section: int = 0
 
     def __str__(self) -> str:
         head, tail = self.text

@@ -22,7 +22,8 @@ class RankNumbering:
 
     `stage_tp`: the tensor-parallel degree of every pipeline rank, where they differ; `tp` is the largest of them, which all
     others divide. Empty: all have `tp`. `stage_dp`: likewise the data-parallel degree; `dp` is the smallest of them, which
-    divides all others."""
+    divides all others. `other_replicas`: replicas beside the `dp` numbered here that hold the same weights in unlike pipelines
+    (`sim.plan.pipelines`): gradients are summed over both."""
 
     tp: int = 1
     pp: int = 1
@@ -30,6 +31,7 @@ class RankNumbering:
     cp: int = 1
     stage_tp: tuple[int, ...] = ()
     stage_dp: tuple[int, ...] = ()
+    other_replicas: int = 0
 
     @property
     def world_size(self) -> int:
@@ -46,6 +48,16 @@ class RankNumbering:
     def most_dp_cp(self) -> int:
         """The largest `dp_cp_of` all pipeline ranks."""
         return max(self.stage_dp, default=self.dp) * self.cp
+
+    @property
+    def gradient_ranks(self) -> int:
+        """`dp_cp`, and the replicas of other pipelines: all ranks that reduce the gradients of the same dense weights."""
+        return self.dp_cp + self.other_replicas
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether several ranks hold the same dense weights, on any pipeline rank."""
+        return self.most_dp_cp + self.other_replicas > 1
 
     @property
     def degrees(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.device_spec import DeviceSpec
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import JoulesPerToken, Seconds, UsdPerSecond, UsdPerToken, Watts
 
@@ -29,7 +30,7 @@ def idle_watts(device: DeviceSpec) -> Watts:
     return IDLE_SHARE * device.watts if device.idle_watts is None else device.idle_watts
 
 
-def occupied(plan: Plan) -> tuple[tuple[Cluster, int], ...]:
+def occupied(plan: Plan | PipelinesPlan) -> tuple[tuple[Cluster, int], ...]:
     """Clusters that a plan uses, each with the number of devices of its nodes that have a rank."""
     nodes: dict[str, set[int]] = {}
     for device in plan.placement:
@@ -49,7 +50,7 @@ def rent(fleet: Fleet) -> UsdPerSecond | None:
     return found + sum(trunk.price or 0.0 for trunk in fleet.trunks)
 
 
-def occupied_rent(plan: Plan) -> UsdPerSecond | None:
+def occupied_rent(plan: Plan | PipelinesPlan) -> UsdPerSecond | None:
     """Rent of the devices of the nodes with a rank; None if one of them has no price."""
     found = 0.0
     for cluster, devices in occupied(plan):
@@ -59,13 +60,13 @@ def occupied_rent(plan: Plan) -> UsdPerSecond | None:
     return found
 
 
-def usd_per_token(plan: Plan, step: Seconds) -> UsdPerToken | None:
+def usd_per_token(plan: Plan | PipelinesPlan, step: Seconds) -> UsdPerToken | None:
     """Rent of the occupied devices for a step, per token; None if one of them has no price."""
     paid = occupied_rent(plan)
     return None if paid is None else paid * step / plan.workload.tokens
 
 
-def joules_per_token(plan: Plan, step: Seconds, computed: Mapping[int, Seconds]) -> JoulesPerToken | None:
+def joules_per_token(plan: Plan | PipelinesPlan, step: Seconds, computed: Mapping[int, Seconds]) -> JoulesPerToken | None:
     """Energy of the occupied devices in a step, per token; None if one has no watts. `computed`: compute seconds by rank."""
     busy = dict.fromkeys((cluster.name for cluster, _ in occupied(plan)), 0.0)
     for rank, seconds in computed.items():

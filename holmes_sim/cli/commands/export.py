@@ -34,9 +34,9 @@ def command(
 ) -> None:
     """Write the launch files of a plan, or of a plan of islands, for a target, or report what the target cannot express."""
     with out.progress(f"exporting to {to}"):
-        from holmes_sim import disaggregated, exporting
+        from holmes_sim import exporting, unlike_pipelines
 
-        launch = exporting.export(disaggregated.read_any_plan(plan), to, output)
+        launch = exporting.export(unlike_pipelines.read_every_kind(plan), to, output)
     if as_json:
         out.show_json(exporting.facts(launch, to, output))
         return

@@ -44,13 +44,13 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Train a few steps of a plan, or outer periods of islands, with torch, and compare measured with simulated times."""
-    from holmes_sim import disaggregated, running
+    from holmes_sim import running, unlike_pipelines
     from holmes_sim.torch_backend.run_options import RunOptions
     from sim.disaggregation.plan import DisaggregatedPlan
     from sim.errors import HolmesError
     from sim.plan.islands import IslandsPlan
 
-    given = disaggregated.read_any_plan(plan)
+    given = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, output)
     out.can_be_written(output)
     options = RunOptions(steps, compute, scale, str(output or ""), device=device)
@@ -64,10 +64,10 @@ def command(
     if running.is_launched() and not local:
         compared = running.as_rank(given, options)
     elif local:
-        with out.progress(f"running {given.config.world_size} ranks"):
+        with out.progress(f"running {len(given.placement)} ranks"):
             compared = running.run_here(given, options)
     else:
-        ranks = given.config.world_size
+        ranks = len(given.placement)
         raise HolmesError(f"{plan}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
     if compared is None:
         return

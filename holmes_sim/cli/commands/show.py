@@ -9,6 +9,7 @@ import typer
 
 from holmes_sim.cli import completion, disaggregated_plans, islands_plans
 from holmes_sim.cli import output as out
+from holmes_sim.cli import unlike_pipelines as unlike
 from holmes_sim.cli.options import Json
 
 if TYPE_CHECKING:
@@ -37,12 +38,16 @@ def command(
 ) -> None:
     """Print or draw a topology, a plan and the placement of its ranks, or the seconds of a timeline by kind."""
     with out.progress(f"reading {what}"):
-        from holmes_sim import islands
+        from holmes_sim import unlike_pipelines
         from sim.disaggregation.plan import DisaggregatedPlan
         from sim.engine.timeline import Timeline
         from sim.plan.islands import IslandsPlan
+        from sim.plan.pipelines import PipelinesPlan
 
-        found = islands.read_any(what)
+        found = unlike_pipelines.read_anything(what)
+    if isinstance(found, PipelinesPlan):
+        unlike.show(what, found, output, as_json)
+        return
     if isinstance(found, IslandsPlan):
         islands_plans.show(found, output, as_json)
         return

@@ -9,9 +9,11 @@ import typer
 
 from holmes_sim.cli import disaggregated_plans, islands_plans
 from holmes_sim.cli import output as out
+from holmes_sim.cli import unlike_pipelines as unlike
 from holmes_sim.cli.options import Json, Measured, PlanArgument
 
 if TYPE_CHECKING:
+    from sim.plan.pipelines import PipelinesPlan
     from sim.plan.plan import Plan
 
 NAME = "simulate"
@@ -91,12 +93,13 @@ def command(
     kinds = {"stragglers": stragglers, "jitter": jitter, "degrade": degrade, "flaps": flaps}
     _check_options(any(kinds.values()), explain, seeds)
     with out.progress(f"reading {plan}"):
-        from holmes_sim import commands, disaggregated
+        from holmes_sim import commands, unlike_pipelines
         from sim.disaggregation.plan import DisaggregatedPlan
         from sim.errors import HolmesError
         from sim.plan.islands import IslandsPlan
+        from sim.plan.pipelines import PipelinesPlan
 
-        read = disaggregated.read_any_plan(plan)
+        read = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, trace, chart)
     out.can_be_written(trace, chart)
     out.can_be_drawn(chart)
@@ -104,6 +107,14 @@ def command(
         if explain or profile or leave or any(kinds.values()):
             raise HolmesError(f"{plan}: a plan with two sets of ranks takes no --explain, --profile, --leave and no faults")
         disaggregated_plans.simulate(read, trace, chart, as_json)
+        return
+    if isinstance(read, PipelinesPlan):
+        has_faults = any(kinds.values())
+        unlike.refuse(plan, {"chart": chart and not has_faults, "explain": explain, "leave": leave, "profile": profile})
+        if has_faults:
+            _many(read, kinds, seeds, trace, chart, as_json)
+        else:
+            unlike.simulate(read, trace, as_json)
         return
     if isinstance(read, IslandsPlan):
         if trace or explain or profile or jitter:
@@ -157,7 +168,12 @@ def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_
 
 
 def _many(
-    given: Plan, kinds: dict[str, str | None], seeds: int | None, trace: Path | None, chart: Path | None, as_json: bool
+    given: Plan | PipelinesPlan,
+    kinds: dict[str, str | None],
+    seeds: int | None,
+    trace: Path | None,
+    chart: Path | None,
+    as_json: bool,
 ) -> None:
     from holmes_sim import distribution, warnings
     from sim.engine import timeline

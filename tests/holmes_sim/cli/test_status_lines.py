@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim import charts, disaggregated, exporting, islands, printing
+from holmes_sim import charts, exporting, islands, printing, unlike_pipelines
 from holmes_sim.cli import output
 from holmes_sim.cli.commands import export, report, show, simulate
 from sim.errors import PlanError
@@ -32,7 +32,7 @@ def shown(monkeypatch) -> list[str]:
 
 def test_export_says_to_what_it_exports(monkeypatch, shown):
     seen: list[list[str]] = []
-    monkeypatch.setattr(disaggregated, "read_any_plan", lambda path: None)
+    monkeypatch.setattr(unlike_pipelines, "read_every_kind", lambda path: None)
     monkeypatch.setattr(exporting, "export", lambda plan, to, folder: seen.append(list(shown)))
     monkeypatch.setattr(printing, "launched", lambda to, folder, launch: "")
     export.command("plan.json", "megatron", Path("launch"))
@@ -50,8 +50,8 @@ def test_show_says_that_it_draws(monkeypatch, shown):
 @pytest.mark.parametrize(
     ("module", "function", "command"),
     [
-        (islands, "read_any", lambda: show.command("plan.json")),
-        (disaggregated, "read_any_plan", lambda: simulate.command(Path("plan.json"))),
+        (unlike_pipelines, "read_anything", lambda: show.command("plan.json")),
+        (unlike_pipelines, "read_every_kind", lambda: simulate.command(Path("plan.json"))),
         (islands, "read_either", lambda: report.command(Path("plan.json"), Path("report.html"))),
     ],
 )

@@ -59,7 +59,7 @@ from holmes_sim.whatif import WhatIf
 from holmes_sim.whole_runs import whole_run
 from planner.api import Row
 from planner.request import Request
-from sim.formats import disaggregatedfile, islandsfile, planfile, topology
+from sim.formats import disaggregatedfile, islandsfile, pipelinesfile, planfile, topology
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT
 from sim.plan.islands import IslandsPlan
@@ -69,6 +69,7 @@ from sim.workload.expert_counts import ExpertCounts, LayerCounts
 from sim.workload.kernels import Attention
 from tests import two_rank_sets
 from tests.holmes_sim.documents import conforms, validator
+from tests.sim.formats.test_pipelinesfile import BY_HAND
 
 SAMPLES = Path(__file__).parents[1] / "importers" / "samples"
 FIXED: Any = {"tp": 1, "pp": 2, "dp": 2, "microbatch_size": 1, "schedule": "1f1b", "recompute": "none"}
@@ -177,6 +178,12 @@ def islands_fronts() -> Documents:
     return (hs.pareto_islands(where, sync="diloco<=4,int8", tp=1, pp=1, microbatch_size=1, time_limit=2.0).facts(),)
 
 
+def pipelines() -> Documents:
+    plan = pipelinesfile.from_text("plan.yaml", BY_HAND)
+    found = plan.annotated(hs.simulate_pipelines(plan).prediction)
+    return pipelinesfile.facts(plan), pipelinesfile.facts(found)
+
+
 def islands_report() -> Any:
     return hs.simulate_islands(islands()).facts()
 
@@ -262,6 +269,7 @@ MAKERS: dict[str, Made] = {
     "measured-steps": lambda plan, run: (measurement.facts((measured(plan), measured(bare(plan)))),),
     "own-calibration": lambda plan, run: (own_runs.facts(FIT, (Run("1", plan, 2.0), Run("2", plan, None, True))),),
     "pareto": lambda plan, run: (Front(Request(plan.topology, plan.workload), ("step-time", "cost"), (plan,), ()).facts(),),
+    "pipelines": lambda plan, run: pipelines(),
     "plan": lambda plan, run: (planfile.facts(plan), planfile.facts(bare(plan))),
     "profile-result": lambda plan, run: (
         verification(1, True)["measured"], verification(2, True)["measured"], verification(1, False)["measured"]

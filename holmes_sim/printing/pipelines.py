@@ -1,0 +1,45 @@
+"""Tables of plans of unlike pipelines: the pipelines, who sums which gradients, and the prediction."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.printing.plans import heading, layout, prediction, stages
+from holmes_sim.printing.tables import grid
+from holmes_sim.unlike_pipelines import SimulatedPipelines
+from holmes_sim.warnings import pipelines_warnings
+from sim.plan.pipelines import PipelinesPlan, Section
+
+
+def simulated_pipelines(run: SimulatedPipelines) -> Group:
+    """Tables of a simulated step: the stages of each pipeline, the groups that sum gradients, and the prediction."""
+    plan = run.plan
+    parts: list[Text | Table | Group] = [heading(plan), Text()]
+    for index, (pipeline, rows) in enumerate(zip(plan.pipelines, run.pipeline_ranks, strict=True)):
+        first = plan.first_ranks[index]
+        ranks = f"ranks {first} to {first + pipeline.config.world_size - 1}"
+        parts += [Text(f"Pipeline {index}, {ranks}: {layout(pipeline)}"), stages(pipeline, rows), Text()]
+    parts += [sums(plan), Text(), prediction(run.prediction, plan)]
+    parts += [Text(f"Warning: {one.text}") for one in pipelines_warnings(plan)]
+    world, kinds = len(plan.placement), "1 class" if run.classes == 1 else f"{run.classes} classes"
+    return Group(*parts, Text(f"Simulated {world} ranks in {kinds}, {run.timeline.events} events."))
+
+
+def sums(plan: PipelinesPlan) -> Table:
+    """Table of the sections of layers, with the groups of ranks that sum their gradients."""
+    table = grid("Gradients", "layers", "groups", "ranks", "NIC", "transport", "cluster")
+    for section, groups in plan.gradient_groups():
+        nics, transports = (dict.fromkeys(getattr(group, name) for group in groups) for name in ("nic", "transport"))
+        clusters = dict.fromkeys(plan.placement[rank].cluster for group in groups for rank in group.ranks)
+        words = (" + ".join(one) for one in (nics, transports, clusters))
+        table.add_row(_named(section), str(len(groups)), str(plan.replicas), *words)
+    return table
+
+
+def _named(section: Section) -> str:
+    """`embedding and 0 to 3`, `4 to 7`, `head`."""
+    held = f"{section.first} to {section.past_last - 1}" if section.layers > 1 else str(section.first)
+    ends = "embedding" if section.embedding else "", held if section.layers else "", "head" if section.head else ""
+    return " and ".join(filter(None, ends))

@@ -1,0 +1,71 @@
+"""A rank of a launch in its plan: which pipeline it is in, and what of the model and the batch belongs to other pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.engine.rank_plans import RankPlans
+from sim.kernels.gradient_buckets import Buckets, buckets_of_stage
+from sim.plan.pipelines import PipelinesPlan, Section
+from sim.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RankInPlan:
+    """A rank: its plan, which is that of its pipeline where pipelines are unlike, and its number there.
+
+    first: the number of the pipeline's first rank in the launch. sections: those of its stage; none where pipelines are alike.
+    replicas_before, samples_before: replicas of the pipelines before its own, and their samples of a batch. tokens: of a batch
+    of all pipelines."""
+
+    plan: Plan
+    rank: int
+    first: int
+    sections: tuple[Section, ...]
+    replicas_before: int
+    samples_before: int
+    tokens: int
+
+    @classmethod
+    def of(cls, whole: Plan | PipelinesPlan, rank: int) -> RankInPlan:
+        """The rank of a launch of a plan."""
+        plans = RankPlans(whole)
+        index, (plan, own) = plans.pipeline_of(rank), plans.of(rank)
+        earlier = plans.plans[:index]
+        return cls(
+            plan,
+            own,
+            plans.firsts[index],
+            plans.sections_of(index, plan.config.coordinates(own)[2]),
+            sum(one.config.dp for one in earlier),
+            sum(one.workload.global_batch_size for one in earlier),
+            whole.workload.tokens,
+        )
+
+    def groups_of(self, kind: str, section: int) -> tuple[str, ...]:
+        """Names of the rank's groups of a kind (`holmes_sim.torch_backend.groups.build`) that reduce gradients of a section:
+        one, or in unlike pipelines one for each slice of the section's weights that the rank has."""
+        if kind != "dp" or not self.sections:
+            return (kind,)
+        tp, before = self.plan.config.tp_of(self.plan.config.coordinates(self.rank)[2]), 0
+        for one in self.sections:
+            slices = one.slices // tp
+            if one.number == section:
+                return tuple(f"{kind} {number}" if number else kind for number in range(before, before + slices))
+            before += slices
+        raise KeyError(f"section {section} is not on rank {self.rank}")
+
+    def group_of(self, kind: str, section: int) -> str:
+        """The name of the rank's only group of a kind that reduces gradients of a section."""
+        (name,) = self.groups_of(kind, section)
+        return name
+
+    def shapes(self, stage: int) -> tuple[tuple[int, bool, bool], ...]:
+        """(layers, whether with the embedding, whether with the head) of each section of a stage, or of the whole stage."""
+        if self.sections:
+            return tuple((one.layers, one.embedding, one.head) for one in self.sections)
+        return ((self.plan.stages[stage].layers, *self.plan.ends((stage,))),)
+
+    def buckets(self, stage: int) -> tuple[Buckets, ...]:
+        """The gradient buckets of each section of a stage, or of the whole stage."""
+        return buckets_of_stage(self.plan, stage, self.sections)

@@ -1,0 +1,99 @@
+"""Plans of unlike pipelines: read and simulate them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holmes_sim import disaggregated, islands
+from holmes_sim.intervals import step_range
+from holmes_sim.results import REPORT_FORMAT, confirms
+from sim.disaggregation.plan import DisaggregatedPlan
+from sim.engine import symmetry
+from sim.engine.engine import simulate
+from sim.engine.timeline import Timeline
+from sim.errors import OptionError, PlanError
+from sim.formats import documents, pipelinesfile
+from sim.hardware.topology import Topology
+from sim.plan.islands import IslandsPlan
+from sim.plan.pipelines import PipelinesPlan
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
+from sim.results.report import PipelineRankReport, of_pipelines, predict
+from sim.units import Seconds, time_text
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPipelines:
+    """A simulated step of unlike pipelines: its timeline and prediction, the seconds of the pipeline ranks of each pipeline,
+    and the seconds and rank classes of the simulation."""
+
+    plan: PipelinesPlan
+    timeline: Timeline
+    prediction: Prediction
+    pipeline_ranks: tuple[tuple[PipelineRankReport, ...], ...]
+    seconds: Seconds
+    classes: int
+
+    @property
+    def confirmed(self) -> bool | None:
+        """Whether the simulation confirms the prediction of the plan; None if the plan has none."""
+        return confirms(self.plan, self.timeline.step_s)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.plan.topology.name}: {self.plan.workload.model.name} in {len(self.plan.pipelines)} unlike pipelines, a "
+            f"simulated step of {time_text(self.prediction.step_s)}"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The report as plain data (format holmes-sim/report/1)."""
+        return {
+            "format": REPORT_FORMAT,
+            "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
+            **step_range(self.prediction.step_s, self.plan).facts(),
+            "simulation": {
+                "seconds": self.seconds,
+                "events": self.timeline.events,
+                "ranks": len(self.plan.placement),
+                "classes": self.classes,
+            },
+            "confirmed": self.confirmed,
+        }
+
+
+def simulate_pipelines(plan: PipelinesPlan) -> SimulatedPipelines:
+    """Simulate one step of a plan of unlike pipelines. Raises OptionError if `plan` is another thing."""
+    if not isinstance(plan, PipelinesPlan):
+        raise OptionError(
+            f"simulate_pipelines: a plan of unlike pipelines is expected, not {plan!r}; hs.read_pipelines reads one"
+        )
+    started = time.perf_counter()
+    folded = symmetry.fold(plan)
+    timeline = simulate(plan, folded)
+    seconds = time.perf_counter() - started
+    ranks = of_pipelines(plan, timeline)
+    return SimulatedPipelines(plan, timeline, predict(plan, timeline), ranks, seconds, len(folded.representatives))
+
+
+def read_pipelines(path: str | Path) -> PipelinesPlan:
+    """Read a plan of unlike pipelines. Raises PlanError, TopologyError."""
+    return pipelinesfile.load(path)
+
+
+def read_every_kind(path: str | Path) -> Plan | IslandsPlan | PipelinesPlan | DisaggregatedPlan:
+    """Read a plan, one of islands, of unlike pipelines or with two sets of ranks, whichever a file contains. Raises PlanError,
+    TopologyError."""
+    return read_pipelines(path) if _has_pipelines(path) else disaggregated.read_any_plan(path)
+
+
+def read_anything(what: str) -> Topology | Plan | IslandsPlan | PipelinesPlan | DisaggregatedPlan | Timeline:
+    """Read whatever `show` shows: what a JSON file contains, a plan of unlike pipelines in YAML, or a topology from a file or
+    by its name. Raises HolmesError."""
+    return read_pipelines(what) if Path(what).is_file() and _has_pipelines(what) else islands.read_any(what)
+
+
+def _has_pipelines(path: str | Path) -> bool:
+    return pipelinesfile.is_pipelines(documents.read_text(path, PlanError))
