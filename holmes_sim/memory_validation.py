@@ -1,6 +1,7 @@
 """Validate the memory of a plan against measured runs: errors of peak memory, and which layouts ran or failed.
 
-A layout is called feasible if every rank's memory fits its device, as the planner decides it (`planner.placement.simulation`).
+A layout is called feasible if its software runs it and every rank's memory fits its device, as the planner decides it
+(`planner.placement.simulation`).
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ class Outcomes:
 
 
 def with_facts(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """The cases with plans that keep in memory what their software keeps. Facts are not fitted, so every set of constants gives
-    the same."""
+    """The cases with plans that keep in memory what their software keeps, and that know what it refuses to run. Facts are not
+    fitted, so every set of constants gives the same."""
     found = []
     for case in cases:
         if case.plan is not None:
-            facts = validation.stack_of(case, "default")[1].memory
-            case = replace(case, plan=replace(case.plan, config=replace(case.plan.config, memory=facts)))
+            stack = validation.stack_of(case, "default")[1]
+            config = replace(case.plan.config, memory=stack.memory, refuses=stack.refuses)
+            case = replace(case, plan=replace(case.plan, config=config))
         found.append(case)
     return tuple(found)
 

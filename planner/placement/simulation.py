@@ -15,6 +15,7 @@ from sim.engine.abandonment import Abandoned
 from sim.engine.engine import simulate, simulate_up_to
 from sim.engine.timeline import Timeline
 from sim.errors import NoRoute, NotDefined
+from sim.hardware.refusals import refused
 from sim.kernels import memory, offload
 from sim.plan.plan import Plan
 from sim.results.report import predict
@@ -26,8 +27,12 @@ evaluating 100,000 ranks takes seconds."""
 
 
 def fits(plan: Plan) -> bool:
-    """Whether the peak memory of every rank fits its device, and what hosts keep their memory, beside the head-room."""
-    free = 1.0 - plan.topology.memory_headroom
+    """Whether the software runs the plan, and the peak memory of every rank fits its device, and what hosts keep their memory,
+    beside the head-room."""
+    free, config = 1.0 - plan.topology.memory_headroom, plan.config
+    behind = config.num_stages - 1 - plan.head_stage
+    if refused(config.refuses, behind, config.schedule, min(config.num_microbatches), config.pp):
+        return False
     if offload.over_host_memory(plan) is not None:
         return False
     return all(peak <= limit * free for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True))

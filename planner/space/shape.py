@@ -43,6 +43,7 @@ class Shape:
     fp8_param_gather: bool = False
     domain: int = 0
     memory: MemoryFacts = MEGATRON
+    refuses: tuple[str, ...] = ()
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

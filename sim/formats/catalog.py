@@ -84,11 +84,12 @@ def stack_facts(name: str) -> StackFacts:
 
 
 def stack_family(name: str) -> str | None:
-    """The stack of that name, or else the newest one whose name differs in its version only (the text after the last hyphen);
-    None if there is none."""
+    """The stack of that name, or else the one whose name differs in its version only (the text after the last hyphen): the
+    newest one that is not newer, or the oldest one; None if there is none."""
     known = names("stacks")
     related = [one for one in known if one.rpartition("-")[0] == name.rpartition("-")[0]]
-    return name if name in known else max(related, default=None)
+    older = [one for one in related if one <= name]
+    return max(older) if older else min(related, default=None)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from sim.formats.fields import Count, Factor, Flag, Fraction, NonNegative, RelativeError, Size, StrictModel, Time, Whole
 from sim.hardware.memory_facts import KEPT, MEGATRON, MemoryFacts
+from sim.hardware.refusals import REFUSED
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, PASSES, TIMES, Stack
 from sim.units import MEBI, MICRO
 
@@ -37,6 +38,13 @@ def _pass_name(value: object) -> object:
     return value
 
 
+def _refused_name(value: object) -> object:
+    if value not in REFUSED:
+        raise ValueError(f"{value!r} is nothing that software is known to refuse; known: {', '.join(REFUSED)}")
+    return value
+
+
+RefusedName = Annotated[str, BeforeValidator(_refused_name)]
 PassName = Annotated[str, BeforeValidator(_pass_name)]
 
 
@@ -91,8 +99,12 @@ class StackConstants(StrictModel):
     fused_accumulation: Flag = False
     early_stop: Flag = False
     fp8_param_gather: Flag = False
+    fp8_attention: Flag = False
+    fp8_head: Flag = False
+    fused_experts: Flag = False
     passes: dict[PassName, Factor] = Field({})
     memory: StackMemory = StackMemory()
+    refuses: tuple[RefusedName, ...] = ()
     fitted: StackNumbers
 
     def stack(self, numbers: StackNumbers | None = None) -> Stack:
@@ -100,7 +112,7 @@ class StackConstants(StrictModel):
         chosen = self.fitted if numbers is None else numbers
         passes = tuple(sorted(self.passes.items()))
         switches = {fact: getattr(self, fact) for fact in FACTS}
-        return replace(chosen.stack(), memory=self.memory.facts(), passes=passes, **switches)
+        return replace(chosen.stack(), memory=self.memory.facts(), passes=passes, refuses=self.refuses, **switches)
 
     def unfitted(self) -> Stack:
         """The default stack with the facts of this entry."""
@@ -120,7 +132,8 @@ def written_facts(stack: Stack) -> dict[str, object]:
         found["launches"] = list(memory.launches)
     switches = {fact: own for fact in FACTS if (own := getattr(stack, fact)) != getattr(DEFAULT, fact)}
     passes = {"passes": dict(stack.passes)} if stack.passes else {}
-    return switches | passes | ({"memory": found} if found else {})
+    refuses = {"refuses": list(stack.refuses)} if stack.refuses else {}
+    return switches | passes | ({"memory": found} if found else {}) | refuses
 
 
 class StackErrors(StrictModel):

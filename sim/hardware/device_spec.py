@@ -10,6 +10,10 @@ from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSeco
 from sim.workload.kernels import Pass
 from sim.workload.model import NARROW
 
+FUSED_EXPERTS = "mxfp8"
+"""Precision of products that apply the activation function of experts (Transformer Engine's fused operations
+ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward, transformer_engine/pytorch/ops/fused)."""
+
 
 @dataclass(frozen=True, slots=True)
 class GemmCurve:
@@ -41,13 +45,15 @@ class AttentionRates:
 
     A sequence of s tokens reaches s / (s + half_length) of a share, so `half_length` tokens reach half of it;
     `backward_half_length`: the same for the backward, where it differs. `head_dims`: (dimension of a head that has a kernel,
-    its forward and its backward rate as multiples of the shares); a head is padded to the next of these dimensions."""
+    its forward and its backward rate as multiples of the shares); a head is padded to the next of these dimensions. `fp8`: rate
+    of a core that multiplies in fp8, as a multiple of these."""
 
     forward: float
     backward: float
     half_length: float = 0.0
     backward_half_length: float | None = None
     head_dims: tuple[tuple[int, float, float], ...] = ()
+    fp8: float = 1.0
 
     def share(self, seq_len: int, head_dim: float, backward: bool) -> float:
         """Share of the peak for sequences of `seq_len` tokens and heads of `head_dim`, the mean of queries' and values'."""
@@ -79,7 +85,9 @@ class DeviceSpec:
     `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. In a pipeline,
     `launch_per_rank` is added for each rank of a tensor-parallel group of several. If `blocking`, the host waits for each
     kernel before it launches the next, so that its time adds to the device's. If `fused_accumulation`, the product
-    that computes a weight's gradient adds it to the accumulated one. `passes` is the bytes that elementwise kernels move, by
+    that computes a weight's gradient adds it to the accumulated one. If `fp8_attention`, attention beside products in fp8 or
+    less multiplies in fp8, and if `fp8_head`, logits do. If `fused_experts`, products of experts in mxfp8 apply the
+    activation function themselves, in both directions. `passes` is the bytes that elementwise kernels move, by
     name of the kernel (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
     `step` is host time once per optimizer step, while the device waits; `update_bytes` is bytes moved through memory for each
     parameter that the rank holds, once per step, beside the optimizer's own (norm and clipping of gradients, copies, zeroing).
@@ -107,6 +115,9 @@ class DeviceSpec:
     update_bytes: Bytes = 0.0
     blocking: bool = False
     fused_accumulation: bool = False
+    fp8_attention: bool = False
+    fp8_head: bool = False
+    fused_experts: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     profile: Profile | None = None
     idle_watts: Watts | None = None
@@ -136,15 +147,18 @@ class DeviceSpec:
         """Rates of attention beside products of a precision. Software that trains in fp8 or less is built on Transformer
         Engine, which runs the newest kernels (transformer_engine/pytorch/attention, cuDNN)."""
         newest = self.runs_newest or precision in NARROW
-        return self.newest_attention if newest and self.newest_attention else self.attention
+        rates = self.newest_attention if newest and self.newest_attention else self.attention
+        return rates.scaled(rates.fp8) if self.fp8_attention and precision in NARROW else rates
 
     def fuses_accumulation(self, precision: str) -> bool:
         """Whether products add gradients to the accumulated ones; under fp8 and less they do (as Megatron-LM sets up
         Transformer Engine, `fuse_wgrad_accumulation`)."""
         return self.fused_accumulation or precision in NARROW
 
-    def moved(self, kernel: Pass) -> Bytes:
-        """Bytes that the forward of an elementwise kernel moves with this device's software."""
+    def moved(self, kernel: Pass, precision: str) -> Bytes:
+        """Bytes that the forward of an elementwise kernel moves with this device's software, beside products of a precision."""
+        if kernel.routed and self.fused_experts and precision == FUSED_EXPERTS:
+            return 0.0
         return kernel.moved * dict(self.passes).get(kernel.name, 1.0)
 
     def peak_of(self, precision: str) -> FlopsPerSecond:

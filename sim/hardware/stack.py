@@ -26,7 +26,7 @@ NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "newest_attention", "newest_products", "fused_accumulation", "early_stop",
-    "fp8_param_gather",
+    "fp8_param_gather", "fp8_attention", "fp8_head", "fused_experts",
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
 facts."""
@@ -50,7 +50,10 @@ class Stack:
     `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`:
     bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
     `early_stop`: recomputation of a layer ends before its last product; `fp8_param_gather`: weights of fp8 products are
-    gathered in fp8 (both: `ParallelConfig`). `memory`: what the software keeps beyond Megatron-LM.
+    gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`: attention and logits multiply in fp8 where the other
+    products do; `fused_experts`: products of experts in mxfp8 apply the activation function (all three: `DeviceSpec`).
+    `memory`: what the software keeps beyond Megatron-LM.
+    `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
 
     gemm: float = 1.0
@@ -70,8 +73,12 @@ class Stack:
     fused_accumulation: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
+    fp8_attention: bool = False
+    fp8_head: bool = False
+    fused_experts: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     memory: MemoryFacts = MEGATRON
+    refuses: tuple[str, ...] = ()
 
     def unfitted(self) -> Stack:
         """The default numbers with the facts of this stack."""
@@ -94,6 +101,9 @@ class Stack:
             update_bytes=self.update_bytes,
             blocking=self.blocking,
             fused_accumulation=self.fused_accumulation,
+            fp8_attention=self.fp8_attention,
+            fp8_head=self.fp8_head,
+            fused_experts=self.fused_experts,
             passes=self.passes,
         )
 
@@ -142,7 +152,7 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    facts = {name: getattr(stack, name) for name in ("all_reduces", "early_stop", "fp8_param_gather", "memory")}
+    facts = {name: getattr(stack, name) for name in ("all_reduces", "early_stop", "fp8_param_gather", "memory", "refuses")}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

@@ -102,7 +102,7 @@ def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: 
         return gemm_seconds(kernel, device, precision, nbytes)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, False)
-    return pass_seconds(device.moved(kernel), device)
+    return pass_seconds(device.moved(kernel, precision), device)
 
 
 def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
@@ -111,7 +111,7 @@ def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, n
         return gemm_seconds(Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count), device, precision, nbytes)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
-    return pass_seconds(_moved_backward(kernel, device), device)
+    return pass_seconds(_moved_backward(kernel, device, precision), device)
 
 
 def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:
@@ -146,9 +146,9 @@ def kernel_work(kernel: Kernel, device: DeviceSpec, workload: Workload, config: 
         both = (attention_work(kernel, nbytes, config.attention, backward) for backward in (False, True))
         flops, moved = zip(*both, strict=True)
         return sum(flops), sum(moved)
-    return 0.0, device.moved(kernel) + _moved_backward(kernel, device)
+    return 0.0, device.moved(kernel, workload.precision) + _moved_backward(kernel, device, workload.precision)
 
 
-def _moved_backward(kernel: Pass, device: DeviceSpec) -> Bytes:
+def _moved_backward(kernel: Pass, device: DeviceSpec, precision: str) -> Bytes:
     """Bytes that the backward of a pass moves."""
-    return PASS_BACKWARD * device.moved(kernel) if kernel.backward is None else kernel.backward
+    return PASS_BACKWARD * device.moved(kernel, precision) if kernel.backward is None else kernel.backward

@@ -52,7 +52,7 @@ class ParallelConfig(ExpertParallelism):
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
     early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `memory`: what
-    the software keeps in memory beyond Megatron-LM.
+    the software keeps in memory beyond Megatron-LM. `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
@@ -80,6 +80,7 @@ class ParallelConfig(ExpertParallelism):
     early_stop: bool = False
     fp8_param_gather: bool = False
     memory: MemoryFacts = MEGATRON
+    refuses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):

@@ -88,12 +88,14 @@ class Attention:
 class Pass:
     """An elementwise kernel that reads and writes `moved` bytes of memory; `saved` bytes are kept for the backward pass.
 
-    backward: bytes that its backward moves; None: as many for each byte of the forward as passes of a layer usually do."""
+    backward: bytes that its backward moves; None: as many for each byte of the forward as passes of a layer usually do.
+    routed: it is the activation function of routed experts."""
 
     name: str
     moved: Bytes
     saved: Bytes = 0.0
     backward: Bytes | None = None
+    routed: bool = False
 
 
 Kernel: TypeAlias = Gemm | Attention | Pass
@@ -187,7 +189,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
         kernels += _mlp_kernels(model, tokens, 1, model.shared_ffn_hidden // t, nbytes, entered)
     if model.experts:
         kept = float(mlp_tokens * h * nbytes)
-        kernels += _mlp_kernels(model, mlp_tokens, local, model.ffn_hidden // sharding.etp, nbytes, kept)
+        kernels += _mlp_kernels(model, mlp_tokens, local, model.ffn_hidden // sharding.etp, nbytes, kept, routed=True)
     else:
         kernels += _mlp_kernels(model, tokens, 1, model.ffn_hidden // t, nbytes, entered)
     kernels.append(Pass("residual", 3.0 * entered + mask, saved=mask))
@@ -214,12 +216,14 @@ def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes:
     ]  # fmt: skip
 
 
-def _mlp_kernels(model: Model, tokens: int, experts: int, f: int, nbytes: int, entered: Bytes) -> list[Kernel]:
+def _mlp_kernels(
+    model: Model, tokens: int, experts: int, f: int, nbytes: int, entered: Bytes, routed: bool = False
+) -> list[Kernel]:
     """Kernels of `experts` MLPs of width `f` that divide `tokens` tokens evenly; `entered` bytes of input are kept."""
     rows, up = max(tokens // experts, 1), f * (2 if model.mlp == "swiglu" else 1)
     return [
         Gemm("up", rows, up, model.hidden, count=experts, saved=entered),
-        Pass("activation", float(tokens * (up + f) * nbytes), saved=float(tokens * up * nbytes)),
+        Pass("activation", float(tokens * (up + f) * nbytes), saved=float(tokens * up * nbytes), routed=routed),
         Gemm("down", rows, model.hidden, f, count=experts, saved=float(tokens * f * nbytes)),
     ]
 

@@ -34,6 +34,14 @@ def test_a_plan_fits_where_every_rank_has_its_peak():
         assert fits(make.plan(make.fleet(make.cluster(spec=make.device(memory=nbytes))))) is enough
 
 
+@pytest.mark.parametrize(
+    ("refuses", "microbatches", "enough"), [((), 1, True), (("few_microbatches",), 1, False), (("few_microbatches",), 2, True)]
+)
+def test_a_plan_that_its_software_refuses_does_not_fit(refuses, microbatches, enough):
+    plan = make.plan(make.fleet(make.cluster(nodes=3, devices=1)), pp=3, microbatches=microbatches)
+    assert fits(replace(plan, config=replace(plan.config, refuses=refuses))) is enough
+
+
 @pytest.mark.parametrize(("nbytes", "enough"), [(1.0 / 0.92, True), (1.08, False)])
 def test_a_plan_leaves_the_head_room_of_its_topology_free(nbytes, enough):
     """8 % of the device: a peak of 0.92 of its memory fits, one of 1 / 1.08 = 0.926 does not."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim.analytic.plan_costs import step_seconds
-from sim.errors import PlanError, TopologyError
+from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats import catalog, planfile, stacks
 from sim.formats.documents import check, parse
 from sim.formats.stack_facts import StackConstants, written_facts
@@ -82,6 +82,18 @@ def test_what_software_keeps_in_memory_reaches_the_plan_and_its_file(tmp_path: P
     (more,), (less,) = memory.peak_memory(only_silu), memory.peak_memory(base)
     assert more - less == 8 * 2 * 64 * base.workload.model.ffn_hidden / 2
     assert "memory" not in json.loads(planfile.to_json(mine))["config"]
+
+
+def test_what_software_refuses_reaches_the_plan_and_its_file(tmp_path: Path) -> None:
+    found = load(topology(tmp_path, "{name: ours, refuses: [few_microbatches], fitted: {}}"))
+    assert found.facts()["stack"] == {"name": "ours", "refuses": ["few_microbatches"], "fitted": {}}
+    base = builders.plan(found.fleet, tp=2)
+    mine = replace(base, topology=replace(found, workload=base.workload))
+    again = planfile.from_text("plan.json", planfile.to_json(mine))
+    assert again.config.refuses == ("few_microbatches",)
+    assert "refuses" not in json.loads(planfile.to_json(mine))["config"]
+    with pytest.raises(HolmesError, match="is nothing that software is known to refuse; known: distant_head, few_microbatches"):
+        load(topology(tmp_path, "{name: ours, refuses: [all], fitted: {}}"))
 
 
 def test_passes_and_early_stop_reach_the_plan_and_its_file(tmp_path: Path) -> None:
@@ -188,3 +200,14 @@ def test_facts_that_a_stack_does_not_name_are_those_of_the_default() -> None:
     older = check(parse("older.yaml", "name: older\nnewest_attention: false\nfitted: {}\n"), StackConstants)
     assert older.stack() == replace(DEFAULT, newest_attention=False)
     assert written_facts(older.stack()) == {"newest_attention": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("mlperf-v4.1", "mlperf-v4.1"), ("mlperf-v5.0", "mlperf-v4.1"), ("mlperf-v6.0", "mlperf-v6.0"),
+        ("mlperf-v7.0", "mlperf-v6.0"), ("mlperf-v3.0", "mlperf-v4.1"), ("nemo-24.09", "nemo-24.07"), ("unheard-1.0", None),
+    ],
+)  # fmt: skip
+def test_an_unknown_version_of_known_software_has_the_facts_of_the_one_before(name: str, found: str | None) -> None:
+    assert catalog.stack_family(name) == found

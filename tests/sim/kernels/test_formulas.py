@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sim.errors import PlanError
 from sim.formats.catalog import device as device_of
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.kernels import formulas
-from sim.workload.kernels import Attention, Gemm
+from sim.workload.kernels import Attention, Gemm, Pass
 from tests import builders
 
 LAUNCH = formulas.PASS_LAUNCH
@@ -92,6 +94,24 @@ def test_fp8_runs_the_newest_attention_and_its_own_curve_of_products() -> None:
     assert seconds == pytest.approx([2e8 / 0.25e12, 2e8 / 0.5e12], rel=1e-12)
     products = [formulas.gemm_seconds(Gemm("g", 1000, 1000, 1000), device, precision, 2) for precision in ("bf16", "fp8")]
     assert products == pytest.approx([2e9 / 0.8e12, 1e-6 + 2e9 / 1e12], rel=1e-9)
+
+
+def test_attention_multiplies_in_fp8_where_the_software_does_and_products_are_narrow() -> None:
+    device = builders.device(
+        peak=(("bf16", 1e12), ("fp8", 2e12)), newest_attention=AttentionRates(0.5, 0.5, fp8=1.25), fp8_attention=True
+    )
+    assert device.attention_of("fp8").forward == 0.625
+    assert replace(device, runs_newest=True).attention_of("bf16").forward == 0.5
+    assert replace(device, fp8_attention=False).attention_of("fp8").forward == 0.5
+
+
+@pytest.mark.parametrize(("routed", "precision", "moved"), [(True, "mxfp8", 0.0), (False, "mxfp8", 8e6), (True, "bf16", 8e6)])
+def test_products_of_experts_in_mxfp8_apply_their_activation_function(routed: bool, precision: str, moved: float) -> None:
+    """Without bytes a pass takes its launch, 3 us."""
+    device = builders.device(memory_bandwidth=1e12, elementwise_efficiency=1.0, fused_experts=True)
+    seconds = formulas.forward_seconds(Pass("activation", 8e6, routed=routed), device, precision, 2, "flash")
+    assert seconds == pytest.approx(3e-6 + moved / 1e12, rel=1e-12)
+    assert device.moved(Pass("activation", 8e6, routed=routed), precision) == moved
 
 
 def test_a_result_that_is_added_in_memory_moves_more_bytes() -> None:

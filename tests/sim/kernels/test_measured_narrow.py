@@ -57,6 +57,18 @@ def test_logits_stay_in_bf16(precision: str) -> None:
     assert layer_seconds(device, narrow, config)[0] < layer_seconds(device, wide, config)[0]
 
 
+def test_logits_are_narrow_where_the_software_multiplies_them_so() -> None:
+    """Of two products of 4,096 x 51,200 x 4,096, the other passes stay: the difference is that of the curves."""
+    device, model, config = catalog.device("gb300"), builders.model(hidden=4096, vocab=51200), ParallelConfig()
+    work = Workload(model, 8, 4096, precision="mxfp8")
+    usual, narrow = (head_seconds(replace(device, fp8_head=own), work, config)[0] for own in (False, True))
+    logits = Gemm("logits", 4096, 51200, 4096)
+    short = replace(device, gemm=replace(device.gemm, sustained=1.0, older=1.0))
+    saved = gemm_seconds(logits, short, "bf16", 2) - gemm_seconds(logits, device, "mxfp8", 2)
+    assert usual - narrow == pytest.approx(saved, rel=1e-9)
+    assert saved > 0
+
+
 def test_logits_of_an_fp8_run_are_products_at_the_clock_of_short_loops() -> None:
     """Only the shares of older libraries and of the clock of a long run, 0.89 and 0.9 on H100, differ from bf16."""
     device, model, config = catalog.device("h100-sxm5-80gb"), builders.model(hidden=4096, vocab=51200), ParallelConfig()
