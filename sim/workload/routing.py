@@ -11,8 +11,9 @@ from sim.workload.model import Model
 REAL_IMBALANCE = 1.3
 """Tokens of the busiest rank of an ep group over the mean, where the router of a real run is not forced to balance (`routing:
 real`): a guess. Two pairs of runs with and without forced balance say 1.85 (Qwen3-235B-A22B on 256 H100 at 32,768 and 131,072
-tokens, github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md); routers that are balanced by a bias
-(DeepSeek-V3, arXiv 2412.19437, section 2.1.2) come close to 1."""
+tokens, github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md). Routers that are balanced by a bias
+(DeepSeek-V3, arXiv 2412.19437, section 2.1.2) come close to 1: DeepSeek-V3 on 256 GB300 took 2 % longer in MLPerf v6.0 than
+with forced balance (NVIDIA-NeMo/Megatron-Bridge 067f987, docs/performance-summary-archive.md, 26.06), which is 1.07."""
 
 
 @dataclass(frozen=True, slots=True)
