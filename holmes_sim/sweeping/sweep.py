@@ -168,6 +168,7 @@ def _recording(given: Study, results: Sequence[Row | None], target: Path | None)
     if target is None:
         yield lambda digest, values, row: None
         return
+    table.frame(given, results)  # imports pandas, which would hold up the first results that workers return
     due = 0.0
 
     def write() -> None:
