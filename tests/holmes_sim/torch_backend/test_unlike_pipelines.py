@@ -93,12 +93,13 @@ def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> Non
 
 
 def test_paced_ranks_sum_each_section(tmp_path: Path, here: local.Local) -> None:
-    """Layers 0 to 2 and 3 to 4 are sections: rank 2, which has all layers, gathers and reduces both."""
+    """Layers 0 to 2 and 3 to 4 are sections: rank 2, which has all layers, reduces both. (A first gather may end before the
+    clocks of all ranks say that the step has begun.)"""
     plan, _ = made(tmp_path, CASES["two stages and one"][0], model=LLAMA)
     here.run(plan, RunOptions(steps=1, compute="paced", output=str(tmp_path / "timeline.json")))
     timeline = from_json((tmp_path / "timeline.json").read_text(), "timeline.json")
-    sums = [[span.name for span in timeline.of(rank) if (span.kind, span.group) == ("collective", "dp")] for rank in range(3)]
-    assert [len(names) for names in sums] == [2, 2, 4]
+    spans = [[span.name for span in timeline.of(rank) if (span.kind, span.group) == ("collective", "dp")] for rank in range(3)]
+    assert [sum("reduce_scatter" in name for name in names) for names in spans] == [1, 1, 2]
 
 
 def test_a_measured_step_is_compared_with_the_simulated_one(tmp_path: Path, here: local.Local) -> None:
