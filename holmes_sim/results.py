@@ -209,18 +209,22 @@ class Simulated:
 
     def facts(self) -> dict[str, Any]:
         """The report as plain data (format holmes-sim/report/1)."""
-        return {
-            "format": REPORT_FORMAT,
-            "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
-            **step_range(self.prediction.step_s, self.plan).facts(),
-            "simulation": {
-                "seconds": self.seconds,
-                "events": self.timeline.events,
-                "ranks": self.plan.config.world_size,
-                "classes": self.classes,
-            },
-            "confirmed": self.confirmed,
-        }
+        ranks = self.plan.config.world_size
+        found = {"seconds": self.seconds, "events": self.timeline.events, "ranks": ranks, "classes": self.classes}
+        return report_facts(self.plan, self.prediction, found, self.confirmed)
+
+
+def report_facts(
+    plan: Plan | PipelinesPlan, prediction: Prediction, simulation: dict[str, Any], confirmed: bool | None
+) -> dict[str, Any]:
+    """The report of a simulated step as plain data (format holmes-sim/report/1); `simulation`: what it took."""
+    return {
+        "format": REPORT_FORMAT,
+        "report": asdict(prediction) | {"peak_memory_bytes": list(prediction.peak_memory_bytes)},
+        **step_range(prediction.step_s, plan).facts(),
+        "simulation": simulation,
+        "confirmed": confirmed,
+    }
 
 
 def confirms(plan: Plan | PipelinesPlan, step_s: Seconds) -> bool | None:

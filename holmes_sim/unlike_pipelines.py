@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holmes_sim import disaggregated, islands
-from holmes_sim.intervals import step_range
-from holmes_sim.results import REPORT_FORMAT, confirms
+from holmes_sim.results import confirms, report_facts
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.engine import symmetry
 from sim.engine.engine import simulate
@@ -50,18 +49,9 @@ class SimulatedPipelines:
 
     def facts(self) -> dict[str, Any]:
         """The report as plain data (format holmes-sim/report/1)."""
-        return {
-            "format": REPORT_FORMAT,
-            "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
-            **step_range(self.prediction.step_s, self.plan).facts(),
-            "simulation": {
-                "seconds": self.seconds,
-                "events": self.timeline.events,
-                "ranks": len(self.plan.placement),
-                "classes": self.classes,
-            },
-            "confirmed": self.confirmed,
-        }
+        ranks = len(self.plan.placement)
+        found = {"seconds": self.seconds, "events": self.timeline.events, "ranks": ranks, "classes": self.classes}
+        return report_facts(self.plan, self.prediction, found, self.confirmed)
 
 
 def simulate_pipelines(plan: PipelinesPlan) -> SimulatedPipelines:

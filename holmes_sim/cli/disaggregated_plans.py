@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holmes_sim.cli import output as out
+from holmes_sim.cli import ranks
 
 if TYPE_CHECKING:
     from holmes_sim.torch_backend.run_options import RunOptions
@@ -50,17 +51,12 @@ def show(plan: DisaggregatedPlan, chart: Path | None, as_json: bool) -> None:
 
 def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, as_json: bool) -> None:
     """Run steps here or as one rank of a launch, and print the median one beside the simulated one."""
-    from holmes_sim import running, running_disaggregated
-    from sim.errors import HolmesError
+    from holmes_sim import running_disaggregated as running
 
-    ranks = len(plan.placement)
-    if running.is_launched() and not local:
-        compared = running_disaggregated.as_rank(plan, options)
-    elif local:
-        with out.progress(f"running {ranks} ranks"):
-            compared = running_disaggregated.run_disaggregated(plan, options)
-    else:
-        raise HolmesError(f"{path}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
+    compared = ranks.run(
+        path, len(plan.placement), local,
+        lambda: running.as_rank(plan, options), lambda: running.run_disaggregated(plan, options),
+    )  # fmt: skip
     if compared is None:
         return
     if as_json:
@@ -69,9 +65,7 @@ def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, a
     from holmes_sim import printing
 
     out.show(printing.measured_disaggregated(compared))
-    if computed_on := compared.measured.computed_on:
-        planned = " and ".join(dict.fromkeys(plan.fleet.spec(device).name for device in plan.placement))
-        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
+    ranks.note_devices(compared.measured.computed_on, (plan.fleet.spec(device).name for device in plan.placement))
 
 
 def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holmes_sim.cli import output as out
-from sim.errors import HolmesError, OptionError
+from holmes_sim.cli import ranks
+from sim.errors import OptionError
 
 if TYPE_CHECKING:
     from holmes_sim.torch_backend.run_options import RunOptions
@@ -15,17 +16,14 @@ if TYPE_CHECKING:
 
 def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json: bool) -> None:
     """Run outer periods here or as one rank of a launch, and print them beside the simulated ones."""
-    from holmes_sim import running, running_islands
+    from holmes_sim import running_islands as running
 
     _no_timeline(path, options)
-    ranks = sum(island.config.world_size for island in plan.islands)
-    if running.is_launched() and not local:
-        compared = running_islands.as_rank(plan, options)
-    elif local:
-        with out.progress(f"running {ranks} ranks of {len(plan.islands)} islands"):
-            compared = running_islands.run_here(plan, options)
-    else:
-        raise HolmesError(f"{path}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
+    number = sum(island.config.world_size for island in plan.islands)
+    compared = ranks.run(
+        path, number, local, lambda: running.as_rank(plan, options), lambda: running.run_here(plan, options),
+        f" of {len(plan.islands)} islands",
+    )  # fmt: skip
     if compared is None:
         return
     if as_json:
@@ -34,9 +32,7 @@ def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json
     from holmes_sim import printing
 
     out.show(printing.measured_islands(compared))
-    if computed_on := compared.measured.computed_on:
-        planned = " and ".join(dict.fromkeys(spec.name for island in plan.islands for spec in island.specs))
-        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
+    ranks.note_devices(compared.measured.computed_on, (spec.name for island in plan.islands for spec in island.specs))
 
 
 def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
@@ -46,8 +42,8 @@ def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, 
     _no_timeline(path, options)
     if chart is not None:
         raise OptionError(f"{path}: lab draws no --chart of a plan of islands; `holmes-sim show` draws its simulation")
-    ranks = sum(island.config.world_size for island in plan.islands)
-    with out.progress(f"{ranks} ranks of {len(plan.islands)} islands in the lab"):
+    number = sum(island.config.world_size for island in plan.islands)
+    with out.progress(f"{number} ranks of {len(plan.islands)} islands in the lab"):
         answer = running_islands.run_in_lab(plan, options)
     for line in answer.notes:
         out.note(f"Note: {line}.")

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +18,12 @@ from pydantic import Field
 from sim.disaggregation.plan import DisaggregatedPlan, DisaggregatedPrediction
 from sim.disaggregation.stage import DisaggregatedStage
 from sim.errors import HolmesError, PlanError, TopologyError
+from sim.formats import planfile
 from sim.formats.documents import Document, check, parse, read_text
 from sim.formats.fields import Count, StrictModel, Whole
 from sim.formats.planfile import MadeByFacts
-from sim.formats.topology import from_document, workload_facts, workload_fault, workload_from
+from sim.formats.topology import workload_facts
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
-from sim.hardware.cluster import Device, parse_device
 from sim.plan.plan import MadeBy
 
 DISAGGREGATED_FORMAT = "holmes-sim/disaggregated/1"
@@ -114,34 +114,17 @@ def from_text(name: str, text: str) -> DisaggregatedPlan:
     try:
         document = parse(name, text)
         data = check(document, DisaggregatedFacts)
-        topology = from_document(document.inside("topology"), Path(name).parent)
     except TopologyError as error:
         raise PlanError(str(error)) from None
-    try:
-        workload = workload_from(data.workload, Path(name).parent)
-    except TopologyError as error:
-        raise PlanError(document.fault(*workload_fault(error))) from None
-    attention, experts = (_devices(document, key) for key in SETS)
+    topology, workload = planfile.machines_and_workload(document, data.workload)
+    attention, experts = (planfile.placed(document, key, getattr(data, key)) for key in SETS)
     with _named(document):
         stage = DisaggregatedStage(
-            replace(topology, workload=workload), workload, attention, experts, data.groups, data.microbatches, data.rounds,
+            topology, workload, attention, experts, data.groups, data.microbatches, data.rounds,
             tuple(data.kept), data.recompute,
         )  # fmt: skip
     prediction = None if data.prediction is None else DisaggregatedPrediction(**data.prediction.model_dump())
     return DisaggregatedPlan(stage, MadeBy(**data.made_by.model_dump()), prediction)
-
-
-def _devices(document: Document, key: str) -> tuple[Device, ...]:
-    """The devices of one set of ranks."""
-    found: list[Device] = []
-    texts = document.inside(key).value
-    assert isinstance(texts, list)
-    try:
-        for text in texts:
-            found.append(parse_device(text))
-    except PlanError as error:
-        raise PlanError(document.fault((key, len(found)), str(error))) from None
-    return tuple(found)
 
 
 @contextmanager

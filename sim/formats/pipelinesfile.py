@@ -18,10 +18,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sim.errors import HolmesError, PlanError, TopologyError
+from sim.formats import planfile
 from sim.formats.documents import Document, check, parse, read_text
 from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes
 from sim.formats.planfile import MadeByFacts, PredictionFacts, StageFacts
-from sim.formats.topology import from_document, workload_facts, workload_fault, workload_from
+from sim.formats.topology import workload_facts
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
 from sim.hardware.stack import software_facts
@@ -30,7 +31,6 @@ from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.pipelines import COMMON, PipelinesPlan
 from sim.plan.plan import MadeBy, Plan, Stage
-from sim.plan.prediction import Prediction
 from sim.workload.workload import Workload
 
 PIPELINES_FORMAT = "holmes-sim/pipelines/1"
@@ -129,13 +129,9 @@ def from_text(name: str, text: str) -> PipelinesPlan:
     try:
         document = parse(name, text)
         data = check(document, PipelinesFacts)
-        topology = from_document(document.inside("topology"), Path(name).parent)
     except TopologyError as error:
         raise PlanError(str(error)) from None
-    try:
-        workload = workload_from(data.workload, Path(name).parent)
-    except TopologyError as error:
-        raise PlanError(document.fault(*workload_fault(error))) from None
+    topology, workload = planfile.machines_and_workload(document, data.workload)
     replicas = sum(len(one.num_microbatches) for one in data.pipelines)
     common = {key: getattr(data.config, key) for key in COMMON}
     pipelines = []
@@ -143,7 +139,7 @@ def from_text(name: str, text: str) -> PipelinesPlan:
         with _at(document, f"pipelines[{index}]"):
             pipelines.append(_plan(one, common, topology, workload, replicas, MadeBy(**data.made_by.model_dump())))
     with _at(document):
-        found = PipelinesPlan(tuple(pipelines), MadeBy(**data.made_by.model_dump()), _prediction(data))
+        found = PipelinesPlan(tuple(pipelines), MadeBy(**data.made_by.model_dump()), planfile.prediction_from(data.prediction))
     if (samples := found.workload.global_batch_size) != workload.global_batch_size:
         raise PlanError(
             document.fault(
@@ -178,13 +174,6 @@ def _plan(
     stages = tuple(Stage(*stage.layers, stage.head) for stage in given.stages)
     groups = groups_of(topology.fleet, config, tuple(devices))
     return Plan(replace(topology, workload=own), own, config, stages, tuple(devices), groups, made_by)
-
-
-def _prediction(data: PipelinesFacts) -> Prediction | None:
-    if data.prediction is None:
-        return None
-    values = data.prediction.model_dump()
-    return Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
 
 
 @contextmanager

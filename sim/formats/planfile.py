@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,12 +26,14 @@ from sim.formats.topology import from_document, workload_facts, workload_fault, 
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
 from sim.hardware.stack import software_facts
+from sim.hardware.topology import Topology
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 from sim.plan.prediction import Prediction
 from sim.workload import launch_facts
+from sim.workload.workload import Workload
 
 PLAN_FORMAT = "holmes-sim/plan/1"
 KINDS = {
@@ -233,37 +235,54 @@ def from_text(name: str, text: str) -> Plan:
 def of_document(document: Document) -> Plan:
     """The plan of a parsed document. Raises PlanError or TopologyError with one line per fault."""
     data = check(document, PlanFacts)
-    topology = from_document(document.inside("topology"), Path(document.name).parent)
-    prediction = None
-    if data.prediction is not None:
-        values = data.prediction.model_dump()
-        prediction = Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
+    topology, workload = machines_and_workload(document, data.workload)
     certificate = certificate_from(data.certificate) if data.certificate is not None else None
-    placement: list[Device] = []
-    try:
-        for text in data.placement:
-            placement.append(parse_device(text))
-    except PlanError as error:
-        raise PlanError(document.fault(("placement", len(placement)), str(error))) from None
-    try:
-        workload = workload_from(data.workload, Path(document.name).parent)
-    except TopologyError as error:
-        raise PlanError(document.fault(*workload_fault(error))) from None
+    placement = placed(document, "placement", data.placement)
     with _at(document, ("config",)):
         values = config_values(data.config, workload.routing)
         config = ParallelConfig(**values | software_facts(topology.stack, topology.fleet, values["tp"]))
     with _at(document, ()):
         return Plan(
-            topology=replace(topology, workload=workload),
+            topology=topology,
             workload=workload,
             config=config,
             stages=tuple(Stage(*stage.layers, stage.head) for stage in data.stages),
-            placement=tuple(placement),
+            placement=placement,
             groups=tuple(Group(g.kind, tuple(g.ranks), g.nic, g.transport, g.collective) for g in data.groups),
-            prediction=prediction,
+            prediction=prediction_from(data.prediction),
             certificate=certificate,
             made_by=MadeBy(**data.made_by.model_dump()),
         )
+
+
+def prediction_from(given: PredictionFacts | None) -> Prediction | None:
+    """The prediction of a file; None where it has none."""
+    values = {} if given is None else given.model_dump()
+    return Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])}) if values else None
+
+
+def machines_and_workload(document: Document, given: WorkloadFacts) -> tuple[Topology, Workload]:
+    """The topology of a plan's file, with the plan's workload, and that workload. Raises PlanError with one line per fault."""
+    try:
+        topology = from_document(document.inside("topology"), Path(document.name).parent)
+    except TopologyError as error:
+        raise PlanError(str(error)) from None
+    try:
+        workload = workload_from(given, Path(document.name).parent)
+    except TopologyError as error:
+        raise PlanError(document.fault(*workload_fault(error))) from None
+    return replace(topology, workload=workload), workload
+
+
+def placed(document: Document, key: str, texts: Sequence[str]) -> tuple[Device, ...]:
+    """The devices of a list of a file, `cluster/node/index` each. Raises PlanError with the line of a faulty one."""
+    found: list[Device] = []
+    try:
+        for text in texts:
+            found.append(parse_device(text))
+    except PlanError as error:
+        raise PlanError(document.fault((key, len(found)), str(error))) from None
+    return tuple(found)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion, disaggregated_plans, islands_runs
+from holmes_sim.cli import completion, disaggregated_plans, islands_runs, ranks
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -47,7 +47,6 @@ def command(
     from holmes_sim import running, unlike_pipelines
     from holmes_sim.torch_backend.run_options import RunOptions
     from sim.disaggregation.plan import DisaggregatedPlan
-    from sim.errors import HolmesError
     from sim.plan.islands import IslandsPlan
 
     given = unlike_pipelines.read_every_kind(plan)
@@ -61,14 +60,10 @@ def command(
         disaggregated_plans.run(plan, given, options, local, as_json)
         out.note_written(output)
         return
-    if running.is_launched() and not local:
-        compared = running.as_rank(given, options)
-    elif local:
-        with out.progress(f"running {len(given.placement)} ranks"):
-            compared = running.run_here(given, options)
-    else:
-        ranks = len(given.placement)
-        raise HolmesError(f"{plan}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
+    compared = ranks.run(
+        plan, len(given.placement), local,
+        lambda: running.as_rank(given, options), lambda: running.run_here(given, options),
+    )  # fmt: skip
     if compared is None:
         return
     if as_json:
@@ -77,12 +72,10 @@ def command(
     from holmes_sim import printing
 
     out.show(printing.measured((compared,)))
-    if computed_on := compared.measured.computed_on:
-        planned = " and ".join(dict.fromkeys(given.fleet.spec(device).name for device in given.placement))
-        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
-        if not running.is_comparable(compared):
-            out.note(
-                "The error says nothing about the prediction: CPUs computed in place of these devices. `holmes-sim profile` "
-                "measures this machine for `plan --profile`; `--compute paced` waits the predicted seconds instead."
-            )
+    ranks.note_devices(compared.measured.computed_on, (given.fleet.spec(device).name for device in given.placement))
+    if compared.measured.computed_on and not running.is_comparable(compared):
+        out.note(
+            "The error says nothing about the prediction: CPUs computed in place of these devices. `holmes-sim profile` "
+            "measures this machine for `plan --profile`; `--compute paced` waits the predicted seconds instead."
+        )
     out.note_written(output)

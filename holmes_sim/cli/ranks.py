@@ -1,0 +1,34 @@
+"""What the commands that run the ranks of any kind of plan have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from holmes_sim.cli import output as out
+
+Compared = TypeVar("Compared")
+
+
+def run(
+    path: Path, ranks: int, local: bool, as_rank: Callable[[], Compared | None], here: Callable[[], Compared], where: str = ""
+) -> Compared | None:
+    """What ranks measured: as one of them in a launch, where only rank 0 has an answer, or all of them on this machine.
+
+    where: what they belong to, in words. Raises HolmesError where neither is asked for."""
+    from holmes_sim import running
+    from sim.errors import HolmesError
+
+    if running.is_launched() and not local:
+        return as_rank()
+    if not local:
+        raise HolmesError(f"{path}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
+    with out.progress(f"running {ranks} ranks{where}"):
+        return here()
+
+
+def note_devices(computed_on: Iterable[str], planned: Iterable[str]) -> None:
+    """Say on which devices ranks computed, and for which devices the prediction is; nothing where they did not compute."""
+    if computed_on:
+        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {' and '.join(dict.fromkeys(planned))}.")
