@@ -30,14 +30,18 @@ def pipeline(plan: Plan, timeline: Timeline) -> Figure:
     return _figure(timeline, plan.config.pp, rows, labels, _pipeline_title(plan, timeline, len(rows)))
 
 
-def timeline(timeline: Timeline) -> Figure:
-    """A Gantt chart without a plan: rows are labelled with their stages. Raises TimelineError if a rank has no stage."""
+def timeline(timeline: Timeline, sets: Sequence[str] = ()) -> Figure:
+    """A Gantt chart without a plan: rows are labelled with their stages. Raises TimelineError if a rank has no stage.
+
+    sets: names of two sets of ranks, which a step names stages 0 and 1; their bars are layers, so that microbatches have no
+    numbers."""
     pp_ranks, spans = pipeline_rank_of(timeline), timeline.by_rank()
     rows, pp = rows_of(timeline, pp_ranks.__getitem__), len(set(pp_ranks.values()))
     labels = []
     for group in rows:
         stages = sorted({span.stage for span in spans[group[0]] if span.stage >= 0 and span.lane == "compute"})
-        labels.append(f"stage{'s' if len(stages) > 1 else ''} {listed(stages)} ({_ranks(group)})")
+        name = sets[stages[0]] if sets else f"stage{'s' if len(stages) > 1 else ''} {listed(stages)}"
+        labels.append(f"{name} ({_ranks(group)})")
     seconds = dict(total(breakdown(timeline)).seconds)
     shares = {kind: share.mean / timeline.step_s for kind, share in seconds.items()}
     left_out = f"\n{len(rows)} of {len(timeline.alike)} classes of ranks shown" if len(rows) < len(timeline.alike) else ""
@@ -47,11 +51,13 @@ def timeline(timeline: Timeline) -> Figure:
         f"{timeline.name}: {timeline.origin} step {time_text(timeline.step_s)}, {how}"
         f"bubble {shares['bubble']:.1%}, exposed communication {shares['exposed']:.1%}{left_out}"
     )
-    return _figure(timeline, pp, rows, labels, title)
+    return _figure(timeline, pp, rows, labels, title, not sets)
 
 
-def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels: Sequence[str], title: str) -> Figure:
-    """The chart of given rows."""
+def _figure(
+    timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels: Sequence[str], title: str, numbered: bool = True
+) -> Figure:
+    """The chart of given rows; `numbered`: with the numbers of microbatches."""
     ranks = [group[0] for group in rows]
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
     figure = Picture(figsize=(WIDTH, 1.9 + row_height(len(rows)) * len(rows)), dpi=DPI, layout=space)
@@ -60,7 +66,8 @@ def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels
     figure.suptitle(title, fontsize=11)
     figure.legend(handles=legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)
     figure.draw_without_rendering()  # fixes the layout, so that the available width is known
-    numbers(axes, timeline.spans, ranks)
+    if numbered:
+        numbers(axes, timeline.spans, ranks)
     return figure
 
 

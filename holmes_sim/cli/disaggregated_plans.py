@@ -26,8 +26,9 @@ def simulate(plan: DisaggregatedPlan, trace: Path | None, chart: Path | None, as
         out.write(trace, timeline.to_json(shown))
     if chart is not None and shown is not None:
         from holmes_sim import charts
+        from sim.formats.disaggregatedfile import SETS
 
-        out.save(charts.timeline(shown), chart)
+        out.save(charts.timeline(shown, SETS), chart)
     if as_json:
         out.show_json(run.facts())
         return
@@ -76,8 +77,9 @@ def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_jso
         answer = running_disaggregated.run_disaggregated_in_lab(plan, options)
     if chart is not None:
         from holmes_sim import charts
+        from sim.formats.disaggregatedfile import SETS
 
-        out.save(charts.timeline(answer.compared.measured), chart)
+        out.save(charts.timeline(answer.compared.measured, SETS), chart)
     for line in answer.notes:
         out.note(f"Note: {line}.")
     out.note(answer.load.why_not)

@@ -32,7 +32,8 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 from sim.plan.prediction import Prediction
 from sim.results import roofline
-from tests import builders
+from sim.results.disaggregated_timeline import disaggregated_timeline
+from tests import builders, two_rank_sets
 from tests.builders import device
 
 TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)
@@ -143,6 +144,13 @@ def test_the_pipeline_names_its_rows_times_and_colours(plan: Plan) -> None:
     assert legend(figure)[:2] == ["forward", "backward"]
     assert "bubble" in legend(figure)
     assert sorted(texts(figure)) == ["0", "0", "0", "0", "1", "1", "1", "1", "2", "2", "2", "2", "3", "3", "3", "3"]
+
+
+def test_two_sets_of_ranks_have_names_and_their_layers_no_numbers():
+    found = disaggregated_timeline(two_rank_sets.plan())
+    named, numbered = charts.timeline(found, ("attention", "experts")), charts.timeline(found)
+    assert [label.get_text() for label in main_axes(named).get_yticklabels()] == ["attention (ranks 0-1)", "experts (rank 2)"]
+    assert texts(named) == [] != texts(numbered)
 
 
 def test_a_box_too_narrow_for_its_number_has_none(plan: Plan) -> None:
