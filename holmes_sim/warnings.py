@@ -95,6 +95,7 @@ def _of_machines(plan: Plan) -> Iterator[PlanWarning]:
     yield from _devices(plan)
     yield from _links(plan)
     yield from map(PlanWarning, _sizes(plan))
+    yield from map(PlanWarning, _positions(plan))
     if plan.workload.model.experts:
         yield PlanWarning(EXPERTS)
     yield from map(PlanWarning, commands.software(plan))
@@ -225,3 +226,13 @@ def _sizes(plan: Plan) -> Iterator[str]:
         named = ", ".join(dict.fromkeys(f"{gemm.name} {gemm.m} x {gemm.n} x {gemm.k}" for gemm in small))
         least = " x ".join(map(str, MEASURED))
         yield f"Matrix products smaller than the fitted sizes ({least}); their efficiency is extrapolated: {named}."
+
+
+def _positions(plan: Plan) -> Iterator[str]:
+    """A warning if a sequence has more tokens than the model has learned positions."""
+    positions, tokens = plan.workload.model.learned_positions, plan.workload.seq_len
+    if 0 < positions < tokens:
+        yield (
+            f"The model has {positions} learned positions, and a sequence {tokens} tokens: Megatron-LM and FlagScale refuse "
+            f"this, so plans may be limited to other frameworks. Set learned_positions to {tokens}, or to 0 for rotary ones."
+        )

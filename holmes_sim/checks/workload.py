@@ -1,4 +1,4 @@
-"""A workload that is missing, or whose precision devices do not have."""
+"""A workload that is missing, whose precision devices do not have, or whose sequences are longer than its model allows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from holmes_sim.findings import Finding, Subject
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """A finding if there is no workload, and one for each cluster whose devices lack its precision."""
+    """A finding if there is no workload; else one for each cluster whose devices lack its precision, and one if a sequence has
+    more tokens than the model has learned positions."""
     workload = subject.topology.workload
     if workload is None:
         yield Finding(
@@ -27,3 +28,11 @@ def findings(subject: Subject) -> Iterator[Finding]:
                 "no plan uses this cluster",
                 f"workload.precision: {'fp16' if 'fp16' in has else has[0]}, or another device type",
             )
+    positions = workload.model.learned_positions
+    if 0 < positions < workload.seq_len:
+        yield Finding(
+            ("workload", "seq_len"),
+            f"a sequence has {workload.seq_len} tokens, and {workload.model.name} has {positions} learned positions",
+            "Megatron-LM and FlagScale refuse this model, so plans may be limited to other frameworks",
+            f"a model with learned_positions: {workload.seq_len}, or 0 for rotary ones",
+        )

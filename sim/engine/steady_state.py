@@ -31,6 +31,11 @@ LONGEST_PERIOD = 8
 W, so periods of up to 4 pp, or 8/3 pp, microbatches are found; interleaved passes repeat after pp microbatches. A guess; a
 larger value finds longer periods and takes more memory."""
 
+MANY = 16
+"""Number of transfers under way, divided by that of ranks, above which a state is looked at only if their number recurs (a
+guess). Where gradients of every microbatch wait for a slow network, their number grows to the end of the step, no state recurs,
+and each look would take longer than the one before. With a smaller number some periods are found later."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -64,6 +69,8 @@ class SteadyState:
         self.longest = LONGEST_PERIOD * pp
         self.seen: dict[Component, dict[tuple[Hashable, ...], Moment]] = {component: {} for component in components}
         self.begun: dict[Component, int] = {}
+        self._crowds: set[tuple[int, int]] = set()
+        self._last_number = 0
 
     def look(self) -> None:
         """Extrapolate every component whose leader begins a pass now and which was in this state before."""
@@ -79,6 +86,8 @@ class SteadyState:
         postponed, because each needs one of its ranks."""
         started = (transfer for rank in component.ranks for every in rank.started.values() for transfer in every)
         if len(self.seen) > 1 and not all(transfer.has_ended for transfer in started):
+            return
+        if self._is_crowded(len(self.communication.transfers), len(component.ranks)):
             return
         now, seen = self._moment(component, microbatch), self.seen[component]
         earlier = seen.pop(now.shape, None)
@@ -99,6 +108,16 @@ class SteadyState:
         for rank, length in zip(component.ranks, lengths, strict=True):
             rank.piece += times * length
         self._jump(component, Jump(earlier.spans, times, seconds, microbatches))
+
+    def _is_crowded(self, transfers: int, ranks: int) -> bool:
+        """Whether so many transfers are under way that a moment is not looked at unless as many were before, and one look
+        earlier."""
+        crowd = (self._last_number, transfers)
+        self._last_number = transfers
+        is_new = transfers > MANY * ranks and crowd not in self._crowds
+        if is_new:
+            self._crowds.add(crowd)
+        return is_new
 
     def _jump(self, component: Component, jump: Jump) -> None:
         """Copy the spans of a period, and postpone all that is under way in the component to the end of the last copy.

@@ -83,3 +83,16 @@ def test_what_is_unknown_of_the_hosts_of_offloaded_state_is_told():
         f"{takes}, of {state / 0.95 / 2**30:.4g} GiB (95.0%)."
     ]
     assert of_hosts(builders.plan(builders.fleet(builders.cluster()))) == []
+
+
+def test_sequences_longer_than_the_learned_positions():
+    plan = across()
+    (tokens, model) = plan.workload.seq_len, plan.workload.model
+    few = replace(plan, workload=replace(plan.workload, model=replace(model, learned_positions=tokens // 2)))
+    enough = replace(plan, workload=replace(plan.workload, model=replace(model, learned_positions=tokens)))
+    said = [one.text for one in plan_warnings(few) if "learned positions" in one.text]
+    assert said == [
+        f"The model has {tokens // 2} learned positions, and a sequence {tokens} tokens: Megatron-LM and FlagScale refuse "
+        f"this, so plans may be limited to other frameworks. Set learned_positions to {tokens}, or to 0 for rotary ones."
+    ]
+    assert not any("learned positions" in one.text for one in plan_warnings(enough))

@@ -80,6 +80,10 @@ CASES = [
         "workload", "seq_len: 1024", "seq_len: 1024, precision: fp8", 8, "clusters.a.node.devices.type",
         "a100-sxm4-80gb has no fp8, only bf16, fp16, fp32, tf32",
     ),
+    (
+        "workload", "seq_len: 1024", "seq_len: 4096", 24, "workload.seq_len",
+        "a sequence has 4096 tokens, and gpt-1.7b has 2048 learned positions",
+    ),
 ]  # fmt: skip
 
 

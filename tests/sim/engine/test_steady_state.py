@@ -15,7 +15,7 @@ from sim.engine.components import components
 from sim.engine.engine import simulate, simulate_at_length
 from sim.engine.spans import Label, SpanLog
 from sim.engine.state import Rank
-from sim.engine.steady_state import Moment
+from sim.engine.steady_state import MANY, Moment, SteadyState
 from sim.engine.symmetry import fold, unfolded
 from sim.engine.timeline import Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
@@ -230,3 +230,20 @@ def test_a_moment_repeats_where_everything_happened_equally_long_ago() -> None:
     assert Moment(14.0, 4, 9, (7,), (("busy", 0),), (-1.0, 2.0 + 1e-13)).repeats(earlier)
     assert not Moment(14.0, 4, 9, (7,), (("busy", 0),), (-1.0, 2.0 + 1e-11)).repeats(earlier)
     assert not Moment(14.0, 4, 9, (7,), (("busy", 1),), (-1.0, 2.0)).repeats(earlier)
+
+
+def test_a_growing_queue_of_gradients_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    moment = SteadyState._moment
+
+    def counted(self: SteadyState, *at: Any) -> Moment:
+        looked.append(len(self.communication.transfers))
+        return moment(self, *at)
+
+    monkeypatch.setattr(SteadyState, "_moment", counted)
+    slow = builders.fleet(builders.cluster(nodes=2, nics=(nic("ethernet", 1e7),)))  # two ranks that behave alike
+    plan = builders.plan(slow, dp=2, zero_stage=2, layers=(24,), microbatches=60, overlap_grad_reduce=True)
+    short, whole = simulate(plan), simulate_at_length(plan)
+    assert_equal(short, whole)
+    assert max(looked) == MANY  # of up to 60 reductions under way
+    assert len(looked) == 34  # of 120 passes
