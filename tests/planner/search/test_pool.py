@@ -65,3 +65,16 @@ def test_most_contention_of_a_kind_is_expected_where_only_the_gathers_differ():
     pool.learn(other, 7.0)
     assert pool.expected(other) == 7.0
     assert pool.expected(overlapped) == 8.0
+
+
+def test_smaller_microbatches_are_expected_to_wait_less():
+    """Half of 4 s of messages was waited for with microbatches of 4: a quarter of it is expected with one, all of it with 8."""
+    pool, four = Pool(), candidate(6.0, 4.0, 3, 3)
+    one, two, four, eight = (
+        replace(four, evaluation=SimpleNamespace(shape=replace(four.shape, microbatch_size=size), classes=(CLASS,)))
+        for size in (1, 2, 4, 8)
+    )
+    pool.learn(four, 8.0)
+    assert [pool.expected(each) for each in (one, four, eight)] == pytest.approx([6.5, 8.0, 8.0])
+    pool.learn(two, 6.6)
+    assert [pool.expected(each) for each in (one, two, four, eight)] == pytest.approx([6.3, 6.6, 6.6, 6.6])
