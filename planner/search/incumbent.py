@@ -113,12 +113,13 @@ class Incumbent:
         with self.context.effort.spent("plans simulated", 1):
             return self.context.timelines.simulate(plan)
 
-    def challenge(self, plan: Plan) -> tuple[Seconds, bool]:
+    def challenge(self, plan: Plan, below: Seconds | None = None) -> tuple[Seconds, bool]:
         """Simulate a plan, and keep it if it is the fastest so far; return the seconds of its step and whether it is.
 
-        The simulation is abandoned when the step is proved to be longer than the best one, unless every step is wanted
-        (`PlanningContext.every_step`). Then the seconds are an estimate, and the plan is not among the simulated ones."""
-        limit = math.inf if self.context.every_step else self.cutoff
+        The simulation is abandoned when the step is proved to be longer than the best one, or than `below`, unless every step
+        is wanted (`PlanningContext.every_step`). Then the seconds are an estimate, and the plan is not among the simulated
+        ones."""
+        limit = math.inf if self.context.every_step else self.cutoff if below is None else below
         with self.context.effort.spent("plans simulated", 1):
             found = self.context.timelines.simulate_up_to(plan, limit)
         return (found.estimate_s, False) if isinstance(found, Abandoned) else (step(found), self.keep(found))
@@ -132,15 +133,18 @@ class Incumbent:
         """What `challenge` returns for each plan of a pipeline; empty where the pipeline is in `seen`.
 
         After the first placement, the second is simulated unless a part of the first one's delay by contention would already
-        make it slower than the best plan (`Budgets.placement_delay`)."""
+        make it slower than the best plan (`Budgets.placement_delay`). Long simulations (`Budgets.forwards_of_a_try`) are only
+        run for plans that may be faster by the part that the proof searches for."""
         if (shape, stages) in self.seen:
             return []
         self.seen.add((shape, stages))
         before = self.limit.seconds_left
         found, least_delay = list[tuple[Seconds, bool]](), 0.0
         for idle, plan in self._placed(shape, stages):
-            if idle + least_delay < self.cutoff:
-                found.append(self.challenge(plan))
+            forwards = plan.config.num_stages * max(plan.config.num_microbatches)
+            below = self.target if forwards > self.budgets.forwards_of_a_try else self.cutoff
+            if idle + least_delay < below:
+                found.append(self.challenge(plan, below))
                 least_delay = self.budgets.placement_delay * (found[-1][0] - idle)
         self._reserve(before - self.limit.seconds_left)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -193,12 +194,29 @@ def test_a_slower_plan_is_simulated_to_the_end_only_if_every_step_is_wanted(ever
     assert kept.context.effort.times["plans simulated"] == 2
 
 
+def placed(name: str, stages: int = 2, microbatches: int = 4) -> SimpleNamespace:
+    """A stand-in of a plan with a number of stages and microbatches."""
+    return SimpleNamespace(name=name, config=SimpleNamespace(num_stages=stages, num_microbatches=(microbatches,)))
+
+
 @pytest.mark.parametrize(("first", "times"), [(1.2, 2), (1.4, 1)])
 def test_the_second_placement_is_simulated_unless_half_of_the_delay_of_the_first_is_too_much(monkeypatch, first, times):
     """Steps as multiples of the best: 0.9 and 0.8 when idle; half of the first one's delay is 0.15, or 0.25 and too much."""
     kept, tried = incumbent(two_nodes(), best=simulated(two_nodes(), shape(), *SPLITS[1])), []
     best = kept.cutoff
-    monkeypatch.setattr(Incumbent, "_placed", lambda *_: [(0.9 * best, "filled"), (0.8 * best, "evenly")])
-    monkeypatch.setattr(Incumbent, "challenge", lambda self, plan: tried.append(plan) or (first * best, False))
+    monkeypatch.setattr(Incumbent, "_placed", lambda *_: [(0.9 * best, placed("filled")), (0.8 * best, placed("evenly"))])
+    monkeypatch.setattr(Incumbent, "challenge", lambda self, plan, _: tried.append(plan.name) or (first * best, False))
     assert not kept.offer(shape(), SPLITS[1])
     assert tried == ["filled", "evenly"][:times]
+
+
+@pytest.mark.parametrize(("microbatches", "tried"), [(2000, ["slow", "fast"]), (2001, ["fast"])])
+def test_long_simulations_are_run_for_gains_that_the_proof_seeks(monkeypatch, microbatches, tried):
+    """Two plans of two stages that are 0.3 % and 1 % faster when idle; beyond 4,000 forwards the first is left out."""
+    kept, found = incumbent(two_nodes(), best=simulated(two_nodes(), shape(), *SPLITS[1])), []
+    best, below = kept.cutoff, kept.cutoff if len(tried) == 2 else kept.target
+    both = [(0.997 * best, placed("slow", 2, microbatches)), (0.99 * best, placed("fast", 2, microbatches))]
+    monkeypatch.setattr(Incumbent, "_placed", lambda *_: both)
+    monkeypatch.setattr(Incumbent, "challenge", lambda self, plan, limit: found.append((plan.name, limit)) or (best, False))
+    assert not kept.offer(shape(), SPLITS[1])
+    assert found == [(name, below) for name in tried]
