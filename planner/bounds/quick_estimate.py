@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import permutations
+from itertools import combinations, permutations
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -13,19 +14,30 @@ from sim.errors import NoRoute
 from sim.plan import schedules
 
 
+def class_sets(classes: Sequence[NodeClass]) -> Iterator[tuple[NodeClass, ...]]:
+    """All non-empty sets of up to three classes; of more classes only the fastest, the fastest two, and so on."""
+    if len(classes) <= 3:
+        for size in range(1, len(classes) + 1):
+            yield from combinations(classes, size)
+        return
+    by_speed = sorted(classes, key=lambda option: option.layer_seconds)
+    for size in range(1, len(classes) + 1):
+        yield tuple(option for option in classes if option in by_speed[:size])
+
+
 def quick_estimate(
     context: PlanningContext, shape: Shape, classes: list[NodeClass], tails: bool = True, messages: bool = True
 ) -> float:
-    """An estimate of the step of a shape in seconds: the least over the pipeline on all classes and those on one class each.
+    """An estimate of the step of a shape in seconds: the least over the pipelines on each class, and on `class_sets`.
 
     tails: add the longest tail (a stage's seconds after its last backward), which is slow to compute. messages: add messages.
     The estimate without both is quick, and never larger than the one with them. Infinite where stages of the estimated size do
     not fit in memory."""
-    sets = [[option] for option in classes] + ([classes] if len(classes) > 1 else [])
+    sets = [(option,) for option in classes] + [some for some in class_sets(classes) if len(some) > 1]
     return min((estimate_over(context, shape, some, tails, messages) for some in sets), default=math.inf)
 
 
-def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClass], tails: bool, messages: bool) -> float:
+def estimate_over(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass], tails: bool, messages: bool) -> float:
     """The estimate for a pipeline over all of these classes, with layers in proportion to the speed of the stages.
 
     It is the sum of m - 1 microbatches on the slowest stage (with a message over its costliest border), one microbatch on every
@@ -64,7 +76,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
     return (m - 1) * slowest + fill + tail
 
 
-def _busiest_link(context: PlanningContext, shape: Shape, classes: list[NodeClass]) -> float:
+def _busiest_link(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) -> float:
     """Seconds of one microbatch's messages on the busiest link of a pipeline over all stages of these classes."""
     layers = context.request.workload.model.layers
     runs = tuple((option.cluster, min(option.max_stages, layers)) for option in classes)

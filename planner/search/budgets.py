@@ -60,6 +60,8 @@ class Budgets:
     forwards_of_a_try: int = 4_000
     """Forwards of a pipeline (stages times microbatches times vpp) for which its simulation counts as one more try: where it
     finds no steady state, it takes about a second for each 4,000 of them."""
+    forwards_of_a_long_one: int = 16_000
+    """Forwards beyond which a pipeline is simulated only if it may be faster by `target_gap`."""
     alone_tries: int = 2
     """Simulations of pipelines on one cluster in a row without a faster plan, after which no more are simulated."""
     mixed_tries: int = 8

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.bounds.greedy_filling import Pipeline
+from planner.bounds.quick_estimate import class_sets
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.search.evaluation import PipelineEvaluation
-from planner.search.generation import class_sets, every_pipeline, promising
+from planner.search.generation import every_pipeline, promising
 from planner.search.rough_estimate import bottleneck, rough_stage_seconds
 from planner.space.shape import Shape
 from sim.errors import NoRoute, NotModelled

@@ -29,17 +29,6 @@ ROUNDING = 1e-9
 """Relative tolerance with which a stage's cycle is compared with a limit."""
 
 
-def class_sets(classes: Sequence[NodeClass]) -> Iterator[tuple[NodeClass, ...]]:
-    """All non-empty sets of up to three classes; of more classes only the fastest, the fastest two, and so on."""
-    if len(classes) <= 3:
-        for size in range(1, len(classes) + 1):
-            yield from combinations(classes, size)
-        return
-    by_speed = sorted(classes, key=lambda option: option.layer_seconds)
-    for size in range(1, len(classes) + 1):
-        yield tuple(option for option in classes if option in by_speed[:size])
-
-
 def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
     """Every pipeline that has a stage on each class and fits memory; None where there may be more than `EVERY`."""
     pipelines: list[Pipeline] = []

@@ -133,8 +133,8 @@ class Incumbent:
         """What `challenge` returns for each plan of a pipeline; empty where the pipeline is in `seen`.
 
         After the first placement, the second is simulated unless a part of the first one's delay by contention would already
-        make it slower than the best plan (`Budgets.placement_delay`). Long simulations (`Budgets.forwards_of_a_try`) are only
-        run for plans that may be faster by the part that the proof searches for."""
+        make it slower than the best plan (`Budgets.placement_delay`). Long simulations (`Budgets.forwards_of_a_long_one`) are
+        only run for plans that may be faster by the part that the proof searches for."""
         if (shape, stages) in self.seen:
             return []
         self.seen.add((shape, stages))
@@ -142,7 +142,7 @@ class Incumbent:
         found, least_delay = list[tuple[Seconds, bool]](), 0.0
         for idle, plan in self._placed(shape, stages):
             forwards = plan.config.num_stages * max(plan.config.num_microbatches)
-            below = self.target if forwards > self.budgets.forwards_of_a_try else self.cutoff
+            below = self.target if forwards > self.budgets.forwards_of_a_long_one else self.cutoff
             if idle + least_delay < below:
                 found.append(self.challenge(plan, below))
                 least_delay = self.budgets.placement_delay * (found[-1][0] - idle)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 
-from planner.bounds.quick_estimate import estimate_over, quick_estimate
+from planner.bounds.quick_estimate import class_sets, estimate_over, quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.space.shape import Shape
@@ -53,6 +54,19 @@ def test_an_estimate_is_that_of_the_best_class_or_of_all():
     assert quick_estimate(context, shape(), []) == math.inf
 
 
+def test_two_of_three_clusters_may_be_best():
+    """A third cluster that is a thousand times slower, and behind a slow link, only delays the pipeline of the other two."""
+    fast, slow = make.device(speed=1e12), make.device("slow", speed=1e9)
+    nics = (make.nic("ethernet", 1e9),)
+    clusters = [make.cluster(name, 1, 1, nics, chip) for name, chip in (("a", fast), ("b", fast), ("c", slow))]
+    trunks = [Trunk(pair, "ethernet", rate, 0.0) for pair, rate in ((("a", "b"), 1e9), (("a", "c"), 1e6), (("b", "c"), 1e6))]
+    question = request(make.fleet(*clusters, trunks=tuple(trunks)), make.model(12), 60)
+    context = PlanningContext(question)
+    a, b, c = classes = node_classes(context, shape())
+    both, every = (estimate_over(context, shape(), some, True, True) for some in ((a, b), (a, b, c)))
+    assert quick_estimate(context, shape(), classes) == both < every
+
+
 @given(drawn_plans())
 def test_an_estimate_without_messages_and_tails_is_never_larger(drawn: Drawn):
     """The ranking of shapes in `planner.search.first_plan` relies on it."""
@@ -61,3 +75,12 @@ def test_an_estimate_without_messages_and_tails_is_never_larger(drawn: Drawn):
     least = quick_estimate(context, drawn.shape, classes, False, False)
     assert least <= quick_estimate(context, drawn.shape, classes, False) * (1 + 1e-12)
     assert least <= quick_estimate(context, drawn.shape, classes) * (1 + 1e-12)
+
+
+def test_sets_of_up_to_three_classes_are_all_there_are():
+    assert list(class_sets("abc")) == [("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")]
+
+
+def test_of_more_classes_the_fastest_the_fastest_two_and_so_on():
+    classes = [SimpleNamespace(name=name, layer_seconds=s) for name, s in zip("abcd", (3.0, 1.0, 4.0, 2.0), strict=True)]
+    assert ["".join(option.name for option in some) for some in class_sets(classes)] == ["b", "bd", "abd", "abcd"]

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.request import Wishes
-from planner.search.generation import class_sets, every_pipeline, promising
+from planner.search.generation import every_pipeline, promising
 from planner.space.shape import Shape
 from sim.errors import NoRoute
 from tests.planner.builders import on_one_cluster, on_two_clusters, pipelines, random_request, shape
 from tests.planner.search.searches import evaluation
-
-
-def test_sets_of_up_to_three_classes_are_all_there_are():
-    assert list(class_sets("abc")) == [("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")]
-
-
-def test_of_more_classes_the_fastest_the_fastest_two_and_so_on():
-    classes = [SimpleNamespace(name=name, layer_seconds=s) for name, s in zip("abcd", (3.0, 1.0, 4.0, 2.0), strict=True)]
-    assert ["".join(option.name for option in some) for some in class_sets(classes)] == ["b", "bd", "abd", "abcd"]
 
 
 @pytest.mark.parametrize("one", [shape(), shape(schedule="interleaved", vpp=2), shape(dp=2)])
