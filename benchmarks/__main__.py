@@ -19,7 +19,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `orders`: share of pairs of layouts that the simulator orders as measured; some seconds.
 - `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; four minutes. Options in
   `benchmarks.shortlist`.
-- `pins [FLEETS [PINS]]`: whether random pins give faster plans than the search without them; some minutes.
+- `pins [owned] [FLEETS [PINS]]`: whether random pins give faster plans than the search without them; some minutes, with
+  `owned`, for fleets of the sizes that users own, half an hour.
 - `unlike [FLEETS]`: what a tp of their own for devices with little memory is worth, on drawn fleets; three minutes.
 - `recompute [FLEETS]`: what it is worth that each stage recomputes as few layers as fit, on drawn fleets; six minutes.
 - `intellect`: outer exchanges and MFU of INTELLECT-1, by link rate; some seconds.

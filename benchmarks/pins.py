@@ -1,16 +1,18 @@
-"""Whether a pin gives a faster plan than the search without it: `python -m benchmarks pins [FLEETS [PINS]]`.
+"""Whether a pin gives a faster plan than the search without it: `python -m benchmarks pins [owned] [FLEETS [PINS]]`.
 
-Small fleets of `benchmarks.certificates.fleets` are planned, and planned again with random pins. A pin only makes the space
-smaller, so a faster plan is a defect of the search. Twenty fleets with five pins each, unless given, take some minutes.
+Small fleets of `benchmarks.certificates.fleets` are planned, and planned again with random pins; with `owned`, those of
+`benchmarks.owned_fleets`. A pin only makes the space smaller, so a faster plan is a defect of the search. Twenty fleets with
+five pins each, unless given, take some minutes, with `owned` half an hour.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from benchmarks import owned_fleets
 from benchmarks.certificates.fleets import draw
 from planner import strategies
 from planner.costs.context import PlanningContext
@@ -49,10 +51,10 @@ def seconds(question: Request) -> float:
     return step(strategies.get("certified").plan(question, PlanningContext(question)))
 
 
-def measure(fleets: int, pins: int) -> Iterator[Pinned]:
-    """Plan fleets freely and with random pins; pins with which no plan fits are left out."""
+def measure(fleets: int, pins: int, drawn: Callable[[int], Request] = draw) -> Iterator[Pinned]:
+    """Plan fleets freely and with random pins; pins with which no plan fits are left out. `drawn`: the request of a seed."""
     for seed in range(fleets):
-        question, rng = draw(seed), random.Random(f"pins {seed}")
+        question, rng = drawn(seed), random.Random(f"pins {seed}")
         try:
             free = seconds(question)
         except Infeasible:
@@ -65,11 +67,13 @@ def measure(fleets: int, pins: int) -> Iterator[Pinned]:
                 continue
 
 
-def show(numbers: list[str]) -> None:
-    """Print every pin that gives a faster plan, and how many do. `numbers`: of fleets and of pins for each, if given."""
-    fleets, pins = (*map(int, numbers), *(20, 5)[len(numbers) :])
+def show(options: list[str]) -> None:
+    """Print every pin that gives a faster plan, and how many do. `options`: the word `owned`, and the numbers of fleets and of
+    pins for each, all if given."""
+    numbers = [int(one) for one in options if one != "owned"]
+    fleets, pins = (*numbers, *(20, 5)[len(numbers) :])
     found = []
-    for one in measure(fleets, pins):
+    for one in measure(fleets, pins, owned_fleets.draw if "owned" in options else draw):
         found.append(one)
         if one.faster > 0:
             print(f"fleet {one.seed}: {one.pins} is faster by {one.faster:.2%}", flush=True)

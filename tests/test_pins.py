@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks import pins
+from benchmarks import owned_fleets, pins
+from planner.space.shapes import searched
 
 
 def test_no_pin_gives_a_faster_plan():
@@ -18,3 +19,14 @@ def test_what_is_pinned_already_stays_pinned():
         given = {key: value for key in wishes.__slots__ if (value := getattr(question.wishes, key)) is not None}
         assert {key: getattr(wishes, key) for key in given} == given
         assert wishes != question.wishes
+
+
+def test_fleets_as_users_own_them():
+    drawn = [owned_fleets.draw(seed) for seed in range(30)]
+    assert {len(one.topology.fleet.clusters) for one in drawn} == {1, 2, 3}
+    assert 100 < max(one.topology.fleet.devices for one in drawn) <= 192
+    assert all(next(iter(searched(one)), None) is not None for one in drawn)
+    assert drawn[3].topology == owned_fleets.draw(3).topology
+    for one in drawn:
+        positions = one.workload.model.learned_positions
+        assert positions == 0 or one.workload.seq_len <= positions

@@ -1,0 +1,84 @@
+"""Random fleets of the sizes that users own, with a model of the catalogue: one request for each seed.
+
+A fleet has one to three clusters of one to eight nodes with up to eight devices, which may be of one type. NICs are those that
+such nodes usually have; every node has Ethernet as well, over which clusters are joined."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import combinations
+from typing import Any
+
+from holmes_sim.targets import ANY, aimed
+from planner.request import Request, Wishes
+from sim.formats.documents import parse
+from sim.formats.topology import from_document
+
+TIME_LIMIT = 240.0
+"""Time limit of the planner in seconds: more than it needs, so that its results do not depend on the machine."""
+NODES: dict[str, tuple[int, str, tuple[tuple[str, int, int], ...]]] = {
+    "h100-sxm5-80gb": (8, "nvlink4", (("infiniband", 400, 8), ("roce", 400, 8), ("roce", 200, 4))),
+    "h200-sxm-141gb": (8, "nvlink4", (("infiniband", 400, 8),)),
+    "a100-sxm4-80gb": (8, "nvlink3", (("infiniband", 200, 8), ("infiniband", 200, 4), ("roce", 100, 2), ("ethernet", 100, 1))),
+    "a100-sxm4-40gb": (8, "nvlink3", (("infiniband", 200, 8), ("roce", 100, 4), ("ethernet", 25, 1))),
+    "a100-pcie-40gb": (4, "pcie4", (("roce", 100, 1), ("ethernet", 25, 1))),
+    "v100-sxm2-32gb": (8, "nvlink2", (("infiniband", 100, 4), ("ethernet", 25, 1), ("ethernet", 10, 1))),
+    "v100-sxm2-16gb": (4, "nvlink2", (("infiniband", 100, 1), ("ethernet", 10, 1))),
+    "l40s": (8, "pcie4", (("roce", 200, 2), ("ethernet", 100, 1))),
+    "rtx-4090": (4, "pcie4", (("ethernet", 10, 1), ("ethernet", 25, 1))),
+    "rtx-3090": (2, "pcie4", (("ethernet", 10, 1),)),
+    "mi300x": (8, "infinity-fabric-4", (("roce", 400, 8),)),
+    "mi210": (4, "infinity-fabric-3", (("infiniband", 200, 2),)),
+}
+"""Device -> devices of a node, the link between them, and its possible NICs (type, rate in Gbit/s, number)."""
+COUNTS = (1, 2, 2, 3, 4, 4, 6, 8)
+CLUSTERS = (1, 2, 2, 2, 3, 3)
+"""Numbers of nodes of a cluster and of clusters of a fleet, as often as they are drawn."""
+TRUNKS = (10, 25, 100, 100, 400)
+LATENCIES = ("20 us", "20 us", "20 us", "1 ms", "10 ms")
+MODELS = (
+    "gpt-3.6b", "gpt-7.5b", "gpt-18b", "gpt-39b", "llama-2-7b", "llama-3-8b", "llama-2-13b", "llama-3-70b", "mixtral-8x7b",
+)  # fmt: skip
+BATCHES = (64, 96, 128, 256, 512, 768, 1024)
+SEQUENCES = (1024, 2048, 2048, 4096, 8192)
+POSITIONS = 2048
+"""Learned positions of the GPT models of the catalogue: their sequences are not longer."""
+
+
+def draw(seed: int) -> Request:
+    """The request of a seed, for plans that some training framework can run."""
+    rng = random.Random(f"owned {seed}")
+    number = rng.choice(CLUSTERS)
+    types = rng.sample(list(NODES), number) if rng.random() < 0.8 else [rng.choice(list(NODES))] * number
+    clusters = {f"c{index}": {"nodes": rng.choice(COUNTS), "node": _node(rng, name)} for index, name in enumerate(types)}
+    links = [
+        {
+            "between": list(pair), "type": "ethernet", "bandwidth": f"{rng.choice(TRUNKS)} Gbit/s",
+            "latency": rng.choice(LATENCIES),
+        }
+        for pair in combinations(clusters, 2)
+    ]  # fmt: skip
+    model, tokens = rng.choice(MODELS), rng.choice(SEQUENCES)
+    workload = {
+        "model": model, "global_batch_size": rng.choice(BATCHES),
+        "seq_len": min(tokens, POSITIONS) if model.startswith("gpt") else tokens,
+        "precision": "fp16" if any(name.startswith("v100") for name in types) else "bf16",
+    }  # fmt: skip
+    name = f"owned-{seed}"
+    document = {
+        "format": "holmes-sim/topology/1", "name": name, "clusters": clusters, "links": links, "workload": workload,
+    }  # fmt: skip
+    topology = from_document(parse(name, json.dumps(document)))
+    assert topology.workload is not None
+    return aimed(Request(topology, topology.workload, Wishes(), TIME_LIMIT), (ANY,))
+
+
+def _node(rng: random.Random, name: str) -> dict[str, Any]:
+    """A node of a device type, with Ethernet beside other NICs."""
+    count, inside, nics = NODES[name]
+    kind, rate, number = rng.choice(nics)
+    every = [{"type": kind, "bandwidth": f"{rate} Gbit/s", "count": number}]
+    if kind != "ethernet":
+        every.append({"type": "ethernet", "bandwidth": f"{rng.choice((10, 25, 100))} Gbit/s", "count": 1})
+    return {"devices": {"type": name, "count": count}, "intra_node": inside, "nics": every}
