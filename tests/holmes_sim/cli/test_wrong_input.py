@@ -60,8 +60,7 @@ WRONG = {
     ),
     ("plan", "holmes-hybrid-4", "--dp", "5", "--zero-stage", "3"): (
         3,
-        "error: no layout fits --dp 5 --zero-stage 3; dp 5 must divide global_batch_size 768; remedy: --zero-stage 1 instead "
-        "of 3\n",
+        "error: no layout fits --dp 5 --zero-stage 3; dp 5 must divide global_batch_size 768; remedy: --dp 4 instead of 5\n",
     ),
     ("plan", "holmes-hybrid-4", "--ep", "2"): (
         3,
@@ -134,7 +133,7 @@ def test_a_model_that_is_too_large_is_refused_with_a_remedy(run):
     assert seen.err.startswith("error: memory: gpt-1t does not fit holmes-hybrid-4: stage 0 of the nearest layout ")
     assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by 403.5 GiB; " in seen.err
     assert seen.err.endswith(
-        "; remedy: 28 more nodes in cluster ib (--set clusters.ib.nodes=30), or by --set workload.adapter.r=16, "
+        "; remedy: 28 more nodes in cluster ib (--set clusters.ib.nodes=30), or --set workload.adapter.r=16, "
         "for fine-tuning only: it trains adapters (LoRA), not the weights of the model\n"
     )
     assert len(seen.err.splitlines()) == 1
