@@ -60,13 +60,15 @@ def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, a
     )  # fmt: skip
     if compared is None:
         return
+    notes = ranks.loopback(local, (plan,))
     if as_json:
-        out.show_json(compared.facts())
+        out.show_json(compared.facts() | {"notes": list(notes)})
         return
     from holmes_sim import printing
 
     out.show(printing.measured_disaggregated(compared))
     ranks.note_devices(compared.measured.computed_on, (plan.fleet.spec(device).name for device in plan.placement))
+    ranks.show_notes(notes)
 
 
 def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
@@ -80,8 +82,7 @@ def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_jso
         from sim.formats.disaggregatedfile import SETS
 
         out.save(charts.timeline(answer.compared.measured, SETS), chart)
-    for line in answer.notes:
-        out.note(f"Note: {line}.")
+    ranks.show_notes(answer.notes)
     out.note(answer.load.why_not)
     if as_json:
         load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}

@@ -26,13 +26,15 @@ def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json
     )  # fmt: skip
     if compared is None:
         return
+    notes = ranks.loopback(local, plan.islands)
     if as_json:
-        out.show_json(compared.facts())
+        out.show_json(compared.facts() | {"notes": list(notes)})
         return
     from holmes_sim import printing
 
     out.show(printing.measured_islands(compared))
     ranks.note_devices(compared.measured.computed_on, (spec.name for island in plan.islands for spec in island.specs))
+    ranks.show_notes(notes)
 
 
 def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
@@ -45,8 +47,7 @@ def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, 
     number = sum(island.config.world_size for island in plan.islands)
     with out.progress(f"{number} ranks of {len(plan.islands)} islands in the lab"):
         answer = running_islands.run_in_lab(plan, options)
-    for line in answer.notes:
-        out.note(f"Note: {line}.")
+    ranks.show_notes(answer.notes)
     out.note(answer.load.why_not)
     if as_json:
         load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}

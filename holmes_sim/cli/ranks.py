@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holmes_sim.cli import output as out
+
+if TYPE_CHECKING:
+    from holmes_sim.torch_backend.run_options import Placed
 
 Compared = TypeVar("Compared")
 
@@ -32,3 +35,22 @@ def note_devices(computed_on: Iterable[str], planned: Iterable[str]) -> None:
     """Say on which devices ranks computed, and for which devices the prediction is; nothing where they did not compute."""
     if computed_on:
         out.note(f"Computed on {' and '.join(computed_on)}; predicted for {' and '.join(dict.fromkeys(planned))}.")
+
+
+def loopback(local: bool, plans: Iterable[Placed]) -> tuple[str, ...]:
+    """A note that messages did not travel over the plan's links, where all ranks of several hosts ran on this machine."""
+    from holmes_sim.torch_backend.run_options import host_of
+
+    hosts = {host_of(plan, rank) for plan in plans for rank in range(len(plan.placement))}
+    if not local or len(hosts) == 1:
+        return ()
+    return (
+        f"messages between the {len(hosts)} hosts of the plan went over the loopback of this machine, not over the plan's "
+        "links, which `holmes-sim lab` shapes",
+    )
+
+
+def show_notes(notes: Iterable[str]) -> None:
+    """Print each note on a line of its own, below the tables."""
+    for text in notes:
+        out.note(f"Note: {text}.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion, disaggregated_plans, islands_runs
+from holmes_sim.cli import completion, disaggregated_plans, islands_runs, ranks
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -67,8 +67,7 @@ def command(
         from holmes_sim import charts
 
         out.save(charts.measurement((compared,)), chart)
-    for line in answer.notes:
-        out.note(f"Note: {line}.")
+    ranks.show_notes(answer.notes)
     out.note(answer.load.why_not)
     if as_json:
         load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}

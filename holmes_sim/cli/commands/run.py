@@ -66,8 +66,9 @@ def command(
     )  # fmt: skip
     if compared is None:
         return
+    notes = ranks.loopback(local, (given,))
     if as_json:
-        out.show_json(running.facts(compared))
+        out.show_json(running.facts(compared) | {"notes": list(notes)})
         return
     from holmes_sim import printing
 
@@ -78,4 +79,5 @@ def command(
             "The error says nothing about the prediction: CPUs computed in place of these devices. `holmes-sim profile` "
             "measures this machine for `plan --profile`; `--compute paced` waits the predicted seconds instead."
         )
+    ranks.show_notes(notes)
     out.note_written(output)
