@@ -17,6 +17,7 @@ from sim import __version__
 from sim.disaggregation.plan import DisaggregatedPlan, predict
 from sim.disaggregation.stage import DisaggregatedStage
 from sim.errors import HolmesError
+from sim.formats import disaggregatedfile
 from sim.plan.plan import MadeBy, Plan
 from sim.units import Seconds, time_text
 from sim.workload.routing import BALANCED
@@ -54,6 +55,19 @@ class Disaggregated:
 def beside(file: Path) -> Path:
     """The file for the plan of a stage beside that of a plan: `plan.disaggregated.json` beside `plan.json`."""
     return file.with_name(f"{file.name.removesuffix('.json')}.disaggregated.json")
+
+
+def remove_former(file: Path) -> Path | None:
+    """Remove the file beside that of a plan which an earlier plan wrote, so that it is not taken for one of the new plan.
+
+    The removed file; None where there is none, or only a file of another kind, which stays."""
+    former = beside(file)
+    try:
+        disaggregatedfile.load(former)
+    except HolmesError:
+        return None
+    former.unlink()
+    return former
 
 
 def searched(request: Request, wanted: bool, progress: Callable[[str], None] = lambda text: None) -> Found | None:

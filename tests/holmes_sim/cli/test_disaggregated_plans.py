@@ -91,15 +91,29 @@ def test_its_ranks_are_started_by_torchrun_or_here(run, file):
     assert (seen.code, seen.out, seen.err) == (2, "", line)
 
 
+PLAN = ("plan", "lab/lab-hybrid-nics", "--strategy", "megatron", "--tp", 1, "--pp", 2, "--dp", 2, "--microbatch-size", 1)
+
+
 def test_plan_writes_it_beside_the_plan(run, tmp_path, monkeypatch):
-    """Where it is faster than the plan; the note names both files."""
+    """Where it is faster than the plan; the note names both files. A later plan without one removes it."""
     split, output = Disaggregated(plan().stage, STEP, 0.1), tmp_path / "plan.json"
     monkeypatch.setattr(commands.attention_and_experts, "compared", lambda found, plan: split)
-    words = ("plan", "lab/lab-hybrid-nics", "--strategy", "megatron", "--tp", 1, "--pp", 2, "--dp", 2, "--microbatch-size", 1)
-    seen = run(*words, "-o", output)
+    seen = run(*PLAN, "-o", output)
     written = Path(tmp_path / "plan.disaggregated.json")
     assert seen.code == 0
     assert f"Written to {output} and {written}.\n" in seen.err
     found = disaggregatedfile.load(written)
     assert (found.stage, found.made_by.strategy) == (plan().stage, "zebra")
     assert found.prediction == plan().prediction
+    assert "Removed" not in run(*PLAN, "-o", output).err
+    monkeypatch.undo()
+    later = run(*PLAN, "-o", output)
+    assert (later.code, written.exists()) == (0, False)
+    assert f"Removed {written}, which belonged to an earlier plan.\n" in later.err
+
+
+def test_a_file_of_another_kind_beside_a_plan_stays(run, tmp_path):
+    other = tmp_path / "plan.disaggregated.json"
+    other.write_text('{"mine": 1}')
+    assert run(*PLAN, "-o", tmp_path / "plan.json").code == 0
+    assert other.read_text() == '{"mine": 1}'
