@@ -54,6 +54,7 @@ def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, a
     """Run steps here or as one rank of a launch, and print the median one beside the simulated one."""
     from holmes_sim import running_disaggregated as running
 
+    ranks.note_wait(plan.prediction.step_s if local and plan.prediction else None, options, options.scale)
     compared = ranks.run(
         path, len(plan.placement), local,
         lambda: running.as_rank(plan, options), lambda: running.run_disaggregated(plan, options),
@@ -75,6 +76,7 @@ def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_jso
     """Run steps in the lab, and print the median one beside the simulated one; draw it."""
     from holmes_sim import running_disaggregated
 
+    ranks.note_wait(plan.prediction.step_s if plan.prediction else None, options, ranks.lab_scale(plan, options))
     with out.progress(f"{len(plan.placement)} ranks in the lab"):
         answer = running_disaggregated.run_disaggregated_in_lab(plan, options)
     if chart is not None:

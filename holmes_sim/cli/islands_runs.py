@@ -20,6 +20,7 @@ def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json
 
     _no_timeline(path, options)
     number = sum(island.config.world_size for island in plan.islands)
+    ranks.note_wait(plan.prediction.period_s if local and plan.prediction else None, options, options.scale)
     compared = ranks.run(
         path, number, local, lambda: running.as_rank(plan, options), lambda: running.run_here(plan, options),
         f" of {len(plan.islands)} islands",
@@ -45,6 +46,7 @@ def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, 
     if chart is not None:
         raise OptionError(f"{path}: lab draws no --chart of a plan of islands; `holmes-sim show` draws its simulation")
     number = sum(island.config.world_size for island in plan.islands)
+    ranks.note_wait(plan.prediction.period_s if plan.prediction else None, options, ranks.lab_scale(plan, options))
     with out.progress(f"{number} ranks of {len(plan.islands)} islands in the lab"):
         answer = running_islands.run_in_lab(plan, options)
     ranks.show_notes(answer.notes)

@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from holmes_sim.cli import output as out
+from sim.units import Seconds, duration_text
 
 if TYPE_CHECKING:
-    from holmes_sim.torch_backend.run_options import Placed
+    from holmes_sim.lab.traffic import LabPlan
+    from holmes_sim.torch_backend.run_options import Placed, RunOptions
+
+LONG: Seconds = 600.0
+"""Wait from which on it is told before it begins. A guess."""
 
 Compared = TypeVar("Compared")
 
@@ -29,6 +34,24 @@ def run(
         raise HolmesError(f"{path}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
     with out.progress(f"running {ranks} ranks{where}"):
         return here()
+
+
+def note_wait(predicted: Seconds | None, options: RunOptions, scale: float) -> None:
+    """Say before it begins that a run with paced compute takes long: predicted seconds of a step or outer period, times the
+    scale, for each timed one and the untimed one."""
+    each = (predicted or 0.0) * scale
+    if options.compute == "paced" and each * (options.steps + 1) > LONG:
+        out.note(
+            f"This takes {duration_text(each * (options.steps + 1))} or more: {options.steps} + 1 times the predicted "
+            f"{duration_text(predicted or 0.0)} at scale {scale:g}. Fewer --steps, a smaller model or batch take less."
+        )
+
+
+def lab_scale(plan: LabPlan, options: RunOptions) -> float:
+    """The scale at which the lab begins: that of the options, or the smallest that the cores can carry."""
+    from holmes_sim import lab, running
+
+    return options.scale or lab.smallest_scale(plan, running.cores())
 
 
 def note_devices(computed_on: Iterable[str], planned: Iterable[str]) -> None:

@@ -162,6 +162,8 @@ def test_from_python(islands):
     assert repr(found).startswith("lab-slow-trunk: sync diloco, every 30 steps, int8, ")
     assert found.worth is not None
     assert charts.outer_periods(found).axes[0].get_xlabel() == "seconds"
+    legend = charts.outer_periods(found).axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()][-1] == "end of an outer period"
     with pytest.raises(OptionError, match="a plan of islands is expected, not 3"):
         hs.simulate_islands(3)
 

@@ -60,8 +60,10 @@ def command(
         disaggregated_plans.lab(given, RunOptions(steps, compute, scale, str(output or "")), chart, as_json)
         out.note_written(output, chart)
         return
+    options = RunOptions(steps, compute, scale, str(output or ""))
+    ranks.note_wait(given.prediction.step_s if given.prediction else None, options, ranks.lab_scale(given, options))
     with out.progress(f"{given.config.world_size} ranks in the lab"):
-        answer = running.run_in_lab(given, RunOptions(steps, compute, scale, str(output or "")))
+        answer = running.run_in_lab(given, options)
     compared = answer.compared
     if chart is not None:
         from holmes_sim import charts

@@ -48,6 +48,7 @@ def command(
     from holmes_sim.torch_backend.run_options import RunOptions
     from sim.disaggregation.plan import DisaggregatedPlan
     from sim.plan.islands import IslandsPlan
+    from sim.plan.plan import Plan
 
     given = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, output)
@@ -60,6 +61,8 @@ def command(
         disaggregated_plans.run(plan, given, options, local, as_json)
         out.note_written(output)
         return
+    predicted = given.prediction if isinstance(given, Plan) and local else None
+    ranks.note_wait(predicted.step_s if predicted else None, options, scale)
     compared = ranks.run(
         plan, len(given.placement), local,
         lambda: running.as_rank(given, options), lambda: running.run_here(given, options),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holmes_sim.cli import ranks
+from holmes_sim.torch_backend.run_options import RunOptions
 from tests import builders as make
 
 
@@ -18,3 +21,24 @@ def test_islands_are_on_hosts_of_their_own():
     islands = [make.plan(make.fleet(make.cluster(name))) for name in "ab"]
     assert ranks.loopback(True, islands[:1]) == ()
     assert "the 2 hosts" in ranks.loopback(True, islands)[0]
+
+
+@pytest.mark.parametrize(
+    ("compute", "predicted", "told"),
+    [
+        ("paced", 14.0, "This takes 38.9 h or more: 1 + 1 times the predicted 14 s at scale 5000."),
+        ("paced", 0.05, ""),
+        ("paced", None, ""),
+        ("real", 14.0, ""),
+    ],
+)
+def test_a_long_wait_is_told_before_it_begins(capsys, compute, predicted, told):
+    ranks.note_wait(predicted, RunOptions(1, compute, 0.0), 5000.0)
+    seen = " ".join(capsys.readouterr().err.split())
+    assert seen.startswith(told) and bool(seen) == bool(told)
+
+
+def test_the_scale_of_the_lab_is_the_given_one_or_the_smallest():
+    plan = make.plan(make.fleet(make.cluster(nodes=2, nics=(make.nic("ethernet", 1e9),))), pp=2)
+    assert ranks.lab_scale(plan, RunOptions(1, "paced", 7.0)) == 7.0
+    assert ranks.lab_scale(plan, RunOptions(1, "paced", 0.0)) >= 1.0

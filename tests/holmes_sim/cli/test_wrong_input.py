@@ -51,6 +51,14 @@ WRONG = {
         2,
         "error: holmes-hybrid-4:1: clusters.ib.nodes: 'few' is not a whole number\n",
     ),
+    ("sweep", "holmes-hybrid-4"): (
+        2,
+        "error: holmes-hybrid-4: this is a topology; say what varies, such as plan.tp=1,2, or give a study\n",
+    ),
+    ("sweep", "nosuch"): (
+        2,
+        "error: nosuch: neither a study file nor a shipped study; known: both-nics, lab-layouts, trunk-and-batch\n",
+    ),
     ("list", "foo"): (2, f"error: 'foo' cannot be listed; known: {', '.join(KINDS)}\n"),
     ("schema", "foo"): (2, f"error: schema 'foo' is unknown; known: {', '.join(schemas.names())}\n"),
     ("plan", "holmes-hybrid-4", "--tp", "16"): (
