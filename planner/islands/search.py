@@ -83,7 +83,7 @@ def plan_with_sync(
     exact = [*([whole] if whole is not None else ()), *alone]
     compressed = [*message_rows(plans.messages, request)]
     rows = [*islands, *(exact if allowed.exact else ()), *(compressed if not allowed.exact and not allowed.names else ())]
-    refused = plans.refused or next(iter(faults), "")
+    refused = plans.refused or min(faults, key=len, default="")  # the shortest has the fewest reasons
     if not rows and plans.interrupted:
         raise KeyboardInterrupt
     if not rows:
@@ -161,7 +161,9 @@ def _plans(request: Request, allowed: AllowedSync, progress: Callable[[str], Non
 def _no_islands(allowed: AllowedSync) -> str:
     """Why there are no islands to plan."""
     if allowed.names or allowed.exact:
-        return "no link joins two clusters, so that there are no islands"
+        return (
+            "no link joins two clusters, so that there are no islands; nodes that may be one need to be a cluster of their own"
+        )
     return "no message of the plans that were found goes from one cluster to another"
 
 
