@@ -72,6 +72,40 @@ def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, a
     ranks.show_notes(notes)
 
 
+def compare(what: list[str], chart: Path | None, as_json: bool) -> bool:
+    """Print a measured timeline beside the simulation of its plan; False where the first file is another kind of plan.
+
+    Raises HolmesError unless the files are one such plan and one of its timelines."""
+    from holmes_sim import commands, disaggregated
+    from holmes_sim.running_disaggregated import MeasuredDisaggregated
+    from sim.disaggregation.plan import predict
+    from sim.engine.timeline import Timeline
+    from sim.errors import HolmesError, PlanError
+    from sim.formats import disaggregatedfile, documents
+
+    if not disaggregatedfile.is_disaggregated(documents.read_text(what[0], PlanError)):
+        return False
+    plan, others = disaggregated.read_disaggregated(what[0]), [commands.read(name) for name in what[1:]]
+    if len(others) != 1 or not isinstance(others[0], Timeline):
+        raise HolmesError(f"{what[0]}: compare takes such a plan with two sets of ranks and one timeline of it (of run or lab)")
+    measured = others[0]
+    if measured.plan_digest != disaggregatedfile.digest(plan):
+        raise HolmesError(f"{what[1]}: it is a timeline of plan {measured.plan_digest}, not of {what[0]}")
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.timeline(measured, disaggregatedfile.SETS), chart)
+    compared = MeasuredDisaggregated(plan, predict(plan.stage), measured)
+    if as_json:
+        out.show_json(compared.facts())
+        return True
+    from holmes_sim import printing
+
+    out.show(printing.measured_disaggregated(compared))
+    out.note_written(chart)
+    return True
+
+
 def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
     """Run steps in the lab, and print the median one beside the simulated one; draw it."""
     from holmes_sim import running_disaggregated

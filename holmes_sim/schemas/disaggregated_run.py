@@ -12,7 +12,7 @@ from sim.formats.fields import StrictModel
 
 NAME = "disaggregated-run"
 FORMAT = "holmes-sim/disaggregated-run/1"
-WRITTEN_BY = ("run DISAGGREGATED --json", "lab DISAGGREGATED --json")
+WRITTEN_BY = ("run DISAGGREGATED --json", "lab DISAGGREGATED --json", "compare DISAGGREGATED TIMELINE --json")
 
 
 class PartSeconds(StrictModel):
