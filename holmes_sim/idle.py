@@ -47,7 +47,10 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
 
 
 def _islands(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
-    """That islands exchange less, where a thin link leads to a cluster that can hold the model alone; else empty."""
+    """That islands exchange less, where a thin link leads to a cluster that can hold the model alone; else empty, also where
+    requirements may be what keeps the cluster idle."""
+    if plan.certificate is not None and any(axis.name == "required" for axis in plan.certificate.space):
+        return ""
     links = [trunk for trunk in plan.fleet.trunks if cluster.name in trunk.between and set(trunk.between) & set(used)]
     model, memory = plan.workload.model, cluster.nodes * cluster.node.count * cluster.node.device.memory
     if plan.prediction is None or not links or model.parameters * STATE_BYTES > memory:

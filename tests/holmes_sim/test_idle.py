@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from holmes_sim.idle import idle_clusters, idle_devices
 from sim.hardware.cluster import Trunk
+from sim.plan.certificate import Axis, Certificate
 from sim.plan.prediction import Prediction
 from tests.builders import cluster, device, fleet, nic, plan
 
@@ -44,10 +45,12 @@ def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
     small = replace(joined[2].node, device=device("small", memory=8.0))
     clusters = (*joined[:2], replace(joined[2], node=small))
 
-    def told(bandwidth: float) -> list[str]:
+    def told(bandwidth: float, *space: Axis) -> list[str]:
         links = tuple(Trunk(("a", name), "ethernet", bandwidth, 0.0) for name in "bc")
         of = plan(fleet(*clusters, trunks=links))
-        return list(idle_clusters(replace(of, prediction=Prediction(1.0, 8.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0))))
+        predicted = Prediction(1.0, 8.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0)
+        proof = Certificate("feasible", 1.0, 1.0, 0.0, "closed form", False, space=space)
+        return list(idle_clusters(replace(of, prediction=predicted, certificate=proof)))
 
     parameters = plan(fleet(*clusters)).workload.model.parameters
     slower = "no plan that uses {} was found to be faster"
@@ -57,3 +60,4 @@ def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
     assert thin.startswith(f"b is idle: {slower.format('it')}; to send the gradients of a step over its link of ")
     assert thin.endswith(f" takes 110 ms: {islands}.")
     assert small_one == f"c is idle: {slower.format('it')}."
+    assert told(4 * parameters / 0.11, Axis("required", ("devices at most 1",))) == told(4 * parameters / 0.09)
