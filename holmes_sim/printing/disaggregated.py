@@ -27,7 +27,17 @@ def simulated_disaggregated(run: SimulatedDisaggregated) -> Group:
         Text(f"Warning: the plan predicts a step of {time_text(known.step_s)}; this simulation gives another one.")
     ]  # fmt: skip
     heads = Text(heading(plan), style=STYLE), Text(str(plan.stage)), Text()
-    return Group(*heads, _sets(run), Text(), _prediction(run), *other, Text(MODELLED))
+    proof = Text(bound(plan, run.prediction.step_s))
+    return Group(*heads, _sets(run), Text(), _prediction(run), *other, Text(), proof, Text(MODELLED))
+
+
+def bound(plan: DisaggregatedPlan, seconds: float) -> str:
+    """How far a step of so many seconds is from the best one of the search that found the plan, as a sentence."""
+    known = plan.lower_bound_s
+    if known is None:
+        return "No bound on the step of other stages of this kind is known."
+    share = max(1 - known / seconds, 0.0)
+    return f"No searched stage of this kind takes less than {time_text(known)}: at most {share:.1%} of the step could be saved."
 
 
 def heading(plan: DisaggregatedPlan) -> str:

@@ -27,7 +27,7 @@ LOOKS = {
 """Kind of a bar -> colour of the page, and what it is."""
 LAUNCHED = (
     "By `holmes-sim run` and torchrun ([how](docs/run.md)), or in the lab; no framework runs it. docs/attention-and-experts.md "
-    "says what is modelled, and what limits the search: it has no bound."
+    "says what is modelled."
 )
 
 
@@ -40,7 +40,7 @@ def two_sets_page(run: SimulatedDisaggregated) -> Page:
         "heading": escape(words.heading(plan)),
         "layout": escape(str(plan.stage)),
         "tiles": tiles(_tiles(run)),
-        "lead": f'<dl class="lead"><div><dt>Launched</dt><dd>{prose(LAUNCHED)}</dd></div></dl>',
+        "lead": _lead(run),
         "foot": escape(f"Plan {disaggregatedfile.digest(plan)} by {made_by(plan.made_by)}"),
         "script": "",
     }
@@ -59,6 +59,13 @@ def _tiles(run: SimulatedDisaggregated) -> Iterator[tuple[str, str]]:
     yield "MFU", number("report/mfu", numbers.mfu, f"{numbers.mfu:.1%}")
     for name, seconds in zip(("dispatches", "combines"), numbers.exchange_s, strict=True):
         yield f"{name}, one after the other", f"<b>{time_text(seconds)}</b>"
+
+
+def _lead(run: SimulatedDisaggregated) -> str:
+    """The bound, and what launches the plan."""
+    lines = {"Certificate": words.bound(run.plan, run.prediction.step_s), "Launched": LAUNCHED}
+    rows = "".join(f"<div><dt>{name}</dt><dd>{prose(text)}</dd></div>" for name, text in lines.items())
+    return f'<dl class="lead">{rows}</dl>'
 
 
 def _placement(run: SimulatedDisaggregated) -> str:
