@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.disaggregation import search
+from planner.disaggregation.lower_bound import lower_bound
 from planner.disaggregation.search import Found
 from planner.limits import NO_LIMITS
 from planner.placement.simulation import step
@@ -17,6 +18,7 @@ from sim import __version__
 from sim.disaggregation.plan import DisaggregatedPlan, predict
 from sim.disaggregation.stage import DisaggregatedStage
 from sim.errors import HolmesError
+from sim.formats import disaggregatedfile
 from sim.plan.plan import MadeBy, Plan
 from sim.units import Seconds, time_text
 from sim.workload.routing import BALANCED
@@ -33,27 +35,49 @@ LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Disaggregated:
-    """A stage with attention and experts on two sets of ranks, its simulated step, and what it saves of a plan's step."""
+    """A stage with attention and experts on two sets of ranks, its simulated step, what it saves of a plan's step, and a lower
+    bound on the step of all stages of its search, None if it is unknown."""
 
     stage: DisaggregatedStage
     step: Seconds
     saved: float
+    lower_bound_s: Seconds | None = None
 
     @property
     def plan(self) -> DisaggregatedPlan:
         """The plan of the stage, with its prediction."""
-        return DisaggregatedPlan(self.stage, MadeBy(STRATEGY, __version__), predict(self.stage))
+        return DisaggregatedPlan(self.stage, MadeBy(STRATEGY, __version__), predict(self.stage), self.lower_bound_s)
 
     def __str__(self) -> str:
         return (
             f"Faster, but no framework runs it: {self.stage} (zebra parallelism), {time_text(self.step)}, {self.saved:.0%} "
-            "less time. `-o FILE` also writes it, for `holmes-sim run`; docs/attention-and-experts.md says what is modelled."
+            f"less time{self._bound}. `-o FILE` also writes it, for `holmes-sim run`; docs/attention-and-experts.md says what "
+            "is modelled."
         )
+
+    @property
+    def _bound(self) -> str:
+        """The bound as a clause; empty without one."""
+        known = self.lower_bound_s
+        return "" if known is None else f" (no such stage that was searched takes less than {time_text(known)})"
 
 
 def beside(file: Path) -> Path:
     """The file for the plan of a stage beside that of a plan: `plan.disaggregated.json` beside `plan.json`."""
     return file.with_name(f"{file.name.removesuffix('.json')}.disaggregated.json")
+
+
+def remove_former(file: Path) -> Path | None:
+    """Remove the file beside that of a plan which an earlier plan wrote, so that it is not taken for one of the new plan.
+
+    The removed file; None where there is none, or only a file of another kind, which stays."""
+    former = beside(file)
+    try:
+        disaggregatedfile.load(former)
+    except HolmesError:
+        return None
+    former.unlink()
+    return former
 
 
 def searched(request: Request, wanted: bool, progress: Callable[[str], None] = lambda text: None) -> Found | None:
@@ -76,4 +100,7 @@ def compared(found: Found | None, plan: Plan) -> Disaggregated | None:
     if found is None:
         return None
     saved = 1 - found.step / step(plan)
-    return Disaggregated(found.stage, found.step, saved) if saved >= LEAST_GAIN else None
+    if saved < LEAST_GAIN:
+        return None
+    least = lower_bound(found.stage.topology, found.stage.workload, TimeLimit(LONGEST_S))
+    return Disaggregated(found.stage, found.step, saved, least)

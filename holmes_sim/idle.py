@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holmes_sim.describing.defaults import STATE_BYTES
 from planner.target import ANY
 from sim.hardware.cluster import Cluster
 from sim.hardware.transport import joint_nics
+from sim.plan.parallel_config import GRADIENT_BYTES
 from sim.plan.plan import Plan
+from sim.units import rate_text, time_text
+
+THIN = 0.1
+"""Share of a step from which on the seconds of all gradients on a link make it thin. A guess: exact plans hide a part of them
+beside the backward."""
 
 
 def idle_devices(plan: Plan) -> str:
@@ -23,11 +30,12 @@ def idle_clusters(plan: Plan) -> Iterator[str]:
     reasons = {cluster.name: _reason(plan, cluster, used) for cluster in others}
     for reason in dict.fromkeys(reasons.values()):
         names = [name for name, why in reasons.items() if why == reason]
-        yield f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} idle: {reason}."
+        one = len(names) == 1
+        yield f"{', '.join(names)} {'is' if one else 'are'} idle: {reason.format('it' if one else 'any of them')}."
 
 
 def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
-    """Why no rank is on a cluster."""
+    """Why no rank is on a cluster, as text with a place for "it"."""
     device, precision = cluster.node.device, plan.workload.precision
     if not device.runs(precision):
         return f"{device.name} has no {precision}"
@@ -35,4 +43,23 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
         return f"no link of a common NIC type leads to {', '.join(used)} (`links` of the topology)"
     target = plan.certificate.target if plan.certificate is not None else ""
     able = f" and that {'some framework' if target == ANY else target} can run" if target else ""
-    return f"no plan that uses it{able} was found to be faster"
+    return f"no plan that uses {{}}{able} was found to be faster{_islands(plan, cluster, used)}"
+
+
+def _islands(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
+    """That islands exchange less, where a thin link leads to a cluster that can hold the model alone; else empty, also where
+    requirements may be what keeps the cluster idle."""
+    if plan.certificate is not None and any(axis.name == "required" for axis in plan.certificate.space):
+        return ""
+    links = [trunk for trunk in plan.fleet.trunks if cluster.name in trunk.between and set(trunk.between) & set(used)]
+    model, memory = plan.workload.model, cluster.nodes * cluster.node.count * cluster.node.device.memory
+    if plan.prediction is None or not links or model.parameters * STATE_BYTES > memory:
+        return ""
+    fastest = max(trunk.bandwidth for trunk in links)
+    seconds = model.parameters * GRADIENT_BYTES[plan.config.gradient_precision] / fastest
+    if seconds < THIN * plan.prediction.step_s:
+        return ""
+    return (
+        f"; to send the gradients of a step over its link of {rate_text(fastest)} takes {time_text(seconds)}: "
+        "`plan --sync any` finds islands that exchange less (docs/thin-links.md)"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -50,10 +51,11 @@ def list(kind: str) -> tuple[str, ...]:
 
 
 def what(kind: str, name: str) -> str:
-    """What an entry of one of `REGISTRIES` is: the first line of its module's docstring, without the name in front."""
-    line = (REGISTRIES[kind].get(name).__doc__ or "").strip().splitlines()[0]
-    first, _, rest = line.partition(": ")
-    return rest if rest and " " not in first else line
+    """What an entry of one of `REGISTRIES` is: the first sentence of its module's docstring, without the name in front."""
+    paragraph = " ".join((REGISTRIES[kind].get(name).__doc__ or "").strip().split("\n\n")[0].split())
+    sentence = re.split(r"(?<=\.)\s", paragraph)[0]
+    first, _, rest = sentence.partition(": ")
+    return rest if rest and " " not in first else sentence
 
 
 def facts(kind: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from planner.target import Target
 from sim.errors import OptionError
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
+from sim.plan.offloading import PARAMETERS
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -53,7 +54,10 @@ def aimed(request: Request, asked: Sequence[str]) -> Request:
     found = replace(request, target=any_framework() if given else None)
     wanted = [request.wishes.schedule] if request.wishes.schedule else map(str, request.limits.listed("schedule"))
     usual = all(map(schedules.is_production, wanted))
-    return found if not given or (usual and fitting(found) is not None) else replace(found, target=None)
+    if not given or (usual and fitting(found) is not None):
+        return found
+    runnable = usual and request.wishes.offload != PARAMETERS  # which no framework can run, whatever remedy is found
+    return replace(found, target=None, unfit_target=found.target if runnable else None)
 
 
 def any_framework() -> Target:

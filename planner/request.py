@@ -71,9 +71,18 @@ class Wishes:
         """What hosts keep (`sim.plan.parallel_config.ParallelConfig.offload`)."""
         return {OPTIMIZER: (OPTIMIZER,), PARAMETERS: (OPTIMIZER, PARAMETERS)}.get(self.offload or "", ())
 
+    def given(self) -> dict[str, object]:
+        """The pins by name, without those that follow from the offload of parameters."""
+        implied = SINGLE_PEER if self.offload == PARAMETERS else {}
+        pins = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in pins.items() if value is not None and name not in implied}
+
+    def with_pin(self, name: str, value: object) -> Wishes:
+        """These wishes with another value of one pin, or None for no such pin; what followed from the old value goes, too."""
+        return Wishes(**(self.given() | {name: value}))  # type: ignore[arg-type]  # a value of its dimension
+
     def __str__(self) -> str:
-        given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))
-        return " ".join(f"--{name} {value}" for name, value in given if value is not None)
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.given().items())
 
 
 def _is_count(value: object, least: int) -> bool:
@@ -85,7 +94,9 @@ class Request:
     """A planning request.
 
     time_limit: seconds of search. machines: (cluster, number of nodes) of each cluster that may be used; empty for the whole
-    fleet. target: the launch target that must be able to run the plan, if any. limits: what else the plan must keep to."""
+    fleet. target: the launch target that must be able to run the plan, if any. limits: what else the plan must keep to.
+    unfit_target: the target that was asked for, where no plan that fits it is known and the search has none; what remedies
+    promise holds for it."""
 
     topology: Topology
     workload: Workload
@@ -94,6 +105,7 @@ class Request:
     machines: tuple[tuple[str, int], ...] = ()
     target: Target | None = None
     limits: Limits = NO_LIMITS
+    unfit_target: Target | None = None
 
     def refuses(self, plan: Plan) -> str:
         """Why a limit forbids a plan or the target cannot run it, as a sentence; empty where nothing refuses it."""

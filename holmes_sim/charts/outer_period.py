@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from holmes_sim.charts.style import BLUE, DARK, DPI, GREEN, GREY, ORANGE, SKY, WIDTH, Picture
@@ -64,7 +66,8 @@ def outer_periods(run: SimulatedIslands) -> Figure:
     axes.invert_yaxis()
     axes.set(xlabel="seconds", xlim=(0, whole))
     axes.spines[["top", "right"]].set_visible(False)
-    handles = [Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in kinds_of(spans)]
+    handles: list[Artist] = [Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in kinds_of(spans)]
+    handles.append(Line2D([], [], color=COLOURS["end"], linewidth=1.5, label=WORDS["end"]))
     axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(handles), frameon=False)
     period = time_text(run.prediction.period_s)
     figure.suptitle(

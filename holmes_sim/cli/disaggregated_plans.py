@@ -54,25 +54,63 @@ def run(path: Path, plan: DisaggregatedPlan, options: RunOptions, local: bool, a
     """Run steps here or as one rank of a launch, and print the median one beside the simulated one."""
     from holmes_sim import running_disaggregated as running
 
+    ranks.note_wait(plan.prediction.step_s if local and plan.prediction else None, options, options.scale)
     compared = ranks.run(
         path, len(plan.placement), local,
         lambda: running.as_rank(plan, options), lambda: running.run_disaggregated(plan, options),
     )  # fmt: skip
     if compared is None:
         return
+    notes = ranks.loopback(local, (plan,))
     if as_json:
-        out.show_json(compared.facts())
+        out.show_json(compared.facts() | {"notes": list(notes)})
         return
     from holmes_sim import printing
 
     out.show(printing.measured_disaggregated(compared))
     ranks.note_devices(compared.measured.computed_on, (plan.fleet.spec(device).name for device in plan.placement))
+    ranks.show_notes(notes)
+
+
+def compare(what: list[str], chart: Path | None, as_json: bool) -> bool:
+    """Print a measured timeline beside the simulation of its plan; False where the first file is another kind of plan.
+
+    Raises HolmesError unless the files are one such plan and one of its timelines."""
+    from holmes_sim import commands, disaggregated
+    from holmes_sim.running_disaggregated import MeasuredDisaggregated
+    from sim.disaggregation.plan import predict
+    from sim.engine.timeline import Timeline
+    from sim.errors import HolmesError, PlanError
+    from sim.formats import disaggregatedfile, documents
+
+    if not disaggregatedfile.is_disaggregated(documents.read_text(what[0], PlanError)):
+        return False
+    plan, others = disaggregated.read_disaggregated(what[0]), [commands.read(name) for name in what[1:]]
+    if len(others) != 1 or not isinstance(others[0], Timeline):
+        raise HolmesError(f"{what[0]}: compare takes such a plan with two sets of ranks and one timeline of it (of run or lab)")
+    measured = others[0]
+    if measured.plan_digest != disaggregatedfile.digest(plan):
+        raise HolmesError(f"{what[1]}: it is a timeline of plan {measured.plan_digest}, not of {what[0]}")
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.timeline(measured, disaggregatedfile.SETS), chart)
+    compared = MeasuredDisaggregated(plan, predict(plan.stage), measured)
+    if as_json:
+        out.show_json(compared.facts())
+        return True
+    from holmes_sim import printing
+
+    out.show(printing.measured_disaggregated(compared))
+    out.note_written(chart)
+    return True
 
 
 def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
     """Run steps in the lab, and print the median one beside the simulated one; draw it."""
     from holmes_sim import running_disaggregated
 
+    ranks.note_wait(plan.prediction.step_s if plan.prediction else None, options, ranks.lab_scale(plan, options))
     with out.progress(f"{len(plan.placement)} ranks in the lab"):
         answer = running_disaggregated.run_disaggregated_in_lab(plan, options)
     if chart is not None:
@@ -80,8 +118,7 @@ def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_jso
         from sim.formats.disaggregatedfile import SETS
 
         out.save(charts.timeline(answer.compared.measured, SETS), chart)
-    for line in answer.notes:
-        out.note(f"Note: {line}.")
+    ranks.show_notes(answer.notes)
     out.note(answer.load.why_not)
     if as_json:
         load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}

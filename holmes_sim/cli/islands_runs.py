@@ -20,19 +20,22 @@ def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json
 
     _no_timeline(path, options)
     number = sum(island.config.world_size for island in plan.islands)
+    ranks.note_wait(plan.prediction.period_s if local and plan.prediction else None, options, options.scale)
     compared = ranks.run(
         path, number, local, lambda: running.as_rank(plan, options), lambda: running.run_here(plan, options),
         f" of {len(plan.islands)} islands",
     )  # fmt: skip
     if compared is None:
         return
+    notes = ranks.loopback(local, plan.islands)
     if as_json:
-        out.show_json(compared.facts())
+        out.show_json(compared.facts() | {"notes": list(notes)})
         return
     from holmes_sim import printing
 
     out.show(printing.measured_islands(compared))
     ranks.note_devices(compared.measured.computed_on, (spec.name for island in plan.islands for spec in island.specs))
+    ranks.show_notes(notes)
 
 
 def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
@@ -43,10 +46,10 @@ def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, 
     if chart is not None:
         raise OptionError(f"{path}: lab draws no --chart of a plan of islands; `holmes-sim show` draws its simulation")
     number = sum(island.config.world_size for island in plan.islands)
+    ranks.note_wait(plan.prediction.period_s if plan.prediction else None, options, ranks.lab_scale(plan, options))
     with out.progress(f"{number} ranks of {len(plan.islands)} islands in the lab"):
         answer = running_islands.run_in_lab(plan, options)
-    for line in answer.notes:
-        out.note(f"Note: {line}.")
+    ranks.show_notes(answer.notes)
     out.note(answer.load.why_not)
     if as_json:
         load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holmes_sim.cli import output as out
+from sim.units import Seconds, duration_text
+
+if TYPE_CHECKING:
+    from holmes_sim.lab.traffic import LabPlan
+    from holmes_sim.torch_backend.run_options import Placed, RunOptions
+
+LONG: Seconds = 600.0
+"""Wait from which on it is told before it begins. A guess."""
 
 Compared = TypeVar("Compared")
 
@@ -28,7 +36,44 @@ def run(
         return here()
 
 
+def note_wait(predicted: Seconds | None, options: RunOptions, scale: float) -> None:
+    """Say before it begins that a run with paced compute takes long: predicted seconds of a step or outer period, times the
+    scale, for each timed one and the untimed one."""
+    each = (predicted or 0.0) * scale
+    if options.compute == "paced" and each * (options.steps + 1) > LONG:
+        out.note(
+            f"This takes {duration_text(each * (options.steps + 1))} or more: {options.steps} + 1 times the predicted "
+            f"{duration_text(predicted or 0.0)} at scale {scale:g}. Fewer --steps, a smaller model or batch take less."
+        )
+
+
+def lab_scale(plan: LabPlan, options: RunOptions) -> float:
+    """The scale at which the lab begins: that of the options, or the smallest that the cores can carry."""
+    from holmes_sim import lab, running
+
+    return options.scale or lab.smallest_scale(plan, running.cores())
+
+
 def note_devices(computed_on: Iterable[str], planned: Iterable[str]) -> None:
     """Say on which devices ranks computed, and for which devices the prediction is; nothing where they did not compute."""
     if computed_on:
         out.note(f"Computed on {' and '.join(computed_on)}; predicted for {' and '.join(dict.fromkeys(planned))}.")
+
+
+def loopback(local: bool, plans: Iterable[Placed]) -> tuple[str, ...]:
+    """A note that messages did not travel over the plan's links, where all ranks of several hosts ran on this machine."""
+    from holmes_sim.torch_backend.run_options import host_of
+
+    hosts = {host_of(plan, rank) for plan in plans for rank in range(len(plan.placement))}
+    if not local or len(hosts) == 1:
+        return ()
+    return (
+        f"messages between the {len(hosts)} hosts of the plan went over the loopback of this machine, not over the plan's "
+        "links, which `holmes-sim lab` shapes",
+    )
+
+
+def show_notes(notes: Iterable[str]) -> None:
+    """Print each note on a line of its own, below the tables."""
+    for text in notes:
+        out.note(f"Note: {text}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,12 @@ def link_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     shared = [nic["type"] for nic in one["node"].get("nics", []) if nic["type"] in there]
     usable = [kind for kind in shared if len(vendors) == 1 or not catalog.nic_facts(kind).rdma]
     return sorted(usable, key=lambda kind: kind != "ethernet")
+
+
+def link_rate(clusters: Iterable[Mapping[str, Any]], kind: str) -> str:
+    """Rate of a link between clusters: that of the slowest of their NICs of this type, `ETHERNET` at most. A guess."""
+    rates = [str(nic["bandwidth"]) for cluster in clusters for nic in cluster["node"]["nics"] if nic["type"] == kind]
+    return min([ETHERNET, *rates], key=lambda rate: parse(rate, "rate"))
 
 
 def length(model: Model) -> int:

@@ -5,7 +5,7 @@ How a question is put is up to the caller (`Ask`), so that the questions work on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,6 +44,8 @@ class Questionnaire:
     def __init__(self, ask: Ask, name: str):
         self._ask, self._origins = ask, dict[KeyPath, str]()
         self._missing: list[str] = []
+        self._found: list[dict[str, Any]] = []
+        """Links, as the file has them."""
         self._topology: dict[str, Any] = {
             "format": TOPOLOGY_FORMAT, "name": name, "source": "answers to holmes-sim init", "clusters": {},
         }  # fmt: skip
@@ -115,8 +117,10 @@ class Questionnaire:
         return found if other == NONE else [*found, {"type": "ethernet", "bandwidth": other, "count": 1}]
 
     def _links(self) -> None:
-        """Ask for a link between each two clusters that have a common NIC type."""
-        links: list[dict[str, Any]] = []
+        """Ask for a network that joins all of three or more clusters, else for a link between each two that have a common NIC
+        type."""
+        if self._joined():
+            return
         for a, b in combinations(self._clusters, 2):
             types = defaults.link_types(self._clusters[a], self._clusters[b])
             if not types:
@@ -124,16 +128,40 @@ class Questionnaire:
                     f"a link between {a} and {b}: they can use no NIC type together; give both an Ethernet NIC"
                 )
                 continue
-            path: KeyPath = ("links", len(links))
             question = f"{a} to {b}: type of the link ({', '.join(types)}), or {NONE}"
-            kind = self._noted((*path, "type"), question, types[0], optional(one_of(types)))
-            if kind == NONE:
-                continue
-            rate = self._noted((*path, "bandwidth"), f"{a} to {b}: bandwidth in each direction", defaults.ETHERNET, rate_of)
-            late = self._noted((*path, "latency"), f"{a} to {b}: latency", defaults.LATENCY, latency_of)
-            links.append({"between": [a, b], "type": kind, "bandwidth": rate, "latency": late})
-        if links:
-            self._topology["links"] = links
+            kind = self._noted(("links", len(self._found), "type"), question, types[0], optional(one_of(types)))
+            if kind != NONE:
+                self._linked([(a, b)], kind, f"{a} to {b}: bandwidth in each direction", f"{a} to {b}: latency")
+
+    def _joined(self) -> bool:
+        """Ask for one network that joins all clusters, where they are three or more, and add a link for each two; whether
+        there is one."""
+        pairs = list(combinations(self._clusters, 2))
+        common = [defaults.link_types(self._clusters[a], self._clusters[b]) for a, b in pairs]
+        types = [kind for kind in common[0] if all(kind in others for others in common)] if len(pairs) > 1 else []
+        if not types:
+            return False
+        question = f"One network that joins all clusters, such as a switch: type of its NICs ({', '.join(types)}), or {NONE}"
+        kind = self._noted(("links", 0, "type"), question, types[0], optional(one_of(types)))
+        if kind != NONE:
+            self._linked(
+                pairs, kind, "Between any two clusters: bandwidth in each direction", "Between any two clusters: latency"
+            )
+        return bool(kind != NONE)
+
+    def _linked(self, pairs: Sequence[tuple[str, str]], kind: str, bandwidth: str, latency: str) -> None:
+        """Ask for the bandwidth and the latency of a link between each of these pairs of clusters."""
+        at = len(self._found)
+        rate = defaults.link_rate([self._clusters[name] for pair in pairs for name in pair], kind)
+        facts = {
+            "bandwidth": self._noted(("links", at, "bandwidth"), bandwidth, rate, rate_of),
+            "latency": self._noted(("links", at, "latency"), latency, defaults.LATENCY, latency_of),
+        }
+        for index, pair in enumerate(pairs, at):
+            self._found.append({"between": list(pair), "type": kind, **facts})
+            for key in ("type", *facts):
+                self._origins["links", index, key] = self._origins["links", at, key]
+        self._topology["links"] = self._found
 
     def _new_name(self, text: str) -> str:
         """A name that a topology allows and that no other cluster has."""

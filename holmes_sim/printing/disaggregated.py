@@ -12,7 +12,8 @@ from holmes_sim.disaggregated import SimulatedDisaggregated
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.running_disaggregated import MeasuredDisaggregated
 from sim.disaggregation import shares
-from sim.network.routes import Devices
+from sim.disaggregation.plan import DisaggregatedPlan
+from sim.formats.disaggregatedfile import SETS
 from sim.units import GIBI, GIGA, time_text
 
 MODELLED = "docs/attention-and-experts.md says what is modelled."
@@ -20,41 +21,58 @@ MODELLED = "docs/attention-and-experts.md says what is modelled."
 
 def simulated_disaggregated(run: SimulatedDisaggregated) -> Group:
     """Tables of both sets of ranks and of the prediction."""
-    plan, workload = run.plan, run.plan.workload
-    heading = (
-        f"{plan.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), batch "
-        f"{workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {len(plan.placement)} of "
-        f"{plan.fleet.devices} devices"
-    )
+    plan = run.plan
     known = plan.prediction
     other = [] if run.confirmed is not False or known is None else [
         Text(f"Warning: the plan predicts a step of {time_text(known.step_s)}; this simulation gives another one.")
     ]  # fmt: skip
-    return Group(
-        Text(heading, style=STYLE), Text(str(plan.stage)), Text(), _sets(run), Text(), _prediction(run), *other, Text(MODELLED)
-    )  # fmt: skip
+    heads = Text(heading(plan), style=STYLE), Text(str(plan.stage)), Text()
+    proof = Text(bound(plan, run.prediction.step_s))
+    return Group(*heads, _sets(run), Text(), _prediction(run), *other, Text(), proof, Text(MODELLED))
+
+
+def bound(plan: DisaggregatedPlan, seconds: float) -> str:
+    """How far a step of so many seconds is from the best one of the search that found the plan, as a sentence."""
+    known = plan.lower_bound_s
+    if known is None:
+        return "No bound on the step of other stages of this kind is known."
+    share = max(1 - known / seconds, 0.0)
+    return f"No searched stage of this kind takes less than {time_text(known)}: at most {share:.1%} of the step could be saved."
+
+
+def heading(plan: DisaggregatedPlan) -> str:
+    """What is trained on how many devices."""
+    workload = plan.workload
+    return (
+        f"{plan.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), batch "
+        f"{workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {len(plan.placement)} of "
+        f"{plan.fleet.devices} devices"
+    )
 
 
 def _sets(run: SimulatedDisaggregated) -> Table:
-    stage, numbers = run.plan.stage, run.prediction
-    layers, experts = stage.workload.model.layers, (shares.attention_rank_experts(stage), shares.expert_rank_experts(stage))
+    numbers = run.prediction
     table = grid("Sets of ranks", "name", "cluster", "device", "ranks", "experts a layer", "computes", "memory", "of room")
     table.columns[0].header = ""
-    for index, (name, devices) in enumerate((("attention", stage.attention), ("experts", stage.experts))):
+    for index, name in enumerate(SETS):
         table.add_row(
-            name, _listed(device.cluster for device in devices), _types(run, devices), str(len(devices)),
-            f"{experts[index] / layers:.3g}", f"{numbers.compute_s[index] / numbers.step_s:.1%}",
+            name, *devices(run, index), f"{numbers.compute_s[index] / numbers.step_s:.1%}",
             f"{numbers.peak_memory_bytes[index] / GIBI:.1f} GiB", f"{numbers.peak_memory_bytes[index] / run.room[index]:.0%}",
         )  # fmt: skip
     return table
 
 
+def devices(run: SimulatedDisaggregated, index: int) -> tuple[str, str, str, str]:
+    """Clusters, device types, number of ranks, and experts of a layer of a rank, of the set of this number in `SETS`."""
+    stage = run.plan.stage
+    own = (stage.attention, stage.experts)[index]
+    held = (shares.attention_rank_experts, shares.expert_rank_experts)[index](stage) / stage.workload.model.layers
+    types = _listed(run.plan.fleet.spec(device).name for device in own)
+    return _listed(device.cluster for device in own), types, str(len(own)), f"{held:.3g}"
+
+
 def _listed(names: Iterable[str]) -> str:
     return " + ".join(dict.fromkeys(names))
-
-
-def _types(run: SimulatedDisaggregated, devices: Devices) -> str:
-    return _listed(run.plan.fleet.spec(device).name for device in devices)
 
 
 def _prediction(run: SimulatedDisaggregated) -> Table:

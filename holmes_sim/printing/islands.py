@@ -220,7 +220,7 @@ def _price(answer: PlannedIslands) -> list[str]:
     """Sentences about what the chosen strategy gives up, against the best exact plan."""
     best, exact = answer.answer.best, [row for row in (answer.answer.exact, answer.answer.alone) if row is not None]
     lines = [f"No plan of islands: {answer.answer.refused}."] if answer.answer.refused else []
-    if isinstance(best.plan, Plan) or best.price == "exact":
+    if best.price == "exact":
         return [*lines, "The best plan is exact: it gives up nothing."]
     if exact:
         most = max(row.tokens_per_s for row in exact)

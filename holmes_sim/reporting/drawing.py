@@ -12,6 +12,7 @@ from itertools import groupby
 
 from holmes_sim.charts.fleet import levels_of
 from holmes_sim.reporting.markup import number
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.hardware.cluster import Cluster, Device, Fleet, Trunk
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
@@ -48,7 +49,7 @@ class Drawing:
     them. `below(path)`: HTML below a cluster (`clusters.ib`) or a trunk (`links[0]`); empty for none."""
 
     fleet: Fleet
-    plan: Plan | IslandsPlan | None = None
+    plan: Plan | IslandsPlan | DisaggregatedPlan | None = None
     at: str = "plan/topology"
     side_by_side: int = MOST_SIDE_BY_SIDE
     below: Callable[[str], str] = lambda path: ""
@@ -90,10 +91,13 @@ def _widths(clusters: Sequence[Cluster]) -> list[float]:
     return [max(cluster.devices / most, NARROWEST) for cluster in clusters]
 
 
-def _marks(plan: Plan | IslandsPlan | None) -> dict[Device, Mark]:
+def _marks(plan: Plan | IslandsPlan | DisaggregatedPlan | None) -> dict[Device, Mark]:
     """How the devices of a plan are drawn."""
     if plan is None:
         return {}
+    if isinstance(plan, DisaggregatedPlan):
+        sets = (("attention", plan.stage.attention), ("experts", plan.stage.experts))
+        return {device: Mark(n, f"i{n}", f"rank of {name}") for n, (name, own) in enumerate(sets) for device in own}
     if isinstance(plan, IslandsPlan):
         return {
             device: Mark(index, f"i{index}", f"island {index}, {mark.words}")
@@ -109,7 +113,8 @@ def _marks(plan: Plan | IslandsPlan | None) -> dict[Device, Mark]:
 
 def _words(drawing: Drawing, marks: Mapping[Device, Mark]) -> str:
     """A text alternative of the drawing."""
-    fleet, what = drawing.fleet, "islands" if isinstance(drawing.plan, IslandsPlan) else "stages"
+    fleet, kinds = drawing.fleet, {IslandsPlan: "islands", DisaggregatedPlan: "sets of ranks"}
+    what = kinds.get(type(drawing.plan), "stages")
     if drawing.plan is None:
         return f"Drawing of {fleet.devices} devices in {len(fleet.clusters)} clusters."
     used = {cluster.name: set[int]() for cluster in fleet.clusters}

@@ -12,7 +12,7 @@ from sim.formats.fields import StrictModel
 
 NAME = "disaggregated-run"
 FORMAT = "holmes-sim/disaggregated-run/1"
-WRITTEN_BY = ("run DISAGGREGATED --json", "lab DISAGGREGATED --json")
+WRITTEN_BY = ("run DISAGGREGATED --json", "lab DISAGGREGATED --json", "compare DISAGGREGATED TIMELINE --json")
 
 
 class PartSeconds(StrictModel):
@@ -33,7 +33,7 @@ class DisaggregatedRun(StrictModel):
     scale: float = Field(description="factor by which the run was slowed down")
     compute: str = Field(description="real or paced")
     computed_on: tuple[str, ...] = Field(description="devices that computed")
-    notes: Notes = Field((), description="of the lab: where it differs from the assumptions of the simulation")
+    notes: Notes = Field((), description="where the run or the lab differs from the assumptions of the simulation")
     cores: LabCores | None = Field(None, description="of the lab")
 
 

@@ -34,7 +34,7 @@ class IslandsRunDocument(StrictModel):
     scale: float = Field(description="factor by which the run was slowed down")
     compute: str = Field(description="real or paced")
     computed_on: tuple[str, ...] = Field(description="devices that computed")
-    notes: Notes = Field((), description="of the lab: where it differs from the assumptions of the simulation")
+    notes: Notes = Field((), description="where the run or the lab differs from the assumptions of the simulation")
     cores: LabCores | None = Field(None, description="of the lab")
 
 

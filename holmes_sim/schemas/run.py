@@ -49,7 +49,7 @@ class RunDocument(StrictModel):
     computed_on: tuple[str, ...] = Field(description="devices that computed")
     seconds: dict[str, Comparison] = Field(description="compute, exposed, bubble and other, over all ranks")
     memory: tuple[ComparedMemory, ...] = Field((), description="memory of devices; empty on a CPU and with paced compute")
-    notes: Notes = Field((), description="of the lab: where it differs from the assumptions of the simulation")
+    notes: Notes = Field((), description="where the run or the lab differs from the assumptions of the simulation")
     cores: LabCores | None = Field(None, description="of the lab")
 
 

@@ -32,7 +32,8 @@ class Sharing(NamedTuple):
     ranks over which ZeRO shards their state, and the index of this rank's shard.
 
     `tied`: the weight is a word embedding shared by the first and the last stage. `replicated`: tensor-parallel ranks all hold
-    the weight; with sequence parallelism they sum the gradients, because each rank processes only a slice of the sequence.
+    the weight; with sequence parallelism they sum the gradients, because each rank processes only a slice of the sequence, and
+    with adapters, because each rank has a part of them (`adapters`).
     """
 
     group: str
@@ -146,11 +147,32 @@ class Segment:
         return own
 
 
-class Bucket:
-    """The weights of some blocks of a stage, as segments."""
+class FrozenWeights:
+    """Weights beside adapters that are never trained, in one flat buffer that ZeRO stage 3 gathers from shards."""
 
-    def __init__(self, segments: list[Segment]):
-        self.segments = segments
+    def __init__(self, weights: list[nn.Parameter], shards: int, shard: int):
+        size = sum(weight.numel() for weight in weights)
+        first = weights[0].data
+        self.flat = first.new_zeros(-(-size // shards) * shards)
+        self.own = self.flat.chunk(shards)[shard]
+        start = 0
+        for weight in weights:
+            view = self.flat[start : start + weight.numel()].view(weight.shape)
+            view.copy_(weight.data)
+            weight.data = view
+            start += weight.numel()
+
+    def gathering(self, group: dist.ProcessGroup) -> Callable[[], None]:
+        """A function that all-gathers the weights of all shards."""
+        own = self.own.clone()
+        return lambda: all_gather(self.flat, own, group)
+
+
+class Bucket:
+    """The weights of some blocks of a stage, as segments. `frozen`: weights without gradients that replicas shard."""
+
+    def __init__(self, segments: list[Segment], frozen: FrozenWeights | None = None):
+        self.segments, self.frozen = segments, frozen
 
     def of_group(self, kind: str) -> Iterator[Segment]:
         """The segments whose gradients are reduced over the rank's group of a kind, dp or edp."""
@@ -161,8 +183,9 @@ class Bucket:
         return _all([segment.reduction(group, copies) for segment in self.of_group(kind)])
 
     def gathering(self, kind: str, group: dist.ProcessGroup) -> Callable[[], None]:
-        """A function that all-gathers the weights of all segments of a kind of group."""
-        return _all([segment.gathering(group) for segment in self.of_group(kind)])
+        """A function that all-gathers the weights of all segments of a kind of group, and frozen ones."""
+        frozen = [self.frozen.gathering(group)] if self.frozen is not None and kind == "dp" else []
+        return _all([*frozen, *(segment.gathering(group) for segment in self.of_group(kind))])
 
 
 def _all(parts: list[Callable[[], None]]) -> Callable[[], None]:
@@ -174,11 +197,17 @@ def _all(parts: list[Callable[[], None]]) -> Callable[[], None]:
 
 
 def bucket(weights: Iterable[tuple[nn.Parameter, Sharing]], config: ParallelConfig, precision: str) -> Bucket:
-    """The bucket of the given weights."""
+    """The bucket of the given weights; frozen ones are in it where parameters are sharded."""
     kinds: dict[Sharing, list[nn.Parameter]] = {}
+    frozen: list[tuple[nn.Parameter, Sharing]] = []
     for weight, sharing in weights:
-        kinds.setdefault(sharing, []).append(weight)
-    return Bucket([Segment(held, config, precision, sharing) for sharing, held in sorted(kinds.items())])
+        if weight.requires_grad:
+            kinds.setdefault(sharing, []).append(weight)
+        elif config.shards_parameters:
+            frozen.append((weight, sharing))
+    segments = [Segment(held, config, precision, sharing) for sharing, held in sorted(kinds.items())]
+    kept = FrozenWeights([weight for weight, _ in frozen], frozen[0][1].shards, frozen[0][1].shard) if frozen else None
+    return Bucket(segments, kept)
 
 
 class Optimizer:

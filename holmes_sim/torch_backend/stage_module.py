@@ -59,7 +59,7 @@ class StageModule:
             weights = []
             for block in (self.blocks[index] for index in own):
                 for name, weight in block.named_parameters():
-                    if id(weight) not in held and weight.requires_grad:
+                    if id(weight) not in held:
                         held.add(id(weight))
                         weights.append((weight, shares.of(block, name)))
             yield weights

@@ -73,11 +73,9 @@ def unsupported_workload(workload: Workload) -> Iterator[str]:
 def _adapter(plan: Plan) -> Iterator[str]:
     """What the backend cannot execute of a plan with adapters."""
     adapter, config = plan.workload.adapter, plan.config
-    if adapter is not None and adapter.base_precision:
-        yield f"adapter.base_precision {adapter.base_precision} (frozen weights as wide as activations)"
-    if config.tp > 1:
-        yield f"adapter with tp {config.tp} (tp 1)"
-    if config.shards_parameters:
-        yield "adapter with zero_stage 3 (frozen weights are not gathered; plan with --zero-stage 1)"
+    if adapter is not None and adapter.base_precision and config.tp > 1:
+        yield f"adapter.base_precision {adapter.base_precision} with tp {config.tp} (tp 1: ranks would cut blocks of codes)"
+    if adapter is not None and adapter.base_precision and config.shards_parameters:
+        yield f"adapter.base_precision {adapter.base_precision} with zero_stage 3 (codes are not sharded; --zero-stage 1)"
     if empty := [index for index, stage in enumerate(plan.stages) if not stage.layers]:
         yield f"adapter with stages[{empty[0]}] without layers (each stage has adapters)"

@@ -178,7 +178,8 @@ class TrainingWorker:
         for bucket in self.every:
             for segment in bucket.segments:
                 segment.accumulate()
-        if self.config.sequence_parallel and self.config.tp > 1:
+        sums = self.config.sequence_parallel or self.plan.workload.adapter is not None
+        if sums and self.config.tp > 1:
             for segment in buckets.segments_of(self.every, replicated=True):
                 assert segment.reduced is not None
                 self.parallel.all_reduce(segment.reduced)

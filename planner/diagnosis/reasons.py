@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
-from planner.search.candidates import estimates
+from planner.search.candidates import Candidate, all_evaluated, estimates
+from planner.search.rough_estimate import bottleneck
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, variants
 from planner.space.tied_shards import with_tied_shards
@@ -44,23 +45,32 @@ def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
         for s in (with_tied_shards(context.request, one) for one in searched(context.request))
     ]
     promising = [shape for _, shape in sorted(every, key=lambda pair: pair[0])[:most]]
-    found = [_verdict(context, shape) for shape in promising]
+    context.progress("why other layouts are slower")
+    found = _of_pipelines(context, promising)
     found += [
         Verdict(s, math.inf, _lacking_memory(context, s)) for seconds, s in every if math.isinf(seconds) and s not in promising
     ]
     return sorted(found, key=lambda verdict: verdict.seconds)
 
 
-def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
-    found = [
-        (estimate.evaluated().seconds, estimate)
+def _of_pipelines(context: PlanningContext, shapes: list[Shape]) -> list[Verdict]:
+    """A verdict on each shape, from its pipelines with the least estimates."""
+    pipelines = [
+        (index, estimate)
+        for index, shape in enumerate(shapes)
         for variant in variants(context.request, shape)
         for estimate in estimates(context, variant, node_classes(context, variant), EVALUATED)
     ]
-    if not found:
-        return Verdict(shape, math.inf, _lacking_memory(context, shape))
-    seconds, best = min(found, key=lambda pair: pair[0])
-    return Verdict(best.shape, seconds, best.bottleneck)
+    fastest: dict[int, Candidate] = {}
+    for (index, _), candidate in zip(pipelines, all_evaluated([estimate for _, estimate in pipelines]), strict=True):
+        if index not in fastest or candidate.seconds < fastest[index].seconds:
+            fastest[index] = candidate
+    return [
+        Verdict(best.shape, best.seconds, bottleneck(best.evaluation, best.pipeline))
+        if (best := fastest.get(index))
+        else Verdict(shape, math.inf, _lacking_memory(context, shape))
+        for index, shape in enumerate(shapes)
+    ]
 
 
 def _lacking_memory(context: PlanningContext, shape: Shape) -> str:

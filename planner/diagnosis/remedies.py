@@ -1,12 +1,12 @@
 """Reasons why no plan fits, and remedies: the smallest changes with which a plan exists, each checked before it is reported.
 
 Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: no launch target;
-no head-room of memory; another value of one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at
-all; another global batch size; an optimizer with less state. Where no pin is to blame, optimizer state in host memory is one
-more, with the step of a plan that has it. Then come changes of the machines: the fewest additional nodes of one cluster or,
-where no number of nodes helps, the least additional memory of its devices. Last, where no pin is to blame, comes the training
-of an adapter alone, which trains other weights than were asked for. A change is a remedy where `planner.search.fitting` finds
-a plan with it; then `planner.strategies.certified` finds one, too."""
+no head-room of memory; a smaller batch where a device streams its layers; another value of one pinned dimension, the nearest
+first; pinning a cp that is not searched; no pins at all; another global batch size; an optimizer with less state. Where no pin
+is to blame, optimizer state in host memory is one more, with the step of a plan that has it. Then come changes of the machines:
+the fewest additional nodes of one cluster or, where no number of nodes helps, the least additional memory of its devices. Last,
+where no pin is to blame, comes the training of an adapter alone, which trains other weights than were asked for. A change is a
+remedy where `planner.search.fitting` finds a plan with it; then `planner.strategies.certified` finds one, too."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ longer."""
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change as text that follows the word "by", and the changed request."""
+    """A change as text, and the changed request."""
 
     words: str
     request: Request
@@ -151,19 +151,20 @@ def _room(request: Request, device: DeviceSpec) -> str:
 def remedies(request: Request) -> tuple[Remedy, ...]:
     """The smallest change of the request and the smallest change of the machines with which a plan exists, if any.
 
-    Cached, so that all strategies share the result for a request.
+    With them, a plan exists that can run on the target that was asked for. Cached: all strategies share the result.
     """
+    if request.unfit_target is not None:
+        request = replace(request, target=request.unfit_target, unfit_target=None)
     by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     pinned = by_request is not None and by_request.request.wishes != request.wishes
-    nodes = _nodes(request)
-    machines = nodes if nodes is not None else _memory(request)
+    machines = _nodes(request) or _memory(request)
     found = by_request, None if pinned else _offloaded(request), machines, None if pinned else _adapted(request)
     return tuple(remedy for remedy in found if remedy is not None)
 
 
 def in_words(request: Request) -> str:
-    """The remedies as text that follows the word "by"; empty where none is known."""
-    return ", or by ".join(remedy.words for remedy in remedies(request))
+    """The remedies as text; empty where none is known."""
+    return ", or ".join(remedy.words for remedy in remedies(request))
 
 
 def _request_changes(request: Request) -> Iterator[Remedy]:
@@ -175,7 +176,8 @@ def _request_changes(request: Request) -> Iterator[Remedy]:
     if request.topology.memory_headroom:
         topology = replace(request.topology, memory_headroom=0.0)
         yield Remedy("--set memory_headroom=0, without head-room", replace(request, topology=topology))
-    pinned = {name: getattr(wishes, name) for name in ORDER if getattr(wishes, name) is not None}
+    yield from _smaller_batches(request)
+    pinned = {name: wishes.given()[name] for name in ORDER if name in wishes.given()}
     for name, value in pinned.items():
         free = _pinned(request, name, None, f"leaving {_flag(name)} to the planner")
         if name == "cp" or fitting(free.request) is not None:  # else no value of it helps; for cp, not all are searched
@@ -197,7 +199,18 @@ def _request_changes(request: Request) -> Iterator[Remedy]:
 
 
 def _pinned(request: Request, name: str, value: Any, words: str) -> Remedy:
-    return Remedy(words, replace(request, wishes=replace(request.wishes, **{name: value})))
+    return Remedy(words, replace(request, wishes=request.wishes.with_pin(name, value)))
+
+
+def _smaller_batches(request: Request) -> Iterator[Remedy]:
+    """The largest smaller batch for a device that streams its layers, whose memory has the activations of a whole step."""
+    batch, unit = request.workload.global_batch_size, request.wishes.microbatch_size or 1
+
+    def smaller(less: int) -> Request:
+        return replace(request, workload=replace(request.workload, global_batch_size=batch - less * unit))
+
+    if request.wishes.offload == PARAMETERS and (less := _least(smaller, batch // unit - 1)):
+        yield Remedy(f"--global-batch-size {batch - less * unit} instead of {batch}", smaller(less))
 
 
 def _flag(name: str) -> str:

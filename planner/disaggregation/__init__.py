@@ -1,1 +1,1 @@
-"""The search for a stage with attention and experts on two sets of ranks."""
+"""The search for a stage with attention and experts on two sets of ranks, and a lower bound on the steps of all it tries."""

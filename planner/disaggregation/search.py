@@ -116,7 +116,7 @@ def with_kept_experts(start: DisaggregatedStage, found: Found | None = None, lim
     About `TRIED` numbers of chunks are tried that give all layers equally many, then as many on each side of the best of them.
     Those with which a set of ranks alone computes as long as `found` are not evaluated."""
     layers, costs, better = len(start.kept), TaskCosts(start), found
-    most = (start.workload.model.experts - 1) // _chunk(start)
+    most = (start.workload.model.experts - 1) // chunk_size(start)
     wide, chunks = layers * math.ceil(most / TRIED), layers * most
     if not memory.attention_fits(start) or not memory.experts_fit(_keeping(start, chunks)):
         return None
@@ -124,7 +124,7 @@ def with_kept_experts(start: DisaggregatedStage, found: Found | None = None, lim
         for number in range(0, chunks + 1, wide or 1):
             better = _faster(_keeping(start, number), costs, better, limit)
         if better is not found and better is not None:
-            middle, apart = sum(better.stage.kept) // _chunk(start), math.ceil(wide / TRIED)
+            middle, apart = sum(better.stage.kept) // chunk_size(start), math.ceil(wide / TRIED)
             for number in range(max(middle - wide + apart, 0), min(middle + wide, chunks + 1), apart or 1):
                 better = _faster(_keeping(start, number), costs, better, limit)
     except NoRoute:
@@ -135,7 +135,7 @@ def with_kept_experts(start: DisaggregatedStage, found: Found | None = None, lim
 def improved(found: Found, limit: TimeLimit | None = None) -> Found:
     """The stage with a chunk of experts more or fewer on the attention ranks of single layers, as long as its step becomes
     shorter: a local optimum, unless the time is up."""
-    costs, chunk = TaskCosts(found.stage), _chunk(found.stage)
+    costs, chunk = TaskCosts(found.stage), chunk_size(found.stage)
     better, before = found, None
     while better is not before:
         before = better
@@ -158,7 +158,7 @@ def _faster(stage: DisaggregatedStage, costs: TaskCosts, found: Found | None, li
     return Found(stage, step) if step < most else found
 
 
-def _chunk(start: DisaggregatedStage) -> int:
+def chunk_size(start: DisaggregatedStage) -> int:
     """The fewest experts of a layer that both sets of ranks can share equally."""
     return math.lcm(start.attention_ranks, start.expert_ranks)
 
@@ -167,4 +167,4 @@ def _keeping(start: DisaggregatedStage, chunks: int) -> DisaggregatedStage:
     """The stage with some chunks of kept experts, spread evenly over its layers."""
     layers = len(start.kept)
     ends = [layer * chunks // layers for layer in range(layers + 1)]
-    return replace(start, kept=tuple(_chunk(start) * (later - earlier) for earlier, later in itertools.pairwise(ends)))
+    return replace(start, kept=tuple(chunk_size(start) * (later - earlier) for earlier, later in itertools.pairwise(ends)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sim import aggregation, compression, sync
-from sim.errors import OptionError
+from sim.errors import HolmesError, OptionError
 from sim.sync import Sync
 from sim.workload.model import Model
 
@@ -18,6 +18,9 @@ USUAL_STEPS = 100
 """Most inner steps where none are given: the largest number with published losses (`sim.islands.token_worth`)."""
 COMPRESSIONS = ("none", "bf16", "int8")
 """Compressions that are tried where none is named."""
+MESSAGES = ("int8", "top-k=10%")
+"""Compressions of messages between clusters that are tried where none is named: one that rounds every value, and one that drops
+most of them."""
 LAYERS_PER_FRAGMENT = 3
 """Layers of a fragment of streaming DiLoCo (arXiv 2501.18512, table 4)."""
 OVERLAP_STEPS = 1
@@ -28,15 +31,15 @@ _TEXT = re.compile(r"([a-z0-9_-]+)(?:(<=|=)([0-9]+))?((?:,[a-z0-9_-]+(?:=[^,]+)?
 @dataclass(frozen=True, slots=True)
 class AllowedSync:
     """Allowed sync strategies: their names, the inner steps, and the compressions that are tried. `exact`: plans without
-    islands are allowed, too. `messages`: compressed messages between clusters are tried. `aggregation`: how the islands' values
-    become one. `text` is what the person wrote."""
+    islands are allowed, too. `messages`: compressions of messages between clusters that are tried for these. `aggregation`: how
+    the islands' values become one. `text` is what the person wrote."""
 
     text: str
     names: tuple[str, ...]
     steps: tuple[int, ...]
     compressions: tuple[str, ...]
     exact: bool
-    messages: bool = False
+    messages: tuple[str, ...] = ()
     aggregation: str = MEAN
 
     def settings(self, model: Model) -> Iterator[Sync]:
@@ -54,7 +57,7 @@ class AllowedSync:
 
 def parse(text: str) -> AllowedSync:
     """What `exact`, `any`, `NAME`, `NAME<=STEPS` or `NAME=STEPS`, each of them also with `,COMPRESSION` and `,AGGREGATION`,
-    allow.
+    allow. The compression of `exact` is that of messages between clusters.
 
     NAME is a sync strategy, or `local-steps`: all strategies with inner steps. `any` allows all that keep one model. With `<=`,
     `any` and `local-steps`, a plan without islands is allowed, too, but not with an aggregation, which such a plan has not.
@@ -64,9 +67,10 @@ def parse(text: str) -> AllowedSync:
         raise _wrong(text, "it is not understood")
     name, sign, number, more = match.groups()
     if name == EXACT:
-        if sign or more:
-            raise _wrong(text, "exact takes no number and no compression")
-        return AllowedSync(text, (), (), (), True)
+        if sign or more.count(",") > 1:
+            raise _wrong(text, "exact takes no number and one compression, that of messages between clusters")
+        messages = _of_messages(more.removeprefix(","), text)
+        return AllowedSync(text, (), (), (), not messages, messages)
     compressed, how = _compression_and_aggregation(more.split(",")[1:], text)
     chosen = _names(name, text)
     has_steps = any("inner_steps" in sync.get(one).TAKES for one in chosen)
@@ -76,7 +80,19 @@ def parse(text: str) -> AllowedSync:
     steps = (most,) if sign == "=" else tuple(sorted({most, *(one for one in STEPS if one < most)}))
     exact = (name in (ANY, FAMILY) or sign == "<=") and sign != "=" and how == MEAN
     tried = (compressed,) if compressed else COMPRESSIONS
-    return AllowedSync(text, chosen, steps, tried, exact, name == ANY and how == MEAN, how)
+    messages = MESSAGES if name == ANY and how == MEAN else ()
+    return AllowedSync(text, chosen, steps, tried, exact, messages, how)
+
+
+def _of_messages(word: str, text: str) -> tuple[str, ...]:
+    """The compression of messages that a word names, none without a word. Raises OptionError."""
+    if word in ("", "none"):
+        return ()
+    try:
+        compression.code(word, 2)
+    except HolmesError as error:
+        raise _wrong(text, str(error)) from None
+    return (word,)
 
 
 def _compression_and_aggregation(words: list[str], text: str) -> tuple[str, str]:

@@ -8,7 +8,8 @@
 3. For each setting of an allowed sync strategy, the outer period is simulated with these plans.
 4. The best row is the one with most effective tokens per second; where no worth is known, with most tokens per second. Of
    nearly equal ones it is that with the least price, then the fewest inner steps.
-5. Where everything is allowed, the exact plan is also simulated with compressed messages between clusters, for comparison."""
+5. Where everything is allowed, exact plans with compressed messages between clusters are searched, for comparison; where only
+   they are allowed, the fastest is the answer (`planner.islands.message_rows`)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from planner.islands.allowed_sync import AllowedSync
 from planner.islands.budgets import check_limits, divisions
 from planner.islands.certificate import certificate, most_tokens_per_s
 from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches
-from planner.islands.message_rows import message_rows
+from planner.islands.message_rows import message_rows, plans_for_messages
 from planner.islands.partitions import Partition, partitions, peak, with_some_left_out
 from planner.islands.sync_rows import SyncRow
 from planner.request import Request
@@ -75,20 +76,21 @@ def plan_with_sync(
     each_alone: each island is planned alone, too, not the largest one only; as where the cost is limited."""
     check_trained(request.workload)
     check_limits(request.limits)
-    plans = _plans(request, progress, each_alone or request.limits.cost is not None)
+    plans = _plans(request, allowed, progress, each_alone or request.limits.cost is not None)
     islands, faults = priced(plans.tried, list(allowed.settings(request.workload.model)), fault)
     whole = sync_rows.of_plan(plans.whole) if plans.whole is not None else None
     alone = [sync_rows.of_plan(plan) for plan in plans.alone]
     exact = [*([whole] if whole is not None else ()), *alone]
-    rows = [*islands, *(exact if allowed.exact else ())]
-    refused = plans.refused or next(iter(faults), "")
+    compressed = [*message_rows(plans.messages, request)]
+    rows = [*islands, *(exact if allowed.exact else ()), *(compressed if not allowed.exact and not allowed.names else ())]
+    refused = plans.refused or min(faults, key=len, default="")  # the shortest has the fewest reasons
     if not rows and plans.interrupted:
         raise KeyboardInterrupt
     if not rows:
         raise Infeasible(f"no plan with --sync {allowed.text}: {refused or 'memory, or no route between islands'}")
     without = [row.plan for row in exact if allowed.exact and isinstance(row.plan, Plan)]
     at_most = most_tokens_per_s(without, plans.tried, allowed.names)
-    over = {id(row): row_limits.fault(request.limits, row) for row in (*islands, *exact)}
+    over = {id(row): row_limits.fault(request.limits, row) for row in (*rows, *exact)}
     within = [row for row in rows if not over[id(row)]]
     if not within:
         raise row_limits.refusal(request.limits, rows, best(rows), at_most, allowed.text)
@@ -103,35 +105,39 @@ def plan_with_sync(
     if islands and not kept:
         nearest = best(islands)
         refused = f"{nearest.short} has {over[id(nearest)]}"
-    others = (*_messages(whole, allowed), *_best_of_each(kept))
-    facts = (whole, fastest, "" if kept else refused, plans.interrupted, plans.tried, at_most, tuple(within))
+    others = (*compressed, *_best_of_each(kept))
+    facts = (
+        whole,
+        fastest,
+        "" if kept or not (allowed.names or allowed.exact) else refused,
+        plans.interrupted,
+        plans.tried,
+        at_most,
+        tuple(within),
+    )
     return SyncAnswer(chosen, others, *facts)
-
-
-def _messages(whole: SyncRow | None, allowed: AllowedSync) -> Iterable[SyncRow]:
-    """Rows of the exact plan of the whole fleet with compressed messages, where they are allowed."""
-    return message_rows(whole.plan) if allowed.messages and whole is not None and isinstance(whole.plan, Plan) else ()
 
 
 @dataclass(slots=True)
 class _Plans:
-    """Plans that were found, before a sync strategy is chosen: of the whole fleet, of one island alone, and of the islands.
-
-    `refused` and `interrupted` as in `SyncAnswer`."""
+    """Plans that were found, before a sync strategy is chosen: of the whole fleet, of one island alone, of the islands, and for
+    each compression of messages between clusters. `refused` and `interrupted` as in `SyncAnswer`."""
 
     whole: Plan | None = None
+    messages: dict[str, list[Plan]] = field(default_factory=dict)
     alone: list[Plan] = field(default_factory=list)
     tried: Tried = field(default_factory=dict)
     refused: str = ""
     interrupted: bool = False
 
 
-def _plans(request: Request, progress: Callable[[str], None], each_alone: bool) -> _Plans:
+def _plans(request: Request, allowed: AllowedSync, progress: Callable[[str], None], each_alone: bool) -> _Plans:
     """The exact plans and the plans of islands of a request; each island alone, or the largest one only."""
-    limit, parts = TimeLimit(request.time_limit), _parts(request)
+    limit, parts = TimeLimit(request.time_limit), _parts(request) if allowed.names or allowed.exact else []
     searches = sum(len({alike(request, names) for names in part}) * len(divisions(request, part)) for part in parts)
+    searches += len(allowed.messages)
     plans = IslandPlans(request, limit, progress, searches + 1)
-    found = _Plans(refused="no link joins two clusters, so that there are no islands" if not parts else "")
+    found = _Plans(refused=_no_islands(allowed) if not parts else "")
     try:
         found.whole = exact_plan(request, limit.seconds_left / (searches + 2), progress)
         by_peak = sorted(parts[0], key=lambda names: -peak(request, names)) if parts else []
@@ -143,9 +149,22 @@ def _plans(request: Request, progress: Callable[[str], None], each_alone: bool) 
         for partition in parts:
             if not found.tried or not limit.is_up():
                 found.tried |= with_batches(partition, plans)
+        found.messages = plans_for_messages(request, allowed.messages, limit, progress)
     except KeyboardInterrupt:  # go on with what was found
         found.interrupted = True
+    if (whole := found.whole) is not None:
+        for text in allowed.messages:
+            found.messages.setdefault(text, []).append(whole)
     return found
+
+
+def _no_islands(allowed: AllowedSync) -> str:
+    """Why there are no islands to plan."""
+    if allowed.names or allowed.exact:
+        return (
+            "no link joins two clusters, so that there are no islands; nodes that may be one need to be a cluster of their own"
+        )
+    return "no message of the plans that were found goes from one cluster to another"
 
 
 def priced(tried: Tried, settings: Sequence[Sync], fault: Callable[[IslandsPlan], str]) -> tuple[list[SyncRow], list[str]]:

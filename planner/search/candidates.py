@@ -9,9 +9,9 @@ from planner.bounds.greedy_filling import Pipeline
 from planner.bounds.quick_estimate import class_sets
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
-from planner.search.evaluation import PipelineEvaluation
+from planner.search.evaluation import PipelineEvaluation, evaluated_together
 from planner.search.generation import every_pipeline, promising
-from planner.search.rough_estimate import bottleneck, rough_stage_seconds
+from planner.search.rough_estimate import rough_stage_seconds
 from planner.space.shape import Shape
 from sim.errors import NoRoute, NotModelled
 
@@ -60,18 +60,22 @@ class Estimate:
         """Its degrees and schedule."""
         return self.evaluation.shape
 
-    @property
-    def bottleneck(self) -> str:
-        """What the bottleneck stage, or the busiest link, spends the step on, as text."""
-        return bottleneck(self.evaluation, self.pipeline)
-
     def evaluated(self) -> Candidate:
         """The candidate with the evaluator's seconds, or the estimated ones where the evaluator does not model the pipeline."""
-        try:
-            seconds = self.evaluation.evaluated([self.pipeline])[0][0]
-        except NotModelled:
-            seconds = self.seconds
-        return Candidate.of(self.evaluation, seconds, self.pipeline)
+        return all_evaluated([self])[0]
+
+
+def all_evaluated(listed: Sequence[Estimate]) -> list[Candidate]:
+    """The candidate of each estimate, with the evaluator's seconds; with the estimated ones where it does not model them.
+
+    Pipelines of equal structure are evaluated as one batch, also those of unlike shapes."""
+    try:
+        seconds = evaluated_together([(one.evaluation, one.pipeline) for one in listed])
+    except NotModelled:
+        if len(listed) > 1:
+            return [candidate for one in listed for candidate in all_evaluated([one])]
+        seconds = [one.seconds for one in listed]
+    return [Candidate.of(one.evaluation, known, one.pipeline) for one, known in zip(listed, seconds, strict=True)]
 
 
 def estimates(

@@ -44,11 +44,13 @@ class DisaggregatedPrediction:
 
 @dataclass(frozen=True, slots=True)
 class DisaggregatedPlan:
-    """A stage with two sets of ranks, with or without a prediction."""
+    """A stage with two sets of ranks, with or without a prediction. `lower_bound_s`: seconds below which no stage of the search
+    that found it takes, if they are known (`planner.disaggregation.lower_bound`)."""
 
     stage: DisaggregatedStage
     made_by: MadeBy
     prediction: DisaggregatedPrediction | None = None
+    lower_bound_s: Seconds | None = None
 
     @property
     def topology(self) -> Topology:

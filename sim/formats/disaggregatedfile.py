@@ -59,6 +59,9 @@ class DisaggregatedFacts(StrictModel):
     )
     recompute: Literal["none", "full"] = "none"
     prediction: DisaggregatedPredictionFacts | None = None
+    lower_bound_s: float | None = Field(
+        None, description="seconds below which no stage of the search takes that found this one; null if unknown"
+    )
     made_by: MadeByFacts
 
 
@@ -72,6 +75,8 @@ def facts(plan: DisaggregatedPlan) -> dict[str, Any]:
     data = _inputs(plan)
     if plan.prediction is not None:
         data["prediction"] = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(plan.prediction).items()}
+    if plan.lower_bound_s is not None:
+        data["lower_bound_s"] = plan.lower_bound_s
     data["made_by"] = asdict(plan.made_by)
     return data
 
@@ -124,7 +129,7 @@ def from_text(name: str, text: str) -> DisaggregatedPlan:
             tuple(data.kept), data.recompute,
         )  # fmt: skip
     prediction = None if data.prediction is None else DisaggregatedPrediction(**data.prediction.model_dump())
-    return DisaggregatedPlan(stage, MadeBy(**data.made_by.model_dump()), prediction)
+    return DisaggregatedPlan(stage, MadeBy(**data.made_by.model_dump()), prediction, data.lower_bound_s)
 
 
 @contextmanager

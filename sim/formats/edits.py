@@ -78,7 +78,8 @@ def _at(parent: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
         return parent.setdefault(step, {})
     if _has(parent, step):
         return parent[step]
-    raise TopologyError(f"{path}: there is no {key_text(so_far)}")
+    last = f"; the last one is {key_text((*so_far[:-1], len(parent) - 1))}" if isinstance(parent, list) and parent else ""
+    raise TopologyError(f"{path}: there is no {key_text(so_far)}{last}")
 
 
 def _facts_of(name: str, so_far: KeyPath, path: str) -> Any:

@@ -63,8 +63,11 @@ def test_it_is_faster_and_said_in_one_line(slow):
     assert split.saved == pytest.approx(1 - found.step / step(slow))
     assert str(split) == (
         f"Faster, but no framework runs it: {split.stage} (zebra parallelism), {split.step * 1e3:.4g} ms, {split.saved:.0%} "
-        "less time. `-o FILE` also writes it, for `holmes-sim run`; docs/attention-and-experts.md says what is modelled."
+        f"less time (no such stage that was searched takes less than {split.lower_bound_s * 1e3:.4g} ms). `-o FILE` also "
+        "writes it, for `holmes-sim run`; docs/attention-and-experts.md says what is modelled."
     )
+    assert 0.5 * split.step < split.lower_bound_s <= split.step
+    assert split.plan.lower_bound_s == split.lower_bound_s
 
 
 def test_its_plan_has_the_same_numbers(slow):

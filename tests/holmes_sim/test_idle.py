@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from holmes_sim.idle import idle_clusters, idle_devices
 from sim.hardware.cluster import Trunk
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.prediction import Prediction
 from tests.builders import cluster, device, fleet, nic, plan
 
 ETHERNET = (nic("ethernet", 1e9),)
@@ -35,3 +37,27 @@ def test_devices_without_the_precision_are_idle():
     of = plan(fleet(cluster("a"), replace(cluster("b"), node=replace(cluster("b").node, device=old))))
     assert of.workload.precision == "bf16"
     assert list(idle_clusters(of)) == ["b is idle: old has no bf16."]
+
+
+def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
+    """The model has 4 bytes of gradients a parameter; the step takes 1 s."""
+    joined = [cluster(name, nics=ETHERNET) for name in "abc"]
+    small = replace(joined[2].node, device=device("small", memory=8.0))
+    clusters = (*joined[:2], replace(joined[2], node=small))
+
+    def told(bandwidth: float, *space: Axis) -> list[str]:
+        links = tuple(Trunk(("a", name), "ethernet", bandwidth, 0.0) for name in "bc")
+        of = plan(fleet(*clusters, trunks=links))
+        predicted = Prediction(1.0, 8.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0)
+        proof = Certificate("feasible", 1.0, 1.0, 0.0, "closed form", False, space=space)
+        return list(idle_clusters(replace(of, prediction=predicted, certificate=proof)))
+
+    parameters = plan(fleet(*clusters)).workload.model.parameters
+    slower = "no plan that uses {} was found to be faster"
+    islands = "`plan --sync any` finds islands that exchange less (docs/thin-links.md)"
+    assert told(4 * parameters / 0.09) == [f"b, c are idle: {slower.format('any of them')}."]
+    thin, small_one = told(4 * parameters / 0.11)
+    assert thin.startswith(f"b is idle: {slower.format('it')}; to send the gradients of a step over its link of ")
+    assert thin.endswith(f" takes 110 ms: {islands}.")
+    assert small_one == f"c is idle: {slower.format('it')}."
+    assert told(4 * parameters / 0.11, Axis("required", ("devices at most 1",))) == told(4 * parameters / 0.09)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 import holmes_sim as hs
 from holmes_sim import charts
+from holmes_sim.islands_targets import launch_fault
 from sim.errors import OptionError
 from sim.formats import islandsfile
+from sim.sync import Sync
 
 PINS = ("--tp", "1", "--pp", "1", "--microbatch-size", "1", "--schedule", "1f1b", "--time-limit", "10")
 TRUNK = ("plan", "lab/lab-slow-trunk", *PINS, "--set", "links[0].bandwidth=100 Mbit/s")
@@ -162,6 +165,8 @@ def test_from_python(islands):
     assert repr(found).startswith("lab-slow-trunk: sync diloco, every 30 steps, int8, ")
     assert found.worth is not None
     assert charts.outer_periods(found).axes[0].get_xlabel() == "seconds"
+    legend = charts.outer_periods(found).axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()][-1] == "end of an outer period"
     with pytest.raises(OptionError, match="a plan of islands is expected, not 3"):
         hs.simulate_islands(3)
 
@@ -221,3 +226,14 @@ def test_what_is_assumed_of_the_links_is_said(run):
     )
     edits = ("--set", "links[0].latency=12 ms", "--set", "links[0].loss=0.0001")
     assert "TCP between east and west carries at most " in run(*trunk, *edits).out
+
+
+def test_a_target_refuses_islands_with_all_its_reasons(islands):
+    """torchft has no adaptive SGD and no compression but int8; of several plans, the one with the fewest reasons is told."""
+    plan = hs.read_islands(islands)
+    fault = launch_fault(plan.topology, "torchtitan")
+    wrong = dataclasses.replace(plan, sync=Sync("adaptive-sgd", 4, compression="bf16"))
+    assert fault(wrong).startswith("torchtitan cannot express islands[0].mlp gelu: ")
+    assert "; nor strategy adaptive-sgd: " in fault(wrong)
+    assert "; nor compression bf16: " in fault(wrong)
+    assert len(fault(plan)) < len(fault(wrong))

@@ -39,3 +39,9 @@ def test_a_plan_is_exported_and_a_folder_imported(tmp_path):
     (tmp_path / "x.txt").write_text("nothing")
     with pytest.raises(hs.HolmesError, match=r"x\.txt"):
         hs.import_(tmp_path / "x.txt")
+
+
+@pytest.mark.parametrize("kind", lists.REGISTRIES)
+def test_what_an_entry_is_ends_as_a_sentence(kind):
+    for name in lists.list(kind):
+        assert lists.what(kind, name).endswith("."), name

@@ -15,6 +15,11 @@ from sim.errors import NotSupported
 from sim.formats import disaggregatedfile
 from tests.two_rank_sets import plan
 
+LOOPBACK = (
+    "messages between the 3 hosts of the plan went over the loopback of this machine, not over the plan's links, which "
+    "`holmes-sim lab` shapes"
+)
+
 
 def compared() -> MeasuredDisaggregated:
     """The simulated timeline in place of a measured one."""
@@ -55,3 +60,5 @@ def test_the_command_prints_both(run, tmp_path, monkeypatch):
     found = json.loads(run("run", file, "--local", "--compute", "paced", "--json").out)
     assert found["format"] == "holmes-sim/disaggregated-run/1"
     assert found["seconds"]["step"]["measured"] == pytest.approx(found["seconds"]["step"]["simulated"])
+    assert found["notes"] == [LOOPBACK]
+    assert f"Note: {LOOPBACK}." in " ".join(seen.err.split())

@@ -11,6 +11,7 @@ from holmes_sim.requirements import request, require
 from planner.request import Wishes
 from planner.search.fitting import fitting
 from sim.errors import HolmesError
+from sim.formats import catalog
 from sim.formats.edits import edited
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
@@ -107,3 +108,14 @@ def test_a_plan_that_fits_runs_with_the_target():
     found = fitting(request(HYBRID, WORKLOAD))
     assert found is not None
     assert found.config.schedule == "1f1b"
+
+
+def test_where_no_framework_runs_a_plan_that_fits_remedies_know_what_was_asked():
+    """But no framework streams parameters, whatever fits."""
+    large = replace(WORKLOAD, model=catalog.model("gpt-530b"))
+    found = request(HYBRID, large, target="any")
+    assert found.target is None
+    assert found.unfit_target is not None and found.unfit_target.name == "any"
+    assert request(HYBRID, large, target="none").unfit_target is None
+    assert request(HYBRID, WORKLOAD, target="any").unfit_target is None
+    assert request(HYBRID, large, Wishes(offload="parameters"), target="any").unfit_target is None

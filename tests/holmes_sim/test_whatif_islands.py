@@ -112,4 +112,7 @@ def test_a_replanned_change_is_planned_with_islands(monkeypatch):
     assert (answer.index, answer.reason, answer.found.sync) == (3, "", "diloco 30, int8")
     alone = change_planning.Task(0, edited(where(), {"links": [], "clusters.west": None}), None, sync="diloco=30,int8")
     (none,) = change_planning.answers([alone], 1e9, 1.0)
-    assert none.reason == "no plan with --sync diloco=30,int8: no link joins two clusters, so that there are no islands"
+    assert none.reason == (
+        "no plan with --sync diloco=30,int8: no link joins two clusters, so that there are no islands; nodes that may be one "
+        "need to be a cluster of their own"
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes_sim.cli import completion, islands_plans
+from holmes_sim.cli import completion, disaggregated_plans, islands_plans
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, RequireFile, SequenceLength, edited, pinned
 
@@ -79,6 +79,8 @@ def command(
 
     for name in what:
         islands_plans.refuse(name, "a topology or a plan", "`holmes-sim plan TOPO --sync any` compares sync strategies")
+    if what[0].endswith(".json") and profile is None and disaggregated_plans.compare(what, chart, as_json):
+        return
     if any(name.endswith(".json") for name in what):
         topology_only = {
             "--strategies": strategies != "all", "--for": launches, "--model": model, "--global-batch-size": global_batch_size,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes_sim.cli import completion, disaggregated_plans, islands_runs
+from holmes_sim.cli import completion, disaggregated_plans, islands_runs, ranks
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -60,15 +60,16 @@ def command(
         disaggregated_plans.lab(given, RunOptions(steps, compute, scale, str(output or "")), chart, as_json)
         out.note_written(output, chart)
         return
+    options = RunOptions(steps, compute, scale, str(output or ""))
+    ranks.note_wait(given.prediction.step_s if given.prediction else None, options, ranks.lab_scale(given, options))
     with out.progress(f"{given.config.world_size} ranks in the lab"):
-        answer = running.run_in_lab(given, RunOptions(steps, compute, scale, str(output or "")))
+        answer = running.run_in_lab(given, options)
     compared = answer.compared
     if chart is not None:
         from holmes_sim import charts
 
         out.save(charts.measurement((compared,)), chart)
-    for line in answer.notes:
-        out.note(f"Note: {line}.")
+    ranks.show_notes(answer.notes)
     out.note(answer.load.why_not)
     if as_json:
         load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}

@@ -200,9 +200,14 @@ class _Printed:
 
     def show(self, answer: Planned) -> None:
         """Write the plan to its file and print it. Ctrl-C has no effect until the plan is there."""
+        from holmes_sim import attention_and_experts
+
         with out.uninterrupted():
+            former = attention_and_experts.remove_former(self.output) if self.output is not None else None
             self._plan(answer)
             out.note(islands_plans.INTERRUPTED if answer.interrupted else "")
+            if former is not None and answer.split is None:
+                out.note(f"Removed {former}, which belonged to an earlier plan.")
         if self.as_json or self.as_json_lines:
             return
         if self.explain:

@@ -1,4 +1,4 @@
-"""holmes-sim report: write a plan, or a plan of islands, as one HTML page."""
+"""holmes-sim report: write a plan of any kind as one HTML page."""
 
 from __future__ import annotations
 
@@ -39,21 +39,26 @@ def command(
 ) -> None:
     """Write a plan, or a plan of islands, as one self-contained HTML page: placement, times, certificate and launch."""
     with out.progress(f"reading {plan}"):
-        from holmes_sim import commands, islands, reporting
+        from holmes_sim import commands, disaggregated, reporting
         from planner import strategies as known
+        from sim.disaggregation.plan import DisaggregatedPlan
         from sim.errors import HolmesError
         from sim.plan.islands import IslandsPlan
 
-        read = islands.read_either(plan)
+        read = disaggregated.read_any_plan(plan)
     out.distinct(plan, output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise HolmesError(f"{output}: the file name of a page must end in .html, not in {output.suffix or 'nothing'}")
     out.can_be_written(output)
-    if isinstance(read, IslandsPlan):
+    if isinstance(read, IslandsPlan | DisaggregatedPlan):
+        what = "of islands" if isinstance(read, IslandsPlan) else "with two sets of ranks"
         if strategies not in (BASELINES, "none") or profile is not None:
-            raise HolmesError(f"{plan}: the report of a plan of islands takes no --strategies and --profile")
+            raise HolmesError(f"{plan}: the report of a plan {what} takes no --strategies and --profile")
         with out.progress("reporting") as progress:
-            text = reporting.islands_page(reporting.gather_islands(read, str(plan), progress))
+            if isinstance(read, IslandsPlan):
+                text = reporting.islands_page(reporting.gather_islands(read, str(plan), progress))
+            else:
+                text = reporting.two_sets_page(disaggregated.simulate_disaggregated(read))
         out.write(output, text)
         out.note_written(output)
         return

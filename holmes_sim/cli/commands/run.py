@@ -48,6 +48,7 @@ def command(
     from holmes_sim.torch_backend.run_options import RunOptions
     from sim.disaggregation.plan import DisaggregatedPlan
     from sim.plan.islands import IslandsPlan
+    from sim.plan.plan import Plan
 
     given = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, output)
@@ -60,14 +61,17 @@ def command(
         disaggregated_plans.run(plan, given, options, local, as_json)
         out.note_written(output)
         return
+    predicted = given.prediction if isinstance(given, Plan) and local else None
+    ranks.note_wait(predicted.step_s if predicted else None, options, scale)
     compared = ranks.run(
         plan, len(given.placement), local,
         lambda: running.as_rank(given, options), lambda: running.run_here(given, options),
     )  # fmt: skip
     if compared is None:
         return
+    notes = ranks.loopback(local, (given,))
     if as_json:
-        out.show_json(running.facts(compared))
+        out.show_json(running.facts(compared) | {"notes": list(notes)})
         return
     from holmes_sim import printing
 
@@ -78,4 +82,5 @@ def command(
             "The error says nothing about the prediction: CPUs computed in place of these devices. `holmes-sim profile` "
             "measures this machine for `plan --profile`; `--compute paced` waits the predicted seconds instead."
         )
+    ranks.show_notes(notes)
     out.note_written(output)

@@ -98,7 +98,7 @@ def _study(name: str, vary: list[str], changes: tuple[list[str] | None, Path | N
     from holmes_sim import commands
     from holmes_sim.sweeping import study as studies
     from planner.islands.allowed_sync import parse
-    from sim.errors import OptionError
+    from sim.errors import HolmesError, OptionError
 
     edits, require = changes
     given = {key: value for key, value in options.items() if value is not None}
@@ -113,4 +113,20 @@ def _study(name: str, vary: list[str], changes: tuple[list[str] | None, Path | N
     if edits:
         raise OptionError(f"--set changes a topology, which {name} is not without KEY=VALUES; give the key in the study")
     islands_plans.refuse(name, "a study", "`holmes-sim sweep TOPO KEY=VALUES --sync any` plans islands of a topology")
-    return studies.with_options(studies.load(name, require), given)
+    try:
+        return studies.with_options(studies.load(name, require), given)
+    except HolmesError:
+        if not _is_topology(name):
+            raise
+    raise OptionError(f"{name}: this is a topology; say what varies, such as plan.tp=1,2, or give a study")
+
+
+def _is_topology(name: str) -> bool:
+    from holmes_sim import commands
+    from sim.errors import HolmesError
+
+    try:
+        commands.load(name)
+    except HolmesError:
+        return False
+    return True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holmes_sim import commands, exporters
+from holmes_sim import commands, exporters, reporting
 from holmes_sim.attention_and_experts import Disaggregated
 from sim.formats import disaggregatedfile
 from tests.two_rank_sets import plan
@@ -58,10 +59,8 @@ def test_options_that_it_does_not_take(run, file, words):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("report FILE -o page.html", "a plan with one set of ranks is expected"),
         ("goodput FILE --checkpoint 60s --restart 60s", "a plan with one set of ranks is expected"),
         ("replan FILE --lost new/node0", "a plan with one set of ranks is expected"),
-        ("compare FILE", "a plan with one set of ranks is expected"),
         ("place-experts FILE --counts counts.yaml", "a plan with one set of ranks is expected"),
         ("plan FILE", "a topology is expected"),
         ("check FILE", "a topology is expected"),
@@ -91,15 +90,57 @@ def test_its_ranks_are_started_by_torchrun_or_here(run, file):
     assert (seen.code, seen.out, seen.err) == (2, "", line)
 
 
+PLAN = ("plan", "lab/lab-hybrid-nics", "--strategy", "megatron", "--tp", 1, "--pp", 2, "--dp", 2, "--microbatch-size", 1)
+
+
 def test_plan_writes_it_beside_the_plan(run, tmp_path, monkeypatch):
-    """Where it is faster than the plan; the note names both files."""
+    """Where it is faster than the plan; the note names both files. A later plan without one removes it."""
     split, output = Disaggregated(plan().stage, STEP, 0.1), tmp_path / "plan.json"
     monkeypatch.setattr(commands.attention_and_experts, "compared", lambda found, plan: split)
-    words = ("plan", "lab/lab-hybrid-nics", "--strategy", "megatron", "--tp", 1, "--pp", 2, "--dp", 2, "--microbatch-size", 1)
-    seen = run(*words, "-o", output)
+    seen = run(*PLAN, "-o", output)
     written = Path(tmp_path / "plan.disaggregated.json")
     assert seen.code == 0
     assert f"Written to {output} and {written}.\n" in seen.err
     found = disaggregatedfile.load(written)
     assert (found.stage, found.made_by.strategy) == (plan().stage, "zebra")
     assert found.prediction == plan().prediction
+    assert "Removed" not in run(*PLAN, "-o", output).err
+    monkeypatch.undo()
+    later = run(*PLAN, "-o", output)
+    assert (later.code, written.exists()) == (0, False)
+    assert f"Removed {written}, which belonged to an earlier plan.\n" in later.err
+
+
+def test_a_file_of_another_kind_beside_a_plan_stays(run, tmp_path):
+    other = tmp_path / "plan.disaggregated.json"
+    other.write_text('{"mine": 1}')
+    assert run(*PLAN, "-o", tmp_path / "plan.json").code == 0
+    assert other.read_text() == '{"mine": 1}'
+
+
+def test_report_is_a_page(run, file, tmp_path):
+    seen = run("report", file, "-o", tmp_path / "page.html")
+    assert seen.code == 0
+    assert (tmp_path / "page.html").read_text() == reporting.report(plan())
+    seen = run("report", file, "-o", tmp_path / "page.html", "--strategies", "holmes")
+    line = f"error: {file}: the report of a plan with two sets of ranks takes no --strategies and --profile\n"
+    assert (seen.code, seen.err) == (2, line)
+
+
+def test_compare_takes_the_plan_and_a_timeline_of_it(run, file, tmp_path):
+    """A simulated timeline in place of a measured one: no error."""
+    trace = tmp_path / "timeline.json"
+    run("simulate", file, "--trace", trace)
+    seen = run("compare", file, trace)
+    assert seen.code == 0
+    assert ["step", "42.47", "ms", "42.47", "ms", "+0.0%"] in [line.split() for line in seen.out.splitlines()]
+    found = json.loads(run("compare", file, trace, "--json").out)
+    assert (found["format"], round(found["error"], 6)) == ("holmes-sim/disaggregated-run/1", 0.0)
+    seen = run("compare", file)
+    line = f"error: {file}: compare takes such a plan with two sets of ranks and one timeline of it (of run or lab)\n"
+    assert (seen.code, seen.err) == (2, line)
+    other = replace(plan(), stage=replace(plan().stage, recompute="full"), prediction=None)
+    file.write_text(disaggregatedfile.to_json(other))
+    seen = run("compare", file, trace)
+    digest = disaggregatedfile.digest(plan())
+    assert (seen.code, seen.err) == (2, f"error: {trace}: it is a timeline of plan {digest}, not of {file}\n")

@@ -51,6 +51,14 @@ WRONG = {
         2,
         "error: holmes-hybrid-4:1: clusters.ib.nodes: 'few' is not a whole number\n",
     ),
+    ("sweep", "holmes-hybrid-4"): (
+        2,
+        "error: holmes-hybrid-4: this is a topology; say what varies, such as plan.tp=1,2, or give a study\n",
+    ),
+    ("sweep", "nosuch"): (
+        2,
+        "error: nosuch: neither a study file nor a shipped study; known: both-nics, lab-layouts, trunk-and-batch\n",
+    ),
     ("list", "foo"): (2, f"error: 'foo' cannot be listed; known: {', '.join(KINDS)}\n"),
     ("schema", "foo"): (2, f"error: schema 'foo' is unknown; known: {', '.join(schemas.names())}\n"),
     ("plan", "holmes-hybrid-4", "--tp", "16"): (
@@ -60,8 +68,7 @@ WRONG = {
     ),
     ("plan", "holmes-hybrid-4", "--dp", "5", "--zero-stage", "3"): (
         3,
-        "error: no layout fits --dp 5 --zero-stage 3; dp 5 must divide global_batch_size 768; remedy: --zero-stage 1 instead "
-        "of 3\n",
+        "error: no layout fits --dp 5 --zero-stage 3; dp 5 must divide global_batch_size 768; remedy: --dp 4 instead of 5\n",
     ),
     ("plan", "holmes-hybrid-4", "--ep", "2"): (
         3,
@@ -134,7 +141,7 @@ def test_a_model_that_is_too_large_is_refused_with_a_remedy(run):
     assert seen.err.startswith("error: memory: gpt-1t does not fit holmes-hybrid-4: stage 0 of the nearest layout ")
     assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by 403.5 GiB; " in seen.err
     assert seen.err.endswith(
-        "; remedy: 28 more nodes in cluster ib (--set clusters.ib.nodes=30), or by --set workload.adapter.r=16, "
+        "; remedy: 28 more nodes in cluster ib (--set clusters.ib.nodes=30), or --set workload.adapter.r=16, "
         "for fine-tuning only: it trains adapters (LoRA), not the weights of the model\n"
     )
     assert len(seen.err.splitlines()) == 1

@@ -236,6 +236,30 @@ def test_questions_on_a_terminal(folder, run, on, monkeypatch):
     assert commands.load("topo.yaml").fleet.devices == 72
 
 
+PCS = [line for name, rate in (("a", "10"), ("b", "2.5"), ("c", "")) for line in (name, "1", "rtx-3090", "1", "", "", rate, "")]
+
+
+def test_one_network_joins_three_clusters_with_three_questions(folder, run, on, monkeypatch):
+    """Five PCs on a switch are not asked for ten links; the default of the rate is that of the slowest NIC."""
+    on(Hosts(here=probed("laptop")))
+    monkeypatch.setattr(sys, "stdin", Terminal("\n".join(("3", *PCS, "", "", "10 us", "gpt-1.7b", "", "")) + "\n"))
+    assert run("init").code == 0
+    text = (folder / "topo.yaml").read_text()
+    link = {"type": "ethernet", "bandwidth": "2.5 Gbit/s", "latency": "10 us"}
+    assert parse("x", text).value["links"] == [{"between": list(pair), **link} for pair in ("ab", "ac", "bc")]
+    assert text.count("latency: 10 us  # added by the link, one way; your answer\n") == 3
+    assert text.count("guess: default\n    bandwidth: 2.5 Gbit/s\n") == 3
+
+
+def test_clusters_that_no_network_joins_are_asked_for_each_link(folder, run, on, monkeypatch):
+    on(Hosts(here=probed("laptop")))
+    links = ("none", "none", "", "1", "5 ms", "none")
+    monkeypatch.setattr(sys, "stdin", Terminal("\n".join(("3", *PCS, *links, "gpt-1.7b", "", "")) + "\n"))
+    assert run("init").code == 0
+    link = {"between": ["a", "c"], "type": "ethernet", "bandwidth": "1 Gbit/s", "latency": "5 ms"}
+    assert parse("x", (folder / "topo.yaml").read_text()).value["links"] == [link]
+
+
 class Interrupted(Terminal):
     """A terminal on which Ctrl-C is typed after the last line."""
 

@@ -98,7 +98,9 @@ def test_a_topology_is_looked_for_beside_the_study(quick, tmp_path):
             "9: vary.clusters.ib.nodes[1]: clusters.ib.nodes: 'many' is not a whole number",
         ]),
         ("vary:\n  plan.pp: [1, 2]\n  links[0].colour: [red]", ["7: vary.links[0].colour[0]: links[0].colour: unknown key"]),
-        ("vary: {'links[7].latency': [1 ms]}", ["5: vary.links[7].latency[0]: links[7].latency: there is no links[7]"]),
+        ("vary: {'links[7].latency': [1 ms]}", [
+            "5: vary.links[7].latency[0]: links[7].latency: there is no links[7]; the last one is links[0]",
+        ]),
         ("scenarios:\n- {}\n- workload.seq_len: 1\n  links[0].latency: 3", [
             "8: scenarios[1].links[0].latency: links[0].latency: 3 is not a time: the unit is missing; write for",
         ]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holmes_sim import commands
+from holmes_sim import commands, targets
 from planner import api
 from planner.diagnosis.remedies import in_words, remedies, why_none
 from planner.placement.simulation import fits
@@ -79,16 +79,16 @@ LORA = "--set workload.adapter.r=16, for fine-tuning only: it trains adapters (L
 CASES = {
     "a larger model": (
         shipped("holmes-hybrid-4", "gpt-175b", Wishes(tp=8), global_batch_size=8),
-        "--set workload.optimizer=adam-bf16-moments, or by --offload optimizer, with a step of 39.85 s or less, or by 1 more "
-        f"node in cluster ib (--set clusters.ib.nodes=3), or by {LORA}",
+        "--set workload.optimizer=adam-bf16-moments, or --offload optimizer, with a step of 39.85 s or less, or 1 more "
+        f"node in cluster ib (--set clusters.ib.nodes=3), or {LORA}",
     ),
     "all microbatches in flight": (
         shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
-        "--schedule 1f1b instead of gpipe, or by 94 GiB more memory on each a100-sxm4-80gb of cluster ib",
+        "--schedule 1f1b instead of gpipe, or 94 GiB more memory on each a100-sxm4-80gb of cluster ib",
     ),
     "activations": (
         shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=4, dp=4, microbatch_size=8, recompute="none")),
-        "--recompute full instead of none, or by 10 GiB more memory on each a100-sxm4-80gb of cluster ib",
+        "--recompute full instead of none, or 10 GiB more memory on each a100-sxm4-80gb of cluster ib",
     ),
     "a batch that cannot be shared": (
         shipped("holmes-hybrid-4", wishes=Wishes(dp=2, zero_stage=2), global_batch_size=7),
@@ -173,11 +173,46 @@ def test_an_adapter_is_named_where_it_fits_and_changes_what_is_trained():
     assert not any("adapter" in remedy.words for remedy in remedies(qlora.request))
 
 
+def streamed(batch: int, **pins: object) -> Request:
+    """gpt-3.6b on holmes-hybrid-4, streamed by one device."""
+    question = shipped("holmes-hybrid-4", wishes=Wishes(offload="parameters", **pins))  # type: ignore[arg-type]
+    return replace(question, workload=replace(question.workload, global_batch_size=batch))
+
+
+def test_a_device_that_streams_layers_is_told_the_largest_batch_and_no_pin_that_nobody_typed():
+    """Its memory holds activations of all 30 layers for a whole step: 192 sequences, and no more."""
+    assert in_words(streamed(768)) == "--global-batch-size 192 instead of 768"
+    assert fitting(streamed(192)) is not None
+    assert fitting(streamed(193)) is None
+    assert in_words(streamed(768, microbatch_size=3)) == "--global-batch-size 186 instead of 768"  # logits of three sequences
+    assert "offload parameters to the planner" not in in_words(streamed(768, recompute="none"))
+
+
+def test_other_offload_leaves_the_pins_of_streaming_to_the_planner():
+    change = streamed(768).wishes.with_pin("offload", "none")
+    assert change == Wishes(offload="none")
+    assert str(streamed(768, microbatch_size=3).wishes) == "--microbatch-size 3 --offload parameters"
+
+
+def test_a_remedy_keeps_to_the_target_that_was_asked_for():
+    """fp16 with the optimizer on the hosts: no framework runs it in a pipeline, so that shards over equal cards are left."""
+    nics = (make.nic("ethernet", 1e9),)
+    a, b = (
+        make.cluster(name, nodes=nodes, nics=nics, spec=catalog.device(device))
+        for name, nodes, device in (("a", 2, "rtx-3090"), ("b", 3, "rtx-3080-ti"))
+    )
+    fleet = make.fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
+    free = request(fleet, catalog.model("llama-2-7b"), 32, precision="fp16")
+    held = replace(free, unfit_target=targets.any_framework())
+    plans = [fitting(one.request) for asked in (free, held) for one in remedies(asked) if "--offload" in one.words]
+    assert [(plan.config.pp, plan.config.zero_stage) for plan in plans if plan is not None] == [(2, 1), (1, 2)]
+
+
 def test_a_plan_that_needs_the_head_room_is_refused_and_the_remedy_says_so():
     """gpt-39b that takes between 92 and 100 % of 80 GiB."""
     question = shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=8, dp=2, microbatch_size=8, recompute="none"))
     assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by " in why_none(question)
-    first, second, third, last = in_words(question).split(", or by ")
+    first, second, third, last = in_words(question).split(", or ")
     assert first == "--set memory_headroom=0, without head-room"
     assert second == "--offload optimizer, with a step of 150.4 s or less"
     assert third == "2 GiB more memory on each a100-sxm4-80gb of cluster ib"

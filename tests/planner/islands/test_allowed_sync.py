@@ -34,7 +34,7 @@ def test_a_plan_without_islands_has_no_aggregation():
     assert parse("diloco<=10").exact
     for text in ("diloco<=10,median", "local-steps,int8,krum", "any,flag"):
         found = parse(text)
-        assert (found.exact, found.messages) == (False, False)
+        assert (found.exact, found.messages) == (False, ())
 
 
 def test_settings_of_a_model():
@@ -56,7 +56,7 @@ def test_settings_of_a_model():
     ("text", "why"),
     [
         ("dilco", "dilco is unknown; known: exact, any, local-steps, adaptive-sgd"),
-        ("exact<=3", "exact takes no number and no compression"),
+        ("exact<=3", "exact takes no number and one compression, that of messages between clusters"),
         ("every-step=3", "every-step takes no number of steps"),
         ("diloco=0", "at least 1 inner step is needed"),
         ("diloco<3", "it is not understood"),
@@ -64,7 +64,7 @@ def test_settings_of_a_model():
         ("diloco,int8,medain", "medain is neither a compression nor an aggregation; known: bf16, "),
         ("diloco,krum,median", "one compression and one aggregation at most"),
         ("diloco,int8,bf16", "one compression and one aggregation at most"),
-        ("exact,median", "exact takes no number and no compression"),
+        ("exact,median", "compression 'median' is unknown; known: adaptive-top-k, int4, int8, "),
         ("diloco,int8,median,krum", "it is not understood"),
         ("diloco,top-k", "compression 'top-k': write top-k=1%"),
     ],

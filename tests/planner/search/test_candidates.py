@@ -17,6 +17,7 @@ from planner.search.rough_estimate import rough_seconds
 from planner.space.shape import Shape
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
+from sim.errors import NotModelled
 from sim.hardware.topology import Topology
 from sim.workload.workload import Workload
 from tests import builders
@@ -75,3 +76,25 @@ def test_the_first_candidate_is_the_least_where_busy_links_slow_the_fastest_pipe
     kept = candidates.priced(context, shape(), classes, listed, most)
     assert [found.pipeline for found in kept] == by_evaluator[4 : 4 + most]
     assert kept[0].seconds < 1e9
+
+
+def test_estimates_of_unlike_shapes_are_evaluated_in_one_batch_as_one_by_one():
+    context = PlanningContext(on_one_cluster(6, 6, nodes=3))
+    shapes = [shape(), shape(microbatch_size=2), shape(schedule="gpipe")]
+    found = [one for each in shapes for one in estimates(context, each, node_classes(context, each))]
+    together = candidates.all_evaluated(found)
+    assert [(one.shape, one.pipeline) for one in together] == [(one.shape, one.pipeline) for one in found]
+    assert [one.seconds for one in together] == pytest.approx([one.evaluated().seconds for one in found], rel=1e-12)
+
+
+def test_estimates_keep_their_seconds_where_the_evaluator_does_not_model_them(monkeypatch):
+    context = PlanningContext(on_one_cluster(6, 6, nodes=3))
+    first, other = estimates(context, shape(), node_classes(context, shape()))[:2]
+
+    def seconds(pipelines):
+        if any(pipeline == first.pipeline for _, pipeline in pipelines):
+            raise NotModelled("no")
+        return [7e9 for _ in pipelines]
+
+    monkeypatch.setattr(candidates, "evaluated_together", seconds)
+    assert [one.seconds for one in candidates.all_evaluated([first, other])] == [first.seconds, 7e9]

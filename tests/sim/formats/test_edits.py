@@ -80,7 +80,11 @@ def test_none_takes_a_key_or_an_element_out():
     ("path", "value", "message"),
     [
         ("clusters.rocky.nodes", 3, "clusters.rocky.nodes: there is no clusters.rocky; did you mean 'roce'?"),
-        ("clusters.ib.node.nics[7].bandwidth", "1 Gbit/s", "clusters.ib.node.nics[7].bandwidth: there is no clusters.ib.node.nics[7]"),
+        (
+            "clusters.ib.node.nics[7].bandwidth",
+            "1 Gbit/s",
+            "clusters.ib.node.nics[7].bandwidth: there is no clusters.ib.node.nics[7]; the last one is clusters.ib.node.nics[1]",
+        ),
         ("clusters.ib.nodes", "many", "holmes-hybrid-4:1: clusters.ib.nodes: 'many' is not a whole number"),
         ("clusters.ib.node.nics[0].speed", 3, "holmes-hybrid-4:1: clusters.ib.node.nics[0].speed: unknown key; known: bandwidth, count"),
         ("clusters.ib.node.nics[0].type.latency", "1 us", "clusters.ib.node.nics[0].type.latency: clusters.ib.node.nics[0].type is 'infiniband', which has no keys"),
