@@ -193,20 +193,17 @@ class Executor:
         """Key of a collective `among` ranks: its group, lane, these ranks and the number of collectives before it.
 
         Of a tied embedding the first rank only: where several ranks hold one part each of its weights, their sums are one."""
-        ranks = tuple(sorted(dist.get_process_group_ranks(among)))
-        ranks = ranks[:1] if group == "embedding" else ranks
+        ranks = tuple(sorted(dist.get_process_group_ranks(among)))[: 1 if group == "embedding" else None]
         count = self.counts.get((group, lane, ranks), 0)
         self.counts[group, lane, ranks] = count + 1
         return group, lane, *ranks, count
 
     def _start(self, action: Action, backward: bool) -> None:
         of_section = (action.section,) if action.group == "dp" and self.place.sections else ()
-        name = " ".join(map(str, (action.group, *of_section)))
-        among, issued = [self.groups[name] for name in self.place.groups_of(action.group, action.section)], time.perf_counter()
-        started = []
-        for index, (work, group) in enumerate(zip(self._works(action, backward), among, strict=True)):
-            job = self._thread(action.group, *of_section, index).submit(work)
-            started.append((job, self._key(name, "beside", group)))
+        name, issued, started = " ".join(map(str, (action.group, *of_section))), time.perf_counter(), []
+        names = self.place.groups_of(action.group, action.section)
+        for own, work in zip(names, self._works(action, backward), strict=True):
+            started.append((self._thread(own, *of_section).submit(work), self._key(name, "beside", self.groups[own])))
         self.collectives += [(action, issued, job, key) for job, key in started]
         self.started[action.stage, action.group, action.operation, action.part] = started
 
