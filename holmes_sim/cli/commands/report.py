@@ -37,18 +37,30 @@ def command(
     ] = 10.0,
     profile: Measured = None,
 ) -> None:
-    """Write a plan, or a plan of islands, as one self-contained HTML page: placement, times, certificate and launch."""
+    """Write a plan (also of islands or unlike pipelines) as one HTML page: placement, times, certificate and launch."""
     with out.progress(f"reading {plan}"):
-        from holmes_sim import commands, islands, reporting
+        from holmes_sim import commands, reporting, unlike_pipelines
         from planner import strategies as known
+        from sim.disaggregation.plan import DisaggregatedPlan
         from sim.errors import HolmesError
         from sim.plan.islands import IslandsPlan
+        from sim.plan.pipelines import PipelinesPlan
 
-        read = islands.read_either(plan)
+        read = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise HolmesError(f"{output}: the file name of a page must end in .html, not in {output.suffix or 'nothing'}")
     out.can_be_written(output)
+    if isinstance(read, DisaggregatedPlan):
+        raise HolmesError(f"{plan}: a plan with two sets of ranks has no report; simulate it")
+    if isinstance(read, PipelinesPlan):
+        if strategies not in (BASELINES, "none") or profile is not None:
+            raise HolmesError(f"{plan}: the report of a plan of unlike pipelines takes no --strategies and --profile")
+        with out.progress("reporting"):
+            text = reporting.pipelines_page(unlike_pipelines.simulate_pipelines(read))
+        out.write(output, text)
+        out.note_written(output)
+        return
     if isinstance(read, IslandsPlan):
         if strategies not in (BASELINES, "none") or profile is not None:
             raise HolmesError(f"{plan}: the report of a plan of islands takes no --strategies and --profile")
