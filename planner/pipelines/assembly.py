@@ -45,11 +45,15 @@ def divided(batch: int, columns: Sequence[Column]) -> tuple[int, ...] | None:
     return tuple(numbers) if left == 0 else None
 
 
-def assembled(request: Request, columns: Sequence[Column], microbatches: Sequence[int]) -> PipelinesPlan | None:
+def assembled(
+    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b"
+) -> PipelinesPlan | None:
     """The plan of columns with so many microbatches each, on nodes of their own; None where it does not fit, or is not
     modelled."""
     taken, entries = Counter[str](), list[Plan]()
-    common = {key: getattr(columns[0].plan.config, key) for key in COMMON} | {"sequence_parallel": True}
+    common = {key: getattr(columns[0].plan.config, key) for key in COMMON} | {
+        "sequence_parallel": True, "schedule": schedule
+    }  # fmt: skip
     for column, number in zip(columns, microbatches, strict=True):
         plan = column.plan
         shares = tuple(number // plan.config.dp + (one < number % plan.config.dp) for one in range(plan.config.dp))
@@ -72,7 +76,9 @@ def simulated(plan: PipelinesPlan) -> tuple[PipelinesPlan, Timeline]:
     return plan.annotated(predict(plan, timeline)), timeline
 
 
-def balanced(request: Request, columns: Sequence[Column], microbatches: Sequence[int]) -> PipelinesPlan | None:
+def balanced(
+    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b"
+) -> PipelinesPlan | None:
     """The fastest simulated plan of some divisions of a batch: microbatches move from the pipelines that end last, before they
     reduce gradients, to those that end first. None where the first division has no plan."""
     best: PipelinesPlan | None = None
@@ -80,7 +86,10 @@ def balanced(request: Request, columns: Sequence[Column], microbatches: Sequence
     numbers: tuple[int, ...] | None = tuple(microbatches)
     while numbers is not None and numbers not in tried and len(tried) < MOVES:
         tried.add(numbers)
-        plan = assembled(request, columns, numbers)
+        try:
+            plan = assembled(request, columns, numbers, schedule)
+        except HolmesError:  # a schedule may need more microbatches, or no recomputation
+            plan = None
         if plan is None:
             break
         plan, timeline = simulated(plan)

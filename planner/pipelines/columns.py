@@ -72,12 +72,12 @@ class Column:
 
 
 class Columns:
-    """The columns of a request, each found on first use."""
+    """The columns of a request, each found on first use: those with one replica apart from all others."""
 
     def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None):
         self.request, self.progress = request, progress
         self._clusters = tuple(request.clusters())
-        self._found: dict[Part, tuple[Column, ...]] = {}
+        self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
         self.searched = 0
 
     @property
@@ -85,29 +85,26 @@ class Columns:
         """The columns found so far."""
         return tuple(column for some in self._found.values() for column in some)
 
-    def is_known(self, part: Part) -> bool:
-        """Whether the columns of a part, or that it has none, are known."""
-        return part in self._found
+    def is_known(self, part: Part, one: bool) -> bool:
+        """Whether the columns of a part, or that it has none, are known: those with `one` replica, or with several."""
+        return (part, one) in self._found
 
-    def of(self, part: Part) -> tuple[Column, ...]:
-        """The columns of a part; none where the model has no plan on it."""
-        if part not in self._found:
+    def of(self, part: Part, one: bool) -> tuple[Column, ...]:
+        """The columns of a part with `one` replica, or with several; none where the model has no such plan on it."""
+        if (part, one) not in self._found:
             names = (f"{number} x {cluster.name}" for number, cluster in zip(part, self._clusters, strict=True) if number)
-            self.progress(f"a pipeline on {' + '.join(names)}")
-            self._found[part] = tuple(self._search(part))
-        return self._found[part]
+            self.progress(f"{'a pipeline' if one else 'pipelines'} on {' + '.join(names)}")
+            self._found[part, one] = tuple(self._search(part, one))
+        return self._found[part, one]
 
-    def _search(self, part: Part) -> Iterator[Column]:
-        """The fastest plan of a part; where that has several replicas, or tensor parallelism, the fastest with one replica and
-        without tensor parallelism, which reduce fewer gradients, or earlier. Each also with smaller microbatches, which divide
-        a batch more finely."""
-        fastest = self._plan(part, PINNED)
-        if fastest is None:
-            return
-        pins = [replace(PINNED, dp=1)] if fastest.config.dp > 1 else []
-        pins += [replace(PINNED, dp=1, tp=1)] if fastest.config.tp > 1 else []
-        others = (self._plan(part, wishes) for wishes in pins)
-        for plan in (fastest, *(other for other in others if other is not None)):
+    def _search(self, part: Part, one: bool) -> Iterator[Column]:
+        """The fastest plan of a part; where it has one replica and tensor parallelism also the fastest without, which reduces
+        some gradients earlier. Each also with smaller microbatches, which divide a batch more finely."""
+        plan = self._plan(part, replace(PINNED, dp=1) if one else PINNED)
+        plans = [plan] if plan is not None and (one or plan.config.dp > 1) else []
+        if one and plan is not None and plan.config.tp > 1 and (other := self._plan(part, replace(PINNED, dp=1, tp=1))):
+            plans.append(other)
+        for plan in plans:
             size, gradients = plan.config.microbatch_size, self._gradients(part, plan)
             while size:
                 if (column := _column(part, plan, size, gradients)) is not None:

@@ -3,14 +3,16 @@
 Column generation, in rounds. Each round solves the master programme for a deadline, the best step so far: columns that are
 planned compute what they are known to, all others an optimistic number of samples, from the peaks of their devices and the
 best share of its peak that a column of any part has reached. The columns of the solution that are not planned yet are planned,
-and it is solved anew, until a solution has planned columns only. It is then divided, simulated and balanced; where it is
-faster, its step is the next deadline. Gradients are reduced after the last microbatch, and the slowest column counts: each
-solution has a limit of their seconds, which its deadline pays for, and several limits are tried.
+and it is solved anew, until a solution has planned columns only. This one, and before that the best ones of the columns known
+by then, are divided, simulated and balanced; where one is faster, its step is the next deadline. Gradients are reduced after
+the last microbatch, and the slowest column counts: each solution has a limit of their seconds, which its deadline pays for, and
+several limits are tried, with several limits of the number of replicas.
 
 There is no bound: a part is planned by the search without its proof, and parts consist of whole nodes."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -29,8 +31,12 @@ ROUNDS = 24
 """Most solutions that are simulated (a guess)."""
 EXCHANGES = 16
 """Most plans that are simulated after that, with a column exchanged for another one of its part (a guess)."""
-REPLICAS = (2, 3, 4, 6, 8, 16, 64)
+REPLICAS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 """Limits of the number of replicas that are tried (a guess)."""
+FEW = 4
+"""Columns of a solution up to which each of them is left out once (a guess)."""
+SCHEDULES = ("zb-h1", "zb-h2")
+"""Schedules that are tried at the end, in place of 1f1b: those without virtual stages that split the backward."""
 ALIKE = 0.1
 """Relative difference of seconds of gradients for which one limit stands for several columns (a guess)."""
 NEAR = 0.75
@@ -76,7 +82,7 @@ class _Search:
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
         for number in range(len(self.nodes)):  # single nodes first: they say what share of a peak can be reached
-            self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))))
+            self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))), True)
         best: tuple[PipelinesPlan, tuple[Column, ...]] | None = None
         solved: set[tuple[int, Seconds]] = set()
         while len(self.tried) < ROUNDS and not self.limit.is_up():
@@ -84,17 +90,25 @@ class _Search:
             if limits is None:
                 break
             solved.add(limits)
-            columns = self._solution(deadline, *limits)
-            plan = self._simulated(columns)
-            if plan is not None and step_of(plan) < deadline:
-                best, deadline, solved = (plan, columns), step_of(plan), set()
-        return Found(self._exchanged(*best), self.columns.searched) if best is not None else None
+            for columns in self._and_smaller(self._solutions(deadline, *limits)):
+                plan = self._simulated(columns)
+                if plan is not None and step_of(plan) < deadline:
+                    best, deadline, solved = (plan, columns), step_of(plan), set()
+                    break
+        return Found(self._rescheduled(*self._exchanged(*best)), self.columns.searched) if best is not None else None
 
-    def _exchanged(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> PipelinesPlan:
-        """The plan, with other columns of the same parts where these make it faster, one at a time."""
+    def _rescheduled(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> PipelinesPlan:
+        """The plan, under another schedule where that makes it faster."""
+        numbers = [sum(one.config.num_microbatches) for one in best.pipelines]
+        others = (balanced(self.request, columns, numbers, schedule) for schedule in SCHEDULES if not self.limit.is_up())
+        return min([best, *(plan for plan in others if plan is not None)], key=step_of)
+
+    def _exchanged(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> tuple[PipelinesPlan, tuple[Column, ...]]:
+        """The plan and its columns, with other columns of the same parts where these make it faster, one at a time."""
         index = 0
         while index < len(columns) and not self.limit.is_up():
-            others = (one for one in self.columns.of(columns[index].part) if one is not columns[index])
+            part = columns[index].part
+            others = (one for one in self.columns.known if one.part == part and one is not columns[index])
             for other in others:
                 changed = (*columns[:index], other, *columns[index + 1 :])
                 plan = self._simulated(changed) if len(self.tried) < ROUNDS + EXCHANGES else None
@@ -102,7 +116,7 @@ class _Search:
                     best, columns, index = plan, changed, -1
                     break
             index += 1
-        return best
+        return best, columns
 
     def _limits(self, deadline: Seconds) -> Iterator[tuple[int, Seconds]]:
         """Limits of replicas, and of the seconds of their gradients, the smallest first: those of known columns, without those
@@ -124,34 +138,44 @@ class _Search:
         numbers = divided(self.request.workload.global_batch_size, columns)
         return balanced(self.request, columns, numbers) if numbers is not None else None
 
-    def _solution(self, deadline: Seconds, replicas: int, allowed: Seconds) -> tuple[Column, ...]:
+    def _solutions(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Column, ...]]:
         """Planned columns with up to so many replicas that compute most samples within a deadline, and reduce gradients within
-        `allowed` seconds of it; none where these are too few, or where the solution cannot be planned."""
+        `allowed` seconds of it; whenever parts were planned, those of the columns known by then, and last those of all."""
         while not self.limit.is_up():
-            offered = list(self._offered(deadline - allowed, replicas, allowed))
-            copies = most_samples([choice for choice, _ in offered], self.nodes, replicas, self.limit) if offered else ()
-            chosen = [one for one, number in zip(offered, copies, strict=True) for _ in range(number)]
-            if sum(choice.samples for choice, _ in chosen) < NEAR * self.request.workload.global_batch_size:
-                return ()
-            missing = dict.fromkeys(choice.nodes for choice, column in chosen if column is None)
-            if not missing:
-                return tuple(column for _, column in chosen if column is not None)
-            for part in missing:
-                if self.limit.is_up():
-                    return ()
-                self.columns.of(part)
-        return ()
+            chosen = self._chosen(list(self._offered(deadline - allowed, replicas, allowed)), replicas)
+            if all(column is not None for _, column in chosen):
+                yield tuple(column for _, column in chosen if column is not None)
+                return
+            for part, one in dict.fromkeys((choice.nodes, choice.replicas == 1) for choice, column in chosen if not column):
+                if not self.limit.is_up():
+                    self.columns.of(part, one)
+            known = [one for one in self._offered(deadline - allowed, replicas, allowed) if one[1] is not None]
+            yield tuple(column for _, column in self._chosen(known, replicas) if column is not None)
+
+    def _and_smaller(self, solutions: Iterator[tuple[Column, ...]]) -> Iterator[tuple[Column, ...]]:
+        """Solutions, each also without one of its columns: a slow network of one node holds back the gradients of all."""
+        for columns in solutions:
+            yield columns
+            if len(columns) <= FEW:
+                yield from ((*columns[:index], *columns[index + 1 :]) for index in range(len(columns)))
+
+    def _chosen(self, offered: list[tuple[Choice, Column | None]], replicas: int) -> list[tuple[Choice, Column | None]]:
+        """Those of the offered columns that together compute most samples; none where these are too few."""
+        copies = most_samples([choice for choice, _ in offered], self.nodes, replicas, self.limit) if offered else ()
+        chosen = [one for one, number in zip(offered, copies, strict=True) for _ in range(number)]
+        batch = self.request.workload.global_batch_size
+        return chosen if sum(choice.samples for choice, _ in chosen) >= NEAR * batch else []
 
     def _offered(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Choice, Column | None]]:
         """The columns of the master programme for a deadline; None where a part is not planned yet."""
         rate = self._best_rate() if self.columns.searched < MOST_COLUMNS else 0.0
-        for part in self.every:
-            if self.columns.is_known(part):
-                for column in self.columns.of(part):
+        for part, one in itertools.product(self.every, (True, False) if replicas > 2 else (True,)):
+            if self.columns.is_known(part, one):
+                for column in self.columns.of(part, one):
                     if column.gradients(replicas) <= allowed and (samples := column.samples(deadline)):
                         yield Choice(part, column.plan.config.dp, samples), column
             elif rate * deadline > 0:
-                yield Choice(part, 1, rate * peak(self.request, part) * deadline), None
+                yield Choice(part, 1 if one else 2, rate * peak(self.request, part) * deadline), None
 
     def _best_rate(self) -> float:
         """The most samples a second for each FLOP/s of peak that a known column computes."""
