@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from holmes_sim import attention_and_experts, conflicts, requirements, targets
+from holmes_sim import attention_and_experts, conflicts, requirements, targets, unlike_replicas
 from holmes_sim.beyond import Beyond, BeyondSearch
 from holmes_sim.conflicts import Price, Required
 from holmes_sim.pins import Cancel, Pins, cancelled_by, pinned
 from holmes_sim.results import Planned, Simulated
+from holmes_sim.unlike_replicas import UnlikeReplicas
 from planner import api
 from planner.api import Row
 from planner.costs.context import PlanningContext
@@ -181,6 +182,7 @@ def plan(
         rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
         timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
         faster = _beyond(search, found, context)
+    replicas = _unlike_replicas(request, found, context) if fastest else None
     seconds = time.perf_counter() - started
     try:
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
@@ -193,7 +195,8 @@ def plan(
     except KeyboardInterrupt:
         context.interrupted = True
     split = attention_and_experts.compared(unlike, found)
-    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), faster, split)
+    more = faster, split, replicas
+    return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), *more)
 
 
 def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyond | None:
@@ -202,6 +205,17 @@ def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyo
         return None
     try:
         return search.compared(found, context.limit.seconds_left, context.progress)
+    except KeyboardInterrupt:
+        context.interrupted = True
+        return None
+
+
+def _unlike_replicas(request: Request, found: Plan, context: PlanningContext) -> UnlikeReplicas | None:
+    """A faster plan of unlike pipelines, if there is time left."""
+    if context.interrupted:
+        return None
+    try:
+        return unlike_replicas.searched(request, found, context.limit.seconds_left, context.progress)
     except KeyboardInterrupt:
         context.interrupted = True
         return None

@@ -58,6 +58,7 @@ class PlanPrice(StrictModel):
 class RankSeconds(StrictModel):
     """Seconds of one rank, which represents all ranks of its class."""
 
+    pipeline: int | None = Field(None, description="where pipelines are unlike: the index of its pipeline")
     stage: int = Field(description="pipeline rank, a number from 0")
     rank: int = Field(description="number of the rank")
     ranks: int = Field(description="number of ranks in the class")
@@ -67,6 +68,7 @@ class RankSeconds(StrictModel):
 class PathSeconds(StrictModel):
     """Seconds of the critical path on one pipeline rank."""
 
+    pipeline: int | None = Field(None, description="where pipelines are unlike: the index of its pipeline")
     stage: int = Field(description="pipeline rank, a number from 0")
     seconds: SecondsByKind
 

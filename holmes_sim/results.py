@@ -12,6 +12,7 @@ from holmes_sim.beyond import Beyond
 from holmes_sim.conflicts import Price
 from holmes_sim.intervals import step_range
 from holmes_sim.resolution import is_close, why_close
+from holmes_sim.unlike_replicas import UnlikeReplicas
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.effort import Effort
@@ -36,8 +37,8 @@ SAME = 1e-9
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A plan, the timeline of its simulated step, the plans of the published strategies (`baselines`), the work of the
-    search, what each requirement costs, a faster plan that no framework commonly runs (`beyond`), and attention and experts on
-    unlike devices where that is faster (`split`)."""
+    search, what each requirement costs, a faster plan that no framework commonly runs (`beyond`), attention and experts on
+    unlike devices (`split`) and unlike pipelines (`replicas`) where these are faster."""
 
     plan: Plan
     timeline: Timeline
@@ -50,6 +51,7 @@ class Planned:
     prices: tuple[Price, ...] = ()
     beyond: Beyond | None = None
     split: Disaggregated | None = None
+    replicas: UnlikeReplicas | None = None
 
     @property
     def frame(self) -> pd.DataFrame:

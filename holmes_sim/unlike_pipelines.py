@@ -20,6 +20,7 @@ from sim.plan.islands import IslandsPlan
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
+from sim.results.explain import Explanation, explain
 from sim.results.report import PipelineRankReport, of_pipelines, predict
 from sim.units import Seconds, time_text
 
@@ -40,6 +41,10 @@ class SimulatedPipelines:
     def confirmed(self) -> bool | None:
         """Whether the simulation confirms the prediction of the plan; None if the plan has none."""
         return confirms(self.plan, self.timeline.step_s)
+
+    def explanation(self) -> Explanation:
+        """Where the seconds of the step go, by stage of each pipeline, and its critical path."""
+        return explain(self.plan, self.timeline)
 
     def __repr__(self) -> str:
         return (

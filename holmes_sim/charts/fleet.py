@@ -23,8 +23,10 @@ from holmes_sim.charts.style import (
     Picture,
     listed,
 )
+from sim.engine.rank_plans import RankPlans
 from sim.hardware.cluster import Cluster, Device, Fleet, Node, Trunk
 from sim.hardware.topology import Topology
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
@@ -55,21 +57,33 @@ def topology(topology: Topology) -> Figure:
     return _picture(topology.fleet, None, f"{topology.name}: {_totals(topology)}", [])
 
 
-def placement(plan: Plan) -> Figure:
-    """The fleet with every device in the colour and with the number of its pipeline rank; idle devices are grey."""
-    config, fleet = plan.config, plan.fleet
-    colours = stage_colours(config.pp)
-    handles = [Patch(facecolor=colour, label=_stage_words(plan, pp_rank)) for pp_rank, colour in enumerate(colours)]
-    if fleet.devices > config.world_size:
-        handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
-    more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
-    title = (
-        f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices used · "
-        f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text}{more}"
-    )
-    pp_rank_of = {device: config.coordinates(rank)[2] for rank, device in enumerate(plan.placement)}
-    paint = {device: (pp_rank, colours[pp_rank]) for device, pp_rank in pp_rank_of.items()}
+def placement(plan: Plan | PipelinesPlan) -> Figure:
+    """The fleet with every device in the colour and with the number of its pipeline rank; idle devices are grey.
+
+    Of unlike pipelines, pipeline ranks are numbered one pipeline after the other."""
+    plans, fleet, world = RankPlans(plan), plan.fleet, len(plan.placement)
+    every = [(index, pp_rank) for index, one in enumerate(plans.plans) for pp_rank in range(one.config.pp)]
+    colours = stage_colours(len(every))
+    labels = [
+        (f"{number}: pipeline {index}, " if len(plans.plans) > 1 else "") + _stage_words(plans.plans[index], pp_rank)
+        for number, (index, pp_rank) in enumerate(every)
+    ]
+    handles = [Patch(facecolor=colour, label=label) for colour, label in zip(colours, labels, strict=True)]
+    if fleet.devices > world:
+        handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - world:,} devices"))
+    title = f"{plan.topology.name} · {plan.workload.model.name}: {world:,} of {fleet.devices:,} devices used · {_degrees(plan)}"
+    stage_of = {device: plans.stage_number(rank) for rank, device in enumerate(plan.placement)}
+    paint = {device: (number, colours[number]) for device, number in stage_of.items()}
     return _picture(fleet, paint, title, handles)
+
+
+def _degrees(plan: Plan | PipelinesPlan) -> str:
+    """Parallel degrees, for the title."""
+    if isinstance(plan, PipelinesPlan):
+        return f"{len(plan.pipelines)} unlike pipelines"
+    config = plan.config
+    more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
+    return f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text}{more}"
 
 
 Paint: TypeAlias = dict[Device, tuple[int, str]]

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from holmes_sim.charts.gantt import bars, legend, numbers, row_height
-from holmes_sim.charts.pipeline import row_label, rows_of
+from holmes_sim.charts.pipeline import layout_words, row_label, rows_of
 from holmes_sim.charts.style import DARK, DPI, WIDTH, Picture
 from holmes_sim.measurement import MeasuredStep
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
-from sim.plan.plan import Plan
 from sim.units import time_text
 
 MOST_ROWS = 12
@@ -24,8 +24,9 @@ MOST_ROWS = 12
 def measurement(compared: Sequence[MeasuredStep]) -> Figure:
     """The simulated step at the top, then one panel per measured step. Raises HolmesError if their scales differ."""
     plan, first = compared[0].plan, compared[0]
-    assert isinstance(plan, Plan)  # `compare` and `lab` take no unlike pipelines
-    rows = rows_of(first.simulated, lambda rank: plan.config.coordinates(rank)[2], MOST_ROWS)
+    plans = RankPlans(plan)
+    most = max(one.config.pp for one in plans.plans)
+    rows = rows_of(first.simulated, plans.stage_number, MOST_ROWS)
     panels = _panels(compared)
     height = row_height(len(rows) * len(panels)) * len(rows)
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
@@ -36,18 +37,17 @@ def measurement(compared: Sequence[MeasuredStep]) -> Figure:
     drawn: set[str] = set()
     shown = [[_alike(timeline, group[0]) for group in rows] for _, timeline in panels]
     for axes, (words, timeline), groups in zip(stack, panels, shown, strict=True):
-        labels = [row_label(plan, group) for group in groups]
-        drawn |= bars(axes, plan.config.pp, timeline.spans, [group[0] for group in groups], labels)
+        labels = [row_label(plans, group) for group in groups]
+        drawn |= bars(axes, most, timeline.spans, [group[0] for group in groups], labels)
         axes.axvline(timeline.step_s, color=DARK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=4, clip_on=False)
         axes.set_title(words, fontsize=10, loc="left")
     for axes in stack[:-1]:
         axes.spines["bottom"].set_visible(False)
         axes.tick_params(axis="x", length=0)
     left_out = f" · {len(rows)} of {len(first.simulated.alike)} classes of ranks shown"
-    config = plan.config
     figure.suptitle(
-        f"{plan.topology.name} · {plan.workload.model.name} · tp {config.tp_text} · pp {config.pp} · dp {config.dp_text} · "
-        f"{config.schedule}{left_out if len(rows) < len(first.simulated.alike) else ''}",
+        f"{plan.topology.name} · {plan.workload.model.name} · {layout_words(plan)}"
+        f"{left_out if len(rows) < len(first.simulated.alike) else ''}",
         fontsize=11,
     )
     figure.legend(handles=legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)

@@ -9,8 +9,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from holmes_sim.charts.gantt import bars, legend, numbers, row_height
 from holmes_sim.charts.style import DPI, WIDTH, Picture, listed
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.results import report
 from sim.results.breakdown import breakdown, pipeline_rank_of, total
@@ -20,14 +22,15 @@ MOST_ROWS = 32
 """Largest number of rows."""
 
 
-def pipeline(plan: Plan, timeline: Timeline) -> Figure:
+def pipeline(plan: Plan | PipelinesPlan, timeline: Timeline) -> Figure:
     """One step as a Gantt chart, rows in pipeline order. Raises HolmesError if the timeline is not of this plan."""
-    ranks, world = sum(map(len, timeline.alike)), plan.config.world_size
+    ranks, world, plans = sum(map(len, timeline.alike)), len(plan.placement), RankPlans(plan)
     if ranks != world:
         raise HolmesError(f"the timeline has {ranks} ranks, the plan {world}; give the timeline of this plan")
-    rows = rows_of(timeline, lambda rank: plan.config.coordinates(rank)[2])
-    labels = [row_label(plan, group) for group in rows]
-    return _figure(timeline, plan.config.pp, rows, labels, _pipeline_title(plan, timeline, len(rows)))
+    rows = rows_of(timeline, plans.stage_number)
+    labels = [row_label(plans, group) for group in rows]
+    most = max(one.config.pp for one in plans.plans)
+    return _figure(timeline, most, rows, labels, _pipeline_title(plan, timeline, len(rows)))
 
 
 def timeline(timeline: Timeline, sets: Sequence[str] = ()) -> Figure:
@@ -87,13 +90,16 @@ def rows_of(timeline: Timeline, pp_rank_of: Callable[[int], int], most: int = MO
     return [group for pp_rank in pp_ranks for group in by_pp_rank[pp_rank][:each]]
 
 
-def row_label(plan: Plan, group: tuple[int, ...]) -> str:
-    """`stage 0 · ib · tp 4 (ranks 0-15)`; the ranks of a tensor-parallel group do the same at the same time."""
-    pp_rank = plan.config.coordinates(group[0])[2]
+def row_label(plans: RankPlans, group: tuple[int, ...]) -> str:
+    """`stage 0 · ib · tp 4 (ranks 0-15)`, after the pipeline where they are unlike; the ranks of a tensor-parallel group do the
+    same at the same time."""
+    pipeline, pp_rank = plans.stage_of(group[0])
+    plan, _ = plans.of(group[0])
     stages, tp = plan.stages_of(pp_rank), plan.config.tp_of(pp_rank)
-    clusters = "+".join(dict.fromkeys(plan.placement[rank].cluster for rank in group))
+    clusters = "+".join(dict.fromkeys(plans.plan.placement[rank].cluster for rank in group))
+    where = f"pipeline {pipeline} · " if pipeline >= 0 else ""
     degree = f" · tp {tp}" if tp > 1 else ""
-    return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)} · {clusters}{degree} ({_ranks(group)})"
+    return f"{where}stage{'s' if len(stages) > 1 else ''} {listed(stages)} · {clusters}{degree} ({_ranks(group)})"
 
 
 def _ranks(group: tuple[int, ...]) -> str:
@@ -105,17 +111,33 @@ def _ranks(group: tuple[int, ...]) -> str:
     return f"{len(group)} ranks from {group[0]}"
 
 
-def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
+def layout_words(plan: Plan | PipelinesPlan) -> str:
+    """Degrees and schedule: `tp 2 · pp 4 · dp 1 · 1f1b`, or `2 unlike pipelines · 1f1b`."""
+    if isinstance(plan, PipelinesPlan):
+        return f"{len(plan.pipelines)} unlike pipelines · {plan.schedule}"
+    config = plan.config
+    return f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text} · {config.schedule}"
+
+
+def _pipeline_title(plan: Plan | PipelinesPlan, timeline: Timeline, rows: int) -> str:
     """Topology, model, step time, shares and layout."""
-    config, numbers = plan.config, report.predict(plan, timeline)
-    counts = sorted(set(config.num_microbatches))
-    microbatches = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    virtual = f" with vpp {config.vpp}, later virtual stages paler" if config.vpp > 1 else ""
-    more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
+    numbers = report.predict(plan, timeline)
     left_out = f" · {rows} of {len(timeline.alike)} classes of ranks shown" if rows < len(timeline.alike) else ""
     return (
         f"{plan.topology.name} · {plan.workload.model.name}: {timeline.origin} step {time_text(timeline.step_s)}, "
         f"bubble {numbers.bubble_fraction:.1%}, exposed communication {numbers.exposed_communication_s / timeline.step_s:.1%}\n"
+        f"{layout_words(plan) if isinstance(plan, PipelinesPlan) else _with_microbatches(plan)}{left_out}"
+    )
+
+
+def _with_microbatches(plan: Plan) -> str:
+    """Degrees, schedule and microbatches of a plan."""
+    config = plan.config
+    counts = sorted(set(config.num_microbatches))
+    microbatches = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    virtual = f" with vpp {config.vpp}, later virtual stages paler" if config.vpp > 1 else ""
+    more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
+    return (
         f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text}{more} · {config.schedule}{virtual} · "
-        f"{microbatches} microbatches of {config.microbatch_size} per replica{left_out}"
+        f"{microbatches} microbatches of {config.microbatch_size} per replica"
     )

@@ -20,8 +20,8 @@ def refuse(path: Path, others: Mapping[str, object]) -> None:
         raise HolmesError(f"{path}: a plan of unlike pipelines takes no {', '.join(given)}")
 
 
-def simulate(plan: PipelinesPlan, trace: Path | None, as_json: bool) -> None:
-    """Simulate a step, write its timeline and print it."""
+def simulate(plan: PipelinesPlan, trace: Path | None, chart: Path | None, explain: bool, as_json: bool) -> None:
+    """Simulate a step, write its timeline, draw it, print it and explain it."""
     from holmes_sim import unlike_pipelines, warnings
     from sim.engine import timeline
 
@@ -29,23 +29,34 @@ def simulate(plan: PipelinesPlan, trace: Path | None, as_json: bool) -> None:
         run = unlike_pipelines.simulate_pipelines(plan)
     out.note(warnings.unconfirmed(plan, run.timeline.step_s))
     out.write(trace, timeline.to_json(run.timeline) if trace else "")
+    if chart is not None:
+        with out.progress("drawing"):
+            from holmes_sim import charts
+
+            out.save(charts.pipeline(plan, run.timeline), chart)
+    explanation = run.explanation() if explain else None
     if as_json:
-        out.show_json(run.facts())
+        out.show_json(run.facts() | ({"explanation": explanation.facts()} if explanation else {}))
         return
     from holmes_sim import printing
 
     out.show(printing.simulated_pipelines(run))
-    out.note_written(trace)
+    if explanation is not None:
+        out.show(printing.explained(explanation))
+    out.note_written(trace, chart)
 
 
-def show(what: str, plan: PipelinesPlan, chart: Path | None, as_json: bool) -> None:
-    """Print a plan of unlike pipelines and its simulated step."""
-    from sim.errors import HolmesError
+def show(plan: PipelinesPlan, chart: Path | None, as_json: bool) -> None:
+    """Print a plan of unlike pipelines and its simulated step, and draw its placement."""
     from sim.formats import pipelinesfile
 
     if chart is not None:
-        raise HolmesError(f"{what}: a plan of unlike pipelines is not drawn; leave out -o")
+        with out.progress("drawing"):
+            from holmes_sim import charts
+
+            out.save(charts.placement(plan), chart)
     if as_json:
         out.show_json(pipelinesfile.facts(plan))
         return
-    simulate(plan, None, as_json)
+    simulate(plan, None, None, False, as_json)
+    out.note_written(chart)

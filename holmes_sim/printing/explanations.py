@@ -63,11 +63,11 @@ def legend(mean: Iterable[tuple[str, Seconds]]) -> str:
 
 def busiest(found: Explanation) -> tuple[Account, ...]:
     """For each pipeline rank, the account of its ranks that compute longest."""
-    by_stage: dict[int, Account] = {}
+    by_stage: dict[str, Account] = {}
     for account in found.ranks:
-        kept = by_stage.get(account.pp_rank)
+        kept = by_stage.get(account.stage)
         if kept is None or _computes(account) > _computes(kept):
-            by_stage[account.pp_rank] = account
+            by_stage[account.stage] = account
     return tuple(by_stage.values())
 
 
@@ -90,7 +90,7 @@ def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, 
         return [cell(account.of(kind), step) if account.of(kind) else "-" for kind in shown]
 
     for row in rows:
-        table.add_row(str(row.pp_rank), *cells(row))
+        table.add_row(row.stage, *cells(row))
     if len(rows) > 1:
         table.add_row(name, *cells(total), style=STYLE)
     table.add_row("share", *(f"{total.of(kind) / step:.1%}" for kind in shown))
@@ -104,8 +104,10 @@ def cell(value: Seconds, step: Seconds) -> str:
 
 def longest(found: Explanation) -> str:
     """One line with the three longest parts of the critical path, and what they mean."""
-    parts = sorted(((s, a.pp_rank, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
-    shown = ", ".join(f"stage {stage} {kind} {s / found.step_s:.0%}" for s, stage, kind in parts if s >= 0.01 * found.step_s)
+    every = ((s, a.pipeline, a.pp_rank, kind) for a in found.path for kind, s in a.seconds)
+    parts = sorted(every, reverse=True)[:3]
+    named = ((s, f"pipeline {one}: {stage}" if one >= 0 else f"stage {stage}", kind) for s, one, stage, kind in parts)
+    shown = ", ".join(f"{stage} {kind} {s / found.step_s:.0%}" for s, stage, kind in named if s >= 0.01 * found.step_s)
     return f"Longest parts: {shown}. Time saved off the critical path does not shorten the step."
 
 

@@ -20,6 +20,7 @@ from holmes_sim.profiling.machine import Machine, Stopwatch, repeated
 from holmes_sim.profiling.timings import Timings
 from holmes_sim.torch_backend import buckets
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
+from holmes_sim.torch_backend.slices import WHOLE
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.errors import HolmesError
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
@@ -97,7 +98,7 @@ class Stage:
             here = sum(weight.numel() for weight in weights.values())
             most = int(min(model.parameters / tp, SHARE * machine.memory / STATE))
             rest = torch.nn.Parameter(torch.zeros(max(most - here, 0)))
-            held = [(weight, buckets.Sharing("dp", 1, 0)) for weight in (*weights.values(), rest)]
+            held = [(weight, WHOLE, buckets.Sharing("dp", 1, 0)) for weight in (*weights.values(), rest)]
             self.bucket = buckets.bucket(held, config, precision)
             self.optimizer = buckets.Optimizer(self.bucket.segments)
         self.updated = here + rest.numel()

@@ -53,7 +53,7 @@ def page(contents: Contents) -> Page:
         "tiles": _tiles(contents),
         "lead": "",
         "foot": escape(f"Plan {planfile.digest(plan)} by {made_by(plan.made_by)}"),
-        "script": f"<script>\n{_file('pipeline.js')}\n</script>",
+        "script": script(),
     }
     return assembled(parts, [(section.NAME, section.TITLE, section.html(contents)) for section in in_order()])
 
@@ -65,6 +65,11 @@ def assembled(parts: Mapping[str, str], sections: Iterable[tuple[str, str, str]]
     bodies = "".join(f'<section id="{name}"><h2>{title}</h2>{inside}</section>' for name, title, inside in shown)
     more = {"style": parts["style"] + _file("style.css"), "links": links, "sections": bodies}
     return Page(Template(_file("page.html")).substitute({**parts, **more}))
+
+
+def script() -> str:
+    """The script of the timeline of a step."""
+    return f"<script>\n{_file('pipeline.js')}\n</script>"
 
 
 def made_by(maker: MadeBy) -> str:

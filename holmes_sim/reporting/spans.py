@@ -13,6 +13,8 @@ from typing import Any
 from holmes_sim.charts import gantt
 from holmes_sim.charts.pipeline import row_label, rows_of
 from holmes_sim.results import Simulated
+from holmes_sim.unlike_pipelines import SimulatedPipelines
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import Span
 from sim.plan.program import COMPUTE
 
@@ -35,37 +37,38 @@ ACTIONS = {
 """Kind of span -> words in the tooltip."""
 
 
-def rows_to_draw(run: Simulated) -> list[tuple[int, ...]]:
+def rows_to_draw(run: Simulated | SimulatedPipelines) -> list[tuple[int, ...]]:
     """Classes of ranks that get a row: all, or some of every pipeline rank if there are too many."""
     by_rank = run.timeline.by_rank()
     most = MOST_ROWS
     while True:
-        rows = rows_of(run.timeline, lambda rank: run.plan.config.coordinates(rank)[2], most)
+        rows = rows_of(run.timeline, RankPlans(run.plan).stage_number, most)
         if most == FEWEST_ROWS or sum(len(by_rank[group[0]]) for group in rows) <= MOST_SPANS:
             return rows
         most = max(most // 2, FEWEST_ROWS)
 
 
-def spans_json(run: Simulated, rows: Sequence[tuple[int, ...]]) -> str:
+def spans_json(run: Simulated | SimulatedPipelines, rows: Sequence[tuple[int, ...]]) -> str:
     """JSON for the canvas, safe inside a `script` element.
 
     Each row has its label and its spans as flat numbers: nanoseconds since the start of the previous span, duration in
     nanoseconds, index into `words`, stage and microbatch. `words` are pairs of an action's name (with its group) and the kind
     it is drawn as.
     """
-    spans, words = run.timeline.by_rank(), dict[tuple[str, str], int]()
+    spans, words, plans = run.timeline.by_rank(), dict[tuple[str, str], int](), RankPlans(run.plan)
     lines = [
-        {"label": row_label(run.plan, group), "ranks": _ranks(group), "spans": _row(spans[group[0]], words)} for group in rows
+        {"label": row_label(plans, group), "ranks": _ranks(group), "spans": _row(spans[group[0]], words)} for group in rows
     ]
     heights = {kind: gantt.HEIGHTS.get(kind, (gantt.BAR,)) for kind in gantt.KINDS}
+    most = max(plan.config.pp for plan in plans.plans)
     document = {
-        "step": run.timeline.step_s, "pp": run.plan.config.pp, "order": gantt.DRAWN, "heights": heights,
+        "step": run.timeline.step_s, "pp": most, "order": gantt.DRAWN, "heights": heights,
         "words": list(words), "rows": lines,
     }  # fmt: skip
     return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def drawn_kinds(run: Simulated, rows: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+def drawn_kinds(run: Simulated | SimulatedPipelines, rows: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
     """Kinds of spans that are drawn, in the order of the legend."""
     first = {group[0] for group in rows}
     drawn = {gantt.kind_of(span) for span in run.timeline.spans if span.rank in first}

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from holmes_sim.torch_backend.slices import Cut
 from holmes_sim.torch_backend.tensor_parallel import (
     TensorParallel,
     cross_entropy,
@@ -53,6 +54,7 @@ class Block(nn.Module):
         self.model, self.parallel, self.seed, self.name = model, parallel, seed, name
         self.replicated: set[str] = set()
         self.routed: set[str] = set()
+        self.cuts: dict[str, Cut] = {}
 
     def add_weight(self, name: str, shapes: tuple[tuple[int, ...], ...], dim: int | None = None, center: float = 0.0) -> None:
         """Add a weight: for each of `shapes` this rank's shard along `dim` (all of it where `dim` is None), concatenated along
@@ -62,6 +64,7 @@ class Block(nn.Module):
             whole = initial_weight(self.seed, f"{self.name}.{name}.{index}", shape, center)
             parts.append(whole if dim is None else self.parallel.shard(whole, dim))
         self.register_parameter(name, nn.Parameter(torch.cat(parts).to(self.parallel.device)))
+        self.cuts[name] = Cut(dim, tuple(part.shape[dim or 0] for part in parts))
         if dim is None:
             self.replicated.add(name)
 

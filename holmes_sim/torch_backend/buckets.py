@@ -5,12 +5,14 @@ A bucket holds the weights of some layers of a stage; `sim.kernels.payloads.buck
 are shared by data-parallel ranks, routed experts by the ranks of an edp group where expert parallelism divides them. With ZeRO
 stage 1 and above a rank keeps the optimizer state of its shard only (Rajbhandari et al., arXiv 1910.02054, section 5):
 gradients are reduce-scattered, weights all-gathered. The full weights stay in memory even under ZeRO stage 3: its communication
-is executed, but it saves no memory here.
+is executed, but it saves no memory here. In unlike pipelines a rank may sum the gradients of each of several slices of its
+weights with other ranks (`holmes_sim.torch_backend.slices`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,11 +21,14 @@ from torch import Tensor, nn
 
 from holmes_sim.torch_backend.communication import all_gather, all_reduce, reduce_scatter
 from holmes_sim.torch_backend.devices import HOST
+from holmes_sim.torch_backend.slices import Cut, numel, put, values_of
 from sim.plan.parallel_config import ParallelConfig
 
 LEARNING_RATE = 1e-4
 BETAS = (0.9, 0.95)
 """Adam's betas of GPT-3 (Brown et al., arXiv 2005.14165, appendix B). The learning rate is typical for mid-sized models."""
+Work = Callable[[], None]
+"""A collective to run."""
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -33,7 +38,9 @@ class Sharing(NamedTuple):
 
     `tied`: the weight is a word embedding shared by the first and the last stage. `replicated`: tensor-parallel ranks all hold
     the weight; with sequence parallelism they sum the gradients, because each rank processes only a slice of the sequence, and
-    with adapters, because each rank has a part of them (`adapters`).
+    with adapters, because each rank has a part of them (`adapters`). `slices`: slices of the weights that this rank has, each
+    with a group of its own; `partial`: whether the gradients of a weight that each of them has as a whole are summed over
+    slices, as over tensor-parallel ranks with sequence parallelism.
     """
 
     group: str
@@ -41,37 +48,60 @@ class Sharing(NamedTuple):
     shard: int
     tied: bool = False
     replicated: bool = False
+    slices: int = 1
+    partial: bool = False
+
+
+Held = tuple[nn.Parameter, Cut, Sharing]
+"""A weight, how tensor-parallel ranks shard it, and how it is shared."""
 
 
 class Segment:
-    """Weights that are contiguous in one flat buffer and are reduced together."""
+    """Weights that are contiguous in one flat buffer and are reduced together.
 
-    def __init__(self, weights: list[nn.Parameter], config: ParallelConfig, precision: str, sharing: Sharing):
-        self.sharing, self.shard = sharing, sharing.shard
+    The buffer has `padded` values; with several slices it has a row of as many for each slice, and the weights are copies."""
+
+    def __init__(self, weights: Sequence[tuple[nn.Parameter, Cut]], config: ParallelConfig, precision: str, sharing: Sharing):
+        self.sharing, self.shard, self.slices = sharing, sharing.shard, sharing.slices
         self.shards = sharing.shards if config.zero_stage >= 1 else 1
-        sizes = [weight.numel() for weight in weights]
+        sizes = [numel(weight, cut, self.slices) for weight, cut in weights]
         self.size = sum(sizes)
         self.padded = -(-self.size // self.shards) * self.shards
-        self.device = weights[0].device
-        self.flat = torch.zeros(self.padded, dtype=PRECISIONS[precision], device=self.device)
+        self.device = weights[0][0].device
+        shape = (self.slices, self.padded) if self.slices > 1 else (self.padded,)
+        self.flat = torch.zeros(shape, dtype=PRECISIONS[precision], device=self.device)
         self.summed_as = PRECISIONS[config.gradient_precision]
-        self.grad = torch.zeros(self.padded, dtype=self.summed_as, device=self.device)
+        self.grad = torch.zeros(shape, dtype=self.summed_as, device=self.device)
         self.reduced: Tensor | None = None
         self._local = False  # whether `reduced` is made of `grad` itself
         self._reducing: list[tuple[Tensor, Tensor]] = []
+        self._copies: list[tuple[nn.Parameter, Cut, int, int]] = []
         start = 0
-        for weight, size in zip(weights, sizes, strict=True):
-            view = self.flat[start : start + size].view(weight.shape)
-            view.copy_(weight.data)
-            weight.data = view
-            self._add_hook(weight, start, size)
+        for (weight, cut), size in zip(weights, sizes, strict=True):
+            self._keep(weight, cut, start, size)
+            self._add_hook(weight, cut, start, size)
             start += size
         where = HOST if config.offloads_optimizer else self.device
         self.master = nn.Parameter(self.own.to(where, torch.float32, copy=True), requires_grad=False)
 
-    def _add_hook(self, weight: nn.Parameter, start: int, size: int) -> None:
+    def _keep(self, weight: nn.Parameter, cut: Cut, start: int, size: int) -> None:
+        """Write a weight into the buffer, and make it a view of it where there is one slice."""
+        for index, row in enumerate(self._rows(self.flat)):
+            row[start : start + size].copy_(values_of(weight.data, cut, self.slices, index))
+        if self.slices == 1:
+            weight.data = self.flat[start : start + size].view(weight.shape)
+        else:
+            weight.data = weight.data.to(self.flat.dtype)
+            self._copies.append((weight, cut, start, size))
+
+    def _rows(self, value: Tensor) -> tuple[Tensor, ...]:
+        """The values of each slice in the buffer, or in another one of this kind."""
+        return value.unbind() if self.slices > 1 else (value,)
+
+    def _add_hook(self, weight: nn.Parameter, cut: Cut, start: int, size: int) -> None:
         def collect(grad: Tensor) -> None:
-            self.grad[start : start + size].add_(grad.reshape(-1))
+            for index, row in enumerate(self._rows(self.grad)):
+                row[start : start + size].add_(values_of(grad, cut, self.slices, index))
 
         def accumulated(leaf: Tensor) -> None:
             if leaf.grad is not None:  # None where the weight gradient is deferred
@@ -84,29 +114,35 @@ class Segment:
     @property
     def own(self) -> Tensor:
         """This rank's shard of the weights; all weights where the optimizer state is not sharded."""
-        return self.flat.chunk(self.shards)[self.shard if self.shards > 1 else 0]
+        return self.flat.chunk(self.shards, -1)[self.shard if self.shards > 1 else 0]
 
-    def reduction(self, group: dist.ProcessGroup, copies: dist.ProcessGroup | None) -> Callable[[], None]:
-        """A function that reduces the gradients accumulated so far. New gradients accumulate in a fresh buffer from now on.
+    def reduction(self, groups: Sequence[dist.ProcessGroup], copies: dist.ProcessGroup | None = None) -> list[Work]:
+        """Functions that reduce the gradients accumulated so far, of each slice over its group. New gradients accumulate in a
+        fresh buffer from now on.
 
         copies: the ranks of other blocks that own the same shard, if there are several (`zero_shard_size`)."""
         whole, self.grad = self.grad, torch.zeros_like(self.grad)
-        part = whole if self.shards == 1 else whole.new_empty(self.padded // self.shards)
+        if self.sharing.partial:  # the sums over tensor-parallel ranks, of which this one stands for several, follow
+            whole /= self.slices
+        part = whole if self.shards == 1 else whole.new_empty((*whole.shape[:-1], self.padded // self.shards))
         self._reducing.append((whole, part))
 
-        def reduce() -> None:
+        def reduce(every: Tensor, own: Tensor, group: dist.ProcessGroup) -> None:
             if self.shards == 1:
-                all_reduce(part, group)
+                all_reduce(own, group)
             else:
-                reduce_scatter(part, whole, group)
+                reduce_scatter(own, every, group)
             if copies is not None:
-                all_reduce(part, copies)
+                all_reduce(own, copies)
 
-        return reduce
+        rows = zip(self._rows(whole), self._rows(part), groups, strict=True)
+        return [functools.partial(reduce, *row) for row in rows]
 
     def accumulate(self) -> None:
         """Add all reduced gradients to `reduced`. Without a data-parallel group these are the local gradients themselves."""
-        parts = [part for _, part in self._reducing]
+        parts = [
+            part.sum(0, keepdim=True).repeat(self.slices, 1) if self.sharing.partial else part for _, part in self._reducing
+        ]
         self._reducing.clear()
         if not parts and self.reduced is None:
             parts, self._local = [self.grad], True
@@ -120,10 +156,27 @@ class Segment:
         self._local = False
         self.reduced = self.master.grad = None
 
-    def gathering(self, group: dist.ProcessGroup) -> Callable[[], None]:
-        """A function that all-gathers the weights of all shards."""
-        own = self.own.clone()
-        return lambda: all_gather(self.flat, own, group)
+    def gathering(self, groups: Sequence[dist.ProcessGroup]) -> list[Work]:
+        """Functions that all-gather the weights of all shards, of each slice over its group."""
+
+        def gather(index: int, every: Tensor, own: Tensor, group: dist.ProcessGroup) -> None:
+            all_gather(every, own, group)
+            self._copy(index)
+
+        rows = zip(self._rows(self.flat), self._rows(self.own.clone()), groups, strict=True)
+        return [functools.partial(gather, index, *row) for index, row in enumerate(rows)]
+
+    def put(self, values: Tensor) -> None:
+        """Replace this rank's shard of the weights."""
+        self.own.copy_(values)
+        for index in range(self.slices):
+            self._copy(index)
+
+    def _copy(self, index: int) -> None:
+        """Copy slice `index` from the buffer to weights that are no views of it."""
+        for weight, cut, start, size in self._copies:
+            if index == 0 or cut.dim is not None:
+                put(weight.data, cut, self.slices, index, self.flat[index, start : start + size])
 
     def sum_tied(self, groups: list[dist.ProcessGroup], by_shards: bool) -> None:
         """Sum the reduced gradients with those of the other stage that holds the same weights (`sum_over_tied`)."""
@@ -139,11 +192,14 @@ class Segment:
             (group,) = groups
             all_reduce(part, group)
             return part
-        whole = part.new_zeros(self.padded)
-        own = whole.chunk(self.shards)[self.shard if self.shards > 1 else 0]
+        whole = part.new_zeros(self.flat.shape)
+        own = whole.chunk(self.shards, -1)[self.shard if self.shards > 1 else 0]
         own.copy_(part)
-        for half, group in zip(whole[: self.size].chunk(len(groups)), groups, strict=True):
+        words = whole[..., : self.size]
+        values = words.reshape(-1)  # the slices of a word embedding follow one another
+        for half, group in zip(values.chunk(len(groups)), groups, strict=True):
             all_reduce(half, group)
+        words.copy_(values.view(words.shape))
         return own
 
 
@@ -162,10 +218,10 @@ class FrozenWeights:
             weight.data = view
             start += weight.numel()
 
-    def gathering(self, group: dist.ProcessGroup) -> Callable[[], None]:
-        """A function that all-gathers the weights of all shards."""
-        own = self.own.clone()
-        return lambda: all_gather(self.flat, own, group)
+    def gathering(self, groups: Sequence[dist.ProcessGroup]) -> list[Work]:
+        """A function that all-gathers the weights of all shards, over one group: ranks with slices have no frozen weights."""
+        (group,) = groups
+        return [functools.partial(all_gather, self.flat, self.own.clone(), group)]
 
 
 class Bucket:
@@ -178,31 +234,34 @@ class Bucket:
         """The segments whose gradients are reduced over the rank's group of a kind, dp or edp."""
         return (segment for segment in self.segments if segment.sharing.group == kind)
 
-    def reduction(self, kind: str, group: dist.ProcessGroup, copies: dist.ProcessGroup | None) -> Callable[[], None]:
-        """A function that reduces the gradients of all segments of a kind of group."""
-        return _all([segment.reduction(group, copies) for segment in self.of_group(kind)])
+    def reduction(self, kind: str, groups: Sequence[dist.ProcessGroup], copies: dist.ProcessGroup | None) -> list[Work]:
+        """Functions that reduce the gradients of all segments of a kind of group, of each slice over its group."""
+        return together([segment.reduction(groups, copies) for segment in self.of_group(kind)])
 
-    def gathering(self, kind: str, group: dist.ProcessGroup) -> Callable[[], None]:
-        """A function that all-gathers the weights of all segments of a kind of group, and frozen ones."""
-        frozen = [self.frozen.gathering(group)] if self.frozen is not None and kind == "dp" else []
-        return _all([*frozen, *(segment.gathering(group) for segment in self.of_group(kind))])
+    def gathering(self, kind: str, groups: Sequence[dist.ProcessGroup]) -> list[Work]:
+        """Functions that all-gather the weights of all segments of a kind of group, of each slice over its group, and frozen
+        ones."""
+        frozen = [self.frozen.gathering(groups)] if self.frozen is not None and kind == "dp" else []
+        return together([*frozen, *(segment.gathering(groups) for segment in self.of_group(kind))])
 
 
-def _all(parts: list[Callable[[], None]]) -> Callable[[], None]:
-    def work() -> None:
+def together(works: Sequence[Sequence[Work]]) -> list[Work]:
+    """Functions that do the first of each of some works one after the other, the second of each, and so on."""
+
+    def work(parts: tuple[Work, ...]) -> None:
         for part in parts:
             part()
 
-    return work
+    return [functools.partial(work, parts) for parts in zip(*works, strict=True)]
 
 
-def bucket(weights: Iterable[tuple[nn.Parameter, Sharing]], config: ParallelConfig, precision: str) -> Bucket:
+def bucket(weights: Iterable[Held], config: ParallelConfig, precision: str) -> Bucket:
     """The bucket of the given weights; frozen ones are in it where parameters are sharded."""
-    kinds: dict[Sharing, list[nn.Parameter]] = {}
+    kinds: dict[Sharing, list[tuple[nn.Parameter, Cut]]] = {}
     frozen: list[tuple[nn.Parameter, Sharing]] = []
-    for weight, sharing in weights:
+    for weight, cut, sharing in weights:
         if weight.requires_grad:
-            kinds.setdefault(sharing, []).append(weight)
+            kinds.setdefault(sharing, []).append((weight, cut))
         elif config.shards_parameters:
             frozen.append((weight, sharing))
     segments = [Segment(held, config, precision, sharing) for sharing, held in sorted(kinds.items())]
@@ -224,7 +283,7 @@ class Optimizer:
         """Replace this rank's shards of the weights by Adam's first moments, means of gradients: unlike the weights, they show
         the scale of gradients."""
         for segment in self.segments:
-            segment.own.copy_(self.adam.state[segment.master]["exp_avg"])
+            segment.put(self.adam.state[segment.master]["exp_avg"])
 
     def step(self) -> None:
         """One update with the reduced gradients, which are then cleared."""
@@ -233,7 +292,7 @@ class Optimizer:
             segment.master.grad = segment.reduced.to(segment.master.device, torch.float32)
         self.adam.step()
         for segment in self.segments:
-            segment.own.copy_(segment.master.data)
+            segment.put(segment.master.data)
             segment.clear()
 
 

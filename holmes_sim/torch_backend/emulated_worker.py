@@ -63,16 +63,21 @@ class EmulatedWorker:
     def receive(self, action: Action, values: list[Tensor]) -> None:
         """Accept the received messages; their contents are not used."""
 
-    def collective(self, action: Action) -> Callable[[], None]:
-        """A function that executes a collective with the bytes of the action, as many times as the action says.
+    def collectives(self, action: Action) -> list[Callable[[], None]]:
+        """Functions that execute a collective with the bytes of the action, as many times as the action says: one for each
+        slice of the weights that the rank has (`RankInPlan.groups_of`).
 
-        Sums of a tied embedding with several peers (`groups.of_kind`), and of several slices, follow one another."""
-        every, times = of_kind(self.groups, action.group), max(round(action.times), 1)
+        Sums of a tied embedding with several peers (`groups.of_kind`) follow one another."""
         if self.place.sections and action.group == "dp":
-            every = [self.groups[name] for name in self.place.groups_of("dp", action.section)]
-        ranks = every[0].size()
+            names = self.place.groups_of("dp", action.section)
+            return [self._collective(action, name, [self.groups[name]]) for name in names]
+        return [self._collective(action, action.group, of_kind(self.groups, action.group))]
+
+    def _collective(self, action: Action, name: str, every: list[dist.ProcessGroup]) -> Callable[[], None]:
+        """A function that executes a collective over some groups, one after the other. `name` is that of its buffer."""
+        times, ranks = max(round(action.times), 1), every[0].size()
         part = max(int(action.nbytes * action.times / times) // (4 * ranks), 1)
-        whole = self._buffer(action.group, 4.0 * part * ranks).view(torch.float32)
+        whole = self._buffer(name, 4.0 * part * ranks).view(torch.float32)
         copies = self.groups.get("copies") if action.group == "dp" else None
 
         def once(group: dist.ProcessGroup) -> None:

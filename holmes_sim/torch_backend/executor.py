@@ -65,9 +65,9 @@ class Executor:
         self.threads: dict[tuple[str | int, ...], CommThread] = {}
         self.receive_threads: dict[tuple[int, str], ReceiveThread] = {}
         self.pipelines = of_kind(groups, "pp")
-        self.counts: dict[tuple[str, str], int] = {}
+        self.counts: dict[tuple[str, str, tuple[int, ...]], int] = {}
         self.posted: dict[tuple[str, int, int], list[_PostedReceive]] = {}
-        self.started: dict[tuple[int, str, str, int], tuple[Job, Key]] = {}
+        self.started: dict[tuple[int, str, str, int], list[tuple[Job, Key]]] = {}
         self.sent: list[tuple[Action, Job, Key]] = []
         self.received: list[tuple[Action, Job, Key]] = []
         self.collectives: list[tuple[Action, float, Job, Key]] = []
@@ -115,14 +115,12 @@ class Executor:
         elif action.kind == "start":
             self._start(action, backward)
         elif action.kind == "wait":
-            job, key = self.started.pop((action.stage, action.group, action.operation, action.part))
-            self._await(action, job, key)
+            self._await(action, self.started.pop((action.stage, action.group, action.operation, action.part)))
         elif action.group in LAYER_GROUPS:
             self._layer_collective(action)
         else:
             self._start(action._replace(part=-1), backward)
-            job, key = self.started.pop((action.stage, action.group, action.operation, -1))
-            self._await(action, job, key)
+            self._await(action, self.started.pop((action.stage, action.group, action.operation, -1)))
 
     # messages
 
@@ -191,30 +189,37 @@ class Executor:
 
     # collectives
 
-    def _key(self, group: str, lane: str, section: int = 0) -> Key:
-        """Key of a collective: its group, lane, first rank and the number of collectives before it."""
-        count = self.counts.get((group, lane), 0)
-        self.counts[group, lane] = count + 1
-        name, *_ = self.place.groups_of(group.partition(" ")[0], section)
-        first = min(dist.get_process_group_ranks(self.groups[name]))
-        return group, lane, first, count
+    def _key(self, group: str, lane: str, among: dist.ProcessGroup) -> Key:
+        """Key of a collective `among` ranks: its group, lane, these ranks and the number of collectives before it.
+
+        Of a tied embedding the first rank only: where several ranks hold one part each of its weights, their sums are one."""
+        ranks = tuple(sorted(dist.get_process_group_ranks(among)))[: 1 if group == "embedding" else None]
+        count = self.counts.get((group, lane, ranks), 0)
+        self.counts[group, lane, ranks] = count + 1
+        return group, lane, *ranks, count
 
     def _start(self, action: Action, backward: bool) -> None:
         of_section = (action.section,) if action.group == "dp" and self.place.sections else ()
-        name = " ".join(map(str, (action.group, *of_section)))
-        key, issued = self._key(name, "beside", action.section), time.perf_counter()
-        job = self._thread(action.group, *of_section).submit(self._work(action, backward))
-        self.collectives.append((action, issued, job, key))
-        self.started[action.stage, action.group, action.operation, action.part] = job, key
+        name, issued, started = " ".join(map(str, (action.group, *of_section))), time.perf_counter(), []
+        names = self.place.groups_of(action.group, action.section)
+        for own, work in zip(names, self._works(action, backward), strict=True):
+            started.append((self._thread(own, *of_section).submit(work), self._key(name, "beside", self.groups[own])))
+        self.collectives += [(action, issued, job, key) for job, key in started]
+        self.started[action.stage, action.group, action.operation, action.part] = started
 
-    def _work(self, action: Action, backward: bool) -> Callable[[], None]:
+    def _works(self, action: Action, backward: bool) -> list[Callable[[], None]]:
+        """Functions that execute a collective, one for each slice of the weights that the rank has."""
         if isinstance(self.worker, EmulatedWorker):
-            return self.worker.collective(action)
-        return self.worker.reduce_tied_embedding if action.group == "embedding" else self.worker.dp_collective(action, backward)
+            return self.worker.collectives(action)
+        if action.group == "embedding":
+            return [self.worker.reduce_tied_embedding]
+        return self.worker.dp_collectives(action, backward)
 
-    def _await(self, action: Action, job: Job, key: Key) -> None:
+    def _await(self, action: Action, started: list[tuple[Job, Key]]) -> None:
         since = time.perf_counter()
-        job.wait()
+        for job, _ in started:
+            job.wait()
+        job, key = max(started, key=lambda one: one[0].ended)
         self.recorder.wait(action, action.group, since, time.perf_counter(), key)
 
     def _layer_collective(self, action: Action) -> None:
@@ -227,12 +232,13 @@ class Executor:
             if action.group == "tp" and action.operation == "all_gather" and not self.config.sequence_parallel:
                 self.worker.gather_received()
         elif not self.worker.includes(action):
-            self.timed_collective(action.group, action.operation, action.nbytes, self.worker.collective(action))
+            (work,) = self.worker.collectives(action)
+            self.timed_collective(action.group, action.operation, action.nbytes, work)
 
     def timed_collective(self, group: str, name: str, nbytes: float, work: Callable[[], None]) -> None:
         """Execute a collective of the rank's tp, etp or ep group and record it."""
         synchronize(self.worker.device)
-        key, since = self._key(group, "within"), time.perf_counter()
+        key, since = self._key(group, "within", self.groups[group]), time.perf_counter()
         work()
         synchronize(self.worker.device)
         self.recorder.layer_collective(group, name, since, time.perf_counter(), key)

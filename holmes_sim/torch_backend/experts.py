@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from holmes_sim.torch_backend.blocks import Block, Layer, initial_weight
 from holmes_sim.torch_backend.expert_mesh import ExpertMesh, exchange
+from holmes_sim.torch_backend.slices import WHOLE, Cut
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel, enter_parallel_region, leave_parallel_region
 from sim.workload.model import Model
 
@@ -53,6 +54,8 @@ class RoutedExperts(Block):
             wholes = [initial_weight(self.seed, f"{self.name}.{name}.{expert}.{i}", shape) for i, shape in enumerate(shapes)]
             found.append(torch.cat([whole if dim is None else self.slices.shard(whole, dim) for whole in wholes]))
         self.register_parameter(name, nn.Parameter(torch.stack(found).to(self.parallel.device)))
+        sizes = (found[0].shape[dim or 0] // len(shapes),) * len(shapes)  # the parts of an expert's weight have equal shapes
+        self.cuts[name] = WHOLE if dim is None else Cut(dim + 1, sizes)
         self.routed.add(name)
 
     def products(self, rows: Tensor, sizes: list[int]) -> Tensor:

@@ -55,11 +55,6 @@ class RankInPlan:
             before += slices
         raise KeyError(f"section {section} is not on rank {self.rank}")
 
-    def group_of(self, kind: str, section: int) -> str:
-        """The name of the rank's only group of a kind that reduces gradients of a section."""
-        (name,) = self.groups_of(kind, section)
-        return name
-
     def shapes(self, stage: int) -> tuple[tuple[int, bool, bool], ...]:
         """(layers, whether with the embedding, whether with the head) of each section of a stage, or of the whole stage."""
         if self.sections:

@@ -17,8 +17,8 @@ from sim.plan.program import Action
 from sim.units import Seconds
 
 Key: TypeAlias = tuple[str | int, ...]
-"""Identifies a message or collective within a step. Message: its ends and what it carries; collective: group, lane, first rank,
-count."""
+"""Identifies a message or collective within a step. Message: its ends and what it carries; collective: group, lane, ranks
+(of a tied embedding the first one), count."""
 
 
 class Event(NamedTuple):

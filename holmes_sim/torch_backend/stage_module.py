@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from holmes_sim.torch_backend.adapters import AdaptedLayer, freeze
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
-from holmes_sim.torch_backend.buckets import PRECISIONS, Sharing
+from holmes_sim.torch_backend.buckets import PRECISIONS, Held, Sharing
 from holmes_sim.torch_backend.expert_mesh import ExpertMesh
 from holmes_sim.torch_backend.experts import ExpertLayer
 from holmes_sim.torch_backend.rank_in_plan import RankInPlan
+from holmes_sim.torch_backend.slices import WHOLE
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -22,28 +23,33 @@ from sim.plan.plan import Plan
 @dataclass(frozen=True, slots=True)
 class Shares:
     """How a rank shares its weights, with the configuration of its stage. `own`: its number among the ranks of the stage;
-    `tied`: whether the word embedding is tied and on two stages."""
+    `tied`: whether the word embedding is tied and on two stages; `sequence`: whether stages with tensor parallelism use
+    sequence parallelism."""
 
     config: ParallelConfig
     own: int
     tied: bool
+    sequence: bool
 
-    def of(self, block: Block, name: str) -> Sharing:
-        """How the weight `name` of a block is shared."""
+    def of(self, block: Block, name: str, slices: int) -> Sharing:
+        """How the weight `name` of a block is shared, in a bucket of which the rank has so many slices."""
         config = self.config
         if config.splits_experts and name in block.routed:
             return Sharing("edp", config.edp, self.own // config.expert_mesh)
-        replicated = name in block.replicated and config.tp > 1
-        return Sharing("dp", config.shards, self.own // config.tp % config.shards, self.tied and name == "words", replicated)
+        replicated = name in block.replicated and config.tp * slices > 1
+        shard, tied = self.own // config.tp % config.shards, self.tied and name == "words"
+        partial = replicated and slices > 1 and self.sequence
+        return Sharing("dp", config.shards, shard, tied, replicated, slices, partial)
 
 
 class StageModule:
     """A stage: its blocks, and what it keeps of each microbatch from forward to backward.
 
-    `ranges`: the blocks of each gradient bucket, in order, and `sections`: the section of each (`sim.plan.pipelines`)."""
+    `ranges`: the blocks of each gradient bucket, in order; `sections`: the section of each (`sim.plan.pipelines`), and
+    `slices`: of how many slices its weights are on this rank."""
 
-    def __init__(self, blocks: list[Block], ranges: tuple[range, ...], sections: tuple[int, ...]):
-        self.blocks, self.ranges, self.sections = blocks, ranges, sections
+    def __init__(self, blocks: list[Block], ranges: tuple[range, ...], sections: tuple[int, ...], slices: tuple[int, ...]):
+        self.blocks, self.ranges, self.sections, self.slices = blocks, ranges, sections, slices
         self.first, self.last = isinstance(blocks[0], Embedding), isinstance(blocks[-1], Head)
         self.kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
         self.deferred: dict[tuple[int, int], list[Callable[[], None]]] = {}
@@ -52,16 +58,16 @@ class StageModule:
         """Indices of the blocks in one of `parts` parts of the stage, in forward order: the whole stage, or a bucket of it."""
         return range(len(self.blocks)) if parts == 1 else self.ranges[part]
 
-    def by_bucket(self, held: set[int], shares: Shares) -> Iterator[list[tuple[nn.Parameter, Sharing]]]:
+    def by_bucket(self, held: set[int], shares: Shares) -> Iterator[list[Held]]:
         """The weights of each gradient bucket, and how they are shared. Weights whose id is in `held` are already in a bucket;
         those of these buckets are added to it."""
-        for own in self.ranges:
-            weights = []
+        for own, slices in zip(self.ranges, self.slices, strict=True):
+            weights: list[Held] = []
             for block in (self.blocks[index] for index in own):
                 for name, weight in block.named_parameters():
                     if id(weight) not in held:
                         held.add(id(weight))
-                        weights.append((weight, shares.of(block, name)))
+                        weights.append((weight, block.cuts.get(name, WHOLE), shares.of(block, name, slices)))
             yield weights
 
 
@@ -84,7 +90,8 @@ def stage_module(place: RankInPlan, stage: int, parallel: TensorParallel, seed: 
         weight.data = weight.data.to(PRECISIONS[place.plan.workload.precision])
     found = place.buckets(stage)
     ranges = _ranges((*shape, one.number) for shape, one in zip(place.shapes(stage), found, strict=True))
-    return StageModule(blocks, tuple(ranges), tuple(one.section for one in found for _ in one.each()))
+    sections = tuple(one.section for one in found for _ in one.each())
+    return StageModule(blocks, tuple(ranges), sections, tuple(len(place.groups_of("dp", number)) for number in sections))
 
 
 def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh: ExpertMesh, tokens: int) -> list[Block]:

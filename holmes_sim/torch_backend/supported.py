@@ -21,8 +21,6 @@ def check(plan: Plan | PipelinesPlan) -> None:
     """Raise NotSupported with all reasons why the backend cannot execute the plan as written, if there are any."""
     pipelines = plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,)
     faults = list(dict.fromkeys(fault for one in pipelines for fault in unsupported(one)))
-    if isinstance(plan, PipelinesPlan) and (degrees := sorted({tp for one in pipelines for tp in one.config.degrees}))[1:]:
-        faults.append(f"pipelines with tp {' and '.join(map(str, degrees))} (one tp for all; gradients are summed in whole)")
     if faults:
         raise NotSupported(f"the torch backend cannot execute this plan: {'; '.join(faults)}")
 

@@ -72,7 +72,7 @@ class TrainingWorker:
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
         tied = plan.workload.model.tied_embeddings and config.pp > 1
-        shares = Shares(config, own + config.tp * place.replicas_before, tied)
+        shares = Shares(config, own + config.tp * place.replicas_before, tied, plan.config.sequence_parallel)
         self.buckets = {
             stage: [buckets.bucket(weights, config, plan.workload.precision) for weights in module.by_bucket(held, shares)]
             for stage, module in self.stages.items()
@@ -89,7 +89,12 @@ class TrainingWorker:
         for kind in GRADIENT_KINDS if self.config.zero_stage >= 1 else ():
             for stage, module in self.stages.items() if kind in self.groups else ():
                 for bucket, section in zip(self.buckets[stage], module.sections, strict=True):
-                    bucket.gathering(kind, self.groups[self.place.group_of(kind, section)])()
+                    for gather in bucket.gathering(kind, self._groups_of(kind, section)):
+                        gather()
+
+    def _groups_of(self, kind: str, section: int) -> list[dist.ProcessGroup]:
+        """The groups that reduce the gradients of the rank's slices of a section."""
+        return [self.groups[name] for name in self.place.groups_of(kind, section)]
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield (name in the model, this rank's shard) of all weights."""
@@ -217,9 +222,10 @@ class TrainingWorker:
 
     # gradients and weights over the ranks that share them
 
-    def dp_collective(self, action: Action, backward: bool) -> Callable[[], None]:
-        """A function that executes a collective of dp or edp ranks, of one bucket or of a whole stage."""
-        kind, group = action.group, self.groups[self.place.group_of(action.group, action.section)]
+    def dp_collectives(self, action: Action, backward: bool) -> list[Callable[[], None]]:
+        """Functions that execute a collective of dp or edp ranks, of one bucket or of a whole stage: one for each slice of the
+        weights that the rank has (`RankInPlan.groups_of`)."""
+        kind, groups = action.group, self._groups_of(action.group, action.section)
         copies = self.groups.get("copies") if kind == "dp" else None
         held, sections = self.buckets[action.stage], self.stages[action.stage].sections
         if action.kind == "collective":
@@ -227,13 +233,9 @@ class TrainingWorker:
         else:
             held = [held[action.parts - 1 - action.part if backward else action.part]]
         gathers = action.operation == "all_gather"
-        works = [bucket.gathering(kind, group) if gathers else bucket.reduction(kind, group, copies) for bucket in held]
-
-        def work() -> None:
-            for do in works:
-                do()
-
-        return work
+        return buckets.together(
+            [bucket.gathering(kind, groups) if gathers else bucket.reduction(kind, groups, copies) for bucket in held]
+        )
 
     def reduce_tied_embedding(self) -> None:
         """Sum the gradients of the tied embedding over the first and the last stage."""

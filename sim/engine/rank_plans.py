@@ -32,6 +32,15 @@ class RankPlans:
         plan, own = self.of(rank)
         return plan.config.coordinates(own)
 
+    def stage_of(self, rank: int) -> tuple[int, int]:
+        """(index of the rank's plan where pipelines are unlike, else -1; pipeline rank)."""
+        return self.pipeline_of(rank) if len(self.plans) > 1 else -1, self.coordinates(rank)[2]
+
+    def stage_number(self, rank: int) -> int:
+        """The pipeline rank of a rank, counted over the plans, one after the other."""
+        index = self.pipeline_of(rank)
+        return sum(plan.config.pp for plan in self.plans[:index]) + self.coordinates(rank)[2]
+
     def program(self, rank: int) -> tuple[int, int, int]:
         """(plan, pipeline rank, microbatches) of a rank: what its program follows from."""
         plan, own = self.of(rank)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import Span, Timeline
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import COMPUTE
 from sim.units import Seconds
@@ -32,23 +34,24 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """Consecutive spans of the path on one rank: description and total seconds."""
+    """Consecutive spans of the path on one rank: description and total seconds. `pipeline`: as `RankPlans.stage_of` has it."""
 
+    pipeline: int
     pp_rank: int
     rank: int
     text: str
     seconds: Seconds
 
 
-def chain(plan: Plan, timeline: Timeline, path: tuple[Span, ...]) -> tuple[Passage, ...]:
+def chain(plan: Plan | PipelinesPlan, timeline: Timeline, path: tuple[Span, ...]) -> tuple[Passage, ...]:
     """Describe the critical path as visits of ranks; merges neighbouring stages with equal descriptions, and repetitions."""
-    visits = []
+    visits, plans = [], RankPlans(plan)
     for rank, group in groupby(path, key=lambda span: span.rank):
         spans = tuple(group)
         words = [word for (word, *_), _ in groupby(_events(spans))]
         text = ", ".join(_compressed(words))
-        visits.append(_Visit(plan.config.coordinates(rank)[2], rank, text, sum(span.seconds for span in spans)))
-    several = len(timeline.alike) > plan.config.pp  # then a stage does not identify the rank
+        visits.append(_Visit(*plans.stage_of(rank), rank, text, sum(span.seconds for span in spans)))
+    several = len(timeline.alike) > sum(one.config.pp for one in plans.plans)  # then a stage does not identify the rank
     runs = [(_described(run, several), sum(visit.seconds for visit in run)) for run in _runs(visits)]
     passages: list[Passage] = []
     start, at = 0.0, 0
@@ -65,7 +68,7 @@ def _runs(visits: Sequence[_Visit]) -> list[list[_Visit]]:
     found: list[list[_Visit]] = []
     for visit in visits:
         run = found[-1] if found else []
-        step = visit.pp_rank - run[-1].pp_rank if run else 0
+        step = visit.pp_rank - run[-1].pp_rank if run and visit.pipeline == run[-1].pipeline else 0
         if run and abs(step) == 1 and visit.text == run[0].text and step * len(run) == visit.pp_rank - run[0].pp_rank:
             run.append(visit)
         else:
@@ -76,10 +79,11 @@ def _runs(visits: Sequence[_Visit]) -> list[list[_Visit]]:
 def _described(run: list[_Visit], several: bool) -> str:
     """Text such as `stage 0: forward, send` or `stages 0 to 6, each: forward, send`; with ranks if `several`."""
     first, last = run[0], run[-1]
+    where = f"pipeline {first.pipeline}, " if first.pipeline >= 0 else ""
     if len(run) == 1:
-        return f"stage {first.pp_rank}{f' (rank {first.rank})' if several else ''}: {first.text}"
+        return f"{where}stage {first.pp_rank}{f' (rank {first.rank})' if several else ''}: {first.text}"
     ranks = f" (ranks {first.rank} to {last.rank})" if several else ""
-    return f"stages {first.pp_rank} to {last.pp_rank}{ranks}, each: {first.text}"
+    return f"{where}stages {first.pp_rank} to {last.pp_rank}{ranks}, each: {first.text}"
 
 
 def _events(spans: Sequence[Span]) -> list[tuple[str, int, int]]:

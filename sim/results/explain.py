@@ -15,9 +15,11 @@ from typing import Any
 
 from sim import markup
 from sim.analytic import stage_costs
+from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import compute
 from sim.kernels.compute import KernelTime
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.results.chain import WORDS, Passage, chain
 from sim.results.sums import Sums, seconds_by_rank
@@ -29,12 +31,25 @@ KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "etp", "ep
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Seconds by kind: of `rank`, which represents `ranks` equal ranks, or of a pipeline rank on the critical path."""
+    """Seconds by kind: of `rank`, which represents `ranks` equal ranks, or of a pipeline rank on the critical path.
+
+    `pipeline`: index of the plan of its pipeline where pipelines are unlike, else -1."""
 
     pp_rank: int
     rank: int
     ranks: int
     seconds: tuple[tuple[str, Seconds], ...]
+    pipeline: int = -1
+
+    @property
+    def stage(self) -> str:
+        """Its pipeline rank as text, after its pipeline where pipelines are unlike: `0`, or `pipeline 1: 0`."""
+        return str(self.pp_rank) if self.pipeline < 0 else f"pipeline {self.pipeline}: {self.pp_rank}"
+
+    def facts(self) -> dict[str, Any]:
+        """Pipeline (where pipelines are unlike), stage and seconds as plain data."""
+        own = {"pipeline": self.pipeline} if self.pipeline >= 0 else {}
+        return own | {"stage": self.pp_rank, "seconds": dict(self.seconds)}
 
     def of(self, kind: str) -> Seconds:
         """Seconds of a kind; 0 if there are none."""
@@ -80,7 +95,7 @@ class Explanation:
         return markup.table(
             repr(self),
             [
-                {"pipeline rank": account.pp_rank, "ranks": account.ranks}
+                {"pipeline rank": account.stage, "ranks": account.ranks}
                 | {f"{kind} (s)": f"{account.of(kind):.4g}" for kind in kinds}
                 for account in self.ranks
             ],
@@ -96,41 +111,44 @@ class Explanation:
         """Plain data, as `holmes-sim simulate --explain --json` prints them."""
         return {
             "step_s": self.step_s,
-            "ranks": [{"stage": a.pp_rank, "rank": a.rank, "ranks": a.ranks, "seconds": dict(a.seconds)} for a in self.ranks],
+            "ranks": [a.facts() | {"rank": a.rank, "ranks": a.ranks} for a in self.ranks],
             "mean": dict(self.mean),
-            "critical_path": [{"stage": a.pp_rank, "seconds": dict(a.seconds)} for a in self.path],
+            "critical_path": [a.facts() for a in self.path],
             "chain": [{"start_s": p.start, "seconds": p.seconds, "what": p.text} for p in self.chain],
             "layers": [asdict(layer) for layer in self.layers],
         }
 
 
-def explain(plan: Plan, timeline: Timeline) -> Explanation:
+def explain(plan: Plan | PipelinesPlan, timeline: Timeline) -> Explanation:
     """Explain every second of a simulated step, by rank and along the critical path."""
-    ranks = []
+    ranks, plans = [], RankPlans(plan)
     sums = seconds_by_rank(timeline)
     for group in timeline.alike:
-        pp_rank = plan.config.coordinates(group[0])[2]
-        share = recomputed_share(plan, group[0])
-        ranks.append(Account(pp_rank, group[0], len(group), _rank_seconds(sums[group[0]], share)))
+        seconds = _rank_seconds(sums[group[0]], recomputed_share(*plans.of(group[0])))
+        pipeline, pp_rank = plans.stage_of(group[0])
+        ranks.append(Account(pp_rank, group[0], len(group), seconds, pipeline))
     path = critical_path(timeline)
-    on_path: dict[int, list[tuple[str, Seconds]]] = {}
+    on_path: dict[tuple[int, int], list[tuple[str, Seconds]]] = {}
     for span in path:
-        pp_rank = plan.config.coordinates(span.rank)[2]
-        on_path.setdefault(pp_rank, []).extend(_split(span.kind, span.group, span.seconds, recomputed_share(plan, span.rank)))
-    accounts = (Account(pp_rank, -1, 0, _ordered(on_path[pp_rank])) for pp_rank in sorted(on_path))
-    in_order = sorted(ranks, key=lambda account: (account.pp_rank, account.rank))
-    return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), chain(plan, timeline, path), _layers(plan))
+        share = recomputed_share(*plans.of(span.rank))
+        on_path.setdefault(plans.stage_of(span.rank), []).extend(_split(span.kind, span.group, span.seconds, share))
+    accounts = (Account(at[1], -1, 0, _ordered(on_path[at]), at[0]) for at in sorted(on_path))
+    in_order = sorted(ranks, key=lambda account: (account.pipeline, account.pp_rank, account.rank))
+    return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), chain(plan, timeline, path), _layers(plans.plans))
 
 
-def _layers(plan: Plan) -> tuple[Layer, ...]:
-    """One layer, of the kind that the model has most of, on every type of device that the plan uses."""
-    once, workload = plan.config.recomputing("none"), plan.workload.usual
-    found = []
-    for device in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
-        kernels = compute.kernel_times(device, workload, once)
-        measured = compute.measured(device, workload, once) is not None
-        found.append(Layer(device.name, *compute.layer_seconds(device, workload, once), kernels, measured))
-    return tuple(found)
+def _layers(plans: Iterable[Plan]) -> tuple[Layer, ...]:
+    """One layer, of the kind that the model has most of, on every type of device that plans use; of a type in several plans as
+    the first of them has it."""
+    found: dict[str, Layer] = {}
+    for plan in plans:
+        once, workload = plan.config.recomputing("none"), plan.workload.usual
+        for device in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
+            kernels = compute.kernel_times(device, workload, once)
+            measured = compute.measured(device, workload, once) is not None
+            seconds = compute.layer_seconds(device, workload, once)
+            found.setdefault(device.name, Layer(device.name, *seconds, kernels, measured))
+    return tuple(found.values())
 
 
 def critical_path(timeline: Timeline) -> tuple[Span, ...]:

@@ -86,6 +86,62 @@ def test_steps_with_slow_devices_and_jitter(run, path, tmp_path):
     assert run("simulate", path, "--degrade", "50%:50%", "--seeds", "3").code == 0
 
 
+def test_a_step_is_explained_by_pipeline_and_stage(run, path):
+    document = json.loads(run("simulate", path, "--explain", "--json").out)
+    assert conforms(document) == "report"
+    explanation = document["explanation"]
+    assert [(one["pipeline"], one["stage"], one["rank"], one["ranks"]) for one in explanation["ranks"]] == [
+        (0, 0, 0, 1), (0, 1, 1, 1), (1, 0, 2, 2),
+    ]  # fmt: skip
+    for one in explanation["ranks"]:
+        assert sum(one["seconds"].values()) == pytest.approx(explanation["step_s"])
+    assert sum(sum(one["seconds"].values()) for one in explanation["critical_path"]) == pytest.approx(explanation["step_s"])
+    assert explanation["chain"][-1]["what"].startswith("pipeline ")
+    lines = run("simulate", path, "--explain").out.splitlines()
+    assert [line.split()[:3] for line in lines if line.lstrip().startswith("pipeline 0: ")][:2] == [
+        ["pipeline", "0:", "0"], ["pipeline", "0:", "1"],
+    ]  # fmt: skip
+
+
+def test_step_and_placement_are_drawn(run, path, tmp_path):
+    assert run("simulate", path, "--chart", tmp_path / "step.svg").code == 0
+    step = (tmp_path / "step.svg").read_text()
+    assert "pipeline 0 · stage 1 · ib (rank 1)" in step
+    assert "pipeline 1 · stage 0 · roce · tp 2 (ranks 2-3)" in step
+    assert "2 unlike pipelines · 1f1b" in step
+    assert run("show", path, "-o", tmp_path / "plan.svg").code == 0
+    placed = (tmp_path / "plan.svg").read_text()
+    assert "2: pipeline 1, stage 0: layers 0-3" in placed
+    assert "idle: 4 devices" in placed
+
+
+def test_a_timeline_is_compared_with_its_plan(run, path, tmp_path):
+    plan = hs.read_pipelines(path)
+    (tmp_path / "plan.json").write_text(pipelinesfile.to_json(plan))
+    assert run("simulate", path, "--trace", tmp_path / "timeline.json").code == 0
+    done = run("compare", tmp_path / "plan.json", tmp_path / "timeline.json", "--chart", tmp_path / "both.svg", "--json")
+    (found,) = json.loads(done.out)["rows"]
+    assert found["step"]["error"] == pytest.approx(0.0, abs=1e-9)
+    assert "pipeline 1 · stage 0" in (tmp_path / "both.svg").read_text()
+    assert "--profile" in run("compare", tmp_path / "plan.json", tmp_path / "timeline.json", "--profile", "none").err
+
+
+def test_the_report_has_each_pipeline_and_the_numbers_of_the_step(run, path, tmp_path):
+    assert run("report", path, "-o", tmp_path / "plan.html").code == 0
+    page = (tmp_path / "plan.html").read_text()
+    assert page == hs.report(hs.read_pipelines(path))
+    found = hs.simulate_pipelines(hs.read_pipelines(path))
+    assert f'<data value="{found.prediction.step_s!r}" data-of="report/step_s">' in page
+    assert "<h3>Pipeline 1</h3><p>tp 2 | pp 1 | dp 1 | 5 microbatches of 1" in page
+    assert "ranks 2 to 3, 5 of 8 samples" in page
+    assert '<td class="words">embedding and 0 to 2</td><td>2</td>' in page
+    for index, rows in enumerate(found.pipeline_ranks):
+        for row in rows:
+            assert f'<data value="{row.compute!r}" data-of="pipelines/{index}/pipeline_ranks/{row.pp_rank}/compute">' in page
+    with pytest.raises(OptionError, match="compared with no strategies"):
+        hs.report(hs.read_pipelines(path), ("holmes",))
+
+
 @pytest.mark.parametrize("target", exporters.names())
 def test_every_target_refuses_them_by_name(target, path):
     with pytest.raises(NotSupported) as error:
@@ -97,10 +153,8 @@ def test_every_target_refuses_them_by_name(target, path):
     ("arguments", "why"),
     [
         (("export", "--to", "megatron", "-o", "launch"), "megatron cannot express pipelines 3+1, 4: "),
-        (("simulate", "--chart", "step.png"), "a plan of unlike pipelines takes no --chart"),
-        (("simulate", "--explain"), "a plan of unlike pipelines takes no --explain"),
-        (("show", "-o", "plan.png"), "a plan of unlike pipelines is not drawn; leave out -o"),
-        (("report", "-o", "plan.html"), "1: format: this is a plan of unlike pipelines; a plan is expected"),
+        (("simulate", "--leave", "1@2h"), "a plan of unlike pipelines takes no --leave"),
+        (("report", "-o", "plan.html", "--strategies", "holmes"), "unlike pipelines takes no --strategies and --profile"),
         (("lab",), "1: format: this is a plan of unlike pipelines; a plan is expected"),
     ],
 )

@@ -14,6 +14,7 @@ from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, Require
 if TYPE_CHECKING:
     from planner.request import Wishes
     from sim.engine.timeline import Timeline
+    from sim.plan.pipelines import PipelinesPlan
     from sim.plan.plan import Plan
 
 NAME = "compare"
@@ -132,15 +133,22 @@ def _one_topology(what: list[str]) -> str:
 def _measured(what: list[str], chart: Path | None, profile: str | None, as_json: bool) -> None:
     """Print and draw timelines beside the prediction in their plan and a new simulation of it."""
     from holmes_sim import commands, measurement
-    from sim.formats import planfile
+    from holmes_sim.unlike_pipelines import simulate_pipelines
+    from sim.errors import HolmesError
+    from sim.formats import pipelinesfile, planfile
+    from sim.plan.pipelines import PipelinesPlan
 
     plan, timelines = _read(what)
     out.distinct(*map(Path, what), chart)
     out.can_be_drawn(chart)
-    given = commands.with_profile(plan, profile)
+    if isinstance(plan, PipelinesPlan) and profile is not None:
+        raise HolmesError("a plan of unlike pipelines takes no --profile")
+    given = plan if isinstance(plan, PipelinesPlan) else commands.with_profile(plan, profile)
     with out.progress("simulating"):
-        simulated = commands.simulate(given).timeline
-    digests = (planfile.digest(plan),)
+        simulated = (
+            simulate_pipelines(given).timeline if isinstance(given, PipelinesPlan) else commands.simulate(given).timeline
+        )
+    digests = (pipelinesfile.digest(plan) if isinstance(plan, PipelinesPlan) else planfile.digest(plan),)
     compared = tuple(
         measurement.measured_step(given, simulated, timeline, name, digests) for name, timeline in timelines.items()
     )
@@ -154,22 +162,27 @@ def _measured(what: list[str], chart: Path | None, profile: str | None, as_json:
     from holmes_sim import printing
 
     out.show(printing.measured(compared))
-    out.note_rests_on(given, profile)
+    if not isinstance(given, PipelinesPlan):
+        out.note_rests_on(given, profile)
     out.note_written(chart)
 
 
-def _read(what: list[str]) -> tuple[Plan, dict[str, Timeline]]:
+def _read(what: list[str]) -> tuple[Plan | PipelinesPlan, dict[str, Timeline]]:
     """The plan, and the timelines by file name. Raises HolmesError unless the files are one plan and at least one timeline."""
-    from holmes_sim import commands
+    from holmes_sim import unlike_pipelines
+    from sim.engine.timeline import Timeline
     from sim.errors import HolmesError
+    from sim.plan.pipelines import PipelinesPlan
     from sim.plan.plan import Plan
 
     topologies = [name for name in what if not name.endswith(".json")]
     if topologies:
         raise HolmesError(f"{topologies[0]}: a topology; compare takes either one topology, or one plan and its timelines")
-    read = {name: commands.read(name) for name in what}
-    plans = {name: found for name, found in read.items() if isinstance(found, Plan)}
-    timelines = {name: found for name, found in read.items() if not isinstance(found, Plan)}
+    read = {name: unlike_pipelines.read_anything(name) for name in what}
+    plans = {name: found for name, found in read.items() if isinstance(found, Plan | PipelinesPlan)}
+    timelines = {name: found for name, found in read.items() if isinstance(found, Timeline)}
+    if other := next((name for name in read if name not in plans and name not in timelines), None):
+        raise HolmesError(f"{other}: neither a plan nor a timeline; compare takes one plan and its timelines")
     if len(plans) != 1:
         given = f"{len(plans)} plans are given: {' '.join(plans)}" if plans else "no plan is given"
         raise HolmesError(f"compare takes one plan and its timelines; {given}")

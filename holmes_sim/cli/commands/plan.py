@@ -213,24 +213,30 @@ class _Printed:
         if self.explain:
             _explanation(answer)
         out.note_rests_on(answer.plan, self.profile)
-        written = " and ".join(str(path) for path in (self.output, self._beside(answer)) if path)
+        written = " and ".join(str(path) for path in (self.output, *self._beside(answer)) if path)
         out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {written}." if written else ""))
 
-    def _beside(self, answer: Planned) -> Path | None:
-        """The file for attention and experts on unlike devices, where that is faster."""
-        from holmes_sim import attention_and_experts
+    def _beside(self, answer: Planned) -> dict[Path, str]:
+        """Path and text of the files of faster plans of other kinds: two sets of ranks, unlike pipelines."""
+        from holmes_sim import attention_and_experts, unlike_replicas
+        from sim.formats import disaggregatedfile, pipelinesfile
 
-        return attention_and_experts.beside(self.output) if self.output is not None and answer.split is not None else None
+        found: dict[Path, str] = {}
+        if self.output is not None and answer.split is not None:
+            found[attention_and_experts.beside(self.output)] = disaggregatedfile.to_json(answer.split.plan)
+        if self.output is not None and answer.replicas is not None:
+            found[unlike_replicas.beside(self.output)] = pipelinesfile.to_json(answer.replicas.plan)
+        return found
 
     def _plan(self, answer: Planned) -> None:
         from holmes_sim import commands, explained_plans, whole_runs
         from holmes_sim.intervals import plan_facts
-        from sim.formats import disaggregatedfile, planfile
+        from sim.formats import planfile
 
         text = planfile.to_json(answer.plan, plan_facts(answer.plan))
         out.write(self.output, text)
-        if (path := self._beside(answer)) is not None and answer.split is not None:
-            out.write(path, disaggregatedfile.to_json(answer.split.plan))
+        for path, other in self._beside(answer).items():
+            out.write(path, other)
         if self.as_json and self.explain:
             out.show_json(explained_plans.facts(answer, commands.explain(commands.simulate(answer.plan))))
         elif self.as_json:

@@ -37,26 +37,30 @@ def command(
     ] = 10.0,
     profile: Measured = None,
 ) -> None:
-    """Write a plan, or a plan of islands, as one self-contained HTML page: placement, times, certificate and launch."""
+    """Write a plan of any kind as one self-contained HTML page: placement, times, certificate and launch."""
     with out.progress(f"reading {plan}"):
-        from holmes_sim import commands, disaggregated, reporting
+        from holmes_sim import commands, disaggregated, reporting, unlike_pipelines
         from planner import strategies as known
         from sim.disaggregation.plan import DisaggregatedPlan
         from sim.errors import HolmesError
         from sim.plan.islands import IslandsPlan
+        from sim.plan.pipelines import PipelinesPlan
+        from sim.plan.plan import Plan
 
-        read = disaggregated.read_any_plan(plan)
+        read = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise HolmesError(f"{output}: the file name of a page must end in .html, not in {output.suffix or 'nothing'}")
     out.can_be_written(output)
-    if isinstance(read, IslandsPlan | DisaggregatedPlan):
-        what = "of islands" if isinstance(read, IslandsPlan) else "with two sets of ranks"
+    kinds = {IslandsPlan: "of islands", DisaggregatedPlan: "with two sets of ranks", PipelinesPlan: "of unlike pipelines"}
+    if not isinstance(read, Plan):
         if strategies not in (BASELINES, "none") or profile is not None:
-            raise HolmesError(f"{plan}: the report of a plan {what} takes no --strategies and --profile")
+            raise HolmesError(f"{plan}: the report of a plan {kinds[type(read)]} takes no --strategies and --profile")
         with out.progress("reporting") as progress:
             if isinstance(read, IslandsPlan):
                 text = reporting.islands_page(reporting.gather_islands(read, str(plan), progress))
+            elif isinstance(read, PipelinesPlan):
+                text = reporting.pipelines_page(unlike_pipelines.simulate_pipelines(read))
             else:
                 text = reporting.two_sets_page(disaggregated.simulate_disaggregated(read))
         out.write(output, text)

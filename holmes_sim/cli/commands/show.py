@@ -46,7 +46,7 @@ def command(
 
         found = unlike_pipelines.read_anything(what)
     if isinstance(found, PipelinesPlan):
-        unlike.show(what, found, output, as_json)
+        unlike.show(found, output, as_json)
         return
     if isinstance(found, IslandsPlan):
         islands_plans.show(found, output, as_json)

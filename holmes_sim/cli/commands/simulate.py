@@ -110,11 +110,11 @@ def command(
         return
     if isinstance(read, PipelinesPlan):
         has_faults = any(kinds.values())
-        unlike.refuse(plan, {"chart": chart and not has_faults, "explain": explain, "leave": leave, "profile": profile})
+        unlike.refuse(plan, {"leave": leave, "profile": profile})
         if has_faults:
             _many(read, kinds, seeds, trace, chart, as_json)
         else:
-            unlike.simulate(read, trace, as_json)
+            unlike.simulate(read, trace, chart, explain, as_json)
         return
     if isinstance(read, IslandsPlan):
         if trace or explain or profile or jitter:

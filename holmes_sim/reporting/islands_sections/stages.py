@@ -23,7 +23,8 @@ def html(contents: IslandsContents) -> str:
     ]
     for index, (island, step) in enumerate(zip(contents.plan.islands, contents.steps, strict=True)):
         layout = escape(plans.layout(island).replace("   (", " ("))
-        rows = stages(step, step.prediction.peak_memory_bytes, f"islands/{index}/", f"Stages of island {index}")
+        peaks, caption = step.prediction.peak_memory_bytes, f"Stages of island {index}"
+        rows = stages(step.plan, step.pipeline_ranks, peaks, f"islands/{index}/", caption)
         head = f"{island_chip(index)} Island {index}: {escape(clusters(island))}"
         parts.append(f'<h3 id="island-{index}">{head}</h3><p>{layout}</p>{rows}')
     return "".join(parts)

@@ -7,6 +7,8 @@ from html import escape
 from holmes_sim.charts import gantt
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.spans import drawn_kinds, rows_to_draw, spans_json
+from holmes_sim.results import Simulated
+from holmes_sim.unlike_pipelines import SimulatedPipelines
 from sim.units import time_text
 
 NAME = "pipeline"
@@ -24,9 +26,13 @@ BUTTONS = (
 
 
 def html(contents: Contents) -> str:
+    """The timeline of the simulated step (`timeline`)."""
+    return timeline(contents.run)
+
+
+def timeline(run: Simulated | SimulatedPipelines) -> str:
     """Buttons, canvas, legend, a note on symmetry reduction, and the data of the canvas."""
-    run = contents.run
-    rows, classes, ranks = rows_to_draw(run), len(run.timeline.alike), contents.plan.config.world_size
+    rows, classes, ranks = rows_to_draw(run), len(run.timeline.alike), len(run.plan.placement)
     buttons = "".join(
         f'<button type="button" data-do="{do}"{f""" aria-label="{words}" title="{words}" """ if words else ""}>{sign}</button>'
         for do, sign, words in BUTTONS
@@ -43,7 +49,8 @@ def html(contents: Contents) -> str:
     folded = f"{ranks:,} ranks form {classes:,} classes of equivalent ranks; each row shows one class and names its ranks."
     if len(rows) < classes:
         folded += f" {len(rows)} of {classes:,} classes are shown: some of every stage, or of evenly spaced stages."
-    paler = " Later virtual stages of a rank are paler." if contents.plan.config.vpp > 1 else ""
+    virtual = isinstance(run, Simulated) and run.plan.config.vpp > 1
+    paler = " Later virtual stages of a rank are paler." if virtual else ""
     return (
         f'<div class="pipeline"><div class="tools"><div role="group" aria-label="Zoom">{buttons}</div>'
         f'<output id="range"></output></div><div class="plot"><canvas id="timeline" tabindex="0" role="img" '

@@ -8,9 +8,9 @@ from html import escape
 from holmes_sim.printing import plans
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import chip, number, table
-from holmes_sim.results import Simulated
 from sim.kernels import memory
 from sim.plan.plan import Plan
+from sim.results.report import PipelineRankReport
 from sim.units import GIBI, Bytes, time_text
 
 NAME = "stages"
@@ -21,21 +21,23 @@ ORDER = 30
 def html(contents: Contents) -> str:
     """Both tables."""
     virtual = "" if contents.plan.config.vpp == 1 else " Layers are those of its virtual stages, in the order of the pipeline."
+    rows = stages(contents.plan, contents.run.pipeline_ranks, contents.prediction.peak_memory_bytes)
     return (
-        f"{stages(contents.run, contents.prediction.peak_memory_bytes)}<p>Times are those of a rank of the slowest class of "
+        f"{rows}<p>Times are those of a rank of the slowest class of "
         f"each stage: compute, exposed (waiting for the network), bubble (waiting for other ranks).{virtual}</p>"
         f"{_groups(contents.plan)}"
     )
 
 
-def stages(run: Simulated, peaks: Sequence[Bytes], at: str = "", caption: str = "Stages") -> str:
+def stages(
+    plan: Plan, ranks: Sequence[PipelineRankReport], peaks: Sequence[Bytes], at: str = "", caption: str = "Stages"
+) -> str:
     """A row for each pipeline rank: location, layers, memory and times.
 
-    `peaks`: the memory of each; `at`: start of the paths of its numbers."""
-    plan = run.plan
+    `ranks`: the times of each, `peaks` the memory; `at`: start of the paths of its numbers."""
     limits, unlike = memory.limits(plan), plans.unlike_degrees(plan.config)
     rows = []
-    for row in run.pipeline_ranks:
+    for row in ranks:
         pp_rank = row.pp_rank
         clusters, nodes, devices, _ = plans.location(plan, pp_rank)
         layers = "+".join(

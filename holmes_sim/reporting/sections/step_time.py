@@ -8,7 +8,7 @@ from html import escape
 from holmes_sim.printing import explanations
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import bar, chip, details, number, table
-from sim.results.explain import Account, Layer
+from sim.results.explain import Account, Explanation, Layer
 from sim.units import MICRO, MILLI, Seconds, time_text
 
 NAME = "seconds"
@@ -17,10 +17,14 @@ ORDER = 50
 
 
 def html(contents: Contents) -> str:
+    """The explanation of the step (`explained`)."""
+    return explained(contents.explanation)
+
+
+def explained(found: Explanation) -> str:
     """Stacked bars and tables of a rank of each stage and of the critical path, the path in words, and the kernels of a
     layer.
     """
-    found = contents.explanation
     step = found.step_s
     facts = {account.rank: index for index, account in enumerate(found.ranks)}
     ranks = [(f"explanation/ranks/{facts[a.rank]}/seconds", a) for a in explanations.busiest(found)]
@@ -35,9 +39,14 @@ def html(contents: Contents) -> str:
         f"Each row adds up to the step, "
         f"{time_text(float(f'{step:.4g}'))}.</p>"
         f"<h3>The critical path</h3>{_bars([('', _together(found.path))], step)}<p>{words}</p>"
-        f"{_table(path, 'Seconds on the critical path, by stage', step)}{_chain(contents)}"
+        f"{_table(path, 'Seconds on the critical path, by stage', step)}{_chain(found)}"
         f"{''.join(_kernels(index, layer) for index, layer in enumerate(found.layers))}"
     )
+
+
+def _stage(account: Account) -> str:
+    """The stage of an account: a chip, or where pipelines are unlike its words."""
+    return chip(account.pp_rank) if account.pipeline < 0 else escape(account.stage)
 
 
 def _together(accounts: Iterable[Account]) -> Account:
@@ -53,7 +62,7 @@ def _bars(accounts: Sequence[tuple[str, Account]], step: Seconds) -> str:
         parts = "".join(
             bar(kind, seconds / step, f"{kind} {seconds / step:.0%}") for kind, seconds in account.seconds if seconds > 0
         )
-        label = chip(account.pp_rank) if account.pp_rank >= 0 else ""
+        label = _stage(account) if account.pp_rank >= 0 else ""
         rows.append(f"<div>{label}<div class='stacked'>{parts}</div></div>")
     return f'<div class="bars" aria-hidden="true">{"".join(rows)}</div>'
 
@@ -63,7 +72,7 @@ def _table(
 ) -> str:
     """A table of accounts, one row each, in seconds or milliseconds: `step` says which."""
     kinds = explanations.kinds(account for _, account in accounts)
-    rows = [[chip(account.pp_rank), *_cells(of, account, kinds, step)] for of, account in accounts]
+    rows = [[_stage(account), *_cells(of, account, kinds, step)] for of, account in accounts]
     if mean:
         rows.append(["mean", *_cells(*mean, kinds, step)])
     return table(("stage", *kinds), rows, caption, words=("stage",), last="mean" if mean else "")
@@ -78,7 +87,7 @@ def _cells(of: str, account: Account, kinds: Iterable[str], step: Seconds) -> li
     ]
 
 
-def _chain(contents: Contents) -> str:
+def _chain(found: Explanation) -> str:
     """The critical path action by action; long paths are shortened in the middle."""
     rows = [
         [
@@ -86,7 +95,7 @@ def _chain(contents: Contents) -> str:
             number(f"explanation/chain/{index}/seconds", passage.seconds, time_text(passage.seconds)),
             escape(passage.text),
         ]
-        for index, passage in enumerate(contents.explanation.chain)
+        for index, passage in enumerate(found.chain)
     ]
     shown = rows
     if len(rows) > explanations.SHOWN_PASSAGES:

@@ -17,6 +17,7 @@ from holmes_sim.torch_backend.devices import HOST, synchronize
 from holmes_sim.torch_backend.disaggregated.attention_part import AttentionPart, Routed
 from holmes_sim.torch_backend.disaggregated.held_experts import HeldExperts
 from holmes_sim.torch_backend.disaggregated.set_rank import SetRank
+from holmes_sim.torch_backend.slices import WHOLE
 from holmes_sim.torch_backend.training_worker import sequences
 from sim.disaggregation.set_groups import COMBINE, DISPATCH
 from sim.disaggregation.tasks import Task
@@ -46,7 +47,9 @@ class SetTrainingWorker:
             (list(self.experts.layers.values()), Sharing("edp", self.stage.groups, place.group)),
         ]
         self.segments = [
-            Segment(weights, config, workload.precision, sharing) for blocks, sharing in parts if (weights := _weights(blocks))
+            Segment([(weight, WHOLE) for weight in weights], config, workload.precision, sharing)
+            for blocks, sharing in parts
+            if (weights := _weights(blocks))
         ]
         self.optimizer = buckets.Optimizer(self.segments)
         self._leaving: dict[Message, Tensor] = {}
@@ -139,13 +142,13 @@ class SetTrainingWorker:
         """Sum gradients over the ranks that hold the same weights, update the weights, and gather them."""
         for segment in self.segments:
             if (kind := segment.sharing.group) in self.groups:
-                timed(
-                    kind, "reduce_scatter" if segment.shards > 1 else "all_reduce", segment.reduction(self.groups[kind], None)
-                )
+                (reduce,) = segment.reduction([self.groups[kind]])
+                timed(kind, "reduce_scatter" if segment.shards > 1 else "all_reduce", reduce)
         timed("optimizer", "optimizer", self._update)
         for segment in self.segments:
             if segment.shards > 1:
-                timed(segment.sharing.group, "all_gather", segment.gathering(self.groups[segment.sharing.group]))
+                (gather,) = segment.gathering([self.groups[segment.sharing.group]])
+                timed(segment.sharing.group, "all_gather", gather)
         self.step += 1
 
     def _update(self) -> None:
@@ -158,7 +161,8 @@ class SetTrainingWorker:
         """All-gather the weights from the shards of the ranks that hold the same ones."""
         for segment in self.segments:
             if segment.shards > 1:
-                segment.gathering(self.groups[segment.sharing.group])()
+                (gather,) = segment.gathering([self.groups[segment.sharing.group]])
+                gather()
 
 
 def _weights(blocks: list[Block]) -> list[nn.Parameter]:

@@ -381,6 +381,6 @@ def test_what_is_wrong_is_reported_in_a_line_before_the_work(run, planned, tmp_p
 def test_the_table_of_stages_has_the_degrees_that_differ():
     machines = fleet(cluster(nodes=6))
     plan = builders.plan(machines, pp=2, dp=2, microbatches=2, stage_dp=(2, 4), microbatch_size=2)
-    rows = sections.stages.stages(commands.simulate(plan), memory.peak_memory(plan))
+    rows = sections.stages.stages(plan, commands.simulate(plan).pipeline_ranks, memory.peak_memory(plan))
     assert re.findall(r"<th[^>]*>([^<]*)</th>", rows)[3:6] == ["device", "dp", "layers"]
     assert re.findall(r"<td[^>]*>(\d)</td>", rows) == ["2", "4"]

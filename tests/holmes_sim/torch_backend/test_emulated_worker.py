@@ -43,7 +43,8 @@ def test_gradients_are_summed_in_blocks_and_then_over_copies(monkeypatch, operat
         monkeypatch.setattr(emulated_worker, name, record(name, at))
     groups = {"dp": SimpleNamespace(name="block", size=lambda: 2), "copies": SimpleNamespace(name="copies", size=lambda: 2)}
     worker = EmulatedWorker(SHARDED, 0, groups)
-    worker.collective(Action("collective", 0, group="dp", operation=operation, nbytes=64.0))()
+    (work,) = worker.collectives(Action("collective", 0, group="dp", operation=operation, nbytes=64.0))
+    work()
     assert seen == expected
 
 
@@ -53,5 +54,8 @@ def test_a_tied_embedding_is_summed_with_every_peer(monkeypatch):
     seen = []
     monkeypatch.setattr(emulated_worker, "all_reduce", lambda value, group: seen.append((group.name, value.numel())))
     groups = {name: SimpleNamespace(name=name, size=lambda: 2) for name in ("pp", "pp 1", "embedding", "embedding 1")}
-    EmulatedWorker(plan, 0, groups).collective(Action("collective", group="embedding", operation="all_reduce", nbytes=64.0))()
+    (work,) = EmulatedWorker(plan, 0, groups).collectives(
+        Action("collective", group="embedding", operation="all_reduce", nbytes=64.0)
+    )
+    work()
     assert seen == [("embedding", 16), ("embedding 1", 16)]

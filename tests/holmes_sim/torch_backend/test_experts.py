@@ -176,7 +176,8 @@ def test_an_emulated_exchange_has_as_many_bytes_as_the_action(tmp_path: Path, mo
     plan, seen = case(tmp_path, "ep 2"), []
     monkeypatch.setattr(emulated_worker, "all_to_all", lambda found, sent, group: seen.append((found.nbytes, sent.nbytes)))
     action = next(action for action in lowering.program(plan, 0, 2) if action.group == "ep")
-    EmulatedWorker(plan, 0, {"ep": SimpleNamespace(size=lambda: 2)}).collective(action)()  # type: ignore[dict-item]
+    (work,) = EmulatedWorker(plan, 0, {"ep": SimpleNamespace(size=lambda: 2)}).collectives(action)  # type: ignore[dict-item]
+    work()
     assert (action.nbytes, action.times) == (16 * 2 * 32 * 4, 4)  # tokens x experts a token x hidden x fp32; two layers
     assert seen == [(4096, 4096)] * 4
 

@@ -17,15 +17,14 @@ from holmes_sim.torch_backend import local  # noqa: E402
 from holmes_sim.torch_backend.groups import groups_of, numbered  # noqa: E402
 from holmes_sim.torch_backend.rank_in_plan import RankInPlan  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
-from holmes_sim.torch_backend.supported import check  # noqa: E402
 from sim.engine.engine import simulate  # noqa: E402
 from sim.engine.timeline import from_json  # noqa: E402
-from sim.errors import NotSupported  # noqa: E402
 from sim.hardware.cluster import Device  # noqa: E402
 from sim.plan.pipelines import PipelinesPlan, of_plans  # noqa: E402
 from sim.plan.plan import Plan  # noqa: E402
 from tests.holmes_sim.documents import conforms  # noqa: E402
 from tests.holmes_sim.torch_backend.one_process import (  # noqa: E402
+    GPT,
     GRADIENTS_CLOSE,
     LLAMA,
     STEPS,
@@ -36,6 +35,8 @@ from tests.holmes_sim.torch_backend.one_process import (  # noqa: E402
 
 Shape = tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]
 """Layers of the stages, microbatches of the replicas, and further settings of an entry."""
+GPT_UNTIED = GPT.replace("}", ", tied_embeddings: false}")
+EXPERTS = GPT_UNTIED.replace("}", ", experts: 4, experts_per_token: 2}")
 OF_TWO = {"microbatch_size": 2, "recompute": "full"}
 CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
     "two stages and one": ((((3, 2), (3,), {}), ((5,), (2,), {})), {"model": LLAMA}),
@@ -49,6 +50,16 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
         {"tp": 2, "sequence_parallel": True, "overlap_grad_reduce": False, "overlap_param_gather": False},
     ),
     "zb-h1": ((((2, 3), (4,), {}), ((4, 1), (2,), {})), {"model": LLAMA, "schedule": "zb-h1"}),
+    "tp 1 and 2": ((((5,), (3,), {}), ((3, 2), (2,), {"tp": 2})), {"model": LLAMA}),
+    "tp 2 | 1 and 1 | 2, tied, sequence parallel": (
+        (((2, 3), (3,), {"tp": 2, "stage_tp": (2, 1)}), ((4, 1), (1,), OF_TWO | {"tp": 2, "stage_tp": (1, 2)})),
+        {"sequence_parallel": True, "zero_stage": 0},
+    ),
+    "tp 4 and 2, sequence parallel, zb-h1": (
+        (((5,), (2,), {"tp": 4}), ((3, 2), (2,), {"tp": 2})),
+        {"model": GPT_UNTIED, "sequence_parallel": True, "schedule": "zb-h1"},
+    ),
+    "experts, tp 1 and 2": ((((5,), (2,), {}), ((5,), (1,), {"tp": 2})), {"model": EXPERTS}),
 }
 
 
@@ -116,7 +127,7 @@ def test_a_measured_step_is_compared_with_the_simulated_one(tmp_path: Path, here
     assert console.export_text().count(" | 1f1b | ZeRO 1 | ") == 2
 
 
-def test_unlike_tp_is_refused(tmp_path: Path) -> None:
+def test_a_rank_has_a_group_for_each_slice(tmp_path: Path) -> None:
     """The rank with tp 1 has two slices of each section, of layers 0 to 2 and 3 to 4: it is in a group for each."""
     narrow, wide = (plan_of(tmp_path, layers, (2,), model=LLAMA, tp=tp) for layers, tp in (((5,), 1), ((3, 2), 2)))
     placement = tuple(Device("a", 0, 1 + index) for index in range(4))
@@ -125,8 +136,6 @@ def test_unlike_tp_is_refused(tmp_path: Path) -> None:
     assert [group.ranks for group in groups_of(plan, 0)] == [(0, 1), (0, 2), (0, 3), (0, 4)]
     assert RankInPlan.of(plan, 0).groups_of("dp", 1) == ("dp 2", "dp 3")
     assert RankInPlan.of(plan, 4).groups_of("dp", 1) == ("dp",)
-    with pytest.raises(NotSupported, match=r"pipelines with tp 1 and 2 \(one tp for all; gradients are summed in whole\)"):
-        check(plan)
 
 
 def test_all_ranks_of_a_group_have_made_as_many_groups_before(tmp_path: Path) -> None:

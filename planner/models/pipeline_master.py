@@ -1,0 +1,49 @@
+"""The master programme of unlike pipelines: which columns together compute most samples within a deadline.
+
+x[k] is the number of copies of column k, an integer. Copies take no more nodes of a cluster than it has, and have no more
+replicas than are allowed, because more replicas reduce gradients longer; the objective is the number of samples within the
+deadline. Columns that are not planned yet are optimistic: their samples are an upper estimate, so
+that a solution without them says that none of them is worth a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.models.solver import NothingFound, Programme, count, total
+from planner.time_limit import TimeLimit
+
+NODES = 1_000
+"""Nodes of the branch-and-bound tree (a guess); most programmes need none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Nodes of each cluster that a column takes, its replicas, and the samples that it computes within the deadline."""
+
+    nodes: tuple[int, ...]
+    replicas: int
+    samples: float
+
+
+def most_samples(choices: Sequence[Choice], nodes: Sequence[int], replicas: int, limit: TimeLimit) -> tuple[int, ...]:
+    """The number of copies of each choice that together compute most samples, with at most `nodes` of each cluster and at most
+    so many replicas.
+
+    All zero where the solver's budget ended first."""
+    programme = Programme("pipelines")
+    copies = [
+        programme.integer(f"x{number}", 0, min(have // need for have, need in zip(nodes, one.nodes, strict=True) if need))
+        for number, one in enumerate(choices)
+    ]
+    for cluster, have in enumerate(nodes):
+        taken = total((copies[number], one.nodes[cluster]) for number, one in enumerate(choices) if one.nodes[cluster])
+        programme.require(f"nodes{cluster}", taken <= have)
+    every = total((copies[number], one.replicas) for number, one in enumerate(choices))
+    programme.require("replicas", every <= replicas)
+    programme.minimise(total((copies[number], -one.samples) for number, one in enumerate(choices)))
+    try:
+        solution = programme.solve(NODES, limit)
+    except NothingFound:
+        solution = None
+    return tuple(count(one) for one in copies) if solution else (0,) * len(choices)

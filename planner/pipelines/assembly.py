@@ -1,0 +1,133 @@
+"""Plans of unlike pipelines from columns: nodes for each, and samples such that all of them end together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.pipelines.columns import Column, of_samples
+from planner.placement.simulation import fits
+from planner.request import Request
+from sim import __version__
+from sim.engine import symmetry
+from sim.engine.engine import simulate
+from sim.engine.timeline import Timeline
+from sim.errors import HolmesError
+from sim.plan.groups import groups_of
+from sim.plan.pipelines import COMMON, PipelinesPlan, of_plans
+from sim.plan.plan import MadeBy, Plan
+from sim.plan.program import COMPUTE
+from sim.results.report import predict
+from sim.units import Seconds
+
+STRATEGY = "unlike-pipelines"
+"""Name of the strategy in the files of such plans."""
+MOVES = 6
+"""How often microbatches are moved from the pipelines that end last to those that end first (a guess)."""
+
+
+def divided(batch: int, columns: Sequence[Column]) -> tuple[int, ...] | None:
+    """Microbatches of each column for a batch: the next one goes to the column that has it done first.
+
+    Greedy, as in `planner.islands.batches`. None where the sizes of microbatches do not add up to the batch, or a replica would
+    have none."""
+    sizes = [column.plan.config.microbatch_size for column in columns]
+    numbers = [column.plan.config.dp for column in columns]
+    left = batch - sum(number * size for number, size in zip(numbers, sizes, strict=True))
+    while left > 0:
+        able = [index for index, size in enumerate(sizes) if size <= left]
+        if not able:
+            return None
+        soonest = min(able, key=lambda index: (columns[index].step(numbers[index] + 1), index))
+        numbers[soonest] += 1
+        left -= sizes[soonest]
+    return tuple(numbers) if left == 0 else None
+
+
+def assembled(
+    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b"
+) -> PipelinesPlan | None:
+    """The plan of columns with so many microbatches each, on nodes of their own; None where it does not fit, or is not
+    modelled."""
+    taken, entries = Counter[str](), list[Plan]()
+    common = {key: getattr(columns[0].plan.config, key) for key in COMMON} | {
+        "sequence_parallel": True, "schedule": schedule
+    }  # fmt: skip
+    for column, number in zip(columns, microbatches, strict=True):
+        plan = column.plan
+        shares = tuple(number // plan.config.dp + (one < number % plan.config.dp) for one in range(plan.config.dp))
+        placement = tuple(replace(device, node=device.node + taken[device.cluster]) for device in plan.placement)
+        config = replace(plan.config, **common)
+        moved = replace(plan, config=config, placement=placement, groups=groups_of(plan.fleet, config, placement))
+        entries.append(of_samples(moved, shares, config.microbatch_size))
+        names = (cluster.name for cluster in request.clusters())
+        taken.update(dict(zip(names, column.part, strict=True)))
+    try:
+        found = of_plans(entries, MadeBy(STRATEGY, __version__))
+    except HolmesError:
+        return None
+    return found if all(map(fits, found.pipelines)) else None
+
+
+def simulated(plan: PipelinesPlan) -> tuple[PipelinesPlan, Timeline]:
+    """A plan with its prediction, and the timeline of its step."""
+    timeline = simulate(plan, symmetry.fold(plan))
+    return plan.annotated(predict(plan, timeline)), timeline
+
+
+def balanced(
+    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b"
+) -> PipelinesPlan | None:
+    """The fastest simulated plan of some divisions of a batch: microbatches move from the pipelines that end last, before they
+    reduce gradients, to those that end first. None where the first division has no plan."""
+    best: PipelinesPlan | None = None
+    tried: set[tuple[int, ...]] = set()
+    numbers: tuple[int, ...] | None = tuple(microbatches)
+    while numbers is not None and numbers not in tried and len(tried) < MOVES:
+        tried.add(numbers)
+        try:
+            plan = assembled(request, columns, numbers, schedule)
+        except HolmesError:  # a schedule may need more microbatches, or no recomputation
+            plan = None
+        if plan is None:
+            break
+        plan, timeline = simulated(plan)
+        if best is None or step_of(plan) < step_of(best):
+            best = plan
+        numbers = _moved(columns, numbers, computed(plan, timeline))
+    return best
+
+
+def step_of(plan: PipelinesPlan) -> Seconds:
+    """The simulated step of a plan."""
+    assert plan.prediction is not None
+    return plan.prediction.step_s
+
+
+def computed(plan: PipelinesPlan, timeline: Timeline) -> list[Seconds]:
+    """When each pipeline has computed its last microbatch."""
+    ends, past = [0.0] * len(plan.pipelines), [*plan.first_ranks[1:], len(plan.placement)]
+    for group in timeline.alike:
+        last = max((span.end for span in timeline.of(group[0]) if span.kind in COMPUTE), default=0.0)
+        for index in {next(index for index, end in enumerate(past) if rank < end) for rank in group}:
+            ends[index] = max(ends[index], last)
+    return ends
+
+
+def _moved(columns: Sequence[Column], numbers: Sequence[int], ends: Sequence[Seconds]) -> tuple[int, ...] | None:
+    """Move microbatches from the pipeline that ends last to the one that ends first, such that both end together; None where
+    no whole number of them does."""
+    late, early = (chosen(range(len(ends)), key=ends.__getitem__) for chosen in (max, min))
+    sizes = [columns[index].plan.config.microbatch_size for index in (late, early)]
+    rates = [columns[index].each_s / columns[index].plan.config.dp for index in (late, early)]
+    unit = max(sizes)
+    if any(unit % size for size in sizes):
+        return None
+    both = sum(rate * (unit // size) for rate, size in zip(rates, sizes, strict=True))
+    moved = int((ends[late] - ends[early]) / both + 0.5) if both else 0
+    found = list(numbers)
+    found[late] -= moved * unit // sizes[0]
+    found[early] += moved * unit // sizes[1]
+    least = columns[late].plan.config.dp
+    return tuple(found) if moved and found[late] >= least else None

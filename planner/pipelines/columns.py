@@ -1,0 +1,186 @@
+"""Columns of the master programme: plans of alike replicas on parts of a fleet, each with what its step takes.
+
+The step of a plan is linear in its samples: what fills and drains the pipelines, then equal seconds for each further
+microbatch. Both are taken from the closed form of two steps. A third term is the reduction of gradients over all replicas of
+the fleet, which is not in the plan: the seconds of the busiest link of its nodes, if one more replica takes part in each ring
+from another node. All are estimates that choose what is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from planner.costs.context import PlanningContext
+from planner.pipelines.parts import Part, peak
+from planner.placement.simulation import fits
+from planner.request import Request, Wishes
+from planner.search.budgets import Budgets
+from planner.strategies import certified
+from sim.analytic.plan_costs import step_seconds
+from sim.errors import HolmesError
+from sim.hardware.cluster import Device
+from sim.hardware.transport import common_transport
+from sim.kernels.gradient_buckets import buckets_of_stage
+from sim.network.alpha_beta import ProtocolCost, protocol_costs, route_loads
+from sim.network.gradient_routes import gradient_operations
+from sim.network.paths import Capacities, LinkName
+from sim.network.routes import member
+from sim.plan.groups import groups_of
+from sim.plan.pipelines import alike
+from sim.plan.plan import Plan
+from sim.units import Bytes, Seconds
+
+PINNED = Wishes(schedule="1f1b", vpp=1, zero_stage=1, cp=1, ep=1)
+"""What plans of unlike pipelines have in common, or cannot have otherwise (`sim.plan.pipelines.check_modelled`)."""
+BUDGETS = Budgets(
+    first_shapes=8, draft_shapes=1, first_variants=8, other_variants=0, first_estimates=2, first_evaluated=8,
+    first_improved=2, restaged_shapes=0, first_tries=1, alone_tries=1, mixed_tries=1,
+)  # fmt: skip
+"""Budgets of the search for one column, half of the usual ones or less (a guess): tens of columns are searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The plan of a part: `fixed_s` seconds of a step, `each_s` for each microbatch of the replica with most of them, and
+    `gradients_s` for the gradients, where one more replica takes part (an estimate)."""
+
+    part: Part
+    plan: Plan
+    fixed_s: Seconds
+    each_s: Seconds
+    gradients_s: Seconds
+
+    def step(self, microbatches: int) -> Seconds:
+        """Estimated seconds of a step without the reduction of gradients, with so many microbatches on all replicas."""
+        return self.fixed_s + self.each_s * -(-microbatches // self.plan.config.dp)
+
+    @property
+    def key(self) -> tuple[Part, int, int, int]:
+        """The part, and what tells its columns apart: dp, tp and microbatch size."""
+        config = self.plan.config
+        return self.part, config.dp, config.tp, config.microbatch_size
+
+    def gradients(self, replicas: int) -> Seconds:
+        """Estimated seconds of the gradients of so many replicas: a rank of a ring of n sends (n - 1) / n of a buffer."""
+        here = self.plan.config.dp + 1
+        return self.gradients_s * (replicas - 1) / replicas * here / (here - 1)
+
+    def samples(self, deadline: Seconds) -> int:
+        """Samples that the part computes within a deadline."""
+        replica = int((deadline - self.fixed_s) / self.each_s * (1 + 1e-9))
+        return max(replica, 0) * self.plan.config.dp * self.plan.config.microbatch_size
+
+
+class Columns:
+    """The columns of a request, each found on first use: those with one replica apart from all others."""
+
+    def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None):
+        self.request, self.progress = request, progress
+        self._clusters = tuple(request.clusters())
+        self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
+        self.searched = 0
+
+    @property
+    def known(self) -> tuple[Column, ...]:
+        """The columns found so far."""
+        return tuple(column for some in self._found.values() for column in some)
+
+    def is_known(self, part: Part, one: bool) -> bool:
+        """Whether the columns of a part, or that it has none, are known: those with `one` replica, or with several."""
+        return (part, one) in self._found
+
+    def of(self, part: Part, one: bool) -> tuple[Column, ...]:
+        """The columns of a part with `one` replica, or with several; none where the model has no such plan on it."""
+        if (part, one) not in self._found:
+            names = (f"{number} x {cluster.name}" for number, cluster in zip(part, self._clusters, strict=True) if number)
+            self.progress(f"{'a pipeline' if one else 'pipelines'} on {' + '.join(names)}")
+            self._found[part, one] = tuple(self._search(part, one))
+        return self._found[part, one]
+
+    def _search(self, part: Part, one: bool) -> Iterator[Column]:
+        """The fastest plan of a part; where it has one replica and tensor parallelism also the fastest without, which reduces
+        some gradients earlier. Each also with smaller microbatches, which divide a batch more finely."""
+        plan = self._plan(part, replace(PINNED, dp=1) if one else PINNED)
+        plans = [plan] if plan is not None and (one or plan.config.dp > 1) else []
+        if one and plan is not None and plan.config.tp > 1 and (other := self._plan(part, replace(PINNED, dp=1, tp=1))):
+            plans.append(other)
+        for plan in plans:
+            size, gradients = plan.config.microbatch_size, self._gradients(part, plan)
+            while size:
+                if (column := _column(part, plan, size, gradients)) is not None:
+                    yield column
+                size = size // 2 if size % 2 == 0 else 0
+
+    def _plan(self, part: Part, wishes: Wishes) -> Plan | None:
+        """Plan a part for its share of the batch, by the peaks of its devices."""
+        self.searched += 1
+        whole = self.request.workload.global_batch_size
+        share = peak(self.request, part) / peak(self.request, tuple(cluster.nodes for cluster in self._clusters))
+        batch = max(1 << max(round(whole * share).bit_length() - 1, 0), 1)
+        machines = tuple((cluster.name, number) for cluster, number in zip(self._clusters, part, strict=True) if number)
+        workload = replace(self.request.workload, global_batch_size=batch)
+        request = replace(self.request, workload=workload, wishes=wishes, machines=machines, target=None)
+        context = PlanningContext(request, punctual=True)
+        context.proves = False
+        try:
+            return certified.plan(request, context, BUDGETS)
+        except HolmesError:
+            return None
+
+    def _gradients(self, part: Part, plan: Plan) -> Seconds:
+        """Seconds of the busiest link of the part's nodes that reduces gradients and gathers weights, with one more replica on
+        another node, of whose links others load the rest."""
+        partners, capacities, loads = self._other_node(part), Capacities(plan.fleet), dict[LinkName, Seconds]()
+        summed, own = alike(plan, 1), {(device.cluster, device.node) for device in plan.placement}
+        for number, (devices, payloads) in enumerate(_rings(summed)):
+            ring = (*devices, partners[number % len(partners)])
+            group = replace(member(ring, common_transport(plan.fleet, ring)[0], "ring"), queued=True)
+            for operation, nbytes in zip(gradient_operations(summed.config), payloads, strict=False):
+                costs = protocol_costs(plan.fleet, (group,), operation, capacities)
+                for link, seconds in route_loads(_fastest(costs, nbytes).routes, capacities).items():
+                    if link[1:3] in own:
+                        loads[link] = loads.get(link, 0.0) + seconds * nbytes
+        return max(loads.values(), default=0.0)
+
+    def _other_node(self, part: Part) -> list[Device]:
+        """Devices of a node that a part leaves to others."""
+        pairs = zip(self._clusters, part, strict=True)
+        cluster, first = next((cluster, number) for cluster, number in pairs if number < cluster.nodes)
+        return [Device(cluster.name, first, index) for index in range(cluster.node.count)]
+
+
+def _column(part: Part, plan: Plan, size: int, gradients: Seconds) -> Column | None:
+    """The column of a plan with microbatches of a size: its steps with many and with half as many of them; None where it does
+    not fit."""
+    many = max(*plan.config.num_microbatches, 4 * plan.config.pp)
+    plans = [of_samples(plan, (number,) * plan.config.dp, size) for number in (many, many // 2)]
+    if not all(map(fits, plans)):
+        return None
+    long, short = map(step_seconds, plans)
+    each = (long - short) / (many - many // 2)
+    return Column(part, plans[0], long - many * each, each, gradients) if each > 0 else None
+
+
+def of_samples(plan: Plan, microbatches: tuple[int, ...], size: int) -> Plan:
+    """A plan with other microbatches of its replicas and of another size, as an entry of unlike pipelines may have them."""
+    config = replace(
+        plan.config, num_microbatches=microbatches, microbatch_size=size, sequence_parallel=True, tied_shards=False
+    )
+    workload = replace(plan.workload, global_batch_size=sum(microbatches) * config.microbatch_size)
+    groups = groups_of(plan.fleet, config, plan.placement)
+    return Plan(replace(plan.topology, workload=workload), workload, config, plan.stages, plan.placement, groups, plan.made_by)
+
+
+def _rings(plan: Plan) -> Iterator[tuple[tuple[Device, ...], tuple[Bytes, Bytes]]]:
+    """(devices of the replicas, bytes of gradients and of weights) of each slice of each stage."""
+    config = plan.config
+    for stage in range(config.pp):
+        whole = [one.whole for one in buckets_of_stage(plan, stage)]
+        payloads = sum(n for one in whole for _, n in one.gradients), sum(n for one in whole for _, n in one.weights)
+        for slice_ in range(config.tp_of(stage)):
+            ranks = (config.rank(slice_, replica, stage) for replica in range(config.dp))
+            yield tuple(plan.placement[rank] for rank in ranks), payloads
+
+
+def _fastest(costs: tuple[ProtocolCost, ...], nbytes: Bytes) -> ProtocolCost:
+    return min(costs, key=lambda one: one.cost.seconds(nbytes))

@@ -1,0 +1,190 @@
+"""The search for plans of unlike pipelines that are faster than a plan of alike replicas.
+
+Column generation, in rounds. Each round solves the master programme for a deadline, the best step so far: columns that are
+planned compute what they are known to, all others an optimistic number of samples, from the peaks of their devices and the
+best share of its peak that a column of any part has reached. The columns of the solution that are not planned yet are planned,
+and it is solved anew, until a solution has planned columns only. This one, and before that the best ones of the columns known
+by then, are divided, simulated and balanced; where one is faster, its step is the next deadline. Gradients are reduced after
+the last microbatch, and the slowest column counts: each solution has a limit of their seconds, which its deadline pays for, and
+several limits are tried, with several limits of the number of replicas.
+
+There is no bound: a part is planned by the search without its proof, and parts consist of whole nodes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from planner.models.pipeline_master import Choice, most_samples
+from planner.pipelines.assembly import balanced, divided, step_of
+from planner.pipelines.columns import Column, Columns
+from planner.pipelines.parts import Part, parts, peak
+from planner.request import Request
+from planner.time_limit import TimeLimit
+from sim.plan.pipelines import PipelinesPlan
+from sim.units import Seconds
+
+MOST_COLUMNS = 24
+"""Searches for columns after which no more begin (a guess); one takes some tenths of a second to seconds."""
+ROUNDS = 24
+"""Most solutions that are simulated (a guess)."""
+EXCHANGES = 16
+"""Most plans that are simulated after that, with a column exchanged for another one of its part (a guess)."""
+REPLICAS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
+"""Limits of the number of replicas that are tried (a guess)."""
+FEW = 4
+"""Columns of a solution up to which each of them is left out once (a guess)."""
+SCHEDULES = ("zb-h1", "zb-h2")
+"""Schedules that are tried at the end, in place of 1f1b: those without virtual stages that split the backward."""
+ALIKE = 0.1
+"""Relative difference of seconds of gradients for which one limit stands for several columns (a guess)."""
+NEAR = 0.75
+"""Share of the batch that a solution must compute within the deadline to be simulated: its gradients may take less than was
+estimated (a guess)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The fastest simulated plan, and the columns that were planned for it."""
+
+    plan: PipelinesPlan
+    columns: int
+
+    @property
+    def step_s(self) -> Seconds:
+        """Its simulated step."""
+        return step_of(self.plan)
+
+
+def best(
+    request: Request, deadline: Seconds, limit: TimeLimit | None = None, progress: Callable[[str], None] = lambda text: None
+) -> Found | None:
+    """The fastest plan of unlike pipelines with a step below `deadline`; None where the search finds none.
+
+    The model must have equal layers, and a fleet more than one node. Work is counted, and the time limit is a safeguard."""
+    every = parts(request)
+    if not every or not request.workload.model.is_uniform or request.workload.adapter is not None:
+        return None
+    search = _Search(request, every, limit or TimeLimit(request.time_limit), progress)
+    return search.best(deadline)
+
+
+class _Search:
+    """One search: its columns, and the solutions that were tried."""
+
+    def __init__(self, request: Request, every: list[Part], limit: TimeLimit, progress: Callable[[str], None]):
+        self.request, self.every, self.limit = request, every, limit
+        self.columns = Columns(request, progress)
+        self.nodes = tuple(cluster.nodes for cluster in request.clusters())
+        self.tried: set[tuple[tuple[Part, int, int, int], ...]] = set()  # keys of columns
+
+    def best(self, deadline: Seconds) -> Found | None:
+        """The fastest plan below a deadline."""
+        for number in range(len(self.nodes)):  # single nodes first: they say what share of a peak can be reached
+            self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))), True)
+        best: tuple[PipelinesPlan, tuple[Column, ...]] | None = None
+        solved: set[tuple[int, Seconds]] = set()
+        while len(self.tried) < ROUNDS and not self.limit.is_up():
+            limits = next((one for one in self._limits(deadline) if one not in solved), None)
+            if limits is None:
+                break
+            solved.add(limits)
+            for columns in self._and_smaller(self._solutions(deadline, *limits)):
+                plan = self._simulated(columns)
+                if plan is not None and step_of(plan) < deadline:
+                    best, deadline, solved = (plan, columns), step_of(plan), set()
+                    break
+        return Found(self._rescheduled(*self._exchanged(*best)), self.columns.searched) if best is not None else None
+
+    def _rescheduled(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> PipelinesPlan:
+        """The plan, under another schedule where that makes it faster."""
+        numbers = [sum(one.config.num_microbatches) for one in best.pipelines]
+        others = (balanced(self.request, columns, numbers, schedule) for schedule in SCHEDULES if not self.limit.is_up())
+        return min([best, *(plan for plan in others if plan is not None)], key=step_of)
+
+    def _exchanged(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> tuple[PipelinesPlan, tuple[Column, ...]]:
+        """The plan and its columns, with other columns of the same parts where these make it faster, one at a time."""
+        index = 0
+        while index < len(columns) and not self.limit.is_up():
+            part = columns[index].part
+            others = (one for one in self.columns.known if one.part == part and one is not columns[index])
+            for other in others:
+                changed = (*columns[:index], other, *columns[index + 1 :])
+                plan = self._simulated(changed) if len(self.tried) < ROUNDS + EXCHANGES else None
+                if plan is not None and step_of(plan) < step_of(best):
+                    best, columns, index = plan, changed, -1
+                    break
+            index += 1
+        return best, columns
+
+    def _limits(self, deadline: Seconds) -> Iterator[tuple[int, Seconds]]:
+        """Limits of replicas, and of the seconds of their gradients, the smallest first: those of known columns, without those
+        that are hardly above the one before."""
+        devices = sum(cluster.devices for cluster in self.request.clusters())
+        for replicas in (number for number in REPLICAS if number <= devices):
+            last = 0.0
+            for seconds in sorted(column.gradients(replicas) for column in self.columns.known):
+                if seconds < deadline and seconds > last:
+                    last = seconds * (1 + ALIKE)
+                    yield replicas, last
+
+    def _simulated(self, columns: tuple[Column, ...]) -> PipelinesPlan | None:
+        """The simulated plan of columns; None where they were tried, or have no plan."""
+        key = tuple(sorted(column.key for column in columns))
+        if len(columns) < 2 or key in self.tried or self.limit.is_up():
+            return None
+        self.tried.add(key)
+        numbers = divided(self.request.workload.global_batch_size, columns)
+        return balanced(self.request, columns, numbers) if numbers is not None else None
+
+    def _solutions(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Column, ...]]:
+        """Planned columns with up to so many replicas that compute most samples within a deadline, and reduce gradients within
+        `allowed` seconds of it; whenever parts were planned, those of the columns known by then, and last those of all."""
+        while not self.limit.is_up():
+            chosen = self._chosen(list(self._offered(deadline - allowed, replicas, allowed)), replicas)
+            if all(column is not None for _, column in chosen):
+                yield tuple(column for _, column in chosen if column is not None)
+                return
+            for part, one in dict.fromkeys((choice.nodes, choice.replicas == 1) for choice, column in chosen if not column):
+                if not self.limit.is_up():
+                    self.columns.of(part, one)
+            known = [one for one in self._offered(deadline - allowed, replicas, allowed) if one[1] is not None]
+            yield tuple(column for _, column in self._chosen(known, replicas) if column is not None)
+
+    def _and_smaller(self, solutions: Iterator[tuple[Column, ...]]) -> Iterator[tuple[Column, ...]]:
+        """Solutions, each also without one of its columns: a slow network of one node holds back the gradients of all."""
+        for columns in solutions:
+            yield columns
+            if len(columns) <= FEW:
+                yield from ((*columns[:index], *columns[index + 1 :]) for index in range(len(columns)))
+
+    def _chosen(self, offered: list[tuple[Choice, Column | None]], replicas: int) -> list[tuple[Choice, Column | None]]:
+        """Those of the offered columns that together compute most samples; none where these are too few."""
+        copies = most_samples([choice for choice, _ in offered], self.nodes, replicas, self.limit) if offered else ()
+        chosen = [one for one, number in zip(offered, copies, strict=True) for _ in range(number)]
+        batch = self.request.workload.global_batch_size
+        return chosen if sum(choice.samples for choice, _ in chosen) >= NEAR * batch else []
+
+    def _offered(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Choice, Column | None]]:
+        """The columns of the master programme for a deadline; None where a part is not planned yet."""
+        rate = self._best_rate() if self.columns.searched < MOST_COLUMNS else 0.0
+        for part, one in itertools.product(self.every, (True, False) if replicas > 2 else (True,)):
+            if self.columns.is_known(part, one):
+                for column in self.columns.of(part, one):
+                    if column.gradients(replicas) <= allowed and (samples := column.samples(deadline)):
+                        yield Choice(part, column.plan.config.dp, samples), column
+            elif rate * deadline > 0:
+                yield Choice(part, 1 if one else 2, rate * peak(self.request, part) * deadline), None
+
+    def _best_rate(self) -> float:
+        """The most samples a second for each FLOP/s of peak that a known column computes."""
+        rates = (
+            column.plan.config.dp * column.plan.config.microbatch_size / column.each_s / peak(self.request, column.part)
+            for column in self.columns.known
+        )
+        return max(rates, default=1 / self._flops())
+
+    def _flops(self) -> float:
+        """FLOPs of a sample."""
+        return self.request.workload.flops / self.request.workload.global_batch_size

@@ -1,0 +1,26 @@
+"""Requests on small unlike fleets."""
+
+from __future__ import annotations
+
+from planner.request import Request
+from sim.hardware.cluster import Trunk
+from tests import builders as make
+from tests.planner.builders import request
+
+
+def two_kinds(
+    nodes: tuple[int, int] = (2, 1),
+    devices: tuple[int, int] = (1, 2),
+    rate: float = 1e9,
+    batch: int = 8,
+    memory: float = 8e10,
+) -> Request:
+    """Clusters `a`, whose devices are twice as fast, and `b`; a model of three layers. rate: bytes a second of a NIC; memory:
+    bytes of a device."""
+    facts = zip("ab", nodes, devices, (2e12, 1e12), strict=True)
+    clusters = [
+        make.cluster(name, number, many, (make.nic(bandwidth=rate),), make.device(f"chip-{name}", speed, 1e12, memory=memory))
+        for name, number, many, speed in facts
+    ]
+    machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", rate, 0.0),))
+    return request(machines, make.model(3), batch, seq_len=256)

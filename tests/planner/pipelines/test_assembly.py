@@ -1,0 +1,49 @@
+"""Plans of unlike pipelines from columns: their nodes, and the division of a batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.pipelines.assembly import assembled, balanced, computed, divided, simulated, step_of
+from planner.pipelines.columns import Column, Columns
+from tests.planner.pipelines.fleets import two_kinds
+
+ASKED = two_kinds(batch=12)
+
+
+@pytest.fixture(scope="module")
+def chosen() -> tuple[Column, Column, Column]:
+    """Both nodes of `a` and the node of `b`, with microbatches of one sample and one replica each."""
+    columns, found = Columns(ASKED), list[Column]()
+    for part in ((1, 0), (0, 1)):
+        found.append(next(column for column in columns.of(part, True) if column.key[3] == 1))
+    fast, slow = found
+    return fast, fast, slow
+
+
+def test_a_batch_is_divided_by_the_seconds_of_a_microbatch(chosen):
+    """Two slow devices are about as fast as a fast one: four samples for each."""
+    assert divided(12, chosen) == (4, 4, 4)
+    assert divided(3, chosen) == (1, 1, 1)
+    assert divided(2, chosen) is None
+
+
+def test_copies_of_a_column_are_on_nodes_of_their_own(chosen):
+    plan = assembled(ASKED, chosen, (4, 5, 3))
+    assert plan is not None
+    nodes = [{(device.cluster, device.node) for device in one.placement} for one in plan.pipelines]
+    assert nodes == [{("a", 0)}, {("a", 1)}, {("b", 0)}]
+    assert [one.workload.global_batch_size for one in plan.pipelines] == [4, 5, 3]
+    assert plan.made_by.strategy == "unlike-pipelines"
+
+
+def test_microbatches_move_to_the_pipeline_that_ends_first(chosen):
+    plan = assembled(ASKED, chosen, (8, 2, 2))
+    assert plan is not None
+    plan, timeline = simulated(plan)
+    ends = computed(plan, timeline)
+    assert max(ends) == ends[0] < step_of(plan)
+    found = balanced(ASKED, chosen, (8, 2, 2))
+    assert found is not None
+    assert [one.workload.global_batch_size for one in found.pipelines] == [4, 4, 4]
+    assert step_of(found) < step_of(plan)

@@ -1,0 +1,54 @@
+"""Columns: plans of parts, with the seconds of their steps and gradients."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.pipelines.columns import Columns, of_samples
+from sim.analytic.plan_costs import step_seconds
+from sim.kernels.gradient_buckets import buckets_of_stage
+from sim.plan.pipelines import alike
+from tests.planner.pipelines.fleets import two_kinds
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return Columns(two_kinds())
+
+
+def test_columns_of_a_node_of_two_devices(columns):
+    """Plans with one replica apart from those with two; each with microbatches down to one sample."""
+    one, two = columns.of((0, 1), True), columns.of((0, 1), False)
+    assert {device.cluster for column in (*one, *two) for device in column.plan.placement} == {"b"}
+    assert {column.plan.config.dp for column in one} == {1}
+    assert {column.plan.config.dp for column in two} <= {2}
+    assert {column.plan.config.microbatch_size for column in one} >= {1}
+    assert len({column.key for column in (*one, *two)}) == len(one) + len(two)
+    assert columns.of((0, 1), True) is one
+    assert columns.is_known((0, 1), True)
+    assert not columns.is_known((2, 0), True)
+    assert not columns.of((1, 0), False)
+
+
+def test_a_step_is_the_line_through_two_closed_forms(columns):
+    for column in columns.of((0, 1), True):
+        config = column.plan.config
+        for many in (config.num_microbatches[0], config.num_microbatches[0] // 2):
+            plan = of_samples(column.plan, (many,) * config.dp, config.microbatch_size)
+            assert column.step(many * config.dp) == pytest.approx(step_seconds(plan))
+            assert column.samples(column.step(many * config.dp)) == many * config.dp * config.microbatch_size
+        assert column.samples(0.0) == 0
+
+
+def test_gradients_of_a_single_device(columns):
+    """A ring of two ranks: half of the gradients, and half of the weights, leave and reach the node over its NIC of 1e9 bytes
+    a second; of three ranks two thirds."""
+    column = columns.of((1, 0), True)[0]
+    (bucket,) = buckets_of_stage(alike(column.plan, 1), 0)
+    nbytes = sum(n for _, n in (*bucket.whole.gradients, *bucket.whole.weights))
+    assert column.gradients(2) == column.gradients_s == pytest.approx(nbytes / 2 / 1e9)
+    assert column.gradients(3) == pytest.approx(nbytes * 2 / 3 / 1e9)
+
+
+def test_a_part_without_room_has_no_column():
+    assert Columns(two_kinds(memory=1e5)).of((1, 0), True) == ()

@@ -1,0 +1,51 @@
+"""The search for unlike pipelines on small fleets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from planner.pipelines.assembly import simulated
+from planner.pipelines.search import best
+from planner.placement.simulation import fits
+from planner.time_limit import TimeLimit
+from sim.workload.adapter import Adapter
+from tests.planner.pipelines.fleets import two_kinds
+
+ASKED = two_kinds()
+
+
+@pytest.fixture(scope="module")
+def found():
+    return best(ASKED, 1.0)
+
+
+def test_the_plan_trains_the_batch_on_all_nodes(found):
+    plan = found.plan
+    assert plan.workload.global_batch_size == 8
+    assert plan.nodes == 3
+    assert all(map(fits, plan.pipelines))
+    assert simulated(plan)[0].prediction == plan.prediction
+    assert found.step_s == plan.prediction.step_s
+
+
+def test_it_is_found_below_its_deadline_only(found):
+    assert best(ASKED, found.step_s * 0.999) is None
+
+
+def test_slow_networks_leave_no_room_for_the_gradients(found):
+    """The gradients of a replica need more seconds than the deadline has."""
+    slow = two_kinds(rate=1e3)
+    assert best(slow, found.step_s * 4) is None
+
+
+def test_nothing_is_searched_without_parts_or_time():
+    assert best(two_kinds((1 << 199, 1)), 1.0) is None
+    assert best(ASKED, 1.0, TimeLimit(0.0)) is None
+
+
+def test_adapters_and_unlike_layers_are_left_out():
+    adapter = replace(ASKED, workload=replace(ASKED.workload, adapter=Adapter(8)))
+    assert best(adapter, math.inf) is None
