@@ -51,7 +51,8 @@ class Stack:
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink and HCCS (both: `ParallelConfig`). `newest_attention`: attention
     runs the newest kernels of a device. `newest_products`: products reach the rates of the newest libraries
-    (`GemmCurve.older`). `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
+    (`GemmCurve.older`). `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`: bytes that
+    elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
     `early_stop`: recomputation of a layer ends before its last product; `fp8_param_gather`: weights of fp8 products are
     gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`: attention and logits multiply in fp8 where the other
     products do; `fused_experts`: products of experts in mxfp8 apply the activation function (all three: `DeviceSpec`).
