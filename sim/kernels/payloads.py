@@ -11,6 +11,7 @@ from sim.kernels.recomputation import stops_early
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
+from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
 BUCKET_PARAMETERS = 40e6
@@ -53,17 +54,18 @@ def tensor_collectives(
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
     behind the product for the input gradient). Embedding and head add one each; recomputation repeats the forward's (of the
     MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
-    With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest overlaps products: a product and its
-    collective are cut into tp parts, of which one has nothing beside it (Transformer Engine, pytorch/module/base.py,
-    initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts have collectives of
-    their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
+    With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest runs beside products: a product and its
+    collective are cut into tp parts, of which one has nothing beside it (`sim.kernels.tensor_overlap`; Transformer Engine,
+    pytorch/module/base.py, initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts
+    have collectives of their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do
+    not overlap."""
     if config.tp == 1:
         return ()
     payload = activation_bytes(workload, config)
     exposed = 1 / config.tp if config.tp_overlap else 1.0
     heads = 1 + workload.model.mtp_layers
     ends = int(first and not backward) + heads * int(last and backward)
-    rounds = left_out = 0
+    rounds, left_out = 0, 0
     routed: list[tuple[str, Bytes, float]] = []
     for number, alike in workload.of_stage(layers, first, last).alike(layers):
         once, mlp = (number + again for again in repeated(alike, config, number, backward))
@@ -74,8 +76,20 @@ def tensor_collectives(
             routed += _gathered_tokens(alike, config, mlp)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out)),)
-    gathers = exposed * rounds + heads * int(last and not backward) + int(first and backward)
-    return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * (rounds - left_out) + ends), *routed)
+    scatters = ("reduce_scatter", payload, exposed * (rounds - left_out) + ends)
+    gathers, others = exposed * rounds, float(heads * int(last and not backward) + int(first and backward))
+    narrow = gathered_activations(workload, config)
+    if narrow == payload:
+        return (("all_gather", payload, gathers + others), scatters, *routed)
+    return (("all_gather", narrow, gathers), *((("all_gather", payload, others),) if others else ()), scatters, *routed)
+
+
+def gathered_activations(workload: Workload, config: ParallelConfig) -> Bytes:
+    """`activation_bytes` as tensor-parallel ranks gather them for the products of layers: under fp8 and less they are quantised
+    before, 1 byte a value (Transformer Engine, initialize_ub of pytorch/module/base.py: buffers of gathers are fp8 under an fp8
+    recipe; scales, and that nvfp4 has half of it, are left out). Results are scattered as they are."""
+    whole = activation_bytes(workload, config)
+    return whole / workload.bytes_per_value if workload.precision in NARROW else whole
 
 
 def repeated(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:
