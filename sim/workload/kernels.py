@@ -76,7 +76,8 @@ class Attention:
 
         How fast a kernel is depends on the keys that it goes through for each block of queries: half of a causal sequence, and
         all of a window."""
-        return min(self.seq_len / self.steps, 2 * self.window or self.seq_len)
+        alone = min(self.seq_len, STEPS_TOGETHER * self.seq_len / self.steps)
+        return min(alone, 2 * self.window or self.seq_len)
 
     @property
     def scores(self) -> float:
@@ -117,6 +118,10 @@ without its fused kernels. For each token and expert: a score in fp32, of a sigm
 (topk_routing_with_score_function and compute_routing_scores_for_aux_loss of moe_utils.py). For each copy of a token: three
 indices of 8 bytes, of its expert, its row and its probability (the same, and permute). For each row of an expert: the
 probability in fp32 by which its activation is multiplied (TEGroupedMLP of experts.py)."""
+
+STEPS_TOGETHER = 1.5
+"""Steps of a ring whose kernels go through as many keys as one of the same speed: a guess. 1 if each ran alone; 2 if the two
+streams on which Transformer Engine runs steps by turns hid all of the ends of kernels."""
 
 
 @dataclass(frozen=True, slots=True)
