@@ -1,14 +1,15 @@
 """Collectives of tensor parallelism beside the products of a layer: what travels, and the seconds of products that can hide it.
 
-With `ParallelConfig.tp_overlap` a product and its collective are cut into tp parts (Transformer Engine, pytorch/module/base.py,
-initialize_ub; MindSpeed's mc2). One part is exposed (`sim.kernels.payloads.tensor_collectives`); the others run beside as many
-parts of the product, so no more of a collective is hidden than its product takes:
+With `ParallelConfig.tp_overlap` no more of a collective is hidden than the product beside it takes. Transformer Engine does it
+in three ways (initialize_ub of pytorch/module/base.py, its defaults), which stand for other software too (MindSpeed's mc2):
 
-gather      before queries, keys and values, and before the up projection; in a backward of the gradients that the input
-            gradients of the projection and of the down projection need
-scatter     after the projection and the down projection; in a backward of the input gradients of the others, beside their
-            weight gradients (Transformer Engine, ub_overlap_rs_dgrad: false), or beside the input gradients themselves where
-            weight gradients run later
+ring        gather before queries, keys and values and before the up projection, and in a backward before the input gradients of
+            the projection and of the down projection: of tp parts one is there, and a part of the product is computed while the
+            next one travels
+pipeline    scatter after the projection and the down projection of a forward: `payloads.SCATTERED_PARTS` parts, the last of
+            which is exposed (`payloads.tensor_collectives`)
+bulk        in a backward, of the products of rings: gather their input again beside their input gradients, and scatter these
+            beside their weight gradients, or both beside the input gradients where weight gradients run later
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from sim.workload.workload import Workload
 
 COLUMN, ROW = ("attention in", "mlp in"), ("attention out", "mlp out")
 """Products whose input is gathered in a forward, and those whose result is scattered, of the two blocks of a layer."""
+AGAIN = ("attention in again", "mlp in again")
+"""Products of `COLUMN` whose input is gathered again in a backward, for the weight gradients."""
+PIPELINED = 1 - 1 / payloads.SCATTERED_PARTS
+"""Share of a scatter of a forward that runs beside its product."""
 
 
 def applies(config: ParallelConfig) -> bool:
@@ -43,17 +48,14 @@ def exchanges(
     narrow, whole = payloads.gathered_activations(workload, config), payloads.activation_bytes(workload, config)
     for direction in ("R", "B") if backward else ("F",):
         counts, stopped = _counts(workload, config, layers, direction)
-        gathered, scattered = (ROW, COLUMN) if direction == "B" else (COLUMN, ROW)
-        for kind, nbytes, names in (("gather", narrow, gathered), ("scatter", whole, scattered)):
-            for name in names:
-                times = counts[name] - (stopped if (kind, name) == ("scatter", ROW[1]) else 0)
-                if times:
-                    yield kind, "tp", f"{name} {direction}", nbytes, _hidden(config) * times
-
-
-def _hidden(config: ParallelConfig) -> float:
-    """Share of a collective that runs beside its product, and of the product that can hide it."""
-    return 1 - 1 / config.tp
+        if direction == "B":
+            found = [("gather", name, 1.0) for name in (*ROW, *AGAIN)] + [("scatter", name, 1.0) for name in COLUMN]
+        else:
+            found = [("gather", name, 1.0) for name in COLUMN] + [("scatter", name, PIPELINED) for name in ROW]
+        for kind, name, share in found:
+            times = counts[name.removesuffix(" again")] - (stopped if name == ROW[1] and direction == "R" else 0)
+            if times:
+                yield kind, "tp", f"{name} {direction}", narrow if kind == "gather" else whole, share * times
 
 
 def _counts(workload: Workload, config: ParallelConfig, layers: int, direction: str) -> tuple[dict[str, int], int]:
@@ -75,15 +77,19 @@ def _has_products(workload: Workload) -> bool:
 def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Product with its direction -> seconds of a stage's products that can hide all its exchanges of that name."""
     found: dict[str, Seconds] = {}
-    splits = schedules.get(config.schedule).SPLITS_BACKWARD
+    ring, splits = 1 - 1 / config.tp, schedules.get(config.schedule).SPLITS_BACKWARD
     for number, alike in workload.alike(layers):
         attention, mlp = payloads.repeated(alike, config, number, True)
         for name, (forward, inputs, weights) in product_seconds(device, alike, config).items():
-            again = mlp if name.startswith("mlp") else attention
-            back = weights if name in COLUMN and not splits else inputs
-            for direction, seconds in (("F", number * forward), ("R", again * forward), ("B", number * back)):
+            again, ahead = mlp if name.startswith("mlp") else attention, ring if name in COLUMN else PIPELINED
+            own = {"F": number * ahead * forward, "R": again * ahead * forward}
+            if name in ROW:
+                own["B"] = number * ring * inputs
+            else:
+                own |= {"B": number * (inputs / 2 if splits else weights), "again B": number * inputs / (2 if splits else 1)}
+            for direction, seconds in own.items():
                 key = f"{name} {direction}"
-                found[key] = found.get(key, 0.0) + _hidden(config) * seconds
+                found[key] = found.get(key, 0.0) + seconds
     return found
 
 
