@@ -206,7 +206,7 @@ def _plan(case: CaseFacts, topology: Topology) -> Plan:
 def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
     """Parallel configuration of a case; recomputed modules imply selective recomputation. Raises PlanError for anything that is
     not modelled."""
-    values = config_values(written, workload.routing)
+    values = config_values(written, workload.routing, workload.model)
     if written.recompute_modules and written.recompute == "none":
         values["recompute"] = "selective"
     if written.zero_shard_size == 1:

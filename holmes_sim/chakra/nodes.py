@@ -121,7 +121,7 @@ class _Writer:
         elif action.kind == "start":
             yield from self._collectives(action)
             self.started[action.stage, action.group, action.operation, action.part] = self.count
-        elif action.kind in BESIDE:
+        elif action.kind in BESIDE and not self.durations.include(self.rank, action):
             yield from self._collectives(action)
             gathered = self.count
             yield self._compute(action)

@@ -8,7 +8,7 @@ sends with compute.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch.distributed as dist
@@ -27,7 +27,7 @@ from sim.kernels import lowering
 from sim.plan import schedules
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
-from sim.plan.program import COMPUTE, Action, Program
+from sim.plan.program import BESIDE, COMPUTE, Action, Program
 
 LAYER_GROUPS = ("tp", "etp", "ep")
 """Kinds of groups whose collectives run inside the layers of a stage."""
@@ -59,7 +59,8 @@ class Executor:
         self.tp, self.dp_cp, self.pp_rank = self.config.coordinates(self.rank)
         self.code = MessageCode(self.plan, self.pp_rank) if isinstance(worker, TrainingWorker) else None
         microbatches = self.config.microbatches_of(self.dp_cp, self.pp_rank)
-        self.program: Program = lowering.program(self.plan, self.pp_rank, microbatches, place.sections)
+        program = lowering.program(self.plan, self.pp_rank, microbatches, place.sections)
+        self.program: Program = tuple(beside_products(program, worker))
         self.in_backward = in_backward(self.program)
         self.overlaps = schedules.get(self.config.schedule).OVERLAPS_SENDS
         self.threads: dict[tuple[str | int, ...], CommThread] = {}
@@ -104,7 +105,7 @@ class Executor:
         return self.threads[name]
 
     def _execute(self, action: Action, backward: bool) -> None:
-        if action.kind in COMPUTE or action.kind == "optimizer":
+        if action.kind in (*COMPUTE, *BESIDE, "optimizer"):
             self.recorder.begin(action)
             self.worker.compute(action)
             self.recorder.end()
@@ -249,6 +250,17 @@ def _lane(action: Action) -> str:
     if action.kind in ("send", "recv"):
         return "send" if action.operation == "F" else "return"
     return "dp" if action.group == "embedding" else action.group
+
+
+def beside_products(program: Program, worker: TrainingWorker | EmulatedWorker) -> Iterator[Action]:
+    """A program whose collectives beside products start and are waited for. An emulated worker sleeps between the two; a
+    training worker runs them inside its layers."""
+    for action in program:
+        if action.kind not in BESIDE:
+            yield action
+        elif isinstance(worker, EmulatedWorker):
+            started = action._replace(kind="start", operation=BESIDE[action.kind])
+            yield from (action,) if worker.includes(action) else (started, action, started._replace(kind="wait"))
 
 
 def in_backward(program: Program) -> list[bool]:

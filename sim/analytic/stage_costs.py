@@ -16,7 +16,7 @@ from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.program import BESIDE
+from sim.plan.program import BESIDE, TENSOR
 from sim.units import Seconds
 from sim.workload.workload import Workload
 
@@ -236,10 +236,13 @@ class StageCosts:
         return forward + experts[0] + hidden[0], backward + experts[1] + hidden[1]
 
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
-        """(forward, backward): `work`, message gather and exposed cp ring; independent of the placement of other replicas."""
+        """(forward, backward): `work`, message gather, and what is exposed of the cp ring and of collectives beside products;
+        independent of the placement of other replicas."""
         specs, workload = specs or self.collectives.specs, self.workload.of_stage(layers, first, last)
         forward, backward = (
-            seconds + self.received(layers, first, last, way) + self._exposed(workload, specs, layers, way, "ring")
+            seconds
+            + self.received(layers, first, last, way)
+            + sum(self._exposed(workload, specs, layers, way, kind) for kind in ("ring", "gather", "scatter"))
             for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
         )
         return forward, backward
@@ -277,6 +280,8 @@ class StageCosts:
         exchanges = [one for one in beside.exchanges(workload, self.config, layers, backward) if one.kind == kind]
         windows = [beside.windows(spec, workload, self.config, layers) for spec in specs] if exchanges else []
         exposed = 0.0
+        if kind in TENSOR and exchanges and all(compute.includes_collectives(s, self.workload, self.config) for s in specs):
+            return exposed
         for _, group, way, nbytes, count in exchanges:
             whole = self.collectives.seconds(group, BESIDE[kind], nbytes, count)
             exposed += max(0.0, whole - max(window[way] for window in windows))

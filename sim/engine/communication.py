@@ -21,7 +21,7 @@ from sim.network.sharing import Network, Use
 from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
-from sim.plan.program import Action
+from sim.plan.program import TENSOR, Action
 from sim.units import Bytes, Seconds
 
 
@@ -196,11 +196,12 @@ class Communication:
         carrier = transfer.key[0]
         yield from self._queue(transfer, self.lane(carrier), after)
         is_overlapped = action.kind != "collective"
+        slows = 0.0 if action.kind in TENSOR else self.folding.carriers[carrier].interference
         if is_overlapped:
-            self._slow_down(carrier)
+            self._slow_down(carrier, slows)
         yield from self._carry(transfer, action)
         if is_overlapped:
-            self._speed_up(carrier)
+            self._speed_up(carrier, slows)
         last = transfer.after
         lane = {"embedding": "dp", "etp": "ep"}.get(action.group, action.group)
         label = Label(action, action.group, has_microbatch=action.group in ("tp", "cp", "etp", "ep"))
@@ -211,16 +212,17 @@ class Communication:
         transfer.end(last)
         return last
 
-    def _slow_down(self, carrier: int) -> None:
-        """A collective beside the compute of its ranks goes onto the network and slows their compute."""
+    def _slow_down(self, carrier: int, slows: float) -> None:
+        """A collective beside the compute of its ranks goes onto the network and slows their compute, except beside products,
+        where copy engines do it (Transformer Engine, use_ce of its user buffers)."""
         for rank in self.members[carrier]:
-            rank.slowdowns.append(self.folding.carriers[carrier].interference)
+            rank.slowdowns.append(slows)
             _interrupt(rank)
 
-    def _speed_up(self, carrier: int) -> None:
+    def _speed_up(self, carrier: int, slows: float) -> None:
         """A collective beside the compute of its ranks has left the network."""
         for rank in self.members[carrier]:
-            rank.slowdowns.remove(self.folding.carriers[carrier].interference)
+            rank.slowdowns.remove(slows)
             rank.overlapped -= 1
             _interrupt(rank)
 

@@ -175,7 +175,7 @@ class _Simulation:
                     continue
                 elif action.kind == "collective":
                     yield from communication.run(rank, action)
-                elif action.kind in BESIDE:
+                elif action.kind in BESIDE and not self.durations.include(rank.rank, action):
                     started = communication.start(rank, action)
                     yield from self._compute(rank, action)
                     rank.since = self.env.now

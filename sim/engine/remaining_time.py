@@ -62,7 +62,8 @@ class _Walks:
         for index in reversed(range(len(program))):
             for action in reversed(program.piece(index)):
                 kind = action.kind
-                if kind in COMPUTE or kind == "optimizer":
+                included = kind in BESIDE and self.durations.include(rank.rank, action)
+                if kind in COMPUTE or kind == "optimizer" or included:
                     left += self.durations.of(rank.rank, action)
                 elif kind == "recv":
                     for message in communication.addresses.messages(rank, action):

@@ -10,6 +10,7 @@ from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes, Words
 from sim.formats.routing_facts import ConfigRoutingFacts, RoutingName, routing_of
 from sim.plan.expert_parallelism import DISPATCHERS
 from sim.plan.parallel_config import CP_ALGORITHMS, ParallelConfig
+from sim.workload.model import Model
 from sim.workload.routing import BALANCED, Routing
 
 ROUTING_KEYS = ("imbalance", "exchange", "capacity_factor", "pad_to_capacity")
@@ -89,20 +90,20 @@ def config_facts(config: ParallelConfig, routing: Routing = BALANCED) -> dict[st
     return found | {"num_microbatches": list(config.num_microbatches)}
 
 
-def config_values(written: ConfigFacts, routing: Routing = BALANCED) -> dict[str, Any]:
-    """The written configuration as arguments of a `ParallelConfig`, without the facts of the software stack; `routing` is that
-    of the workload. Raises PlanError for tokens of experts that ep does not divide."""
+def config_values(written: ConfigFacts, routing: Routing = BALANCED, model: Model | None = None) -> dict[str, Any]:
+    """The written configuration as arguments of a `ParallelConfig`, without the facts of the software stack; `routing` and
+    `model` are those of the workload. Raises PlanError for tokens of experts that ep does not divide."""
     found = {name: getattr(written, name) for name in ConfigFacts.model_fields if name != "routing"}
     try:
-        found |= _routing(written, routing)
+        found |= _routing(written, routing, model)
     except ValueError as error:
         raise PlanError(str(error)) from None
     return found | {"num_microbatches": tuple(written.num_microbatches)}
 
 
-def _routing(written: ConfigFacts, of_workload: Routing) -> dict[str, Any]:
+def _routing(written: ConfigFacts, of_workload: Routing, model: Model | None) -> dict[str, Any]:
     if written.routing is None:
         return of_workload.of_config(written.ep)
-    given = routing_of(written.routing)
+    given = routing_of(written.routing, model)
     exchange = None if isinstance(written.routing, str) else written.routing.exchange
     return given.of_config(written.ep) | {"imbalance": given.of_busiest(written.ep), "exchange": exchange}

@@ -239,7 +239,7 @@ def of_document(document: Document) -> Plan:
     certificate = certificate_from(data.certificate) if data.certificate is not None else None
     placement = placed(document, "placement", data.placement)
     with _at(document, ("config",)):
-        values = config_values(data.config, workload.routing)
+        values = config_values(data.config, workload.routing, workload.model)
         config = ParallelConfig(**values | software_facts(topology.stack, topology.fleet, values["tp"]))
     with _at(document, ()):
         return Plan(

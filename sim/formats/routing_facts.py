@@ -9,10 +9,8 @@ from pydantic import model_validator
 from sim.errors import TopologyError
 from sim.formats.fields import CapacityFactor, Flag, NonNegative, Ratio, StrictModel, Whole
 from sim.workload.model import Model
-from sim.workload.routing import BALANCED, REAL_IMBALANCE, Routing
+from sim.workload.routing import BALANCED, Routing, real
 
-NAMED = {"balanced": BALANCED, "real": Routing(REAL_IMBALANCE)}
-"""Name of a routing -> the routing."""
 RoutingName: TypeAlias = Literal["balanced", "real"]
 
 
@@ -51,9 +49,11 @@ class ConfigRoutingFacts(RoutingFacts):
     exchange: NonNegative | None = None
 
 
-def routing_of(given: RoutingName | RoutingFacts) -> Routing:
-    """The routing of a name or of facts in place."""
-    return NAMED[given] if isinstance(given, str) else given.routing()
+def routing_of(given: RoutingName | RoutingFacts, model: Model | None = None) -> Routing:
+    """The routing of a name or of facts in place, for a model; None: one that is not known."""
+    if isinstance(given, str):
+        return real(model) if given == "real" else BALANCED
+    return given.routing()
 
 
 def written(routing: Routing) -> dict[str, Any]:

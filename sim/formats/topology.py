@@ -115,7 +115,7 @@ def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
     model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
     adapter = facts.adapter.adapter() if facts.adapter else None
     adapter_facts.check(adapter, model, facts.precision)
-    routing = routing_facts.routing_of(facts.routing)
+    routing = routing_facts.routing_of(facts.routing, model)
     routing_facts.check(routing, model)
     return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision, (), facts.optimizer, adapter, routing)
 

@@ -55,8 +55,8 @@ class AttentionRates:
     head_dims: tuple[tuple[int, float, float], ...] = ()
     fp8: float = 1.0
 
-    def share(self, seq_len: int, head_dim: float, backward: bool) -> float:
-        """Share of the peak for sequences of `seq_len` tokens and heads of `head_dim`, the mean of queries' and values'."""
+    def share(self, seq_len: float, head_dim: float, backward: bool) -> float:
+        """Share of the peak for causal sequences of `seq_len` tokens; `head_dim`: the mean of a query's and a value's."""
         most = self.backward if backward else self.forward
         own = self.backward_half_length if backward else None
         return most * self._of_heads(head_dim, backward) * seq_len / (seq_len + (self.half_length if own is None else own))

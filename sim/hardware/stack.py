@@ -33,6 +33,10 @@ facts."""
 PASSES = ("norm", "heads", "residual", "activation")
 """Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`)."""
 
+OVERLAPPED_LINKS = ("nvlink", "hccs")
+"""What the names of links begin with over which collectives overlap products: NVLink by Transformer Engine's user buffers, HCCS
+of Ascend by MindSpeed's mc2 (--use-mc2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stack:
@@ -45,10 +49,10 @@ class Stack:
 
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
-    parallelism overlap the products beside them, over NVLink (both: `ParallelConfig`). `newest_attention`: attention runs the
-    newest kernels of a device. `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`).
-    `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`:
-    bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
+    parallelism overlap the products beside them, over NVLink and HCCS (both: `ParallelConfig`). `newest_attention`: attention
+    runs the newest kernels of a device. `newest_products`: products reach the rates of the newest libraries
+    (`GemmCurve.older`). `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`: bytes that
+    elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
     `early_stop`: recomputation of a layer ends before its last product; `fp8_param_gather`: weights of fp8 products are
     gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`: attention and logits multiply in fp8 where the other
     products do; `fused_experts`: products of experts in mxfp8 apply the activation function (all three: `DeviceSpec`).
@@ -143,9 +147,9 @@ def applied(stack: Stack, fleet: Fleet) -> Fleet:
 
 def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
     """Whether collectives of tensor parallelism overlap products: the software does it, and every node joins its devices by
-    NVLink, which Transformer Engine's user buffers need. A group over several nodes does not overlap."""
+    links over which it can (`OVERLAPPED_LINKS`). A group over several nodes does not overlap."""
     nodes = [cluster.node for cluster in fleet.clusters if cluster.node.count > 1]
-    joined = all(node.intra_node.name.startswith("nvlink") for node in nodes)
+    joined = all(node.intra_node.name.startswith(OVERLAPPED_LINKS) for node in nodes)
     return stack.tp_overlap and joined and tp <= max((node.count for node in nodes), default=1)
 
 

@@ -3,10 +3,12 @@
 cp ring     keys and values, beside the attention of a layer (`sim.kernels.payloads.ring_exchanges`)
 dispatch    tokens to their experts, beside the first product and the activation of the shared experts
 combine     their results, beside the second product of the shared experts
+gather, scatter   what tensor-parallel ranks exchange, beside products (`sim.kernels.tensor_overlap`)
 
-The last two are Megatron-Core's --moe-shared-expert-overlap (NVIDIA/Megatron-LM d98e8a64, megatron/core/transformer/moe): its
-dispatcher starts the all_to_all, then linear_fc1_forward_and_act of shared_experts.py on a stream of its own, and
-linear_fc2_forward after it has started the all_to_all back. In a backward each runs beside the gradients of the same products.
+Dispatch and combine are Megatron-Core's --moe-shared-expert-overlap (NVIDIA/Megatron-LM d98e8a64, transformer/moe of
+megatron/core): its dispatcher starts the all_to_all, then linear_fc1_forward_and_act of shared_experts.py on a stream of its
+own, and linear_fc2_forward after it has started the all_to_all back. In a backward each runs beside the gradients of the same
+products.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import compute, payloads
+from sim.kernels import compute, payloads, tensor_overlap
 from sim.kernels.formulas import input_gradient_seconds, kernel_seconds
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -42,10 +44,12 @@ class Exchange(NamedTuple):
 
 def exchanges(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[Exchange, ...]:
     """The exchanges of one microbatch on one stage that run beside compute."""
+    tensors = tensor_overlap.exchanges(workload, config, layers, backward) if tensor_overlap.applies(config) else ()
+    found = tuple(Exchange(*one) for one in tensors)
     if config.cp == 1 and not config.overlap_shared_experts:
-        return ()
+        return found
     rings = payloads.ring_exchanges(workload, config, layers, backward)
-    return (*(Exchange("ring", "cp", *one) for one in rings), *_of_tokens(workload, config, layers, backward))
+    return (*(Exchange("ring", "cp", *one) for one in rings), *_of_tokens(workload, config, layers, backward), *found)
 
 
 def _of_tokens(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> Iterator[Exchange]:
@@ -63,6 +67,8 @@ def _of_tokens(workload: Workload, config: ParallelConfig, layers: int, backward
 def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Operation of an exchange -> seconds of compute of a stage that can hide all exchanges of that operation."""
     found = dict.fromkeys(("F", "B", "R"), 0.0)
+    if tensor_overlap.applies(config):
+        found |= tensor_overlap.windows(device, workload, config, layers)
     for number, alike in workload.alike(layers):
         again = config.recomputed(number)
         forward, backward = (compute.ring_seconds(device, alike, config, way) for way in (False, True))

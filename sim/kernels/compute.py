@@ -135,7 +135,7 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
     """Forward kernels of one layer and one microbatch on one rank."""
     sharding = LayerSharding(
         config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.load, config.sent,
-        config.dispatcher in DEDUPLICATED,
+        config.dispatcher in DEDUPLICATED, config.cp_algo == "ring",
     )  # fmt: skip
     return workload.kernels(config.microbatch_size, sharding)
 

@@ -2,9 +2,9 @@
 
 A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (bandwidth x m)), where the device's fitted curve
 (`sim.hardware.cluster.GemmCurve`) gives launch, w, c and m. The form and the constants are fitted to measured bf16 products,
-see the catalogue. Fused attention takes its causal FLOPs at the device's attention efficiency. An elementwise pass takes its
-bytes over the memory bandwidth. Backward: two products for each product (gradients of input and of weight), `FLASH_BACKWARD`
-times the FLOPs of fused attention, `PASS_BACKWARD` times the bytes of a pass.
+see the catalogue. Fused attention takes its causal FLOPs at the device's attention efficiency, or moves its bytes.
+An elementwise pass takes its bytes over the memory bandwidth. Backward: two products for each product (gradients of input and
+of weight), `FLASH_BACKWARD` times the FLOPs of fused attention, `PASS_BACKWARD` times the bytes of a pass.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", *NARROW) else precision)
     flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
-        return flops / (peak * device.attention_of(precision).share(core.seq_len, core.both_dims / 2, backward))
+        share = device.attention_of(precision).share(core.causal_length, core.both_dims / 2, backward)
+        return max(flops / (peak * share), moved / (device.memory_bandwidth * device.elementwise_efficiency))
     rate = peak * device.gemm.reached
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
         rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))

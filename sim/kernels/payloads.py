@@ -11,11 +11,21 @@ from sim.kernels.recomputation import stops_early
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
+from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
 BUCKET_PARAMETERS = 40e6
 """Parameters of one gradient bucket: Megatron-LM's default, max(40 million, 1 million x dp) (megatron/core/distributed). Larger
 buckets make fewer collectives, of which less overlaps with the backward."""
+
+SCATTERED_PARTS = 4
+"""Parts into which a product of a forward and the scatter of its result are cut, where they overlap: a part is scattered while
+the next one is computed, the last one after all (Transformer Engine, initialize_ub of pytorch/module/base.py: method "pipeline"
+of proj_fprop and fc2_fprop, num_splits 4)."""
+TAKEN = 0.15
+"""Seconds that a product takes longer for each second of a collective beside it that needs multiprocessors, as for gradients
+over NVLink (calculon-ai/calculon systems/a100_80g.json); NeMo's configurations give it 2 to 32 of 132 (NVIDIA/NeMo 0594a700,
+recipes/tp_overlap_configs/userbuffers.py). Gathers around a ring need none: copy engines do them (use_ce)."""
 
 
 def message_bytes(workload: Workload, config: ParallelConfig, parts: int = 0) -> Bytes:
@@ -53,29 +63,46 @@ def tensor_collectives(
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
     behind the product for the input gradient). Embedding and head add one each; recomputation repeats the forward's (of the
     MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
-    With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest overlaps products: a product and its
-    collective are cut into tp parts, of which one has nothing beside it (Transformer Engine, pytorch/module/base.py,
-    initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts have collectives of
-    their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
+    With `tp_overlap` those of the layers run beside products (`sim.kernels.tensor_overlap`). Listed here is the last of
+    `SCATTERED_PARTS` of each scatter of a forward, and what others take from the products (`TAKEN`). Experts have collectives
+    of their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
     if config.tp == 1:
         return ()
     payload = activation_bytes(workload, config)
-    exposed = 1 / config.tp if config.tp_overlap else 1.0
     heads = 1 + workload.model.mtp_layers
     ends = int(first and not backward) + heads * int(last and backward)
-    rounds = left_out = 0
+    rounds, own_rounds, left_out = 0, 0, 0
     routed: list[tuple[str, Bytes, float]] = []
     for number, alike in workload.of_stage(layers, first, last).alike(layers):
-        once, mlp = (number + again for again in repeated(alike, config, number, backward))
+        again, mlp = repeated(alike, config, number, backward)
+        once, mlp = number + again, number + mlp
         left_out += config.recomputed(number) if backward and stops_early(alike, config) else 0
         own = alike.model.experts and not alike.model.shared_ffn_hidden and config.sequence_parallel
         rounds += once if own else once + mlp
+        own_rounds += number if own else 2 * number
         if alike.model.experts and not config.etp:
             routed += _gathered_tokens(alike, config, mlp)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out)),)
-    gathers = exposed * rounds + heads * int(last and not backward) + int(first and backward)
-    return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * (rounds - left_out) + ends), *routed)
+    gathers, scattered = float(rounds), float(rounds - left_out)
+    if config.tp_overlap:
+        gathers, of_backward = (own_rounds * TAKEN, own_rounds) if backward else (0.0, 0)
+        last_parts = (scattered - of_backward) / SCATTERED_PARTS
+        scattered = last_parts + TAKEN * (scattered - last_parts)
+    scatters = ("reduce_scatter", payload, scattered + ends)
+    others = float(heads * int(last and not backward) + int(first and backward))
+    narrow = gathered_activations(workload, config)
+    if narrow == payload:
+        return (("all_gather", payload, gathers + others), scatters, *routed)
+    return (("all_gather", narrow, gathers), *((("all_gather", payload, others),) if others else ()), scatters, *routed)
+
+
+def gathered_activations(workload: Workload, config: ParallelConfig) -> Bytes:
+    """`activation_bytes` as tensor-parallel ranks gather them for the products of layers: under fp8 and less they are quantised
+    before, 1 byte a value (Transformer Engine, initialize_ub of pytorch/module/base.py: buffers of gathers are fp8 under an fp8
+    recipe; scales, and that nvfp4 has half of it, are left out). Results are scattered as they are."""
+    whole = activation_bytes(workload, config)
+    return whole / workload.bytes_per_value if workload.precision in NARROW else whole
 
 
 def repeated(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:

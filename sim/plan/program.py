@@ -18,8 +18,11 @@ COMPUTE = ("F", "B", "W")
 PAIR, WHOLE = "pair", "whole"
 """`operation` of an F that runs at the same time as the next B, and of a B whose W follows before its gradient is sent
 (`sim.plan.schedules.dualpipev`)."""
-BESIDE = {"ring": "send_recv", "beside": "all_to_all"}
+BESIDE = {"ring": "send_recv", "beside": "all_to_all", "gather": "all_gather", "scatter": "reduce_scatter"}
 """Kinds of exchanges that run beside compute of their microbatch -> the operation of their group."""
+
+TENSOR = ("gather", "scatter")
+"""Those of them that are collectives of tensor-parallel ranks."""
 
 
 class Action(NamedTuple):
@@ -34,6 +37,8 @@ class Action(NamedTuple):
                 beside            `times` exchanges of tokens among this rank's `group`, each of `nbytes`, while it computes
                                   shared experts: `operation` is dispatch or combine with F, B or R; blocks until both have
                                   ended (`sim.kernels.beside`)
+                gather, scatter   `times` collectives of tensor-parallel ranks, each of `nbytes`, while it computes a product of
+                                  its layers: `operation` is that with F, B or R (`sim.kernels.tensor_overlap`)
                 collective        `times` collectives `operation` of `nbytes` each in this rank's `group`; blocks until the end
                 start, wait       start of a collective without blocking, and wait for its end; `part` identifies the pair
                 optimizer         the optimizer step

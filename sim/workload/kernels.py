@@ -53,7 +53,9 @@ class Attention:
 
     With context parallelism `cp` ranks share the queries of each sequence in zigzag order, so that each computes 1/cp of the
     causal scores. `saved` bytes are kept for the backward pass. `value_dim`: dimension of a value head, if not `head_dim`.
-    `window`: a token attends to so many tokens up to itself; 0: to all.
+    `window`: a token attends to so many tokens up to itself; 0: to all. `steps`: kernels, one after the other, each for a part
+    of the keys: cp where keys go around a ring, of which each multiplies s / cp queries with half as many keys, or half of the
+    queries with s / cp keys (causal in the first step; Transformer Engine, AttnFuncWithCPAndKVP2P).
     """
 
     name: str
@@ -66,6 +68,16 @@ class Attention:
     cp: int = 1
     value_dim: int = 0
     window: int = 0
+    steps: int = 1
+
+    @property
+    def causal_length(self) -> float:
+        """Tokens of the causal sequence in which a query sees as many keys on average as in one kernel of this core.
+
+        How fast a kernel is depends on the keys that it goes through for each block of queries: half of a causal sequence, and
+        all of a window."""
+        alone = min(self.seq_len, STEPS_TOGETHER * self.seq_len / self.steps)
+        return min(alone, 2 * self.window or self.seq_len)
 
     @property
     def scores(self) -> float:
@@ -107,6 +119,10 @@ without its fused kernels. For each token and expert: a score in fp32, of a sigm
 indices of 8 bytes, of its expert, its row and its probability (the same, and permute). For each row of an expert: the
 probability in fp32 by which its activation is multiplied (TEGroupedMLP of experts.py)."""
 
+STEPS_TOGETHER = 1.5
+"""Steps of a ring whose kernels go through as many keys as one of the same speed: a guess. 1 if each ran alone; 2 if the two
+streams on which Transformer Engine runs steps by turns hid all of the ends of kernels."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSharding:
@@ -114,7 +130,7 @@ class LayerSharding:
 
     load: rows of the experts of the busiest rank, over the mean of routed tokens. sent: copies of tokens that a rank sends,
     over those that it routed: padding included, dropped tokens not. fused_dispatch: the exchange itself sorts tokens by
-    expert."""
+    expert. ring: keys go around a ring of the cp ranks."""
 
     tp: int = 1
     sequence_parallel: bool = False
@@ -124,6 +140,7 @@ class LayerSharding:
     load: float = 1.0
     sent: float = 1.0
     fused_dispatch: bool = False
+    ring: bool = False
 
 
 def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes: int) -> tuple[Kernel, ...]:
@@ -175,6 +192,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
             cp=cp,
             value_dim=model.v_head_dim,
             window=model.sliding_window,
+            steps=cp if sharding.ring else 1,
         ),
         Gemm("projection", tokens, h, model.value_size // t, saved=float(tokens * model.value_size // t * nbytes)),
         Pass("residual", 3.0 * entered + mask, saved=mask),

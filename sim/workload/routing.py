@@ -11,9 +11,14 @@ from sim.workload.model import Model
 REAL_IMBALANCE = 1.3
 """Tokens of the busiest rank of an ep group over the mean, where the router of a real run is not forced to balance (`routing:
 real`): a guess. Two pairs of runs with and without forced balance say 1.85 (Qwen3-235B-A22B on 256 H100 at 32,768 and 131,072
-tokens, github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md). Routers that are balanced by a bias
-(DeepSeek-V3, arXiv 2412.19437, section 2.1.2) come close to 1: DeepSeek-V3 on 256 GB300 took 2 % longer in MLPerf v6.0 than
-with forced balance (NVIDIA-NeMo/Megatron-Bridge 067f987, docs/performance-summary-archive.md, 26.06), which is 1.07."""
+tokens, github.com/yanring/Megatron-MoE-ModelZoo e8650517, best_practice/qwen3/readme.md)."""
+BIASED_IMBALANCE = 1.04
+"""The same of routers that a bias of each expert balances (`balanced_by_bias`): the busiest expert of models of 1 and 3 billion
+parameters had 1.04 times the mean of tokens (from memory: arXiv 2408.15664, table 2, MaxVio; 1.5 to 1.7 with an auxiliary
+loss). A rank with several experts has less, one microbatch more. DeepSeek-V3 on 256 GB300 took 2 % longer in MLPerf v6.0 than
+with forced balance (NVIDIA-NeMo/Megatron-Bridge 067f987, docs/performance-summary-archive.md, 26.06), which would be 1.07."""
+BIASED_EXPERTS = 256
+"""Experts from which on models with latent attention are of DeepSeek-V3's kind (Kimi K2), not of DeepSeek-V2's, with 160."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,19 @@ class Routing:
         """The fields of a parallel configuration with `ep` ranks in a group that follow from the routing of its workload."""
         limits = {"capacity_factor": self.capacity_factor, "pad_to_capacity": self.pad_to_capacity}
         return {"imbalance": 1.0 if ep == 1 else self.of_busiest(ep), "exchange": None, **limits}
+
+
+def balanced_by_bias(model: Model) -> bool:
+    """Whether a bias of each expert balances the router of a model, and no auxiliary loss (arXiv 2412.19437, section 2.1.2).
+
+    A model does not say it. Those that predict further tokens do (DeepSeek-V3, GLM-4.5), and large ones with latent attention
+    (Kimi K2): their configurations at Hugging Face have a score correction bias."""
+    return model.experts > 0 and (model.mtp_layers > 0 or (model.attention == "mla" and model.experts >= BIASED_EXPERTS))
+
+
+def real(model: Model | None) -> Routing:
+    """The routing of a run of a model that is not forced to balance; None: of a model that is not known."""
+    return Routing(BIASED_IMBALANCE if model is not None and balanced_by_bias(model) else REAL_IMBALANCE)
 
 
 BALANCED = Routing()

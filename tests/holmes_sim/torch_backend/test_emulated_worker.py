@@ -8,6 +8,7 @@ import pytest
 
 from holmes_sim.torch_backend import emulated_worker
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
+from holmes_sim.torch_backend.executor import beside_products
 from holmes_sim.torch_backend.groups import groups_of
 from sim.plan.program import Action
 from tests import builders as make
@@ -59,3 +60,13 @@ def test_a_tied_embedding_is_summed_with_every_peer(monkeypatch):
     )
     work()
     assert seen == [("embedding", 16), ("embedding 1", 16)]
+
+
+def test_collectives_beside_products_start_before_the_sleep_and_end_after_it() -> None:
+    """An emulated worker starts and awaits them; a training worker runs them inside its layers."""
+    plan = make.plan(make.fleet(make.cluster(nodes=1, devices=2)), tp=2, sequence_parallel=True)
+    gather = Action("gather", group="tp", operation="mlp in F", nbytes=64.0, times=0.5)
+    found = list(beside_products((Action("F"), gather, Action("optimizer")), EmulatedWorker(plan, 0, {})))
+    started = gather._replace(kind="start", operation="all_gather")
+    assert found == [Action("F"), started, gather, started._replace(kind="wait"), Action("optimizer")]
+    assert list(beside_products((gather, Action("B")), object())) == [Action("B")]  # type: ignore[arg-type]

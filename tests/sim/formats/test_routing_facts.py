@@ -9,9 +9,10 @@ import pytest
 
 from sim.engine.engine import simulate
 from sim.errors import PlanError, TopologyError
-from sim.formats import planfile
+from sim.formats import catalog, planfile
 from sim.formats.documents import parse
 from sim.formats.edits import edited
+from sim.formats.routing_facts import routing_of
 from sim.formats.topology import from_document, written
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
@@ -40,6 +41,15 @@ def test_the_routing_of_a_workload_is_read_and_written(text: str, routing: Routi
     found = topology(text)
     assert found.workload is not None and found.workload.routing == routing
     assert written(found)["workload"].get("routing") == kept
+
+
+def test_real_routing_is_nearly_balanced_where_a_bias_balances_the_router() -> None:
+    """DeepSeek-V3, Kimi K2 and GLM-4.5 have a score correction bias, DeepSeek-V2 and Qwen3 an auxiliary loss."""
+    biased = {name: routing_of("real", catalog.model(name)).imbalance for name in catalog.names("models")
+              if catalog.model(name).experts}  # fmt: skip
+    assert {name for name, imbalance in biased.items() if imbalance == 1.04} == {"deepseek-v3", "kimi-k2", "glm-4.5"}
+    assert set(biased.values()) == {1.04, 1.3}
+    assert topology("real", TOPOLOGY.replace("gpt-3.6b", "deepseek-v3")).workload.routing == Routing(1.04)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("text", "message"), [

@@ -96,8 +96,10 @@ def test_steps_between_nodes_are_delayed_and_queued_gradients_are_not() -> None:
     assert simulate(with_stack(late, gradients)).step_s == simulate(with_stack(base, gradients)).step_s
 
 
-@pytest.mark.parametrize(("link", "tp", "overlaps"), [("nvlink4", 8, True), ("nvlink4", 16, False), ("pcie5", 8, False)])
-def test_tensor_parallelism_overlaps_inside_nodes_with_nvlink(link: str, tp: int, overlaps: bool) -> None:
+@pytest.mark.parametrize(
+    ("link", "tp", "overlaps"), [("nvlink4", 8, True), ("hccs", 8, True), ("nvlink4", 16, False), ("pcie5", 8, False)]
+)
+def test_tensor_parallelism_overlaps_inside_nodes(link: str, tp: int, overlaps: bool) -> None:
     machines = fleet(cluster(nodes=2, devices=8, intra_node=catalog.link(link)))
     assert overlaps_tensor_parallel(replace(DEFAULT, tp_overlap=True), machines, tp) is overlaps
     assert not overlaps_tensor_parallel(DEFAULT, machines, tp)

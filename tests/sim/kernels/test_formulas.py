@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.errors import PlanError
 from sim.formats.catalog import device as device_of
@@ -68,6 +70,31 @@ def test_sequences_of_half_length_reach_half_of_the_share_of_attention() -> None
     rates = AttentionRates(0.6, 0.5, half_length=1400.0)
     assert (rates.share(1400, 128, False), rates.share(1400, 128, True)) == (0.3, 0.25)
     assert rates.share(12600, 128, False) == pytest.approx(0.54, rel=1e-12)
+
+
+@pytest.mark.parametrize(("steps", "window", "length"), [(1, 0, 8000), (4, 0, 3000), (1, 500, 1000), (2, 4000, 6000)])
+def test_kernels_of_a_ring_and_of_a_window_see_as_few_keys_as_short_sequences(steps: int, window: int, length: int) -> None:
+    core = Attention("a", 1, 8, 8, 64, seq_len=8000, cp=steps, window=window, steps=steps)
+    assert core.causal_length == length
+    device = builders.device(speed=1e12, attention=AttentionRates(0.5, 0.5, half_length=2000.0))
+    seconds = core.flops / (0.5e12 * length / (length + 2000))
+    assert formulas.attention_seconds(core, device, "bf16", 2, "flash", False) == pytest.approx(seconds, rel=1e-12)
+
+
+def test_fused_attention_is_not_faster_than_its_bytes() -> None:
+    """Queries, keys, values and results: 4 x 8 heads x 1,000 tokens x 64 values of 2 bytes; twice as many in the backward."""
+    device = builders.device(speed=1e30, memory_bandwidth=1e9, elementwise_efficiency=0.5)
+    core = Attention("a", batch=1, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    found = [formulas.attention_seconds(core, device, "bf16", 2, "flash", backward) for backward in (False, True)]
+    assert found == pytest.approx([4 * 8 * 1000 * 64 * 2 / 0.5e9, 8 * 8 * 1000 * 64 * 2 / 0.5e9], rel=1e-12)
+
+
+@given(st.integers(1, 1 << 17), st.integers(1, 1 << 17), st.integers(0, 3000), st.booleans())
+def test_a_window_makes_no_attention_slower(seq_len: int, window: int, half_length: int, backward: bool) -> None:
+    device = builders.device(attention=AttentionRates(0.5, 0.4, half_length=float(half_length)))
+    narrow, full = (Attention("a", 1, 8, 2, 64, seq_len, window=one) for one in (min(window, seq_len), 0))
+    seconds = [formulas.attention_seconds(core, device, "bf16", 2, "flash", backward) for core in (narrow, full)]
+    assert seconds[0] <= seconds[1] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -125,12 +125,19 @@ def test_a_layer_takes_two_collectives_each_direction_and_the_ends_one_more() ->
     assert payloads.tensor_collectives(workload, config, 3, False, False, True) == (("all_reduce", 64 * 96 * 2.0, 6.0),)
 
 
-def test_overlapped_tensor_parallelism_counts_one_part_of_tp() -> None:
-    """Three layers at tp 4: 6 gathers and 6 scatters, a quarter of each exposed, and the whole gather of the head's input."""
+def test_of_overlapped_tensor_parallelism_the_last_part_of_scatters_counts_and_what_others_take() -> None:
+    """Three layers: 6 scatters, of each a quarter and 0.15 of the rest, and the whole gather of the head's input; in a backward
+    0.15 of 6 gathers and 6 scatters, and with recomputation 6 scatters as in a forward."""
     plan = pair(tp=4, layers=(3,), sequence_parallel=True)
     config, payload = replace(plan.config, tp_overlap=True), 64 * 96 * 2.0
     found = payloads.tensor_collectives(plan.workload, config, 3, False, True, False)
-    assert found == (("all_gather", payload, 2.5), ("reduce_scatter", payload, 1.5))
+    scatters = 6 * (0.25 + 0.75 * 0.15)
+    assert found == (("all_gather", payload, 1.0), ("reduce_scatter", payload, pytest.approx(scatters)))
+    found = payloads.tensor_collectives(plan.workload, config, 3, False, False, True)
+    assert found == (("all_gather", payload, pytest.approx(0.9)), ("reduce_scatter", payload, pytest.approx(0.9)))
+    full = replace(config, recompute="full")
+    found = payloads.tensor_collectives(plan.workload, full, 3, False, False, True)
+    assert found == (("all_gather", payload, pytest.approx(0.9)), ("reduce_scatter", payload, pytest.approx(0.9 + scatters)))
     summed = replace(config, sequence_parallel=False)
     assert payloads.tensor_collectives(plan.workload, summed, 3, False, False, False) == (("all_reduce", payload, 6.0),)
 

@@ -1,0 +1,149 @@
+"""Collectives of tensor parallelism beside products: what travels, what hides it, and the step in evaluator and engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sim.analytic import plan_costs
+from sim.analytic.evaluator import evaluate
+from sim.engine.engine import simulate
+from sim.engine.symmetry import unfolded
+from sim.hardware.topology import Topology
+from sim.kernels import beside, lowering, payloads
+from sim.kernels.compute import layer_seconds, rank_kernels
+from sim.kernels.formulas import forward_seconds, input_gradient_seconds, weight_gradient_seconds
+from sim.kernels.tensor_overlap import applies
+from sim.plan.plan import Plan
+from sim.plan.program import BESIDE, TENSOR, text
+from tests.sim.context_and_experts import nodes
+
+SHAPE = {"hidden": 512, "heads": 8, "kv_heads": 8, "ffn_hidden": 2048}
+QUIET = {"overlap_grad_reduce": False, "overlap_param_gather": False, "zero_stage": 0}
+
+
+def overlapped(bandwidth: float = 1e9, overlaps: bool = True, **facts: object) -> Plan:
+    """A plan with tp 4 inside nodes of four devices, whose collectives overlap products."""
+    precision = str(facts.pop("precision", "bf16"))
+    plan = nodes(bandwidth, **{"tp": 4, "sequence_parallel": True, "seq_len": 512, "shape": SHAPE} | facts)
+    workload = replace(plan.workload, precision=precision)
+    return replace(plan, workload=workload, topology=_with_fp8(plan), config=replace(plan.config, tp_overlap=overlaps))
+
+
+def _with_fp8(plan: Plan) -> Topology:
+    """The topology with devices that multiply in fp8 as well."""
+    (cluster,) = plan.fleet.clusters
+    device = replace(cluster.node.device, peak=(*cluster.node.device.peak, ("fp8", 2e14)))
+    fleet = replace(plan.fleet, clusters=(replace(cluster, node=replace(cluster.node, device=device)),))
+    return replace(plan.topology, fleet=fleet)
+
+
+def exposed(plan: Plan) -> float:
+    """Seconds of the closed form without those of the same plan on links that take no time."""
+    free = replace(plan, topology=_with_fp8(nodes(1e30, 0.0)))
+    return plan_costs.step_seconds(plan) - plan_costs.step_seconds(free)
+
+
+def test_a_program_has_gathers_and_scatters_beside_products() -> None:
+    program = text(lowering.program(overlapped(**QUIET), 0, 1))
+    forward = "F0 gather attention in F0 gather mlp in F0 scatter attention out F0 scatter mlp out F0"
+    backward = (
+        "B0 gather attention out B0 gather mlp out B0 gather attention in again B0 gather mlp in again B0"
+        " scatter attention in B0 scatter mlp in B0"
+    )
+    assert program == f"{forward} tp all_gather tp reduce_scatter {backward} tp all_gather tp reduce_scatter optimizer"
+
+
+@pytest.mark.parametrize(("facts", "again"), [
+    ({}, (0, 0)), ({"recompute": "full"}, (3, 3)), ({"recompute": "selective", "recompute_modules": ("mlp",)}, (0, 3)),
+])  # fmt: skip
+def test_all_collectives_of_three_layers_travel(facts: dict[str, object], again: tuple[int, int]) -> None:
+    """In a forward, two gathers and three quarters of two scatters a layer are beside products; in a backward four gathers and
+    two scatters, and what is recomputed as in a forward."""
+    plan = overlapped(layers=(3,), **facts)
+
+    def travelled(backward: bool) -> dict[str, float]:
+        found = beside.exchanges(plan.workload, plan.config, 3, backward)
+        assert {one.nbytes for one in found} == {512 * 512 * 2.0}
+        return {f"{one.kind} {one.operation}": one.times for one in found}
+
+    forward = {"gather attention in": 3, "gather mlp in": 3, "scatter attention out": 2.25, "scatter mlp out": 2.25}
+    assert travelled(False) == {f"{name} F": times for name, times in forward.items()}
+    own = dict.fromkeys(("gather attention out", "gather mlp out", "gather attention in again", "gather mlp in again"), 3)
+    own |= dict.fromkeys(("scatter attention in", "scatter mlp in"), 3)
+    repeated = {
+        f"{name} R": times / 3 * again["mlp" in name] for name, times in forward.items() if again["mlp" in name]
+    }  # fmt: skip
+    assert travelled(True) == {f"{name} B": times for name, times in own.items()} | repeated
+
+
+def test_products_hide_as_much_as_they_take() -> None:
+    """A ring hides three of four parts at tp 4, a pipeline three of four, a bulk collective is beside the whole product."""
+    plan = overlapped(layers=(3,), microbatches=1, **QUIET)
+    device, options = plan.fleet.spec(plan.placement[0]), ("bf16", 2, "flash")
+    kernels = {kernel.name: kernel for kernel in rank_kernels(plan.workload, plan.config)}
+    windows = beside.windows(device, plan.workload, plan.config, 3)
+    assert windows["attention in F"] == pytest.approx(3 * 0.75 * forward_seconds(kernels["qkv"], device, *options))
+    assert windows["mlp out F"] == pytest.approx(3 * 0.75 * forward_seconds(kernels["down"], device, *options))
+    assert windows["mlp out B"] == pytest.approx(3 * 0.75 * input_gradient_seconds(kernels["down"], device, *options))
+    inputs = input_gradient_seconds(kernels["up"], device, *options)
+    assert windows["mlp in again B"] == pytest.approx(3 * inputs)
+    assert windows["mlp in B"] == pytest.approx(3 * weight_gradient_seconds(kernels["up"], device, "bf16", 2))
+    assert windows["attention out R"] == 0.0
+    split = beside.windows(device, plan.workload, replace(plan.config, schedule="zb-h1"), 3)
+    assert split["mlp in B"] == split["mlp in again B"] == pytest.approx(3 * inputs / 2)
+    assert sum(windows.values()) < 3 * sum(layer_seconds(device, plan.workload, plan.config))
+
+
+@pytest.mark.parametrize("bandwidth", [1e6, 1e9])
+def test_what_products_leave_is_exposed(bandwidth: float) -> None:
+    """A gather or scatter takes 3/4 of its bytes over the links (and 4 latencies). Beside the listed collectives, each of the
+    ten hidden ones of a layer is exposed for what its product leaves."""
+    plan = overlapped(bandwidth, layers=(3,), microbatches=1, **QUIET)
+    device = plan.fleet.spec(plan.placement[0])
+    windows = beside.windows(device, plan.workload, plan.config, 3)
+    hidden = expected = 0.0
+    for backward in (False, True):
+        shape = (plan.workload, plan.config, 3, True, True, backward)
+        for operation, nbytes, times in payloads.tensor_collectives(*shape):
+            expected += collective_seconds(plan, operation, nbytes, times)
+        for one in beside.exchanges(plan.workload, plan.config, 3, backward):
+            whole = collective_seconds(plan, BESIDE[one.kind], one.nbytes, one.times)
+            expected += max(0.0, whole - windows[one.operation])
+            hidden += min(whole, windows[one.operation])
+    assert exposed(plan) == pytest.approx(expected, rel=1e-9)
+    assert hidden > 0
+
+
+def collective_seconds(plan: Plan, operation: str, nbytes: float, times: float) -> float:
+    """Seconds of collectives on a ring of four ideal devices: three rounds of a quarter of the bytes."""
+    link = plan.fleet.clusters[0].node.intra_node
+    return times * (link.overhead + 3 * (link.latency + nbytes / 4 / link.bandwidth))
+
+
+@pytest.mark.parametrize("facts", [
+    {}, {"recompute": "full"}, {"pp": 2, "layers": (2, 2), "microbatches": 4}, {"precision": "fp8"}, {"bandwidth": 1e12},
+    {"pp": 2, "layers": (2, 2), "microbatches": 4, "schedule": "zb-h1"}, {"dp": 2, "zero_stage": 1}, {"dp": 2, "zero_stage": 3},
+    {"shape": SHAPE | {"experts": 8, "experts_per_token": 2, "shared_ffn_hidden": 512}, "etp": 1},
+])  # fmt: skip
+def test_evaluator_and_engine_say_the_same(facts: dict[str, object]) -> None:
+    plan = overlapped(**facts)
+    step = simulate(plan).step_s
+    assert step == pytest.approx(float(evaluate([plan])[0]), rel=1e-9)
+    assert plan_costs.step_seconds(plan) <= step * (1 + 1e-9)
+    assert step == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
+
+
+def test_ranks_gather_values_of_one_byte_under_fp8() -> None:
+    """Those of layers; the head's input is gathered in bf16, and results are scattered in bf16."""
+    plan = overlapped(layers=(3,), overlaps=False, precision="fp8")
+    whole = 512 * 512 * 2.0
+    found = payloads.tensor_collectives(plan.workload, plan.config, 3, False, True, False)
+    assert found == (("all_gather", whole / 2, 6.0), ("all_gather", whole, 1.0), ("reduce_scatter", whole, 6.0))
+
+
+def test_nothing_overlaps_without_sequence_parallelism() -> None:
+    plan = overlapped(sequence_parallel=False)
+    assert not applies(plan.config)
+    assert not [one for one in beside.exchanges(plan.workload, plan.config, 3, False) if one.kind in TENSOR]
