@@ -67,4 +67,7 @@ def test_layouts_of_qwen3_235b_are_in_their_order() -> None:
     found = [case for case in cases.load(FOLDER / "megatron_moe_modelzoo.yaml") if "ep32" in case.id or "pp1cp1" in case.id]
     rows = sorted(validation.validate(found, "default"), key=lambda row: row.predicted_s or 0.0)
     assert [row.case.measured_s for row in rows] == [17.6, 17.6, 19.7]
-    assert all(abs(row.error) < 0.13 for row in rows if row.error is not None)
+    errors = {row.case.id: row.error or 0.0 for row in rows}
+    overlapped = next(name for name in errors if name.endswith("overlap"))
+    assert -0.14 < errors.pop(overlapped) < -0.1, "the exposed share of an overlapped exchange is a guess, too small here"
+    assert all(abs(error) < 0.05 for error in errors.values())
