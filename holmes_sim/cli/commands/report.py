@@ -41,18 +41,15 @@ def command(
     with out.progress(f"reading {plan}"):
         from holmes_sim import commands, reporting, unlike_pipelines
         from planner import strategies as known
-        from sim.disaggregation.plan import DisaggregatedPlan
         from sim.errors import HolmesError
         from sim.plan.islands import IslandsPlan
         from sim.plan.pipelines import PipelinesPlan
 
-        read = unlike_pipelines.read_every_kind(plan)
+        read = unlike_pipelines.read_with_stages(plan)
     out.distinct(plan, output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise HolmesError(f"{output}: the file name of a page must end in .html, not in {output.suffix or 'nothing'}")
     out.can_be_written(output)
-    if isinstance(read, DisaggregatedPlan):
-        raise HolmesError(f"{plan}: a plan with two sets of ranks has no report; simulate it")
     if isinstance(read, PipelinesPlan):
         if strategies not in (BASELINES, "none") or profile is not None:
             raise HolmesError(f"{plan}: the report of a plan of unlike pipelines takes no --strategies and --profile")
