@@ -81,14 +81,15 @@ def read_pipelines(path: str | Path) -> PipelinesPlan:
 def read_every_kind(path: str | Path) -> Plan | IslandsPlan | PipelinesPlan | DisaggregatedPlan:
     """Read a plan, one of islands, of unlike pipelines or with two sets of ranks, whichever a file contains. Raises PlanError,
     TopologyError."""
-    return read_pipelines(path) if _has_pipelines(path) else disaggregated.read_any_plan(path)
+    return read_pipelines(path) if has_pipelines(path) else disaggregated.read_any_plan(path)
 
 
 def read_anything(what: str) -> Topology | Plan | IslandsPlan | PipelinesPlan | DisaggregatedPlan | Timeline:
     """Read whatever `show` shows: what a JSON file contains, a plan of unlike pipelines in YAML, or a topology from a file or
     by its name. Raises HolmesError."""
-    return read_pipelines(what) if Path(what).is_file() and _has_pipelines(what) else islands.read_any(what)
+    return read_pipelines(what) if Path(what).is_file() and has_pipelines(what) else islands.read_any(what)
 
 
-def _has_pipelines(path: str | Path) -> bool:
+def has_pipelines(path: str | Path) -> bool:
+    """Whether a file is a plan of unlike pipelines, told by its format key. Raises PlanError where it cannot be read."""
     return pipelinesfile.is_pipelines(documents.read_text(path, PlanError))

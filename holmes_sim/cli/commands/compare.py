@@ -169,7 +169,7 @@ def _measured(what: list[str], chart: Path | None, profile: str | None, as_json:
 
 def _read(what: list[str]) -> tuple[Plan | PipelinesPlan, dict[str, Timeline]]:
     """The plan, and the timelines by file name. Raises HolmesError unless the files are one plan and at least one timeline."""
-    from holmes_sim import unlike_pipelines
+    from holmes_sim import commands, unlike_pipelines
     from sim.engine.timeline import Timeline
     from sim.errors import HolmesError
     from sim.plan.pipelines import PipelinesPlan
@@ -178,11 +178,12 @@ def _read(what: list[str]) -> tuple[Plan | PipelinesPlan, dict[str, Timeline]]:
     topologies = [name for name in what if not name.endswith(".json")]
     if topologies:
         raise HolmesError(f"{topologies[0]}: a topology; compare takes either one topology, or one plan and its timelines")
-    read = {name: unlike_pipelines.read_anything(name) for name in what}
+    read = {
+        name: unlike_pipelines.read_pipelines(name) if unlike_pipelines.has_pipelines(name) else commands.read(name)
+        for name in what
+    }
     plans = {name: found for name, found in read.items() if isinstance(found, Plan | PipelinesPlan)}
     timelines = {name: found for name, found in read.items() if isinstance(found, Timeline)}
-    if other := next((name for name in read if name not in plans and name not in timelines), None):
-        raise HolmesError(f"{other}: neither a plan nor a timeline; compare takes one plan and its timelines")
     if len(plans) != 1:
         given = f"{len(plans)} plans are given: {' '.join(plans)}" if plans else "no plan is given"
         raise HolmesError(f"compare takes one plan and its timelines; {given}")

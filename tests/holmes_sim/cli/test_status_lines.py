@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim import charts, disaggregated, exporting, printing, unlike_pipelines
+from holmes_sim import charts, exporting, printing, unlike_pipelines
 from holmes_sim.cli import output
 from holmes_sim.cli.commands import export, report, show, simulate
 from sim.errors import PlanError
@@ -52,7 +52,7 @@ def test_show_says_that_it_draws(monkeypatch, shown):
     [
         (unlike_pipelines, "read_anything", lambda: show.command("plan.json")),
         (unlike_pipelines, "read_every_kind", lambda: simulate.command(Path("plan.json"))),
-        (disaggregated, "read_any_plan", lambda: report.command(Path("plan.json"), Path("report.html"))),
+        (unlike_pipelines, "read_every_kind", lambda: report.command(Path("plan.json"), Path("report.html"))),
     ],
 )
 def test_files_are_read_under_a_status_line(monkeypatch, shown, module, function, command):
