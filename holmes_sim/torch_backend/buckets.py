@@ -12,23 +12,22 @@ weights with other ranks (`holmes_sim.torch_backend.slices`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from holmes_sim.torch_backend.communication import all_gather, all_reduce, reduce_scatter
+from holmes_sim.torch_backend.communication import Work, all_gather, all_reduce, reduce_scatter
 from holmes_sim.torch_backend.devices import HOST
+from holmes_sim.torch_backend.frozen_weights import FrozenWeights
 from holmes_sim.torch_backend.slices import Cut, numel, put, values_of
 from sim.plan.parallel_config import ParallelConfig
 
 LEARNING_RATE = 1e-4
 BETAS = (0.9, 0.95)
 """Adam's betas of GPT-3 (Brown et al., arXiv 2005.14165, appendix B). The learning rate is typical for mid-sized models."""
-Work = Callable[[], None]
-"""A collective to run."""
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -201,27 +200,6 @@ class Segment:
             all_reduce(half, group)
         words.copy_(values.view(words.shape))
         return own
-
-
-class FrozenWeights:
-    """Weights beside adapters that are never trained, in one flat buffer that ZeRO stage 3 gathers from shards."""
-
-    def __init__(self, weights: list[nn.Parameter], shards: int, shard: int):
-        size = sum(weight.numel() for weight in weights)
-        first = weights[0].data
-        self.flat = first.new_zeros(-(-size // shards) * shards)
-        self.own = self.flat.chunk(shards)[shard]
-        start = 0
-        for weight in weights:
-            view = self.flat[start : start + weight.numel()].view(weight.shape)
-            view.copy_(weight.data)
-            weight.data = view
-            start += weight.numel()
-
-    def gathering(self, groups: Sequence[dist.ProcessGroup]) -> list[Work]:
-        """A function that all-gathers the weights of all shards, over one group: ranks with slices have no frozen weights."""
-        (group,) = groups
-        return [functools.partial(all_gather, self.flat, self.own.clone(), group)]
 
 
 class Bucket:

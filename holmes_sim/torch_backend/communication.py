@@ -17,6 +17,8 @@ from holmes_sim.torch_backend.backends import GLOO
 
 TAG = 0
 """Tag of the messages of an exchange; those of two ranks match in their order."""
+Work = Callable[[], None]
+"""A collective to run."""
 
 
 def all_reduce(value: Tensor, group: dist.ProcessGroup | None, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:

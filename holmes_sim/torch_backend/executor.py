@@ -203,18 +203,10 @@ class Executor:
         of_section = (action.section,) if action.group == "dp" and self.place.sections else ()
         name, issued, started = " ".join(map(str, (action.group, *of_section))), time.perf_counter(), []
         names = self.place.groups_of(action.group, action.section)
-        for own, work in zip(names, self._works(action, backward), strict=True):
+        for own, work in zip(names, works(self.worker, action, backward), strict=True):
             started.append((self._thread(own, *of_section).submit(work), self._key(name, "beside", self.groups[own])))
         self.collectives += [(action, issued, job, key) for job, key in started]
         self.started[action.stage, action.group, action.operation, action.part] = started
-
-    def _works(self, action: Action, backward: bool) -> list[Callable[[], None]]:
-        """Functions that execute a collective, one for each slice of the weights that the rank has."""
-        if isinstance(self.worker, EmulatedWorker):
-            return self.worker.collectives(action)
-        if action.group == "embedding":
-            return [self.worker.reduce_tied_embedding]
-        return self.worker.dp_collectives(action, backward)
 
     def _await(self, action: Action, started: list[tuple[Job, Key]]) -> None:
         since = time.perf_counter()
@@ -250,6 +242,14 @@ def _lane(action: Action) -> str:
     if action.kind in ("send", "recv"):
         return "send" if action.operation == "F" else "return"
     return "dp" if action.group == "embedding" else action.group
+
+
+def works(worker: TrainingWorker | EmulatedWorker, action: Action, backward: bool) -> list[Callable[[], None]]:
+    """Functions that execute a collective of data-parallel ranks or of a tied embedding, one for each slice of the weights that
+    the rank has."""
+    if isinstance(worker, EmulatedWorker):
+        return worker.collectives(action)
+    return [worker.reduce_tied_embedding] if action.group == "embedding" else worker.dp_collectives(action, backward)
 
 
 def beside_products(program: Program, worker: TrainingWorker | EmulatedWorker) -> Iterator[Action]:

@@ -42,7 +42,7 @@ def test_no_bound_is_above_the_best_plan_and_certified_is_near_it(seed):
         assert verdict.step_s <= verdict.best_s * (1 + NEAR), verdict
 
 
-@pytest.mark.parametrize("seed", [16, 52])
+@pytest.mark.parametrize("seed", [16, 71])
 def test_plans_with_too_little_memory_recompute_some_layers(seed):
     verdict = judge(seed, SMALL, tight)
     assert "best plan recomputes some layers" in verdict.features

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from holmes_sim.torch_backend import buckets, local, supported  # noqa: E402
+from holmes_sim.torch_backend import buckets, frozen_weights, local, supported  # noqa: E402
 from holmes_sim.torch_backend.training_worker import TrainingWorker  # noqa: E402
 from sim.kernels import payloads  # noqa: E402
 from sim.plan.plan import Plan  # noqa: E402
@@ -65,10 +65,12 @@ def gathered(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         assert torch.equal(whole.chunk(2)[0], own), "rank 0 of two sends the first shard"
         found[str(whole.dtype)] = found.get(str(whole.dtype), 0) + whole.numel()
 
-    monkeypatch.setattr(buckets, "all_gather", record)
+    for module in (buckets, frozen_weights):
+        monkeypatch.setattr(module, "all_gather", record)
     worker = TrainingWorker(plan, 0, {}, lambda kind, name, nbytes, do: None)
     for bucket in worker.every:
-        bucket.gathering("dp", None)()  # type: ignore[arg-type]
+        for work in bucket.gathering("dp", [None]):  # type: ignore[list-item]
+            work()
     return found
 
 

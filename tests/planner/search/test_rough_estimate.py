@@ -27,10 +27,10 @@ def test_a_bottleneck_is_told_in_begin_cycle_and_tail():
 
 
 def test_messages_are_named_where_they_take_a_share_of_the_cycle():
-    """On fast devices 12,288 bytes of activations at 1e6 bytes/s take most of 19.6 ms."""
+    """On fast devices 12,288 bytes of activations at 1e6 bytes/s take most of 19.7 ms."""
     of = evaluation(on_two_clusters(layers=2, batch=60, speeds=(2e12, 1e12)), shape())
     assert bottleneck(of, ((0, 1), (1, 1))) == (
-        "stage 1 (1 layer on b): begins at 13.1 ms, 60 microbatches of 19.6 ms with messages, 8.93 ms after the last"
+        "stage 1 (1 layer on b): begins at 13.1 ms, 60 microbatches of 19.7 ms with messages, 9.03 ms after the last"
     )
 
 
