@@ -215,7 +215,10 @@ def _unlike_replicas(request: Request, found: Plan, context: PlanningContext) ->
     if context.interrupted:
         return None
     try:
-        return unlike_replicas.searched(request, found, context.limit.seconds_left, context.progress)
+        left = context.limit.seconds_left
+        return unlike_replicas.searched(
+            request, found, unlike_replicas.allowed(request.time_limit - left, left), context.progress
+        )
     except KeyboardInterrupt:
         context.interrupted = True
         return None

@@ -12,13 +12,17 @@ from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.target import ANY
 from planner.time_limit import TimeLimit
-from sim.errors import HolmesError
+from sim.errors import HolmesError, PlanError
+from sim.formats import documents, pipelinesfile
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds, time_text
 
+SHARE = 0.5
+LEAST_S: Seconds = 2.0
 LONGEST_S: Seconds = 30.0
-"""Time limit of the search (a guess)."""
+"""Time limit of the search: a share of what the plan took, at least and at most so long (guesses). It pays on few fleets, and
+nobody is to wait much longer for a plan because of it."""
 IDLE = 0.02
 """Share of the fleet's peak that a plan must leave idle for a search (a guess): replicas that are alike seldom lose to others
 where they use all devices."""
@@ -48,17 +52,36 @@ def beside(file: Path) -> Path:
     return file.with_name(f"{file.name.removesuffix('.json')}.pipelines.json")
 
 
+def remove_former(file: Path) -> Path | None:
+    """Remove the file beside that of a plan which an earlier plan wrote, so that it is not taken for one of the new plan.
+
+    The removed file; None where there is none, or only a file of another kind, which stays."""
+    former = beside(file)
+    try:
+        is_ours = pipelinesfile.is_pipelines(documents.read_text(former, PlanError))
+    except PlanError:
+        return None
+    if is_ours:
+        former.unlink()
+    return former if is_ours else None
+
+
+def allowed(spent: Seconds, left: Seconds) -> Seconds:
+    """Time limit of the search after a plan that took `spent` seconds, where the time limit of both leaves so many."""
+    return min(max(SHARE * spent, LEAST_S), LONGEST_S, left)
+
+
 def searched(
     request: Request, plan: Plan, seconds: Seconds, progress: Callable[[str], None] = lambda text: None
 ) -> UnlikeReplicas | None:
-    """A faster plan of unlike pipelines, found within some seconds (at most `LONGEST_S`); None where there is none.
+    """A faster plan of unlike pipelines, found within some seconds (`allowed`); None where there is none.
 
     Nothing is searched where the request pins or limits something or asks for a launch target, or where the plan leaves hardly
     any device idle (`IDLE`)."""
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
     if not is_free or request.target is None or request.target.name != ANY or idle(request, plan) < IDLE or seconds <= 0:
         return None
-    limit = TimeLimit(min(seconds, LONGEST_S))
+    limit = TimeLimit(seconds)
     try:
         found = search.best(request, step(plan) * (1 - LEAST_GAIN), limit, lambda text: progress(f"unlike pipelines: {text}"))
     except HolmesError:  # the plan itself is not concerned

@@ -26,14 +26,22 @@ def class_sets(classes: Sequence[NodeClass]) -> Iterator[tuple[NodeClass, ...]]:
 
 
 def quick_estimate(
-    context: PlanningContext, shape: Shape, classes: list[NodeClass], tails: bool = True, messages: bool = True
+    context: PlanningContext,
+    shape: Shape,
+    classes: list[NodeClass],
+    tails: bool = True,
+    messages: bool = True,
+    between: bool = False,
 ) -> float:
-    """An estimate of the step of a shape in seconds: the least over the pipelines on each class, and on `class_sets`.
+    """An estimate of the step of a shape in seconds: the least over the pipeline on all classes and those on one class each, or
+    with `between`, over those of `class_sets` that have several classes and not all.
 
     tails: add the longest tail (a stage's seconds after its last backward), which is slow to compute. messages: add messages.
     The estimate without both is quick, and never larger than the one with them. Infinite where stages of the estimated size do
     not fit in memory."""
-    sets = [(option,) for option in classes] + [some for some in class_sets(classes) if len(some) > 1]
+    sets = [(option,) for option in classes] + ([tuple(classes)] if len(classes) > 1 else [])
+    if between:
+        sets = [some for some in class_sets(classes) if 1 < len(some) < len(classes)]
     return min((estimate_over(context, shape, some, tails, messages) for some in sets), default=math.inf)
 
 

@@ -20,6 +20,8 @@ class Budgets:
     first_shapes: int = 24
     """Shapes from which the first plan is taken, the best by a quick estimate; each under every schedule, with vpp up to
     `first_vpp` and the first ZeRO stage, and under all of them where none of these fits."""
+    partial_shapes: int = 8
+    """Shapes, and then variants of them, that are added to these: the best by a quick estimate on several clusters, not all."""
     usual_microbatches: int = 32
     """Number of microbatches of a replica, near which shapes are estimated first where the time limit ends the estimates. More
     take longer to simulate, fewer leave long pipelines idle."""

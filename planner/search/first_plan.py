@@ -39,13 +39,13 @@ def find_first_plan(
     promising = _ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
     every = [(variant, base_of[shape]) for shape in promising for variant in variants(request, base_of[shape])]
-    quick = [
-        variant
-        for variant, base in every
-        if variant.zero_stage == base.zero_stage and variant.vpp <= max(budgets.first_vpp, base.vpp)
-    ]
+    quick = _quick(incumbent, every)
+    partial = _ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
+    on_some = [(variant, base_of[shape]) for shape in partial for variant in variants(request, base_of[shape])]
     restaged = _restaged(incumbent, promising[: budgets.restaged_shapes], base_of)
-    _simulate_best(incumbent, _ranked(incumbent, quick, budgets.first_variants), restaged)
+    first = _ranked(incumbent, quick, budgets.first_variants)
+    partly = _ranked(incumbent, _quick(incumbent, on_some), budgets.partial_shapes, between=True)
+    _simulate_best(incumbent, dict.fromkeys([*first, *partly]), restaged)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
     if incumbent.best is not None and not incumbent.limit.is_up():
@@ -61,6 +61,12 @@ def find_first_plan(
             _simulate_best(incumbent, _best_variants(incumbent, others))
     with incumbent.context.effort.spent("mixed stages"):
         _simulate_mixed(incumbent)
+
+
+def _quick(incumbent: Incumbent, every: Iterable[tuple[Shape, Shape]]) -> list[Shape]:
+    """The variants, of pairs of one and its base, that are quick to simulate: few virtual stages, the first ZeRO stage."""
+    most = incumbent.budgets.first_vpp
+    return [one for one, base in every if one.zero_stage == base.zero_stage and one.vpp <= max(most, base.vpp)]
 
 
 def _best_variants(incumbent: Incumbent, bases: Sequence[Shape]) -> list[Shape]:
@@ -81,8 +87,9 @@ def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
         incumbent.report("estimating layouts")
 
 
-def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
-    """The `most` shapes with the least quick estimates, in their order, without shapes that do not fit memory.
+def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True, between: bool = False) -> list[Shape]:
+    """The `most` shapes with the least quick estimates, in their order, without shapes that do not fit memory. `between`: on
+    some of the clusters, neither one nor all (`quick_estimate`).
 
     Lazy evaluation: a shape enters a heap with an estimate without messages, which is cheap and never above the full estimate.
     The full one, with `tails` or without, is computed when the shape is first taken from the heap. If the time is up before all
@@ -91,7 +98,7 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
     for number, shape in sorted(enumerate(shapes), key=lambda pair: _unusual(incumbent, pair[1])):
         if len(heap) >= incumbent.budgets.draft_shapes and incumbent.limit.is_up():
             break
-        least = quick_estimate(context, shape, node_classes(context, shape), False, False)
+        least = quick_estimate(context, shape, node_classes(context, shape), False, False, between)
         if least < math.inf:
             heap.append((least, number, shape, False))
     heapq.heapify(heap)
@@ -101,7 +108,7 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
         if is_full or incumbent.limit.is_up():
             ranked.append(shape)
         else:
-            estimate = quick_estimate(context, shape, node_classes(context, shape), tails)
+            estimate = quick_estimate(context, shape, node_classes(context, shape), tails, True, between)
             heapq.heappush(heap, (estimate, index, shape, True))
     return ranked
 

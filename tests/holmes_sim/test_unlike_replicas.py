@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from holmes_sim import targets, unlike_pipelines
-from holmes_sim.unlike_replicas import beside, idle, searched
+from holmes_sim.unlike_replicas import allowed, beside, idle, remove_former, searched
 from planner.limits import Limits
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request, Wishes
+from sim.formats import pipelinesfile
 from sim.hardware.cluster import Trunk
 from sim.plan.plan import Plan
 from tests import builders as make
@@ -74,3 +75,21 @@ def test_nothing_is_searched_where_no_device_is_idle():
     only = replace(asked(), machines=(("a", 2),))
     assert idle(asked(), every) == pytest.approx(2 / 9)
     assert idle(only, every) <= 0
+
+
+@pytest.mark.parametrize(
+    ("spent", "left", "seconds"), [(20.0, 30.0, 10.0), (1.0, 49.0, 2.0), (100.0, 100.0, 30.0), (49.0, 1.0, 1.0)]
+)
+def test_the_search_takes_half_as_long_as_the_plan(spent, left, seconds):
+    assert allowed(spent, left) == seconds
+
+
+def test_the_file_of_an_earlier_plan_is_removed(fast_nodes, tmp_path):
+    found, plan = searched(asked(), fast_nodes, math.inf), tmp_path / "plan.json"
+    assert found is not None
+    beside(plan).write_text(pipelinesfile.to_json(found.plan), encoding="utf-8")
+    assert remove_former(plan) == beside(plan)
+    assert not beside(plan).exists()
+    beside(plan).write_text("{}", encoding="utf-8")
+    assert remove_former(plan) is None
+    assert beside(plan).exists()

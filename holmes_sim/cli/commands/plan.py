@@ -200,14 +200,16 @@ class _Printed:
 
     def show(self, answer: Planned) -> None:
         """Write the plan to its file and print it. Ctrl-C has no effect until the plan is there."""
-        from holmes_sim import attention_and_experts
+        from holmes_sim import attention_and_experts, unlike_replicas
 
         with out.uninterrupted():
-            former = attention_and_experts.remove_former(self.output) if self.output is not None else None
+            beside = (attention_and_experts, unlike_replicas) if self.output is not None else ()
+            former = [one.remove_former(self.output) for one in beside]
             self._plan(answer)
             out.note(islands_plans.INTERRUPTED if answer.interrupted else "")
-            if former is not None and answer.split is None:
-                out.note(f"Removed {former}, which belonged to an earlier plan.")
+            for file in filter(None, former):
+                if not file.exists():
+                    out.note(f"Removed {file}, which belonged to an earlier plan.")
         if self.as_json or self.as_json_lines:
             return
         if self.explain:

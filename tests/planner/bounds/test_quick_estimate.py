@@ -64,7 +64,8 @@ def test_two_of_three_clusters_may_be_best():
     context = PlanningContext(question)
     a, b, c = classes = node_classes(context, shape())
     both, every = (estimate_over(context, shape(), some, True, True) for some in ((a, b), (a, b, c)))
-    assert quick_estimate(context, shape(), classes) == both < every
+    assert quick_estimate(context, shape(), classes, between=True) == both < every
+    assert quick_estimate(context, shape(), [a, b], between=True) == math.inf
 
 
 @given(drawn_plans())
