@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holmes_sim import files
 from planner.disaggregation import search
 from planner.disaggregation.lower_bound import lower_bound
 from planner.disaggregation.search import Found
@@ -71,13 +72,7 @@ def remove_former(file: Path) -> Path | None:
     """Remove the file beside that of a plan which an earlier plan wrote, so that it is not taken for one of the new plan.
 
     The removed file; None where there is none, or only a file of another kind, which stays."""
-    former = beside(file)
-    try:
-        disaggregatedfile.load(former)
-    except HolmesError:
-        return None
-    former.unlink()
-    return former
+    return files.remove(beside(file), disaggregatedfile.is_disaggregated)
 
 
 def searched(request: Request, wanted: bool, progress: Callable[[str], None] = lambda text: None) -> Found | None:

@@ -1,13 +1,15 @@
-"""Write files atomically: a file appears complete or not at all."""
+"""Write files atomically: a file appears complete or not at all. Remove files of a kind."""
 
 from __future__ import annotations
 
 import errno
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from sim.errors import HolmesError
+from sim.formats import documents
 
 
 def folder(path: str | Path) -> None:
@@ -54,3 +56,14 @@ def write(path: str | Path, content: str | bytes) -> None:
         raise HolmesError(f"{path}: cannot be written: {error.strerror}") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def remove(path: Path, is_of_kind: Callable[[str], bool]) -> Path | None:
+    """Remove a file whose text is of a kind; return it. None where there is no file, or one of another kind, which stays."""
+    try:
+        is_wanted = is_of_kind(documents.read_text(path, HolmesError))
+    except HolmesError:
+        return None
+    if is_wanted:
+        path.unlink()
+    return path if is_wanted else None

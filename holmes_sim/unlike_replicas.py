@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holmes_sim import files
 from planner.limits import NO_LIMITS
 from planner.pipelines import search
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.target import ANY
 from planner.time_limit import TimeLimit
-from sim.errors import HolmesError, PlanError
-from sim.formats import documents, pipelinesfile
+from sim.errors import HolmesError
+from sim.formats import pipelinesfile
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds, time_text
@@ -56,14 +57,7 @@ def remove_former(file: Path) -> Path | None:
     """Remove the file beside that of a plan which an earlier plan wrote, so that it is not taken for one of the new plan.
 
     The removed file; None where there is none, or only a file of another kind, which stays."""
-    former = beside(file)
-    try:
-        is_ours = pipelinesfile.is_pipelines(documents.read_text(former, PlanError))
-    except PlanError:
-        return None
-    if is_ours:
-        former.unlink()
-    return former if is_ours else None
+    return files.remove(beside(file), pipelinesfile.is_pipelines)
 
 
 def allowed(spent: Seconds, left: Seconds) -> Seconds:
