@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from rich.console import Group
 from rich.table import Table
@@ -63,16 +64,26 @@ def verdicts(plan: Plan, found: Sequence[Verdict]) -> Group:
     fitting = [verdict for verdict in others if not math.isinf(verdict.seconds)]
     short = [verdict for verdict in others if math.isinf(verdict.seconds)]
     table = grid("Why other layouts are slower or do not fit", "layout", "estimate", "why")
-    for verdict in [*fitting, *short[: max(MAX_LISTED - len(fitting), MIN_SHORT_OF_MEMORY)]]:
+    listed = [(verdict, "") for verdict in fitting] + _smallest(short)[: max(MAX_LISTED - len(fitting), MIN_SHORT_OF_MEMORY)]
+    for verdict, larger in listed:
         shape, about = verdict.shape, "-" if math.isinf(verdict.seconds) else time_text(float(f"{verdict.seconds:.4g}"))
         full = "" if shape.recompute in ("none", BLOCK) else f", recompute {shape.recompute}"
         more = "".join(f", {key} {degree}" for key, degree in shape.further_degrees.items())
-        words = f"tp {shape.tp}, dp {shape.dp}{more}, mb {shape.microbatch_size}{full}"
+        words = f"tp {shape.tp}, dp {shape.dp}{more}, mb {shape.microbatch_size}{larger}{full}"
         table.add_row(words if about == "-" else f"{words}, {shape.schedule}", about, verdict.why)
     lacking = f"{len(short)} layouts lack memory. " if short else ""
     return Group(
         Text(), table, Text(f"{lacking}Times are estimates on an idle network; the best layouts by them were simulated.")
     )
+
+
+def _smallest(short: Sequence[Verdict]) -> list[tuple[Verdict, str]]:
+    """Of layouts that lack memory and differ in the microbatch size only: that with the smallest, and words for the others."""
+    alike: dict[Shape, list[Verdict]] = {}
+    for verdict in short:
+        alike.setdefault(replace(verdict.shape, microbatch_size=1), []).append(verdict)
+    smallest = [min(some, key=lambda verdict: verdict.shape.microbatch_size) for some in alike.values()]
+    return [(one, " and more" if len(some) > 1 else "") for one, some in zip(smallest, alike.values(), strict=True)]
 
 
 def _has(shape: Shape, config: ParallelConfig) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
-from planner.search.candidates import Candidate, all_evaluated, estimates
+from planner.search.candidates import all_evaluated, estimates
 from planner.search.rough_estimate import bottleneck
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, variants
@@ -21,6 +21,8 @@ from planner.space.tied_shards import with_tied_shards
 EVALUATED = 3
 """Pipelines of a shape with the least estimates that are evaluated under each schedule (a guess): eight took 1.5 times as long
 and found faster ones on half of six fleets, by up to 2 %."""
+SECONDS = 10.0
+"""Seconds in which verdicts are found in any case (a guess). On 100,000 devices of eight types, one takes some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Verdict:
 def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
     """A verdict on the `most` shapes with the least quick estimates and on all that lack memory, the fastest first.
 
+    There are fewer if the time of the request is up and `SECONDS` more have passed, but one where a shape is searched.
+
     For a model whose layers differ, it is on the shapes of its stand-ins, with their layers (`planner.space.stand_in`)."""
     if context.stand_ins:
         found = [verdict for part in context.stand_ins.values() for verdict in verdicts(part, most)]
@@ -46,31 +50,28 @@ def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
     ]
     promising = [shape for _, shape in sorted(every, key=lambda pair: pair[0])[:most]]
     context.progress("why other layouts are slower")
-    found = _of_pipelines(context, promising)
+    limit, found = context.limit.at_least(SECONDS), list[Verdict]()
+    for shape in promising:
+        if found and limit.is_up():
+            break
+        found.append(_of_shape(context, shape))
     found += [
         Verdict(s, math.inf, _lacking_memory(context, s)) for seconds, s in every if math.isinf(seconds) and s not in promising
     ]
     return sorted(found, key=lambda verdict: verdict.seconds)
 
 
-def _of_pipelines(context: PlanningContext, shapes: list[Shape]) -> list[Verdict]:
-    """A verdict on each shape, from its pipelines with the least estimates."""
-    pipelines = [
-        (index, estimate)
-        for index, shape in enumerate(shapes)
+def _of_shape(context: PlanningContext, shape: Shape) -> Verdict:
+    """The verdict on a shape, from its pipelines with the least estimates."""
+    estimated = [
+        estimate
         for variant in variants(context.request, shape)
         for estimate in estimates(context, variant, node_classes(context, variant), EVALUATED)
     ]
-    fastest: dict[int, Candidate] = {}
-    for (index, _), candidate in zip(pipelines, all_evaluated([estimate for _, estimate in pipelines]), strict=True):
-        if index not in fastest or candidate.seconds < fastest[index].seconds:
-            fastest[index] = candidate
-    return [
-        Verdict(best.shape, best.seconds, bottleneck(best.evaluation, best.pipeline))
-        if (best := fastest.get(index))
-        else Verdict(shape, math.inf, _lacking_memory(context, shape))
-        for index, shape in enumerate(shapes)
-    ]
+    best = min(all_evaluated(estimated), key=lambda candidate: candidate.seconds, default=None)
+    if best is None:
+        return Verdict(shape, math.inf, _lacking_memory(context, shape))
+    return Verdict(best.shape, best.seconds, bottleneck(best.evaluation, best.pipeline))
 
 
 def _lacking_memory(context: PlanningContext, shape: Shape) -> str:

@@ -1,10 +1,14 @@
-"""Text and tables of plans whose stages have unlike degrees."""
+"""Text and tables of plans whose stages have unlike degrees, and of layouts that lack memory."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
 from holmes_sim.printing import layouts, plans
+from planner.diagnosis.reasons import Verdict
+from planner.space.shape import Shape
 from sim.engine.engine import simulate
 from sim.results.report import pipeline_ranks
 from tests import builders as make
@@ -27,3 +31,16 @@ def test_degrees_that_differ_have_a_column(unlike, text, columns):
     table = plans.stages(plan, pipeline_ranks(plan, simulate(plan)))
     found = {str(column.header): list(column.cells) for column in table.columns}
     assert {name: cells for name, cells in found.items() if name in ("tp", "dp")} == columns
+
+
+def test_layouts_that_lack_memory_are_one_row_for_all_microbatch_sizes():
+    short = [Verdict(Shape(tp, 8, size, "none", "1f1b", 1, 1), math.inf, f"{tp} {size}") for tp in (1, 2) for size in (2, 1)]
+    fits = Verdict(Shape(4, 2, 1, "none", "1f1b", 1, 1), 2.0, "stage 0")
+    found = plans.verdicts(make.plan(make.fleet(make.cluster(devices=16)), 2, 1), [fits, *short[:3]])
+    table = found.renderables[1]
+    assert [list(column.cells) for column in table.columns] == [
+        ["tp 4, dp 2, mb 1, 1f1b", "tp 1, dp 8, mb 1 and more", "tp 2, dp 8, mb 2"],
+        ["2 s", "-", "-"],
+        ["stage 0", "1 1", "2 2"],
+    ]
+    assert str(found.renderables[2]).startswith("3 layouts lack memory. ")

@@ -9,6 +9,7 @@ import pytest
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
+from planner.diagnosis import reasons
 from planner.diagnosis.reasons import verdicts
 from planner.request import Wishes
 from planner.search.candidates import estimates
@@ -66,6 +67,13 @@ def test_a_verdict_names_the_stage_that_ends_the_step():
 def test_only_the_most_promising_shapes_that_fit_have_verdicts():
     question = on_one_cluster(layers=4, nodes=2, wishes=SEARCHED_ONCE)
     assert [len(verdicts(PlanningContext(question), most)) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]
+
+
+def test_verdicts_end_with_their_time(monkeypatch):
+    monkeypatch.setattr(reasons, "SECONDS", 0.0)
+    context = PlanningContext(on_one_cluster(layers=4, nodes=2, wishes=SEARCHED_ONCE))
+    context.limit.reserve(context.limit.seconds_left)
+    assert len(verdicts(context, 9)) == 1
 
 
 @pytest.mark.parametrize(
