@@ -7,6 +7,8 @@ fewest layers that stages of exactly these classes, the last ones of a pipeline,
 subsets and n 2^(n-1) fillings, in place of more than n! orders (M. Held, R. M. Karp, A Dynamic Programming Approach to
 Sequencing Problems, Journal of SIAM 10(1), 1962).
 
+More than `CLASSES` classes are tested with each number of stages, too (`planner.bounds.kind_filling`).
+
 Invariant: no feasible pipeline whose last classes are a subset leaves fewer layers to the classes before than the programme
 says. By the exchange argument of the greedy filling, fewer layers at the begin of a class leave fewer at its end."""
 
@@ -16,8 +18,13 @@ import math
 from collections.abc import Sequence
 
 from planner.bounds.greedy_filling import Filling, Pipeline
+from planner.bounds.kind_filling import may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.costs.node_classes import NodeClass
+
+CLASSES = 4
+"""Number of classes up to which every order of every subset is tested (a guess). With more, only `AnyOrder` is tested, and with
+it every number of stages (`planner.bounds.kind_filling`)."""
 
 
 class AnyOrder:
@@ -33,7 +40,12 @@ class AnyOrder:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
         if sum(option.max_stages * self._most(option, seconds) for option in self.order) < self._layers:
             return False
-        return self._stages is None or SubsetFilling(self._stages, seconds).succeeds()
+        stages = self._stages
+        if stages is None:
+            return True
+        return SubsetFilling(stages, seconds).succeeds() and (
+            len(self.order) <= CLASSES or may_have_some_length(stages, seconds)
+        )
 
     @property
     def _layers(self) -> int:

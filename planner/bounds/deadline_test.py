@@ -46,7 +46,7 @@ from itertools import combinations, islice, permutations, product
 
 import numpy as np
 
-from planner.bounds.any_order import AnyOrder
+from planner.bounds.any_order import CLASSES, AnyOrder
 from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
 from planner.bounds.listing import pipelines
@@ -61,8 +61,6 @@ PRECISE = 1e-3
 """Relative width of the interval at which the bisection for a bound stops (a guess). A larger one loosens bounds."""
 ROUGH = 0.05
 """The same for a bound that serves only to order the search (a guess)."""
-CLASSES = 4
-"""Number of classes up to which every order of every subset is tested (a guess). With more, only `AnyOrder` is tested."""
 COUNTS = 200
 """Maximum number of splits of pp stages over the classes that are tested one by one (a guess), for a schedule that is not
 defined for every pp. If there are more splits, one test takes the most stages of each class, which is quicker and weaker."""

@@ -39,7 +39,7 @@ class Filling:
         self.stages, self.seconds, self.counts, self.pp = stages, seconds, counts, pp
         self.most = stages.most_by_compute(seconds)
         self._limits: dict[tuple[int, str], int] = {}
-        self.exact = sum(counts) == pp
+        self.exact = self.counted = sum(counts) == pp  # counted: the number of stages behind a stage is known
         self.classes = [i for i, count in enumerate(counts) for _ in range(count)] if self.exact else []
         self.hops = [0.0, *(stages.hops(self.classes) if self.exact else ()), 0.0]  # before and behind each stage
         self.messages_before: list[float] = [*accumulate(self.hops[:-1])]
@@ -131,7 +131,7 @@ class Filling:
                 back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
             if back > seconds or back + stages.first_tail > seconds:  # the tail takes long to compute
                 return -math.inf
-        return self._round_trips(i, k, size, both + 2 * messages, after) if self.exact else math.inf
+        return self._round_trips(i, k, size, both + 2 * messages, after) if self.counted else math.inf
 
     def _messages(self, i: int, hops: int) -> float:
         """Least seconds of the messages of a microbatch on its way to a stage of class i behind `hops` or more stages."""
@@ -149,7 +149,7 @@ class Filling:
 
     def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, after: int) -> float:
         """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches."""
-        stages, pp = self.stages, len(self.classes)
+        stages, pp = self.stages, self.pp or 0
         vpp, stage, room = stages.vpp, pp - 1 - after, math.inf
         if vpp > 1 and stage:
             return room
@@ -158,7 +158,11 @@ class Filling:
             steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
             steps += (more[0] * forward + more[1] * backward) * (k // vpp)
             room = min(room, (self.seconds - stages.first_tail - to_and_fro - steps) / (trips + 1))
-        return room - size.trip - 2 * (self.messages_before[-1] - self.messages_before[stage]) * vpp
+        return room - size.trip - 2 * self._messages_behind(after) * vpp
+
+    def _messages_behind(self, after: int) -> float:
+        """Seconds of the messages of a microbatch from a stage with `after` stages behind it to the last one."""
+        return self.messages_before[-1] - self.messages_before[len(self.classes) - 1 - after]
 
     def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""

@@ -115,6 +115,17 @@ def random_request(seed: int) -> Request:
     return replace(found, topology=replace(found.topology, stack=stack))
 
 
+def many_clusters(seed: int, number: int, layers: int = 6, batch: int = 4) -> Request:
+    """So many different clusters of one node, and a model of few layers."""
+    rng = random.Random(seed)
+    clusters = [_random_cluster(rng, name, 1, 96) for name in "abcdefgh"[:number]]
+    trunks = tuple(
+        Trunk((a.name, b.name), "ethernet", rng.choice([1e6, 1e7]), rng.choice([0.0, 5e-2]))
+        for a, b in itertools.combinations(clusters, 2)
+    )
+    return request(make.fleet(*clusters, trunks=trunks), make.model(layers, 96), batch, SEARCHED_ONCE)
+
+
 def _late(cluster: Cluster, seconds: float) -> Cluster:
     """The cluster with `launch_per_rank` seconds."""
     return replace(cluster, node=replace(cluster.node, device=replace(cluster.node.device, launch_per_rank=seconds)))

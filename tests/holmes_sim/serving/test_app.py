@@ -184,7 +184,7 @@ def test_a_new_search_ends_the_old_one(site, tmp_path, monkeypatch):
     plan = site.begin.address("plan")
     old, new = (site.post(plan, {"time_limit": 600}).location for _ in range(2))
     assert old != new and "data-events" not in site.get(old).text and "data-events" in site.get(new).text
-    site.post(new.replace("?", "/stop?"), {})
+    site.post(site.begun(new).replace("?", "/stop?"), {})
     assert errors(site.get(site.followed(new))) == ["Stopped before a plan was found."]
 
 

@@ -90,6 +90,14 @@ class Site:
             time.sleep(0.1)
         return answer.location or path
 
+    def begun(self, path: str) -> str:
+        """The address of the page of a search once it has found something: an interrupt is lost while Python starts."""
+        until = time.monotonic() + PATIENCE
+        while "estimating layouts" not in self.get(path).text:
+            assert time.monotonic() < until, "the search does not begin"
+            time.sleep(0.1)
+        return path
+
     def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         sent = ({"cookie": self.cookie} if self.cookie else {}) | headers

@@ -1,0 +1,103 @@
+"""The deadline test of pipelines with a given number of stages, over classes in any order."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from planner.bounds import kind_filling
+from planner.bounds.any_order import AnyOrder
+from planner.bounds.deadline_test import deadline_bound
+from planner.bounds.kind_filling import KindFilling, defined_lengths, kinds_of
+from planner.bounds.ordered_stages import OrderedStages
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
+from planner.request import Request
+from planner.search.evaluation import PipelineEvaluation
+from planner.search.generation import every_pipeline
+from planner.space.shape import Shape
+from sim.errors import NoRoute
+from tests.more import after
+from tests.planner.builders import many_clusters, random_request
+
+SHAPES = [
+    Shape(1, dp, 1, "none", schedule, vpp, 1)
+    for dp in (1, 2)
+    for schedule, vpp in (("1f1b", 1), ("zb-h2", 1), ("interleaved", 2))
+]
+
+
+class OfLength:
+    """The test of one number of stages."""
+
+    def __init__(self, stages: OrderedStages, pp: int):
+        self.stages, self.pp = stages, pp
+
+    def within(self, seconds: float) -> bool:
+        return KindFilling(self.stages, seconds, self.pp).succeeds()
+
+
+def least_steps(question: Request, context: PlanningContext, shape: Shape) -> dict[int, float]:
+    """The least step of all pipelines with each number of stages, by the evaluator."""
+    classes, found = node_classes(context, shape), dict[int, float]()
+    for number in range(1, len(classes) + 1):
+        for some in itertools.combinations(classes, number):
+            try:
+                evaluation = PipelineEvaluation(context, shape, some, True)
+            except NoRoute:
+                continue
+            for seconds, pipeline in evaluation.evaluated(every_pipeline(evaluation) or []):
+                pp = len(pipeline)
+                found[pp] = min(found.get(pp, math.inf), seconds)
+    return found
+
+
+@pytest.mark.parametrize("states", [1, 400])
+@pytest.mark.parametrize("seed", after(6, range(600, 618), last=10))
+def test_its_bound_is_not_above_any_pipeline_of_its_length(seed, states, monkeypatch):
+    """With all classes as one kind, and with few classes as one kind each."""
+    monkeypatch.setattr(kind_filling, "STATES", states)
+    question = random_request(seed)
+    context = PlanningContext(question)
+    for shape in SHAPES:
+        if not (classes := node_classes(context, shape)):
+            continue
+        stages, least = OrderedStages(context, classes).in_any_order(), least_steps(question, context, shape)
+        assert least.keys() - {1} <= set(defined_lengths(stages))
+        for pp in least.keys() - {1}:
+            assert deadline_bound([OfLength(stages, pp)], 0.0, 1e6) <= least[pp] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", after(4, range(20), last=4))
+def test_five_clusters_have_a_bound_below_every_pipeline(seed):
+    question = many_clusters(seed, 5)
+    context = PlanningContext(question)
+    for shape in SHAPES:
+        if len(classes := node_classes(context, shape)) < 5:
+            continue
+        least = least_steps(question, context, shape)
+        bound = deadline_bound([AnyOrder(classes, OrderedStages(context, classes).in_any_order())], 0.0, 1e6)
+        assert bound <= min(least[pp] for pp in least.keys() - {1}) * (1 + 1e-9)
+
+
+def test_a_schedule_with_virtual_stages_does_not_use_all_devices_of_five_clusters():
+    """Four microbatches in two virtual stages pass at most four of the five clusters."""
+    question = many_clusters(0, 5, layers=20, batch=4)
+    context = PlanningContext(question)
+    shape = Shape(1, 1, 1, "none", "interleaved", 2, 1)
+    stages = OrderedStages(context, node_classes(context, shape)).in_any_order()
+    assert list(defined_lengths(stages)) == [4, 2]
+    known = AnyOrder(stages.order, stages)
+    assert deadline_bound([OfLength(stages, 4)], 0.0, 1e6) > deadline_bound([AnyOrder(stages.order)], 0.0, 1e6) * 1.2
+    assert deadline_bound([known], 0.0, 1e6) >= min(deadline_bound([OfLength(stages, pp)], 0.0, 1e6) for pp in (2, 4))
+
+
+def test_the_most_similar_classes_are_one_kind(monkeypatch):
+    """Layers take 1, 1.1, 2 and 2.1 as long: with nine states, the first two are one kind and the last two another."""
+    stages = type("Stages", (), {"max_stages": [1, 1, 1, 1], "order": ()})()
+    stages.order = [type("Class", (), {"layer_seconds": seconds})() for seconds in (2.1, 1.0, 2.0, 1.1)]
+    assert kinds_of(stages) == [[1], [3], [2], [0]]
+    monkeypatch.setattr(kind_filling, "STATES", 9)
+    assert kinds_of(stages) == [[1, 3], [2, 0]]
