@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from sim.kernels import memory
 from sim.kernels.recomputation import stops_early
-from sim.plan import schedules
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
@@ -106,9 +105,9 @@ def tensor_collectives(
 
 def scatters_beside_weights(config: ParallelConfig) -> bool:
     """Whether each input gradient of a layer that tensor-parallel ranks sum is scattered beside the product of the weight
-    gradient that follows (`tp_backward_overlap`), which needs sequence parallelism, and weight gradients in the same pass."""
-    beside = config.tp_backward_overlap and not config.tp_overlap and config.sequence_parallel and config.tp > 1
-    return beside and not schedules.get(config.schedule).SPLITS_BACKWARD
+    gradient that follows (`tp_backward_overlap`), which needs sequence parallelism. Where a schedule defers weight gradients,
+    it is taken to find one of another microbatch, so that no schedule costs less than those (`planner.space.shape`)."""
+    return config.tp_backward_overlap and not config.tp_overlap and config.sequence_parallel and config.tp > 1
 
 
 def gathered_activations(workload: Workload, config: ParallelConfig) -> Bytes:

@@ -82,7 +82,7 @@ def _has_products(workload: Workload) -> bool:
 def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Product with its direction -> seconds of a stage's products that can hide all its exchanges of that name."""
     found: dict[str, Seconds] = {}
-    ring, splits = 1 - 1 / config.tp, schedules.get(config.schedule).SPLITS_BACKWARD
+    ring, splits = 1 - 1 / config.tp, config.tp_overlap and schedules.get(config.schedule).SPLITS_BACKWARD
     for number, alike in workload.alike(layers):
         attention, mlp = payloads.repeated(alike, config, number, True)
         for name, (forward, inputs, weights) in product_seconds(device, alike, config).items():

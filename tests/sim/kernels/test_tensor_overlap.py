@@ -176,8 +176,18 @@ def test_products_of_weight_gradients_take_longer_beside_scatters() -> None:
     assert hides[1] == ("reduce_scatter", 524_288.0, pytest.approx(1 + 0.15 * 6))
 
 
-@pytest.mark.parametrize("facts", [{"schedule": "zb-h1"}, {"sequence_parallel": False}, {"tp": 1}])
-def test_nothing_is_hidden_without_a_weight_gradient_behind_or_a_scatter(facts: dict[str, object]) -> None:
+def test_a_deferred_weight_gradient_hides_as_much() -> None:
+    """The planner's bounds price a shape under a schedule that splits the backward, which must not cost more than others."""
+    plan = backward_alone(overlapped(layers=(3,), **QUIET))
+    device = plan.fleet.spec(plan.placement[0])
+    windows = [
+        beside.windows(device, plan.workload, replace(plan.config, schedule=one), 3)["mlp in B"] for one in ("1f1b", "zb-h1")
+    ]
+    assert windows[0] == windows[1] > 0
+
+
+@pytest.mark.parametrize("facts", [{"sequence_parallel": False}, {"tp": 1}])
+def test_nothing_is_hidden_without_a_scatter(facts: dict[str, object]) -> None:
     plan = overlapped(**{"pp": 2, "layers": (2, 2), "microbatches": 4} | facts)
     with_it, without = backward_alone(plan), replace(plan, config=replace(plan.config, tp_overlap=False))
     assert not applies(with_it.config)
