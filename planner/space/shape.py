@@ -39,6 +39,7 @@ class Shape:
     offload: tuple[str, ...] = ()
     all_reduces: bool = False
     tp_overlap: bool = False
+    tp_backward_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
     domain: int = 0

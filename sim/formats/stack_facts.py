@@ -94,6 +94,7 @@ class StackConstants(StrictModel):
     blocking: Flag = False
     all_reduces: Flag = False
     tp_overlap: Flag = False
+    tp_backward_overlap: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
     newest_products: Flag = False
     fused_accumulation: Flag = False

@@ -25,8 +25,8 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 FACTS = (
-    "blocking", "all_reduces", "tp_overlap", "newest_attention", "newest_products", "fused_accumulation", "early_stop",
-    "fp8_param_gather", "fp8_attention", "fp8_head", "fused_experts",
+    "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
+    "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "fused_experts",
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
 facts."""
@@ -49,13 +49,14 @@ class Stack:
 
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
-    parallelism overlap the products beside them, over NVLink and HCCS (both: `ParallelConfig`). `newest_attention`: attention
-    runs the newest kernels of a device. `newest_products`: products reach the rates of the newest libraries
-    (`GemmCurve.older`). `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`: bytes that
-    elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
-    `early_stop`: recomputation of a layer ends before its last product; `fp8_param_gather`: weights of fp8 products are
-    gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`: attention and logits multiply in fp8 where the other
-    products do; `fused_experts`: products of experts in mxfp8 apply the activation function (all three: `DeviceSpec`).
+    parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do
+    (all three: `ParallelConfig`). `newest_attention`: attention runs the newest kernels of a device. `newest_products`:
+    products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are accumulated by the
+    products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused
+    kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
+    `fp8_param_gather`: weights of fp8 products are gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`:
+    attention and logits multiply in fp8 where the other products do; `fused_experts`: products of experts in mxfp8 apply the
+    activation function (all three: `DeviceSpec`).
     `memory`: what the software keeps beyond Megatron-LM.
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
@@ -72,6 +73,7 @@ class Stack:
     blocking: bool = False
     all_reduces: bool = False
     tp_overlap: bool = False
+    tp_backward_overlap: bool = False
     newest_attention: bool = False
     newest_products: bool = False
     fused_accumulation: bool = False
@@ -156,7 +158,8 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    facts = {name: getattr(stack, name) for name in ("all_reduces", "early_stop", "fp8_param_gather", "memory", "refuses")}
+    names = ("all_reduces", "tp_backward_overlap", "early_stop", "fp8_param_gather", "memory", "refuses")
+    facts = {name: getattr(stack, name) for name in names}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

@@ -11,7 +11,6 @@ from sim.kernels.recomputation import stops_early
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
-from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
 BUCKET_PARAMETERS = 40e6
@@ -22,6 +21,10 @@ SCATTERED_PARTS = 4
 """Parts into which a product of a forward and the scatter of its result are cut, where they overlap: a part is scattered while
 the next one is computed, the last one after all (Transformer Engine, initialize_ub of pytorch/module/base.py: method "pipeline"
 of proj_fprop and fc2_fprop, num_splits 4)."""
+GATHERED = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+"""Bytes of a quantised value that tensor-parallel ranks gather, with the scale of its block of 32 (mxfp8) or 16 values (nvfp4):
+Transformer Engine quantises before it gathers (NVIDIA/TransformerEngine d0067d0d pytorch/distributed.py, _all_gather_fp8,
+_all_gather_mxfp8, _all_gather_nvfp4, which packs two values into a byte)."""
 TAKEN = 0.15
 """Seconds that a product takes longer for each second of a collective beside it that needs multiprocessors, as for gradients
 over NVLink (calculon-ai/calculon systems/a100_80g.json); NeMo's configurations give it 2 to 32 of 132 (NVIDIA/NeMo 0594a700,
@@ -64,7 +67,8 @@ def tensor_collectives(
     behind the product for the input gradient). Embedding and head add one each; recomputation repeats the forward's (of the
     MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
     With `tp_overlap` those of the layers run beside products (`sim.kernels.tensor_overlap`). Listed here is the last of
-    `SCATTERED_PARTS` of each scatter of a forward, and what others take from the products (`TAKEN`). Experts have collectives
+    `SCATTERED_PARTS` of each scatter of a forward, and what others take from the products (`TAKEN`). With `tp_backward_overlap`
+    alone the scatters of input gradients do, and what they take is listed. Experts have collectives
     of their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
     if config.tp == 1:
         return ()
@@ -85,6 +89,8 @@ def tensor_collectives(
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out)),)
     gathers, scattered = float(rounds), float(rounds - left_out)
+    if backward and scatters_beside_weights(config):
+        scattered -= (1 - TAKEN) * own_rounds
     if config.tp_overlap:
         gathers, of_backward = (own_rounds * TAKEN, own_rounds) if backward else (0.0, 0)
         last_parts = (scattered - of_backward) / SCATTERED_PARTS
@@ -97,12 +103,18 @@ def tensor_collectives(
     return (("all_gather", narrow, gathers), *((("all_gather", payload, others),) if others else ()), scatters, *routed)
 
 
+def scatters_beside_weights(config: ParallelConfig) -> bool:
+    """Whether each input gradient of a layer that tensor-parallel ranks sum is scattered beside the product of the weight
+    gradient that follows (`tp_backward_overlap`), which needs sequence parallelism. Where a schedule defers weight gradients,
+    it is taken to find one of another microbatch, so that no schedule costs less than those (`planner.space.shape`)."""
+    return config.tp_backward_overlap and not config.tp_overlap and config.sequence_parallel and config.tp > 1
+
+
 def gathered_activations(workload: Workload, config: ParallelConfig) -> Bytes:
     """`activation_bytes` as tensor-parallel ranks gather them for the products of layers: under fp8 and less they are quantised
-    before, 1 byte a value (Transformer Engine, initialize_ub of pytorch/module/base.py: buffers of gathers are fp8 under an fp8
-    recipe; scales, and that nvfp4 has half of it, are left out). Results are scattered as they are."""
+    before (`GATHERED`). Results are scattered as they are."""
     whole = activation_bytes(workload, config)
-    return whole / workload.bytes_per_value if workload.precision in NARROW else whole
+    return whole / workload.bytes_per_value * GATHERED.get(workload.precision, workload.bytes_per_value)
 
 
 def repeated(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:

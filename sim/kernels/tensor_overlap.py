@@ -10,6 +10,9 @@ pipeline    scatter after the projection and the down projection of a forward: `
             which is exposed (`payloads.tensor_collectives`)
 bulk        in a backward, of the products of rings: gather their input again beside their input gradients, and scatter these
             beside their weight gradients, or both beside the input gradients where weight gradients run later
+
+With `ParallelConfig.tp_backward_overlap` alone only the scatters of the last way do, as NCCL's collectives on a stream of their
+own (`payloads.scatters_beside_weights`).
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ PIPELINED = 1 - 1 / payloads.SCATTERED_PARTS
 
 def applies(config: ParallelConfig) -> bool:
     """Whether collectives of tensor parallelism overlap products; they do with sequence parallelism only."""
-    return config.tp_overlap and config.tp > 1 and config.sequence_parallel
+    return (config.tp_overlap and config.tp > 1 and config.sequence_parallel) or payloads.scatters_beside_weights(config)
 
 
 def exchanges(
@@ -48,7 +51,9 @@ def exchanges(
     narrow, whole = payloads.gathered_activations(workload, config), payloads.activation_bytes(workload, config)
     for direction in ("R", "B") if backward else ("F",):
         counts, stopped = _counts(workload, config, layers, direction)
-        if direction == "B":
+        if not config.tp_overlap:
+            found = [("scatter", name, 1.0) for name in COLUMN] if direction == "B" else []
+        elif direction == "B":
             found = [("gather", name, 1.0) for name in (*ROW, *AGAIN)] + [("scatter", name, 1.0) for name in COLUMN]
         else:
             found = [("gather", name, 1.0) for name in COLUMN] + [("scatter", name, PIPELINED) for name in ROW]
@@ -77,7 +82,7 @@ def _has_products(workload: Workload) -> bool:
 def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Product with its direction -> seconds of a stage's products that can hide all its exchanges of that name."""
     found: dict[str, Seconds] = {}
-    ring, splits = 1 - 1 / config.tp, schedules.get(config.schedule).SPLITS_BACKWARD
+    ring, splits = 1 - 1 / config.tp, config.tp_overlap and schedules.get(config.schedule).SPLITS_BACKWARD
     for number, alike in workload.alike(layers):
         attention, mlp = payloads.repeated(alike, config, number, True)
         for name, (forward, inputs, weights) in product_seconds(device, alike, config).items():

@@ -49,7 +49,8 @@ class ParallelConfig(ExpertParallelism):
     `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep: `OPTIMIZER`, and `PARAMETERS`.
     `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
-    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
+    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
+    sequence parallelism, input gradients are scattered beside products of weight gradients. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
     early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `memory`: what
     the software keeps in memory beyond Megatron-LM. `refuses`: plans that it cannot run (`sim.hardware.refusals`).
@@ -77,6 +78,7 @@ class ParallelConfig(ExpertParallelism):
     offload: tuple[str, ...] = ()
     message_compression: str = compression.NONE
     tp_overlap: bool = False
+    tp_backward_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
     memory: MemoryFacts = MEGATRON

@@ -13,7 +13,7 @@ FOLDING = FOLDER / "moe_parallel_folding.yaml"
 
 def test_every_run_has_a_plan() -> None:
     found = [case for path in sorted(FOLDER.glob("*.yaml")) for case in cases.load(path)]
-    assert len(found) == 111
+    assert len(found) == 116
     assert [case.reason for case in found if case.plan is None] == []
 
 
@@ -71,3 +71,11 @@ def test_layouts_of_qwen3_235b_are_in_their_order() -> None:
     overlapped = next(name for name in errors if name.endswith("overlap"))
     assert -0.14 < errors.pop(overlapped) < -0.1, "the exposed share of an overlapped exchange is a guess, too small here"
     assert all(abs(error) < 0.05 for error in errors.values())
+
+
+def test_gpt_oss_on_eight_devices_is_met() -> None:
+    """MLPerf v6.0 on GB300, GB200 and B300: every device has all experts, and no number was fitted to them."""
+    found = tuple(case for case in cases.load(FOLDER / "mlperf_v60_moe.yaml") if case.id.endswith("-g8"))
+    errors = [row.error for row in validation.validate(found, "default")]
+    assert len(errors) == 3
+    assert max(abs(error) for error in errors if error is not None) < 0.1

@@ -47,7 +47,7 @@ def test_clusters_whose_devices_lack_the_precision_are_not_used():
         assert [cluster.name for cluster in question.clusters()] == names
 
 
-@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"early_stop": True}])
+@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"early_stop": True}, {"tp_backward_overlap": True}])
 def test_plans_have_the_facts_of_the_software_of_the_topology(facts):
     question = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
     question = replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))

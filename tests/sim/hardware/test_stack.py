@@ -13,7 +13,7 @@ from sim.engine.engine import simulate
 from sim.formats import catalog
 from sim.hardware.cluster import Device
 from sim.hardware.device_spec import AttentionRates, GemmCurve
-from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, Stack, applied, overlaps_tensor_parallel
+from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, Stack, applied, overlaps_tensor_parallel, software_facts
 from sim.network.routes import collective_route
 from sim.plan.plan import with_stack
 from tests import builders
@@ -103,6 +103,13 @@ def test_tensor_parallelism_overlaps_inside_nodes(link: str, tp: int, overlaps: 
     machines = fleet(cluster(nodes=2, devices=8, intra_node=catalog.link(link)))
     assert overlaps_tensor_parallel(replace(DEFAULT, tp_overlap=True), machines, tp) is overlaps
     assert not overlaps_tensor_parallel(DEFAULT, machines, tp)
+
+
+def test_sums_of_input_gradients_overlap_over_any_link() -> None:
+    """NCCL needs no user buffers, so the fact does not depend on links and nodes."""
+    machines = fleet(cluster(nodes=2, devices=8, intra_node=catalog.link("pcie5")))
+    facts = software_facts(replace(DEFAULT, tp_overlap=True, tp_backward_overlap=True), machines, 16)
+    assert (facts["tp_overlap"], facts["tp_backward_overlap"]) == (False, True)
 
 
 def test_the_newest_attention_replaces_the_rates_where_a_device_has_one() -> None:

@@ -147,3 +147,68 @@ def test_nothing_overlaps_without_sequence_parallelism() -> None:
     plan = overlapped(sequence_parallel=False)
     assert not applies(plan.config)
     assert not [one for one in beside.exchanges(plan.workload, plan.config, 3, False) if one.kind in TENSOR]
+
+
+def backward_alone(plan: Plan, **facts: object) -> Plan:
+    """The plan with software that hides sums of input gradients alone."""
+    return replace(plan, config=replace(plan.config, tp_overlap=False, tp_backward_overlap=True, **facts))
+
+
+def test_input_gradients_alone_are_scattered_beside_weight_gradients() -> None:
+    """Transformer Engine without user buffers: a layer waits for its gathers and for the scatters of its forward."""
+    plan = backward_alone(overlapped(layers=(3,), **QUIET))
+    program = text(lowering.program(plan, 0, 1))
+    backward = "B0 scatter attention in B0 scatter mlp in B0 tp all_gather tp reduce_scatter"
+    assert program == f"F0 tp all_gather tp reduce_scatter {backward} optimizer"
+    found = {one.operation: one.times for one in beside.exchanges(plan.workload, plan.config, 3, True)}
+    assert found == {"attention in B": 3.0, "mlp in B": 3.0}
+    assert not beside.exchanges(plan.workload, plan.config, 3, False)
+
+
+def test_products_of_weight_gradients_take_longer_beside_scatters() -> None:
+    """Of the six scatters of a backward of three layers 0.15 are listed; the head's is exposed with one more."""
+    plan = overlapped(layers=(3,), overlaps=False)
+    waits, hides = (
+        payloads.tensor_collectives(one.workload, one.config, 3, False, True, True) for one in (plan, backward_alone(plan))
+    )
+    assert waits == (("all_gather", 524_288.0, 6.0), ("reduce_scatter", 524_288.0, 7.0))
+    assert hides[0] == waits[0]
+    assert hides[1] == ("reduce_scatter", 524_288.0, pytest.approx(1 + 0.15 * 6))
+
+
+def test_a_deferred_weight_gradient_hides_as_much() -> None:
+    """The planner's bounds price a shape under a schedule that splits the backward, which must not cost more than others."""
+    plan = backward_alone(overlapped(layers=(3,), **QUIET))
+    device = plan.fleet.spec(plan.placement[0])
+    windows = [
+        beside.windows(device, plan.workload, replace(plan.config, schedule=one), 3)["mlp in B"] for one in ("1f1b", "zb-h1")
+    ]
+    assert windows[0] == windows[1] > 0
+
+
+@pytest.mark.parametrize("facts", [{"sequence_parallel": False}, {"tp": 1}])
+def test_nothing_is_hidden_without_a_scatter(facts: dict[str, object]) -> None:
+    plan = overlapped(**{"pp": 2, "layers": (2, 2), "microbatches": 4} | facts)
+    with_it, without = backward_alone(plan), replace(plan, config=replace(plan.config, tp_overlap=False))
+    assert not applies(with_it.config)
+    assert plan_costs.step_seconds(with_it) == plan_costs.step_seconds(without)
+
+
+@pytest.mark.parametrize("facts", [
+    {}, {"recompute": "full"}, {"pp": 2, "layers": (2, 2), "microbatches": 4}, {"dp": 2, "zero_stage": 1},
+    {"shape": SHAPE | {"experts": 8, "experts_per_token": 2}, "etp": 1},
+])  # fmt: skip
+def test_hidden_sums_are_the_same_in_evaluator_and_engine(facts: dict[str, object]) -> None:
+    plan = backward_alone(overlapped(1e11, **facts))
+    step = simulate(plan).step_s
+    assert step == pytest.approx(float(evaluate([plan])[0]), rel=1e-9)
+    assert plan_costs.step_seconds(plan) <= step * (1 + 1e-9)
+    assert step < simulate(replace(plan, config=replace(plan.config, tp_backward_overlap=False))).step_s
+
+
+@pytest.mark.parametrize(("precision", "nbytes"), [("bf16", 2.0), ("fp8", 1.0), ("mxfp8", 1.03125), ("nvfp4", 0.5625)])
+def test_gathered_values_have_the_bytes_of_their_precision_and_scales(precision: str, nbytes: float) -> None:
+    """A scale of one byte for each 32 values of mxfp8, and for each 16 of nvfp4, of which two are in a byte."""
+    plan = overlapped(precision="bf16")
+    workload = replace(plan.workload, precision=precision)
+    assert payloads.gathered_activations(workload, plan.config) == 512 * 512 * nbytes
