@@ -109,7 +109,7 @@ def _software(rng: random.Random, nanotron: random.Random) -> dict[str, Any]:
     drawn["update_bytes"] = rng.randint(0, 500)
     chosen, moved = rng.sample(sorted(drawn), 3), drawn["update_bytes"]
     facts = {"blocking": rng.random() < 0.2, "tp_overlap": moved % 3 == 0, "fused_accumulation": moved % 2 == 0}
-    facts |= {"early_stop": moved % 5 < 2, "newest_products": moved % 4 == 0}
+    facts |= {"early_stop": moved % 5 < 2, "newest_products": moved % 4 == 0, "tp_backward_overlap": moved % 3 == 1}
     passes = {"passes": {"heads": 3.3, "norm": 1.3}} if moved % 7 < 2 else {}
     return {"stack": own | facts | passes | {"fitted": fitted | {name: drawn[name] for name in chosen}}}
 
