@@ -84,14 +84,16 @@ class PartBounds:
             if all(one + another <= have for one, another, have in zip(part, other, nodes, strict=True)):
                 least = min(least, max(self.gradients(one, bounds.FEWEST) for one in (part, other)))
         if least >= deadline:
-            return f"their gradients alone take {time_text(float(f'{least:.4g}'))}" if least < math.inf else "no two have room"
+            if math.isinf(least):
+                return "for no two of them have nodes of their own"
+            return f"for their gradients alone take {time_text(float(f'{least:.4g}'))}"
         allowed = [part for part in every if self.gradients(part, bounds.FEWEST) < deadline]
         choices = [
             Choice(part, 1 if one else bounds.FEWEST, self.samples(part, one, deadline))
             for part, one in itertools.product(allowed, (True, False))
         ]
         most = samples_bound([choice for choice in choices if choice.samples], nodes, limit)
-        return "" if most >= self._request.workload.global_batch_size * (1 - 1e-9) else "their compute alone takes longer"
+        return "" if most >= self._request.workload.global_batch_size * (1 - 1e-9) else "for their compute alone takes longer"
 
     def _of_size(self, size: int) -> _Cycles:
         layers = self._request.workload.model.layers

@@ -32,7 +32,7 @@ MOST_COLUMNS = 24
 """Searches for columns after which no more begin (a guess); one takes some tenths of a second to seconds."""
 ROUNDS = 24
 """Most solutions that are simulated (a guess)."""
-TRIES = 6
+TRIES = 4
 """Simulated solutions in a row without a faster plan after which the search ends (a guess)."""
 EXCHANGES = 16
 """Most plans that are simulated after that, with a column exchanged for another one of its part (a guess)."""
@@ -69,10 +69,23 @@ def best(
 
     The model must have equal layers, and a fleet more than one node. Work is counted, and the time limit is a safeguard."""
     every = parts(request)
-    if not every or not request.workload.model.is_uniform or request.workload.adapter is not None:
+    if not every or not is_modelled(request):
         return None
     search = _Search(request, every, limit or TimeLimit(request.time_limit), progress)
     return search.best(deadline)
+
+
+def is_modelled(request: Request) -> bool:
+    """Whether the model has plans of unlike pipelines that are searched: equal layers, and no adapter."""
+    return request.workload.model.is_uniform and request.workload.adapter is None
+
+
+def why_none(request: Request, deadline: Seconds, limit: TimeLimit) -> str:
+    """Why the search can find no plan with a step below `deadline`, which takes a fraction of its time; empty where it may."""
+    every = parts(request)
+    if not every:
+        return "for the fleet has one node or too many clusters"
+    return PartBounds(request).rules_out(every, deadline, limit)
 
 
 class _Search:

@@ -65,5 +65,5 @@ def test_what_rules_out_a_search(found):
     slow = PartBounds(two_kinds(rate=1e3))
     assert "gradients alone take" in slow.rules_out(every, 1.0, LIMIT)
     fast = PartBounds(two_kinds(rate=1e15))
-    assert fast.rules_out(every, 1e-6, LIMIT) == "their compute alone takes longer"
-    assert found.rules_out([(2, 1)], 1.0, LIMIT) == "no two have room"
+    assert fast.rules_out(every, 1e-6, LIMIT) == "for their compute alone takes longer"
+    assert found.rules_out([(2, 1)], 1.0, LIMIT) == "for no two of them have nodes of their own"
