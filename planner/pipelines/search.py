@@ -32,8 +32,9 @@ MOST_COLUMNS = 24
 """Searches for columns after which no more begin (a guess); one takes some tenths of a second to seconds."""
 ROUNDS = 24
 """Most solutions that are simulated (a guess)."""
-TRIES = 4
-"""Simulated solutions in a row without a faster plan after which the search ends (a guess)."""
+FORWARDS = 60_000
+"""Forwards of microbatches on stages in simulated solutions, after which the search ends unless one of them is faster than all
+before: seconds (a guess). Small plans are many solutions, long pipelines few."""
 EXCHANGES = 16
 """Most plans that are simulated after that, with a column exchanged for another one of its part (a guess)."""
 REPLICAS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
@@ -96,7 +97,7 @@ class _Search:
         self.columns, self.bounds = Columns(request, progress, limit), PartBounds(request)
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
         self.tried: set[tuple[tuple[Part, int, int, int], ...]] = set()  # keys of columns
-        self.simulations = 0  # of columns, since a plan was faster
+        self.rounds, self.forwards = 0, 0  # solutions that were simulated; forwards in them since a plan was faster
 
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
@@ -104,7 +105,7 @@ class _Search:
             self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))), True)
         best: tuple[PipelinesPlan, tuple[Column, ...]] | None = None
         solved: set[tuple[int, Seconds]] = set()
-        while len(self.tried) < ROUNDS and self.simulations < TRIES and not self.limit.is_up():
+        while self.rounds < ROUNDS and self.forwards < FORWARDS and not self.limit.is_up():
             limits = next((one for one in self._limits(deadline) if one not in solved), None)
             if limits is None:
                 break
@@ -112,7 +113,7 @@ class _Search:
             for columns in self._and_smaller(self._solutions(deadline, *limits)):
                 plan = self._simulated(columns, deadline)
                 if plan is not None and step_of(plan) < deadline:
-                    best, deadline, solved, self.simulations = (plan, columns), step_of(plan), set(), 0
+                    best, deadline, solved, self.forwards = (plan, columns), step_of(plan), set(), 0
                     break
         return Found(self._rescheduled(*self._exchanged(*best)), self.columns.searched) if best is not None else None
 
@@ -134,7 +135,7 @@ class _Search:
             others = (one for one in self.columns.known if one.part == part and one is not columns[index])
             for other in others:
                 changed = (*columns[:index], other, *columns[index + 1 :])
-                plan = self._simulated(changed, step_of(best)) if len(self.tried) < ROUNDS + EXCHANGES else None
+                plan = self._simulated(changed, step_of(best)) if self.rounds < ROUNDS + EXCHANGES else None
                 if plan is not None and step_of(plan) < step_of(best):
                     best, columns, index = plan, changed, -1
                     break
@@ -161,7 +162,8 @@ class _Search:
         numbers = divided(self.request.workload.global_batch_size, columns)
         if numbers is None or max(one.step(number) for one, number in zip(columns, numbers, strict=True)) >= below:
             return None
-        self.simulations += 1
+        self.rounds += 1
+        self.forwards += sum(one.plan.config.pp * number for one, number in zip(columns, numbers, strict=True))
         return balanced(self.request, columns, numbers, below=below)
 
     def _solutions(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Column, ...]]:
