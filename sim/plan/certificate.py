@@ -55,7 +55,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class SpaceBound:
-    """A lower bound on the step of every plan of a space that is described in words, and the gap to a plan.
+    """A lower bound on the step of every plan of unlike pipelines of a space that is described in words, and the gap to a plan.
 
     `objective_s` is the step of the plan; `lower_bound_s` is infinite where no plan of the space has room in memory."""
 
@@ -76,6 +76,7 @@ class SpaceBound:
 
     def __str__(self) -> str:
         if math.isinf(self.lower_bound_s):
-            return "no such plan has room in memory"
+            return "memory has no room for a plan of unlike pipelines"
         seconds = time_text(float(f"{self.lower_bound_s:.4g}"))
-        return f"no such plan takes less than {seconds}: at most {self.gap:.1%} of {time_text(self.objective_s)} could be saved"
+        saved = f"at most {self.gap:.1%} of {time_text(self.objective_s)} could be saved"
+        return f"no plan of unlike pipelines takes less than {seconds}: {saved}"
