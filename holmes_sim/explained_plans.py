@@ -6,10 +6,8 @@ import math
 from typing import Any
 
 from holmes_sim.conflicts import Price
-from holmes_sim.intervals import plan_facts
 from holmes_sim.results import Planned
 from planner.diagnosis.reasons import Verdict
-from sim.formats import planfile
 from sim.results.explain import Explanation
 
 FORMAT = "holmes-sim/explained-plan/1"
@@ -23,7 +21,7 @@ def facts(answer: Planned, explanation: Explanation) -> dict[str, Any]:
     Format holmes-sim/explained-plan/1."""
     return {
         "format": FORMAT,
-        "plan": planfile.facts(answer.plan, plan_facts(answer.plan)),
+        "plan": answer.plan_facts(),
         "explanation": explanation.facts(),
         "verdicts": [_verdict(verdict) for verdict in answer.verdicts],
         "requirements": [_requirement(price) for price in answer.prices],

@@ -10,7 +10,7 @@ from holmes_sim import frames
 from holmes_sim.attention_and_experts import Disaggregated
 from holmes_sim.beyond import Beyond
 from holmes_sim.conflicts import Price
-from holmes_sim.intervals import step_range
+from holmes_sim.intervals import plan_facts, step_range
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.unlike_replicas import UnlikeReplicas
 from planner.api import Row
@@ -18,6 +18,7 @@ from planner.diagnosis.reasons import Verdict
 from planner.effort import Effort
 from planner.request import Request
 from sim.engine.timeline import Timeline
+from sim.formats import planfile
 from sim.formats.config_facts import config_facts
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
@@ -38,7 +39,7 @@ SAME = 1e-9
 class Planned:
     """A plan, the timeline of its simulated step, the plans of the published strategies (`baselines`), the work of the
     search, what each requirement costs, a faster plan that no framework commonly runs (`beyond`), attention and experts on
-    unlike devices (`split`) and unlike pipelines (`replicas`) where these are faster."""
+    unlike devices (`split`) where these are faster, and what is known of unlike pipelines (`replicas`)."""
 
     plan: Plan
     timeline: Timeline
@@ -57,6 +58,11 @@ class Planned:
     def frame(self) -> pd.DataFrame:
         """Data frame with one row per pipeline rank (`frames.pipeline_ranks`)."""
         return frames.pipeline_ranks(self.plan, self.pipeline_ranks)
+
+    def plan_facts(self) -> dict[str, Any]:
+        """The plan as plain data (format holmes-sim/plan/1), with what is known of unlike pipelines, which files leave out."""
+        other = {"unlike_pipelines": self.replicas.facts()} if self.replicas is not None else {}
+        return planfile.facts(self.plan, plan_facts(self.plan) | other)
 
     def __repr__(self) -> str:
         proof = self.plan.certificate

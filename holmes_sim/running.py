@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holmes_sim import measurement
 from holmes_sim.lab.load import ENOUGH_FREE, Load, Sampler
@@ -63,29 +63,26 @@ def run_here(plan: Plan | PipelinesPlan, options: RunOptions) -> MeasuredStep:
         return _compared(plan, path, options.output or "run")
 
 
-@dataclass(frozen=True, slots=True)
-class InLab:
-    """A comparison measured in the lab, how busy the cores were, and notes on where the lab differs from the assumptions of the
-    simulator."""
+Compared = TypeVar("Compared")
+Slowed = TypeVar("Slowed", Plan, PipelinesPlan)
 
-    compared: MeasuredStep
+
+@dataclass(frozen=True, slots=True)
+class InLab(Generic[Compared]):
+    """A comparison measured in the lab for a plan of any kind, how busy the cores were, and notes on where the lab differs from
+    the assumptions of the simulator."""
+
+    compared: Compared
     notes: tuple[str, ...]
     load: Load
 
-
-class HasLoad(Protocol):
-    """A measurement that says how busy the cores were."""
-
-    @property
-    def load(self) -> Load:
-        """How busy the cores were."""
-        ...
+    def facts(self, compared: dict[str, Any]) -> dict[str, Any]:
+        """The comparison as plain data, with the notes and the load of the cores."""
+        load = {"busy": self.load.busy, "stolen": self.load.stolen, "valid": self.load.is_valid}
+        return compared | {"notes": list(self.notes), "cores": load}
 
 
-Loaded = TypeVar("Loaded", bound=HasLoad)
-
-
-def run_in_lab(plan: Plan, options: RunOptions) -> InLab:
+def run_in_lab(plan: Plan | PipelinesPlan, options: RunOptions) -> InLab[MeasuredStep]:
     """Run a plan in the lab, `options.scale` times slower than its nodes.
 
     Scale 0: the smallest one at which the cores carry the rates of all NICs. It is doubled, up to `TRIES` times, while they
@@ -106,7 +103,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def at_scale(measure: Callable[[float], Loaded], options: RunOptions, smallest: float) -> Loaded:
+def at_scale(measure: Callable[[float], InLab[Compared]], options: RunOptions, smallest: float) -> InLab[Compared]:
     """A measurement in the lab at `options.scale`; with scale 0 at `smallest`, doubled as `run_in_lab` says."""
     scale = options.scale or smallest
     answer = measure(scale)
@@ -120,7 +117,7 @@ def at_scale(measure: Callable[[float], Loaded], options: RunOptions, smallest: 
     return answer
 
 
-def _in_lab(plan: Plan, options: RunOptions, scale: float) -> InLab:
+def _in_lab(plan: Plan | PipelinesPlan, options: RunOptions, scale: float) -> InLab[MeasuredStep]:
     """Run a plan in the lab at a scale."""
     from holmes_sim import lab
 
@@ -128,8 +125,12 @@ def _in_lab(plan: Plan, options: RunOptions, scale: float) -> InLab:
         path = Path(options.output or Path(folder) / "timeline.json")
         given = replace(options, output=str(path))
         machines, sampler = launch_in_lab(plan, given, scale, lambda here, *launch: here.run(plan, *launch))
-        wired = lab.as_wired(plan, machines.has_latency)
-        expected = wired if options.compute == "paced" else slowed(wired, scale)
+        slower = scale if options.compute != "paced" else 1.0
+        expected: Plan | PipelinesPlan
+        if isinstance(plan, PipelinesPlan):  # the same for both kinds, which mypy tells apart
+            expected = slowed(lab.as_wired(plan, machines.has_latency), slower)
+        else:
+            expected = slowed(lab.as_wired(plan, machines.has_latency), slower)
         compared = _compared(plan, path, options.output or "lab", expected)
         return InLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(compared.measured.steps_s)))
 
@@ -154,8 +155,10 @@ def launch_in_lab(
     return machines, sampler
 
 
-def slowed(plan: Plan, scale: float) -> Plan:
+def slowed(plan: Slowed, scale: float) -> Slowed:
     """The plan with the bandwidths of NICs and trunks divided, and their latencies multiplied, by `scale`."""
+    if isinstance(plan, PipelinesPlan):
+        return replace(plan, pipelines=tuple(slowed(pipeline, scale) for pipeline in plan.pipelines))
     return replace(plan, topology=replace(plan.topology, fleet=slowed_fleet(plan.fleet, scale)))
 
 
@@ -201,7 +204,7 @@ def check_options(options: RunOptions, in_lab: bool = False) -> None:
         raise HolmesError(f"--scale {options.scale:g}: real compute cannot be slowed down; add --compute paced")
 
 
-def _compared(plan: Plan | PipelinesPlan, path: Path, name: str, expected: Plan | None = None) -> MeasuredStep:
+def _compared(plan: Plan | PipelinesPlan, path: Path, name: str, expected: Plan | PipelinesPlan | None = None) -> MeasuredStep:
     """Compare the timeline at `path` with the simulation of `expected`, or of the plan if that is None."""
     measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
     return measurement.measured_step(plan, engine.simulate(expected or plan), measured, name)

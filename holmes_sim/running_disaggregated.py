@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim.lab.load import Load
-from holmes_sim.running import at_scale, check_options, cores, launch_in_lab, slowed_fleet
+from holmes_sim.running import InLab, at_scale, check_options, cores, launch_in_lab, slowed_fleet
 from holmes_sim.torch_backend.disaggregated.supported import check
 from holmes_sim.torch_backend.run_options import RunOptions
 from sim.disaggregation.plan import DisaggregatedPlan, DisaggregatedPrediction, predict
@@ -72,15 +71,6 @@ class MeasuredDisaggregated:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class DisaggregatedInLab:
-    """A comparison measured in the lab, notes on where the lab differs from the simulator, and how busy the cores were."""
-
-    compared: MeasuredDisaggregated
-    notes: tuple[str, ...]
-    load: Load
-
-
 def _computes(span: Span) -> bool:
     return span.kind in ("F", "B")
 
@@ -115,7 +105,7 @@ def run_disaggregated(plan: DisaggregatedPlan, options: RunOptions) -> MeasuredD
     return MeasuredDisaggregated(plan, predict(plan.stage), measured)
 
 
-def run_disaggregated_in_lab(plan: DisaggregatedPlan, options: RunOptions) -> DisaggregatedInLab:
+def run_disaggregated_in_lab(plan: DisaggregatedPlan, options: RunOptions) -> InLab[MeasuredDisaggregated]:
     """Run a plan in the lab, with the scale of `holmes_sim.running.run_in_lab`. Raises HolmesError."""
     check_options(options, in_lab=True)
     check(plan)
@@ -124,7 +114,7 @@ def run_disaggregated_in_lab(plan: DisaggregatedPlan, options: RunOptions) -> Di
     return at_scale(lambda scale: _in_lab(plan, options, scale), options, lab.smallest_scale(plan, cores()))
 
 
-def _in_lab(plan: DisaggregatedPlan, options: RunOptions, scale: float) -> DisaggregatedInLab:
+def _in_lab(plan: DisaggregatedPlan, options: RunOptions, scale: float) -> InLab[MeasuredDisaggregated]:
     """Run a plan in the lab at a scale."""
     from holmes_sim import lab
 
@@ -137,7 +127,7 @@ def _in_lab(plan: DisaggregatedPlan, options: RunOptions, scale: float) -> Disag
             stage = stage.on(slowed_fleet(stage.topology.fleet, scale))
         measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
         compared = MeasuredDisaggregated(plan, predict(stage), measured)
-        return DisaggregatedInLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(measured.steps_s)))
+        return InLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(measured.steps_s)))
 
 
 def as_rank(plan: DisaggregatedPlan, options: RunOptions) -> MeasuredDisaggregated | None:

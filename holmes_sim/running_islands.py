@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim.lab.load import Load
-from holmes_sim.running import at_scale, check_options, cores, launch_in_lab, slowed
+from holmes_sim.running import InLab, at_scale, check_options, cores, launch_in_lab, slowed
 from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.torch_backend.islands.supported import check
 from holmes_sim.torch_backend.run_options import RunOptions, node_of
@@ -59,15 +58,6 @@ class MeasuredIslands:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class IslandsInLab:
-    """A comparison measured in the lab, notes on where the lab differs from the simulator, and how busy the cores were."""
-
-    compared: MeasuredIslands
-    notes: tuple[str, ...]
-    load: Load
-
-
 def run_here(plan: IslandsPlan, options: RunOptions) -> MeasuredIslands:
     """Run all ranks of all islands on this machine for `options.steps` outer periods, after an untimed one. Raises HolmesError.
 
@@ -98,7 +88,7 @@ def as_rank(plan: IslandsPlan, options: RunOptions) -> MeasuredIslands | None:
     return None if found is None else MeasuredIslands(plan, predict(plan)[1], found)
 
 
-def run_in_lab(plan: IslandsPlan, options: RunOptions) -> IslandsInLab:
+def run_in_lab(plan: IslandsPlan, options: RunOptions) -> InLab[MeasuredIslands]:
     """Run a plan of islands in the lab, with the scale of `holmes_sim.running.run_in_lab`. Raises HolmesError."""
     check_options(options, in_lab=True)
     check(plan)
@@ -107,7 +97,7 @@ def run_in_lab(plan: IslandsPlan, options: RunOptions) -> IslandsInLab:
     return at_scale(lambda scale: _in_lab(plan, options, scale), options, lab.smallest_scale(plan, cores()))
 
 
-def _in_lab(plan: IslandsPlan, options: RunOptions, scale: float) -> IslandsInLab:
+def _in_lab(plan: IslandsPlan, options: RunOptions, scale: float) -> InLab[MeasuredIslands]:
     """Run a plan of islands in the lab at a scale."""
     from holmes_sim import lab
 
@@ -119,7 +109,7 @@ def _in_lab(plan: IslandsPlan, options: RunOptions, scale: float) -> IslandsInLa
         if options.compute != "paced":
             wired = replace(wired, islands=tuple(slowed(island, scale) for island in wired.islands))
         compared = _compared(plan, path, wired)
-        return IslandsInLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(compared.measured.periods_s)))
+        return InLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(compared.measured.periods_s)))
 
 
 def _compared(plan: IslandsPlan, path: Path, expected: IslandsPlan | None = None) -> MeasuredIslands:

@@ -1,20 +1,26 @@
-"""How much faster unlike pipelines are than a plan that leaves devices idle: a search in the time left of the plan's."""
+"""What unlike pipelines save where a plan leaves devices idle: a bound on all of them, and a search in the time left."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from holmes_sim import files
+from planner.bounds.unlike_pipelines import SPACE, least_step
+from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
 from planner.pipelines import search
+from planner.pipelines.assembly import step_of
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.target import ANY
 from planner.time_limit import TimeLimit
 from sim.errors import HolmesError
 from sim.formats import pipelinesfile
+from sim.plan.certificate import SpaceBound
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds, time_text
@@ -33,19 +39,61 @@ LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, slots=True)
 class UnlikeReplicas:
-    """A simulated plan of unlike pipelines, and what it saves of a plan's step."""
+    """What is known of unlike pipelines beside a plan of alike replicas with a step of `alike_s`.
 
-    plan: PipelinesPlan
-    step: Seconds
-    saved: float
+    bound_s: no plan of `SPACE` takes less; infinite where memory has no room for one. plan: the fastest that was found and
+    saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was."""
+
+    alike_s: Seconds
+    bound_s: Seconds
+    plan: PipelinesPlan | None = None
+    not_searched: str = ""
+
+    @property
+    def step(self) -> Seconds:
+        """The step of the fastest plan: of unlike pipelines, where one was found, else of alike replicas."""
+        return step_of(self.plan) if self.plan is not None else self.alike_s
+
+    @property
+    def saved(self) -> float:
+        """What unlike pipelines save of the step; 0 where none was found."""
+        return 1 - self.step / self.alike_s
+
+    @property
+    def certificate(self) -> SpaceBound:
+        """The bound, for the fastest plan."""
+        return SpaceBound(self.step, self.bound_s, SPACE)
 
     def __str__(self) -> str:
+        """The line that tells of a plan that was found; empty without one."""
+        if self.plan is None:
+            return ""
         words = (f"{len(one.placement)} devices with {one.workload.global_batch_size} samples" for one in self.plan.pipelines)
         return (
             f"Faster, but no framework runs it: {len(self.plan.pipelines)} unlike pipelines ({' and '.join(words)}), "
-            f"{time_text(self.step)}, {self.saved:.0%} less time, without a bound. `-o FILE` also writes it, for "
+            f"{time_text(self.step)}, {self.saved:.0%} less time; {self.certificate}. `-o FILE` also writes it, for "
             "`holmes-sim run`; docs/files.md says what is modelled."
         )
+
+    @property
+    def explained(self) -> str:
+        """Step, lower bound and gap in one line, and the space in another."""
+        if self.plan is not None:
+            found = f"{time_text(self.step)}, {self.saved:.1%} less than alike replicas take"
+        else:
+            found = f"not searched: {self.not_searched}" if self.not_searched else f"none found that saves {LEAST_GAIN:.0%}"
+        return f"Unlike pipelines: {found}; {self.certificate}.\nTheir space: {SPACE}."
+
+    def facts(self) -> dict[str, Any]:
+        """What is known as plain data (key `unlike_pipelines` of a plan)."""
+        known = self.certificate.facts()
+        return {
+            "step_s": self.step if self.plan is not None else None,
+            "lower_bound_s": None if math.isinf(self.bound_s) else self.bound_s,
+            "gap": known["gap"],
+            "space": SPACE,
+            "not_searched": self.not_searched or None,
+        }
 
 
 def beside(file: Path) -> Path:
@@ -68,19 +116,33 @@ def allowed(spent: Seconds, left: Seconds) -> Seconds:
 def searched(
     request: Request, plan: Plan, seconds: Seconds, progress: Callable[[str], None] = lambda text: None
 ) -> UnlikeReplicas | None:
-    """A faster plan of unlike pipelines, found within some seconds (`allowed`); None where there is none.
+    """What is known of unlike pipelines after a search within some seconds (`allowed`), and their bound.
 
-    Nothing is searched where the request pins or limits something or asks for a launch target, or where the plan leaves hardly
-    any device idle (`IDLE`)."""
+    None where the request pins or limits something or asks for a launch target, or the model has no such plans. Nothing is
+    searched where the plan leaves hardly any device idle (`IDLE`), or where no pipelines on whole nodes of their own, which the
+    search tries, can save `LEAST_GAIN`."""
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
-    if not is_free or request.target is None or request.target.name != ANY or idle(request, plan) < IDLE or seconds <= 0:
+    is_any = request.target is not None and request.target.name == ANY
+    if not is_free or not is_any or seconds <= 0 or not search.is_modelled(request):
         return None
-    limit = TimeLimit(seconds)
+    limit, alike_s = TimeLimit(seconds), step(plan)
+    progress("unlike pipelines: lower bound")
     try:
-        found = search.best(request, step(plan) * (1 - LEAST_GAIN), limit, lambda text: progress(f"unlike pipelines: {text}"))
+        bound_s = least_step(PlanningContext(request))
+        if idle(request, plan) < IDLE:
+            return UnlikeReplicas(alike_s, bound_s, not_searched="the plan uses nearly all devices")
+        deadline = alike_s * (1 - LEAST_GAIN)
+        if why := search.why_none(request, deadline, limit):
+            return UnlikeReplicas(alike_s, bound_s, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
+        found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"))
     except HolmesError:  # the plan itself is not concerned
         return None
-    return UnlikeReplicas(found.plan, found.step_s, 1 - found.step_s / step(plan)) if found is not None else None
+    best = found.plan if found is not None else None
+    known = UnlikeReplicas(alike_s, bound_s, best)
+    if best is None:
+        return known
+    assert best.prediction is not None
+    return replace(known, plan=best.annotated(best.prediction, known.certificate))
 
 
 def idle(request: Request, plan: Plan) -> float:

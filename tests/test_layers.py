@@ -30,6 +30,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/formats/stack_facts.py",
         "sim/formats/topology_facts.py",
         "sim/formats/planfile.py",
+        "sim/formats/proofs.py",
         "sim/formats/pipelinesfile.py",
         "holmes_sim/cases.py",
         "holmes_sim/document_parts.py",

@@ -108,7 +108,7 @@ def compare(what: list[str], chart: Path | None, as_json: bool) -> bool:
 
 def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
     """Run steps in the lab, and print the median one beside the simulated one; draw it."""
-    from holmes_sim import running_disaggregated
+    from holmes_sim import printing, running_disaggregated
 
     ranks.note_wait(plan.prediction.step_s if plan.prediction else None, options, ranks.lab_scale(plan, options))
     with out.progress(f"{len(plan.placement)} ranks in the lab"):
@@ -118,13 +118,5 @@ def lab(plan: DisaggregatedPlan, options: RunOptions, chart: Path | None, as_jso
         from sim.formats.disaggregatedfile import SETS
 
         out.save(charts.timeline(answer.compared.measured, SETS), chart)
-    ranks.show_notes(answer.notes)
-    out.note(answer.load.why_not)
-    if as_json:
-        load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}
-        out.show_json(answer.compared.facts() | {"notes": list(answer.notes), "cores": load})
-        return
-    from holmes_sim import printing
-
-    out.show(printing.measured_disaggregated(answer.compared))
-    out.note(f"Scale {answer.compared.measured.scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")
+    found = answer.compared
+    ranks.show_lab(answer, found.measured.scale, found.facts(), lambda: printing.measured_disaggregated(found), as_json)

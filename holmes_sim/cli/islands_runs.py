@@ -40,7 +40,7 @@ def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json
 
 def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, as_json: bool) -> None:
     """Run outer periods in the lab, and print them beside the simulated ones."""
-    from holmes_sim import running_islands
+    from holmes_sim import printing, running_islands
 
     _no_timeline(path, options)
     if chart is not None:
@@ -49,16 +49,8 @@ def lab(path: Path, plan: IslandsPlan, options: RunOptions, chart: Path | None, 
     ranks.note_wait(plan.prediction.period_s if plan.prediction else None, options, ranks.lab_scale(plan, options))
     with out.progress(f"{number} ranks of {len(plan.islands)} islands in the lab"):
         answer = running_islands.run_in_lab(plan, options)
-    ranks.show_notes(answer.notes)
-    out.note(answer.load.why_not)
-    if as_json:
-        load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}
-        out.show_json(answer.compared.facts() | {"notes": list(answer.notes), "cores": load})
-        return
-    from holmes_sim import printing
-
-    out.show(printing.measured_islands(answer.compared))
-    out.note(f"Scale {answer.compared.measured.scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")
+    found = answer.compared
+    ranks.show_lab(answer, found.measured.scale, found.facts(), lambda: printing.measured_islands(found), as_json)
 
 
 def _no_timeline(path: Path, options: RunOptions) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holmes_sim.cli import output as out
 from sim.units import Seconds, duration_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from holmes_sim.lab.traffic import LabPlan
+    from holmes_sim.running import InLab
     from holmes_sim.torch_backend.run_options import Placed, RunOptions
 
 LONG: Seconds = 600.0
@@ -52,6 +55,19 @@ def lab_scale(plan: LabPlan, options: RunOptions) -> float:
     from holmes_sim import lab, running
 
     return options.scale or lab.smallest_scale(plan, running.cores())
+
+
+def show_lab(
+    answer: InLab[Compared], scale: float, facts: dict[str, Any], table: Callable[[], RenderableType], as_json: bool
+) -> None:
+    """Print what was measured in the lab at a scale: `facts` of the comparison for programs, or its table."""
+    show_notes(answer.notes)
+    out.note(answer.load.why_not)
+    if as_json:
+        out.show_json(answer.facts(facts))
+        return
+    out.show(table())
+    out.note(f"Scale {scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")
 
 
 def note_devices(computed_on: Iterable[str], planned: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ from sim.hardware.cluster import Cluster, Fleet, Nic, Trunk
 from sim.hardware.link_spec import LinkSpec
 from sim.network.paths import near_nics
 from sim.plan.islands import IslandsPlan
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds
 
@@ -31,7 +32,7 @@ within 4 % of the model (all_gather within 9 % at the higher rate), of 590 Mbit/
 bottleneck and an all_gather takes three times as long.
 """
 
-Wired = TypeVar("Wired", Plan, IslandsPlan, DisaggregatedPlan)
+Wired = TypeVar("Wired", Plan, IslandsPlan, DisaggregatedPlan, PipelinesPlan)
 """A plan of any kind."""
 TOKENS = ("all_to_all",)
 """Operations of groups whose ranks exchange tokens."""
@@ -134,6 +135,8 @@ def as_wired(plan: Wired, has_latency: bool) -> Wired:
         return replace(plan, islands=tuple(_on(island, wired) for island in plan.islands))
     if isinstance(plan, DisaggregatedPlan):
         return replace(plan, stage=plan.stage.on(wired))
+    if isinstance(plan, PipelinesPlan):
+        return replace(plan, pipelines=tuple(_on(pipeline, wired) for pipeline in plan.pipelines))
     return _on(plan, wired)
 
 

@@ -18,7 +18,7 @@ from holmes_sim.printing.islands_trouble import elastic_islands, islands_goodput
 from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import measured, timeline
 from holmes_sim.printing.months import goodput
-from holmes_sim.printing.pipelines import simulated_pipelines
+from holmes_sim.printing.pipelines import simulated_pipelines, unlike_pipelines
 from holmes_sim.printing.plans import effort, groups, planned, simulated, verdicts
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.replans import replanned
@@ -75,6 +75,7 @@ __all__ = [
     "topologies",
     "topology",
     "trunk_bandwidths",
+    "unlike_pipelines",
     "validated",
     "verdicts",
     "verified",

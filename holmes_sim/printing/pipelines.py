@@ -9,6 +9,7 @@ from rich.text import Text
 from holmes_sim.printing.plans import heading, layout, prediction, stages
 from holmes_sim.printing.tables import grid
 from holmes_sim.unlike_pipelines import SimulatedPipelines
+from holmes_sim.unlike_replicas import UnlikeReplicas
 from holmes_sim.warnings import pipelines_warnings
 from sim.plan.pipelines import PipelinesPlan, Section
 
@@ -22,9 +23,21 @@ def simulated_pipelines(run: SimulatedPipelines) -> Group:
         ranks = f"ranks {first} to {first + pipeline.config.world_size - 1}"
         parts += [Text(f"Pipeline {index}, {ranks}: {layout(pipeline)}"), stages(pipeline, rows), Text()]
     parts += [sums(plan), Text(), prediction(run.prediction, plan)]
+    parts += [Text(f"{name}: {text}.") for name, text in bound(plan)]
     parts += [Text(f"Warning: {one.text}") for one in pipelines_warnings(plan)]
     world, kinds = len(plan.placement), "1 class" if run.classes == 1 else f"{run.classes} classes"
     return Group(*parts, Text(f"Simulated {world} ranks in {kinds}, {run.timeline.events} events."))
+
+
+def bound(plan: PipelinesPlan) -> tuple[tuple[str, str], ...]:
+    """(name, text) of how far the plan is from the best one of its kind, and of their space; empty without a bound."""
+    known = plan.certificate
+    return (("Certificate", str(known)), ("Space", known.space)) if known is not None else ()
+
+
+def unlike_pipelines(known: UnlikeReplicas) -> Group:
+    """Step, lower bound, gap and space of unlike pipelines beside a plan of alike replicas."""
+    return Group(Text(), Text(known.explained))
 
 
 def sums(plan: PipelinesPlan) -> Table:

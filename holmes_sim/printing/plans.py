@@ -51,7 +51,7 @@ def planned(answer: Planned) -> Group:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
         parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
-    faster = [str(one) for one in (answer.beyond, answer.split, answer.replicas) if one is not None]
+    faster = [str(one) for one in (answer.beyond, answer.split, answer.replicas) if one is not None and str(one)]
     parts += [Text(line) for line in (free_memory(plan), frameworks(plan), *faster) if line]
     parts += [Text(f"Warning: {one.text}") for one in plan_warnings(plan)]
     parts += [Text(HEADS)]

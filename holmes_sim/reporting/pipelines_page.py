@@ -30,7 +30,7 @@ def pipelines_page(run: SimulatedPipelines) -> Page:
         "heading": escape(plans.heading(plan).plain),
         "layout": escape(f"{len(plan.pipelines)} unlike pipelines, {plan.schedule}"),
         "tiles": tiles(_tiles(run)),
-        "lead": "",
+        "lead": _lead(plan),
         "foot": escape(f"Plan {pipelinesfile.digest(plan)} by {made_by(plan.made_by)}"),
         "script": script(),
     }
@@ -43,6 +43,12 @@ def pipelines_page(run: SimulatedPipelines) -> Page:
         ("seconds", "Where the step time goes", explained(run.explanation())),
     ]
     return assembled(parts, sections)
+
+
+def _lead(plan: PipelinesPlan) -> str:
+    """The bound and its space, if they are known."""
+    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in tables.bound(plan))
+    return f'<dl class="lead">{rows}</dl>' if rows else ""
 
 
 def _tiles(run: SimulatedPipelines) -> Iterator[tuple[str, str]]:

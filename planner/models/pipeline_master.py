@@ -7,10 +7,11 @@ that a solution without them says that none of them is worth a search."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.models.solver import NothingFound, Programme, count, total
+from planner.models.solver import NothingFound, Programme, Variable, count, total
 from planner.time_limit import TimeLimit
 
 NODES = 1_000
@@ -31,6 +32,26 @@ def most_samples(choices: Sequence[Choice], nodes: Sequence[int], replicas: int,
     so many replicas.
 
     All zero where the solver's budget ended first."""
+    programme, copies = _programme(choices, nodes, replicas)
+    try:
+        solution = programme.solve(NODES, limit)
+    except NothingFound:
+        solution = None
+    return tuple(count(one) for one in copies) if solution else (0,) * len(choices)
+
+
+def samples_bound(choices: Sequence[Choice], nodes: Sequence[int], limit: TimeLimit) -> float:
+    """An upper bound on the samples of all copies of choices that `nodes` of each cluster hold, with any number of replicas."""
+    programme, _ = _programme(choices, nodes, None)
+    try:
+        solution = programme.solve(NODES, limit)
+    except NothingFound:
+        return math.inf
+    return -solution.bound if solution else 0.0
+
+
+def _programme(choices: Sequence[Choice], nodes: Sequence[int], replicas: int | None) -> tuple[Programme, list[Variable]]:
+    """The programme and the copies of each choice; with a limit of replicas, if any."""
     programme = Programme("pipelines")
     copies = [
         programme.integer(f"x{number}", 0, min(have // need for have, need in zip(nodes, one.nodes, strict=True) if need))
@@ -39,11 +60,8 @@ def most_samples(choices: Sequence[Choice], nodes: Sequence[int], replicas: int,
     for cluster, have in enumerate(nodes):
         taken = total((copies[number], one.nodes[cluster]) for number, one in enumerate(choices) if one.nodes[cluster])
         programme.require(f"nodes{cluster}", taken <= have)
-    every = total((copies[number], one.replicas) for number, one in enumerate(choices))
-    programme.require("replicas", every <= replicas)
+    if replicas is not None:
+        every = total((copies[number], one.replicas) for number, one in enumerate(choices))
+        programme.require("replicas", every <= replicas)
     programme.minimise(total((copies[number], -one.samples) for number, one in enumerate(choices)))
-    try:
-        solution = programme.solve(NODES, limit)
-    except NothingFound:
-        solution = None
-    return tuple(count(one) for one in copies) if solution else (0,) * len(choices)
+    return programme, copies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +11,8 @@ from planner.pipelines.columns import Column, of_samples
 from planner.placement.simulation import fits
 from planner.request import Request
 from sim import __version__
-from sim.engine import symmetry
-from sim.engine.engine import simulate
+from sim.engine.abandonment import Abandoned
+from sim.engine.engine import simulate_up_to
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
 from sim.plan.groups import groups_of
@@ -25,6 +26,9 @@ STRATEGY = "unlike-pipelines"
 """Name of the strategy in the files of such plans."""
 MOVES = 6
 """How often microbatches are moved from the pipelines that end last to those that end first (a guess)."""
+MISJUDGED = 0.1
+"""Share by which the first division may be slower than a plan must be, for microbatches to be moved (a guess): columns are
+divided such that all end together, and a simulation that is slower by more is abandoned."""
 
 
 def divided(batch: int, columns: Sequence[Column]) -> tuple[int, ...] | None:
@@ -70,17 +74,19 @@ def assembled(
     return found if all(map(fits, found.pipelines)) else None
 
 
-def simulated(plan: PipelinesPlan) -> tuple[PipelinesPlan, Timeline]:
-    """A plan with its prediction, and the timeline of its step."""
-    timeline = simulate(plan, symmetry.fold(plan))
-    return plan.annotated(predict(plan, timeline)), timeline
+def simulated(plan: PipelinesPlan, below: Seconds = math.inf) -> tuple[PipelinesPlan, Timeline] | None:
+    """A plan with its prediction, and the timeline of its step; None where it is proved that the step is not `below` so many
+    seconds."""
+    timeline = simulate_up_to(plan, below)
+    return None if isinstance(timeline, Abandoned) else (plan.annotated(predict(plan, timeline)), timeline)
 
 
 def balanced(
-    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b"
+    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b", below: Seconds = math.inf
 ) -> PipelinesPlan | None:
     """The fastest simulated plan of some divisions of a batch: microbatches move from the pipelines that end last, before they
-    reduce gradients, to those that end first. None where the first division has no plan."""
+    reduce gradients, to those that end first. None where the first division has no plan, or is far from `below` so many seconds
+    (`MISJUDGED`)."""
     best: PipelinesPlan | None = None
     tried: set[tuple[int, ...]] = set()
     numbers: tuple[int, ...] | None = tuple(microbatches)
@@ -90,12 +96,13 @@ def balanced(
             plan = assembled(request, columns, numbers, schedule)
         except HolmesError:  # a schedule may need more microbatches, or no recomputation
             plan = None
-        if plan is None:
+        found = simulated(plan, below * (1 + MISJUDGED) if best is None else step_of(best)) if plan is not None else None
+        if found is None or (best is not None and step_of(found[0]) >= step_of(best)):
             break
-        plan, timeline = simulated(plan)
-        if best is None or step_of(plan) < step_of(best):
-            best = plan
-        numbers = _moved(columns, numbers, computed(plan, timeline))
+        best, ends = found[0], computed(*found)
+        if step_of(best) - max(ends) + min(ends) >= below:  # in every other division some pipeline ends later than the first
+            break
+        numbers = _moved(columns, numbers, ends)
     return best
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from planner.costs.context import PlanningContext
 from planner.pipelines.parts import Part, peak
-from planner.placement.simulation import fits
+from planner.placement.simulation import FastestTimeline, fits
 from planner.request import Request, Wishes
 from planner.search.budgets import Budgets
 from planner.strategies import certified
+from planner.time_limit import TimeLimit
 from sim.analytic.plan_costs import step_seconds
 from sim.errors import HolmesError
 from sim.hardware.cluster import Device
@@ -28,15 +29,20 @@ from sim.network.routes import member
 from sim.plan.groups import groups_of
 from sim.plan.pipelines import alike
 from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.units import Bytes, Seconds
 
 PINNED = Wishes(schedule="1f1b", vpp=1, zero_stage=1, cp=1, ep=1)
 """What plans of unlike pipelines have in common, or cannot have otherwise (`sim.plan.pipelines.check_modelled`)."""
 BUDGETS = Budgets(
-    first_shapes=8, draft_shapes=1, first_variants=8, other_variants=0, first_estimates=2, first_evaluated=8,
+    first_shapes=8, draft_shapes=0, first_variants=8, other_variants=0, first_estimates=2, first_evaluated=8,
     first_improved=2, restaged_shapes=0, first_tries=1, alone_tries=1, mixed_tries=1,
 )  # fmt: skip
-"""Budgets of the search for one column, half of the usual ones or less (a guess): tens of columns are searched."""
+"""Budgets of the search for one column, half of the usual ones or less (a guess), without a draft: tens of columns are
+searched."""
+
+LEAST_S: Seconds = 0.1
+"""Time limit of the search for a column that begins as the time is up (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,8 @@ class Column:
 class Columns:
     """The columns of a request, each found on first use: those with one replica apart from all others."""
 
-    def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None):
-        self.request, self.progress = request, progress
+    def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None, limit: TimeLimit | None = None):
+        self.request, self.progress, self._limit = request, progress, limit or TimeLimit(request.time_limit)
         self._clusters = tuple(request.clusters())
         self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
         self.searched = 0
@@ -119,9 +125,12 @@ class Columns:
         batch = max(1 << max(round(whole * share).bit_length() - 1, 0), 1)
         machines = tuple((cluster.name, number) for cluster, number in zip(self._clusters, part, strict=True) if number)
         workload = replace(self.request.workload, global_batch_size=batch)
-        request = replace(self.request, workload=workload, wishes=wishes, machines=machines, target=None)
+        left = max(self._limit.seconds_left, LEAST_S)
+        request = replace(
+            self.request, workload=workload, wishes=wishes, machines=machines, target=None, time_limit=left
+        )  # fmt: skip
         context = PlanningContext(request, punctual=True)
-        context.proves = False
+        context.proves, context.timelines = False, ClosedForms()
         try:
             return certified.plan(request, context, BUDGETS)
         except HolmesError:
@@ -147,6 +156,14 @@ class Columns:
         pairs = zip(self._clusters, part, strict=True)
         cluster, first = next((cluster, number) for cluster, number in pairs if number < cluster.nodes)
         return [Device(cluster.name, first, index) for index in range(cluster.node.count)]
+
+
+class ClosedForms(FastestTimeline):
+    """Closed forms in place of simulations: they price the column, too, and a simulation of tens of stages takes seconds."""
+
+    def simulate_up_to(self, plan: Plan, limit: Seconds) -> Plan:
+        """The plan with the closed form of its step; all else in its prediction is 0."""
+        return plan.annotated(prediction=Prediction(step_seconds(plan), 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0))
 
 
 def _column(part: Part, plan: Plan, size: int, gradients: Seconds) -> Column | None:

@@ -8,7 +8,9 @@ by then, are divided, simulated and balanced; where one is faster, its step is t
 the last microbatch, and the slowest column counts: each solution has a limit of their seconds, which its deadline pays for, and
 several limits are tried, with several limits of the number of replicas.
 
-There is no bound: a part is planned by the search without its proof, and parts consist of whole nodes."""
+Parts that are not planned yet have no more samples than their bound says (`part_bounds`), and none where their gradients take
+longer than the limit. The search has no bound of its own: a part is planned without a proof, and parts consist of whole nodes;
+`planner.bounds.unlike_pipelines` bounds all plans."""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from planner.models.pipeline_master import Choice, most_samples
 from planner.pipelines.assembly import balanced, divided, step_of
 from planner.pipelines.columns import Column, Columns
+from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, parts, peak
 from planner.request import Request
 from planner.time_limit import TimeLimit
@@ -29,6 +32,9 @@ MOST_COLUMNS = 24
 """Searches for columns after which no more begin (a guess); one takes some tenths of a second to seconds."""
 ROUNDS = 24
 """Most solutions that are simulated (a guess)."""
+FORWARDS = 60_000
+"""Forwards of microbatches on stages in simulated solutions, after which the search ends unless one of them is faster than all
+before: seconds (a guess). Small plans are many solutions, long pipelines few."""
 EXCHANGES = 16
 """Most plans that are simulated after that, with a column exchanged for another one of its part (a guess)."""
 REPLICAS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
@@ -64,10 +70,23 @@ def best(
 
     The model must have equal layers, and a fleet more than one node. Work is counted, and the time limit is a safeguard."""
     every = parts(request)
-    if not every or not request.workload.model.is_uniform or request.workload.adapter is not None:
+    if not every or not is_modelled(request):
         return None
     search = _Search(request, every, limit or TimeLimit(request.time_limit), progress)
     return search.best(deadline)
+
+
+def is_modelled(request: Request) -> bool:
+    """Whether the model has plans of unlike pipelines that are searched: equal layers, and no adapter."""
+    return request.workload.model.is_uniform and request.workload.adapter is None
+
+
+def why_none(request: Request, deadline: Seconds, limit: TimeLimit) -> str:
+    """Why the search can find no plan with a step below `deadline`, which takes a fraction of its time; empty where it may."""
+    every = parts(request)
+    if not every:
+        return "for the fleet has one node or too many clusters"
+    return PartBounds(request).rules_out(every, deadline, limit)
 
 
 class _Search:
@@ -75,9 +94,10 @@ class _Search:
 
     def __init__(self, request: Request, every: list[Part], limit: TimeLimit, progress: Callable[[str], None]):
         self.request, self.every, self.limit = request, every, limit
-        self.columns = Columns(request, progress)
+        self.columns, self.bounds = Columns(request, progress, limit), PartBounds(request)
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
         self.tried: set[tuple[tuple[Part, int, int, int], ...]] = set()  # keys of columns
+        self.rounds, self.forwards = 0, 0  # solutions that were simulated; forwards in them since a plan was faster
 
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
@@ -85,22 +105,26 @@ class _Search:
             self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))), True)
         best: tuple[PipelinesPlan, tuple[Column, ...]] | None = None
         solved: set[tuple[int, Seconds]] = set()
-        while len(self.tried) < ROUNDS and not self.limit.is_up():
+        while self.rounds < ROUNDS and self.forwards < FORWARDS and not self.limit.is_up():
             limits = next((one for one in self._limits(deadline) if one not in solved), None)
             if limits is None:
                 break
             solved.add(limits)
             for columns in self._and_smaller(self._solutions(deadline, *limits)):
-                plan = self._simulated(columns)
+                plan = self._simulated(columns, deadline)
                 if plan is not None and step_of(plan) < deadline:
-                    best, deadline, solved = (plan, columns), step_of(plan), set()
+                    best, deadline, solved, self.forwards = (plan, columns), step_of(plan), set(), 0
                     break
         return Found(self._rescheduled(*self._exchanged(*best)), self.columns.searched) if best is not None else None
 
     def _rescheduled(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> PipelinesPlan:
         """The plan, under another schedule where that makes it faster."""
         numbers = [sum(one.config.num_microbatches) for one in best.pipelines]
-        others = (balanced(self.request, columns, numbers, schedule) for schedule in SCHEDULES if not self.limit.is_up())
+        others = (
+            balanced(self.request, columns, numbers, schedule, step_of(best))
+            for schedule in SCHEDULES
+            if not self.limit.is_up()
+        )
         return min([best, *(plan for plan in others if plan is not None)], key=step_of)
 
     def _exchanged(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> tuple[PipelinesPlan, tuple[Column, ...]]:
@@ -111,7 +135,7 @@ class _Search:
             others = (one for one in self.columns.known if one.part == part and one is not columns[index])
             for other in others:
                 changed = (*columns[:index], other, *columns[index + 1 :])
-                plan = self._simulated(changed) if len(self.tried) < ROUNDS + EXCHANGES else None
+                plan = self._simulated(changed, step_of(best)) if self.rounds < ROUNDS + EXCHANGES else None
                 if plan is not None and step_of(plan) < step_of(best):
                     best, columns, index = plan, changed, -1
                     break
@@ -129,14 +153,18 @@ class _Search:
                     last = seconds * (1 + ALIKE)
                     yield replicas, last
 
-    def _simulated(self, columns: tuple[Column, ...]) -> PipelinesPlan | None:
-        """The simulated plan of columns; None where they were tried, or have no plan."""
+    def _simulated(self, columns: tuple[Column, ...], below: Seconds) -> PipelinesPlan | None:
+        """The simulated plan of columns; None where they were tried, have no plan, or are far from `below` so many seconds."""
         key = tuple(sorted(column.key for column in columns))
         if len(columns) < 2 or key in self.tried or self.limit.is_up():
             return None
         self.tried.add(key)
         numbers = divided(self.request.workload.global_batch_size, columns)
-        return balanced(self.request, columns, numbers) if numbers is not None else None
+        if numbers is None or max(one.step(number) for one, number in zip(columns, numbers, strict=True)) >= below:
+            return None
+        self.rounds += 1
+        self.forwards += sum(one.plan.config.pp * number for one, number in zip(columns, numbers, strict=True))
+        return balanced(self.request, columns, numbers, below=below)
 
     def _solutions(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Column, ...]]:
         """Planned columns with up to so many replicas that compute most samples within a deadline, and reduce gradients within
@@ -174,8 +202,10 @@ class _Search:
                 for column in self.columns.of(part, one):
                     if column.gradients(replicas) <= allowed and (samples := column.samples(deadline)):
                         yield Choice(part, column.plan.config.dp, samples), column
-            elif rate * deadline > 0:
-                yield Choice(part, 1 if one else 2, rate * peak(self.request, part) * deadline), None
+            elif rate * deadline > 0 and self.bounds.gradients(part, replicas) <= allowed:
+                most = min(rate * peak(self.request, part) * deadline, self.bounds.samples(part, one, deadline))
+                if most:
+                    yield Choice(part, 1 if one else 2, most), None
 
     def _best_rate(self) -> float:
         """The most samples a second for each FLOP/s of peak that a known column computes."""

@@ -160,7 +160,7 @@ def shapes(
     found, refused = False, None
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     check_degrees(request.workload, cp, ep, request.wishes.etp)
-    for tp in _tensor_degrees(request):
+    for tp in tensor_degrees(request):
         etp = None if request.wishes.etp == tp else request.wishes.etp
         facts = software_facts(request.topology.stack, request.topology.fleet, tp)
         for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
@@ -204,7 +204,7 @@ def _schedules(request: Request) -> tuple[str, ...]:
     return listed or runnable.schedules_for(request.target, request.workload)
 
 
-def _tensor_degrees(request: Request) -> list[int]:
+def tensor_degrees(request: Request) -> list[int]:
     """Powers of two, or the pinned tp, that fit inside some node and divide heads, MLP sizes and vocabulary."""
     model = request.workload.model
     largest = max((cluster.node.count for cluster in request.clusters()), default=0)
@@ -279,7 +279,7 @@ def _why_none(request: Request) -> str:
         return f"no layout fits what is required{f' and {wishes}' if str(wishes) else ''}"
     most = max(slots(cluster, wishes.tp or 1) for cluster in request.clusters()) // (wishes.cp or 1)
     parts = [f"no layout fits {str(wishes) or 'the workload'}"]
-    if wishes.tp and not _tensor_degrees(request):
+    if wishes.tp and not tensor_degrees(request):
         widest = max(cluster.node.count for cluster in request.clusters())
         parts.append(
             f"tp {wishes.tp} must fit inside a node ({widest} devices) and divide heads {workload.model.heads}, "

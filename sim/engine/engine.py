@@ -53,7 +53,7 @@ def simulate(plan: Plan | PipelinesPlan, folding: Folding | None = None, drawn: 
     return _Simulation(plan, folding or fold(plan, drawn), drawn, extrapolates=repeats).timeline()
 
 
-def simulate_up_to(plan: Plan, limit: Seconds) -> Timeline | Abandoned:
+def simulate_up_to(plan: Plan | PipelinesPlan, limit: Seconds) -> Timeline | Abandoned:
     """Simulate one step as `simulate` does, or abandon the simulation when it is proved that the step is above `limit`.
 
     A step up to the limit is never abandoned. Of a step above it, the timeline is returned where the proof fails."""

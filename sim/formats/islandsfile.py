@@ -17,7 +17,8 @@ from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats import planfile
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.fields import StrictModel
-from sim.formats.planfile import CertificateFacts, MadeByFacts
+from sim.formats.planfile import MadeByFacts
+from sim.formats.proofs import CertificateFacts, certificate_facts, certificate_from
 from sim.plan.islands import IslandsPlan, IslandsPrediction
 from sim.plan.plan import MadeBy
 from sim.sync import Sync
@@ -78,7 +79,7 @@ def facts(plan: IslandsPlan) -> dict[str, Any]:
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(plan.prediction).items()
         }
     if plan.certificate is not None:
-        data["certificate"] = planfile.certificate_facts(plan.certificate)
+        data["certificate"] = certificate_facts(plan.certificate)
     data["made_by"] = asdict(plan.made_by)
     return data
 
@@ -109,7 +110,7 @@ def from_text(name: str, text: str) -> IslandsPlan:
         islands = tuple(planfile.of_document(document.inside("islands", index)) for index in range(len(data.islands)))
     except TopologyError as error:
         raise PlanError(str(error)) from None
-    certificate = planfile.certificate_from(data.certificate) if data.certificate else None
+    certificate = certificate_from(data.certificate) if data.certificate else None
     with _at(document, ("sync",)):
         sync = Sync(**data.sync.model_dump())
     with _at(document, ("islands",)):

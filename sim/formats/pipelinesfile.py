@@ -22,11 +22,13 @@ from sim.formats import planfile
 from sim.formats.documents import Document, check, parse, read_text
 from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes
 from sim.formats.planfile import MadeByFacts, PredictionFacts, StageFacts
+from sim.formats.proofs import SpaceBoundFacts
 from sim.formats.topology import workload_facts
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
 from sim.hardware.stack import software_facts
 from sim.hardware.topology import Topology
+from sim.plan.certificate import SpaceBound
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.pipelines import COMMON, PipelinesPlan
@@ -75,6 +77,7 @@ class PipelinesFacts(StrictModel):
     config: CommonConfigFacts
     pipelines: list[PipelineFacts]
     prediction: PredictionFacts | None = None
+    certificate: SpaceBoundFacts | None = None
     made_by: MadeByFacts
 
 
@@ -94,6 +97,8 @@ def facts(plan: PipelinesPlan) -> dict[str, Any]:
     }
     if plan.prediction is not None:
         data["prediction"] = asdict(plan.prediction) | {"peak_memory_bytes": list(plan.prediction.peak_memory_bytes)}
+    if plan.certificate is not None:
+        data["certificate"] = plan.certificate.facts()
     return data | {"made_by": asdict(plan.made_by)}
 
 
@@ -106,7 +111,7 @@ def _pipeline(plan: Plan) -> dict[str, Any]:
 
 def digest(plan: PipelinesPlan) -> str:
     """Hash of what a simulation of the plan depends on, as 16 hexadecimal digits."""
-    data = {key: value for key, value in facts(plan).items() if key not in ("prediction", "made_by")}
+    data = {key: value for key, value in facts(plan).items() if key not in ("prediction", "certificate", "made_by")}
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -139,7 +144,9 @@ def from_text(name: str, text: str) -> PipelinesPlan:
         with _at(document, f"pipelines[{index}]"):
             pipelines.append(_plan(one, common, topology, workload, replicas, MadeBy(**data.made_by.model_dump())))
     with _at(document):
-        found = PipelinesPlan(tuple(pipelines), MadeBy(**data.made_by.model_dump()), planfile.prediction_from(data.prediction))
+        made_by, certificate = MadeBy(**data.made_by.model_dump()), data.certificate
+        proved = SpaceBound(**certificate.model_dump(exclude={"gap"})) if certificate is not None else None
+        found = PipelinesPlan(tuple(pipelines), made_by, planfile.prediction_from(data.prediction), proved)
     if (samples := found.workload.global_batch_size) != workload.global_batch_size:
         raise PlanError(
             document.fault(

@@ -22,12 +22,12 @@ from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats.config_facts import ConfigFacts, config_facts, config_values
 from sim.formats.documents import Document, KeyPath, check, key_text, parse, read_text
 from sim.formats.fields import Flag, StrictModel
+from sim.formats.proofs import CertificateFacts, UnlikePipelinesFacts, certificate_facts, certificate_from
 from sim.formats.topology import from_document, workload_facts, workload_fault, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
 from sim.hardware.stack import software_facts
 from sim.hardware.topology import Topology
-from sim.plan.certificate import Axis, Certificate
 from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
@@ -79,33 +79,6 @@ class PredictionFacts(StrictModel):
     joules_per_token: float | None = Field(None, description="energy for each token in joules; null if a power is unknown")
 
 
-class AxisFacts(StrictModel):
-    """A dimension of the searched space: its values, or a description of them if they follow a rule."""
-
-    axis: str
-    values: tuple[str | int, ...]
-
-
-class CertificateFacts(StrictModel):
-    """Proof of how far the plan can be from the best plan of the searched space: lower bound, gap = 1 - bound / objective, the
-    dimensions of the space, and what is outside of it."""
-
-    status: Literal["optimal", "feasible"]
-    objective_s: float
-    lower_bound_s: float
-    gap: float
-    solver: str
-    time_limit_reached: Flag = False
-    seconds: float | None = None
-    objective: Literal["step-time", "cost", "energy"] = "step-time"
-    lower_bound_per_token: float | None = None
-    mixed_lower_bound_s: float | None = None
-    whole_lower_bound_s: float | None = None
-    least_bound_layout: str | None = None
-    space: tuple[AxisFacts, ...] = ()
-    outside: tuple[str, ...] = ()
-
-
 class MadeByFacts(StrictModel):
     """Strategy that made the plan, and its version."""
 
@@ -116,7 +89,7 @@ class MadeByFacts(StrictModel):
 class PlanFacts(StrictModel):
     """A plan: topology, workload, parallel configuration, layers of each stage, device of each rank, and communication groups.
     `stages` are in pipeline order, `placement[rank]` is the device of a rank. `step_range_s` and `guessed_rates` describe the
-    prediction; they are not read, since each command computes them anew."""
+    prediction, and `unlike_pipelines` other plans; they are not read, since each command computes them anew."""
 
     format: Literal["holmes-sim/plan/1"]
     topology: TopologyFacts
@@ -128,6 +101,7 @@ class PlanFacts(StrictModel):
     prediction: PredictionFacts | None = None
     step_range_s: tuple[float, float] | None = None
     guessed_rates: tuple[str, ...] = ()
+    unlike_pipelines: UnlikePipelinesFacts | None = None
     certificate: CertificateFacts | None = None
     made_by: MadeByFacts
 
@@ -150,19 +124,6 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
         data["certificate"] = certificate_facts(plan.certificate)
     data["made_by"] = asdict(plan.made_by)
     return data
-
-
-def certificate_facts(found: Certificate) -> dict[str, Any]:
-    """A certificate as plain data."""
-    space = [{"axis": axis.name, "values": list(axis.values)} for axis in found.space]
-    return asdict(found) | {"space": space, "outside": list(found.outside)}
-
-
-def certificate_from(proof: CertificateFacts) -> Certificate:
-    """The certificate of a file."""
-    space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
-    values = proof.model_dump(exclude={"seconds"})  # the time limit, which plans of version 0.1 and before hold
-    return Certificate(**values | {"space": space})
 
 
 def _stage(stage: Stage) -> dict[str, Any]:
@@ -191,7 +152,11 @@ def digest(plan: Plan) -> str:
 
 def to_json(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Text of plan.json: one line per top-level key, stage, group, axis and entry of the configuration (`facts`)."""
-    data = facts(plan, beside)
+    return text_of(facts(plan, beside))
+
+
+def text_of(data: Mapping[str, Any]) -> str:
+    """Text of a plan as plain data (`to_json`)."""
     lines = []
     for key, value in data.items():
         if key in ("stages", "groups"):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
+
+from sim.units import time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +51,32 @@ class Certificate:
     def target(self) -> str:
         """The launch target that all searched plans run on; empty if there is none."""
         return next((str(axis.values[0]) for axis in self.space if axis.name == "target"), "")
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceBound:
+    """A lower bound on the step of every plan of unlike pipelines of a space that is described in words, and the gap to a plan.
+
+    `objective_s` is the step of the plan; `lower_bound_s` is infinite where no plan of the space has room in memory."""
+
+    objective_s: float
+    lower_bound_s: float
+    space: str
+
+    @property
+    def gap(self) -> float:
+        """The part of the step that could be saved at most: 1 - lower_bound_s / objective_s, or 0 if less."""
+        return max(1 - self.lower_bound_s / self.objective_s, 0.0)
+
+    def facts(self) -> dict[str, Any]:
+        """The bound as plain data."""
+        return {
+            "objective_s": self.objective_s, "lower_bound_s": self.lower_bound_s, "gap": self.gap, "space": self.space,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        if math.isinf(self.lower_bound_s):
+            return "memory has no room for a plan of unlike pipelines"
+        seconds = time_text(float(f"{self.lower_bound_s:.4g}"))
+        saved = f"at most {self.gap:.1%} of {time_text(self.objective_s)} could be saved"
+        return f"no plan of unlike pipelines takes less than {seconds}: {saved}"

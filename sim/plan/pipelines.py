@@ -26,6 +26,7 @@ from sim.errors import NotModelled, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.topology import Topology
+from sim.plan.certificate import SpaceBound
 from sim.plan.groups import Group, group_ranks, with_transport
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan
@@ -72,6 +73,7 @@ class Section:
 @dataclass(frozen=True, slots=True)
 class PipelinesPlan:
     """Plans of unlike pipelines on the devices of one fleet, which together train one model; `alike` makes its entries.
+    `certificate`: a bound on all such plans, where it is known (`planner.bounds.unlike_pipelines`).
 
     Raises PlanError if there are fewer than two pipelines, if they do not train the same model in the same way on the same
     fleet, or if two use the same device; NotModelled for what is not modelled in unlike pipelines."""
@@ -79,6 +81,7 @@ class PipelinesPlan:
     pipelines: tuple[Plan, ...]
     made_by: MadeBy
     prediction: Prediction | None = None
+    certificate: SpaceBound | None = None
 
     def __post_init__(self) -> None:
         if len(self.pipelines) < 2:
@@ -107,10 +110,11 @@ class PipelinesPlan:
                 "summed between them; an untied head, or several stages in all"
             )
 
-    def annotated(self, prediction: Prediction) -> PipelinesPlan:
-        """The plan with a prediction, without repeating its checks, which do not depend on it."""
+    def annotated(self, prediction: Prediction, certificate: SpaceBound | None = None) -> PipelinesPlan:
+        """The plan with a prediction and a certificate, without repeating its checks, which do not depend on them."""
         found = copy.copy(self)
         object.__setattr__(found, "prediction", prediction)
+        object.__setattr__(found, "certificate", certificate)
         return found
 
     @property

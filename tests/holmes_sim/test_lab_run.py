@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holmes_sim import commands, running
+from holmes_sim import commands, lab, running
 from holmes_sim.cli import application
+from holmes_sim.lab.traffic import traffic_of
 from holmes_sim.torch_backend.run_options import RunOptions
 from planner.api import row
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
 from sim.errors import HolmesError
-from sim.formats import planfile
+from sim.formats import pipelinesfile, planfile
 from sim.plan.plan import Plan
 from tests.holmes_sim.test_lab import refusal
 from tests.more import more
+from tests.sim.formats.test_pipelinesfile import BY_HAND
 
 REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")
 SCALE = 8.0
@@ -85,6 +87,32 @@ def test_a_rank_that_fails_ends_the_lab() -> None:
     plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)
     with pytest.raises(HolmesError, match="nosuch"):
         running.run_in_lab(plan, RunOptions(steps=1, compute="paced", scale=SCALE, output="/nosuch/timeline.json"))
+
+
+@more
+@PERMITTED
+def test_unlike_pipelines_are_not_faster_than_their_links(tmp_path: Path) -> None:
+    """Two stages beside one of two ranks: each slice of the gradients goes over Ethernet between two hosts."""
+    (tmp_path / "plan.yaml").write_text(BY_HAND, encoding="utf-8")
+    chart = tmp_path / "lab.png"
+    arguments = ["lab", str(tmp_path / "plan.yaml"), "--steps", "1", "--scale", str(SCALE), "--chart", str(chart), "--json"]
+    result = CliRunner().invoke(application(), arguments)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["measured"]["step_s"] >= 0.97 * told["predicted"]["step_s"]
+    assert chart.stat().st_size > 0
+
+
+def test_the_links_of_unlike_pipelines() -> None:
+    """Stages on one host send inside it; a rank of each host sums each slice of a section, over Ethernet."""
+    plan = pipelinesfile.from_text("plan.yaml", BY_HAND)
+    groups = {(group.kind, group.ranks, group.nic) for group in traffic_of(plan).groups}
+    sums = {("dp", (stage, rank), "ethernet") for stage in (0, 1) for rank in (2, 3)}
+    assert groups == {("pp", (0, 1), "intra_node"), ("tp", (2, 3), "intra_node")} | sums
+    wired = lab.as_wired(plan, has_latency=False)
+    nics = [nic for cluster in wired.fleet.clusters for nic in cluster.node.nics if nic.kind == "ethernet"]
+    assert {nic.spec.latency for nic in nics} == {0.0}
+    assert running.slowed(plan, 10.0).fleet.trunks[0].bandwidth == plan.fleet.trunks[0].bandwidth / 10.0
 
 
 def test_slow_links_are_slow_everywhere() -> None:

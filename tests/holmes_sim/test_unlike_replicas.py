@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import html
+import io
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from holmes_sim import targets, unlike_pipelines
-from holmes_sim.unlike_replicas import allowed, beside, idle, remove_former, searched
+from holmes_sim import printing, targets, unlike_pipelines
+from holmes_sim.intervals import plan_facts
+from holmes_sim.reporting.pipelines_page import pipelines_page
+from holmes_sim.results import Planned
+from holmes_sim.unlike_replicas import UnlikeReplicas, allowed, beside, idle, remove_former, searched
+from planner.bounds.unlike_pipelines import SPACE
 from planner.limits import Limits
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request, Wishes
-from sim.formats import pipelinesfile
+from sim.engine.engine import simulate
+from sim.formats import pipelinesfile, planfile
+from sim.formats.proofs import UnlikePipelinesFacts
 from sim.hardware.cluster import Trunk
 from sim.plan.plan import Plan
 from tests import builders as make
@@ -42,17 +51,19 @@ def test_the_idle_node_saves_more_than_a_quarter_of_the_step(fast_nodes):
     assert idle(asked(), fast_nodes) == pytest.approx(3 / 9)
     found = searched(asked(), fast_nodes, math.inf)
     assert found is not None
+    assert found.plan is not None
     assert found.saved > 0.25
     assert found.saved == pytest.approx(1 - found.step / step(fast_nodes))
     assert {device.cluster for device in found.plan.placement} == {"a", "b"}
     assert found.plan.workload.global_batch_size == 16
     assert "unlike pipelines (" in str(found)
-    assert f"{found.saved:.0%} less time, without a bound" in str(found)
+    assert f"{found.saved:.0%} less time; no plan of unlike pipelines takes less than" in str(found)
 
 
 def test_its_simulation_confirms_its_prediction(fast_nodes):
     found = searched(asked(), fast_nodes, math.inf)
     assert found is not None
+    assert found.plan is not None
     run = unlike_pipelines.simulate_pipelines(found.plan)
     assert run.timeline.step_s == pytest.approx(found.step)
     assert run.confirmed
@@ -75,6 +86,56 @@ def test_nothing_is_searched_where_no_device_is_idle():
     only = replace(asked(), machines=(("a", 2),))
     assert idle(asked(), every) == pytest.approx(2 / 9)
     assert idle(only, every) <= 0
+    whole = replace(asked(), topology=replace(asked().topology, fleet=make.fleet(asked().topology.fleet.cluster("a"))))
+    known = searched(whole, simulate_plan(build(whole, shape(1, 2), (("a", 3),), "by hand")), math.inf)
+    assert known is not None
+    assert (known.plan, known.not_searched, str(known)) == (None, "the plan uses nearly all devices", "")
+    assert known.saved == 0.0
+
+
+def test_the_bound_is_told_with_its_gap_and_space(fast_nodes):
+    """In the file and for programs: step, bound and gap of the fastest plan, and the plans that the bound holds for."""
+    found = searched(asked(), fast_nodes, math.inf)
+    assert found is not None
+    assert found.plan is not None
+    assert 0 < found.bound_s < found.step
+    proof = {"lower_bound_s": found.bound_s, "gap": 1 - found.bound_s / found.step, "space": SPACE}
+    assert found.facts() == {"step_s": found.step, "not_searched": None} | proof
+    assert found.plan.certificate is not None
+    assert found.plan.certificate.facts() == {"objective_s": found.step} | proof
+    assert f"at most {proof['gap']:.1%}" in found.explained
+    run, console = unlike_pipelines.simulate_pipelines(found.plan), Console(width=400, file=io.StringIO(), record=True)
+    console.print(printing.simulated_pipelines(run))
+    for text in (console.export_text(), html.unescape(pipelines_page(run))):
+        assert f"at most {proof['gap']:.1%}" in text
+        assert SPACE in text
+
+
+def test_nothing_is_searched_where_no_whole_nodes_can_pay(fast_nodes):
+    """On a network of 1e3 bytes a second, gradients alone take longer than the step."""
+    free = asked()
+    clusters = [replace(one, node=replace(one.node, nics=(make.nic(bandwidth=1e3),))) for one in free.topology.fleet.clusters]
+    machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e3, 0.0),))
+    slow = replace(free, topology=replace(free.topology, fleet=machines))
+    known = searched(slow, fast_nodes, math.inf)
+    assert known is not None
+    assert known.plan is None
+    assert "their gradients alone take" in known.not_searched
+    assert known.facts()["step_s"] is None
+    assert known.facts()["not_searched"] == known.not_searched
+    assert "not searched" in known.explained
+
+
+@pytest.mark.parametrize("seconds", [1.5, math.inf])
+def test_a_plan_for_programs_has_what_is_known(fast_nodes, seconds):
+    """`plan --json` has the key, with null for a bound of plans that have no room; the file of a plan has not."""
+    known = UnlikeReplicas(2.0, seconds, not_searched="the plan uses nearly all devices")
+    answer = Planned(fast_nodes, simulate(fast_nodes), (), (), 1.0, replicas=known)
+    facts = answer.plan_facts()["unlike_pipelines"]
+    assert UnlikePipelinesFacts(**facts).model_dump() == facts
+    assert (facts["lower_bound_s"], facts["gap"]) == ((1.5, 0.25) if seconds == 1.5 else (None, 0.0))
+    assert "unlike_pipelines" not in planfile.facts(fast_nodes, plan_facts(fast_nodes))
+    assert "unlike_pipelines" not in replace(answer, replicas=None).plan_facts()
 
 
 @pytest.mark.parametrize(

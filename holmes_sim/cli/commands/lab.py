@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -44,12 +45,12 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Run a plan in network namespaces with real packets, and compare the measured step with the simulated one."""
-    from holmes_sim import disaggregated, running
+    from holmes_sim import printing, running, unlike_pipelines
     from holmes_sim.torch_backend.run_options import RunOptions
     from sim.disaggregation.plan import DisaggregatedPlan
     from sim.plan.islands import IslandsPlan
 
-    given = disaggregated.read_any_plan(plan)
+    given = unlike_pipelines.read_every_kind(plan)
     out.distinct(plan, output, chart)
     out.can_be_written(output, chart)
     out.can_be_drawn(chart)
@@ -62,21 +63,13 @@ def command(
         return
     options = RunOptions(steps, compute, scale, str(output or ""))
     ranks.note_wait(given.prediction.step_s if given.prediction else None, options, ranks.lab_scale(given, options))
-    with out.progress(f"{given.config.world_size} ranks in the lab"):
+    with out.progress(f"{len(given.placement)} ranks in the lab"):
         answer = running.run_in_lab(given, options)
     compared = answer.compared
     if chart is not None:
         from holmes_sim import charts
 
         out.save(charts.measurement((compared,)), chart)
-    ranks.show_notes(answer.notes)
-    out.note(answer.load.why_not)
-    if as_json:
-        load = {"busy": answer.load.busy, "stolen": answer.load.stolen, "valid": answer.load.is_valid}
-        out.show_json(running.facts(compared) | {"notes": list(answer.notes), "cores": load})
-        return
-    from holmes_sim import printing
-
-    out.show(printing.measured((compared,)))
-    out.note(f"Scale {compared.measured.scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")
+    table, facts = functools.partial(printing.measured, (compared,)), running.facts(compared)
+    ranks.show_lab(answer, compared.measured.scale, facts, table, as_json)
     out.note_written(output, chart)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -226,7 +225,7 @@ class _Printed:
         found: dict[Path, str] = {}
         if self.output is not None and answer.split is not None:
             found[attention_and_experts.beside(self.output)] = disaggregatedfile.to_json(answer.split.plan)
-        if self.output is not None and answer.replicas is not None:
+        if self.output is not None and answer.replicas is not None and answer.replicas.plan is not None:
             found[unlike_replicas.beside(self.output)] = pipelinesfile.to_json(answer.replicas.plan)
         return found
 
@@ -242,9 +241,9 @@ class _Printed:
         if self.as_json and self.explain:
             out.show_json(explained_plans.facts(answer, commands.explain(commands.simulate(answer.plan))))
         elif self.as_json:
-            sys.stdout.write(text)
+            sys.stdout.write(planfile.text_of(answer.plan_facts()))
         elif self.as_json_lines:
-            out.show_json_line(json.loads(text))
+            out.show_json_line(answer.plan_facts())
         else:
             from holmes_sim import printing
 
@@ -260,6 +259,8 @@ def _explanation(answer: Planned) -> None:
     out.show(printing.verdicts(answer.plan, answer.verdicts))
     if answer.prices:
         out.show(printing.required(answer.plan, answer.prices))
+    if answer.replicas is not None:
+        out.show(printing.unlike_pipelines(answer.replicas))
     if answer.effort is not None:
         out.show(printing.search_effort(answer.effort))
     out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))

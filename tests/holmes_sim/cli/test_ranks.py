@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from rich.text import Text
 
 from holmes_sim.cli import ranks
+from holmes_sim.lab.load import Load
+from holmes_sim.running import InLab
 from holmes_sim.torch_backend.run_options import RunOptions
 from tests import builders as make
 
@@ -42,3 +47,19 @@ def test_the_scale_of_the_lab_is_the_given_one_or_the_smallest():
     plan = make.plan(make.fleet(make.cluster(nodes=2, nics=(make.nic("ethernet", 1e9),))), pp=2)
     assert ranks.lab_scale(plan, RunOptions(1, "paced", 7.0)) == 7.0
     assert ranks.lab_scale(plan, RunOptions(1, "paced", 0.0)) >= 1.0
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_the_lab_measured_of_any_kind_of_plan(capsys, as_json):
+    """The table or the facts of the comparison, the notes, and whether the cores had time enough."""
+    answer = InLab("compared", ("links are fast",), Load(0.9, 0.05))
+    ranks.show_lab(answer, 8.0, {"format": "x"}, lambda: Text("a table"), as_json)
+    out, err = capsys.readouterr()
+    assert "Note: links are fast." in err
+    assert "This measurement is not valid" in err
+    if as_json:
+        cores = {"busy": 0.9, "stolen": 0.05, "valid": False}
+        assert json.loads(out) == {"format": "x", "notes": ["links are fast"], "cores": cores}
+    else:
+        assert out.startswith("a table")
+        assert "Scale 8; the cores were busy 90% of the time." in err

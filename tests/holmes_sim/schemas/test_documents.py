@@ -62,6 +62,7 @@ from planner.request import Request
 from sim.formats import disaggregatedfile, islandsfile, pipelinesfile, planfile, topology
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT
+from sim.plan.certificate import SpaceBound
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.results import breakdown
@@ -180,7 +181,7 @@ def islands_fronts() -> Documents:
 
 def pipelines() -> Documents:
     plan = pipelinesfile.from_text("plan.yaml", BY_HAND)
-    found = plan.annotated(hs.simulate_pipelines(plan).prediction)
+    found = plan.annotated(hs.simulate_pipelines(plan).prediction, SpaceBound(2.0, 1.5, "all plans"))
     return pipelinesfile.facts(plan), pipelinesfile.facts(found)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.pipeline_master import Choice, most_samples
+from planner.models.pipeline_master import Choice, most_samples, samples_bound
 from planner.time_limit import TimeLimit
 
 UNLIMITED = TimeLimit(math.inf)
@@ -21,6 +21,7 @@ def test_by_hand():
     assert most_samples(choices, (2, 1), 4, UNLIMITED) == (0, 1, 1)
     assert most_samples(choices, (2, 1), 3, UNLIMITED) == (2, 0, 1)
     assert most_samples(choices, (2, 1), 2, UNLIMITED) == (2, 0, 0)
+    assert samples_bound(choices, (2, 1), UNLIMITED) == pytest.approx(6.0)
 
 
 @given(
@@ -45,3 +46,4 @@ def test_no_choice_has_more_samples(choices, nodes, replicas):
     every = filter(fits, itertools.product(range(4), repeat=len(choices)))
     assert fits(found)
     assert total(found, samples) == pytest.approx(max(total(copies, samples) for copies in every))
+    assert samples_bound(choices, nodes, UNLIMITED) >= total(found, samples) * (1 - 1e-9)

@@ -6,6 +6,9 @@ import pytest
 
 from planner.pipelines.assembly import assembled, balanced, computed, divided, simulated, step_of
 from planner.pipelines.columns import Column, Columns
+from sim.engine.engine import simulate
+from tests.more import after
+from tests.planner.pipelines.drawn import drawn
 from tests.planner.pipelines.fleets import two_kinds
 
 ASKED = two_kinds(batch=12)
@@ -40,10 +43,29 @@ def test_copies_of_a_column_are_on_nodes_of_their_own(chosen):
 def test_microbatches_move_to_the_pipeline_that_ends_first(chosen):
     plan = assembled(ASKED, chosen, (8, 2, 2))
     assert plan is not None
-    plan, timeline = simulated(plan)
+    plan, timeline = simulated(plan) or pytest.fail("abandoned")
     ends = computed(plan, timeline)
     assert max(ends) == ends[0] < step_of(plan)
     found = balanced(ASKED, chosen, (8, 2, 2))
     assert found is not None
     assert [one.workload.global_batch_size for one in found.pipelines] == [4, 4, 4]
     assert step_of(found) < step_of(plan)
+
+
+def test_a_division_far_from_the_deadline_is_left(chosen):
+    """Eight, two and two samples: the first node takes twice as long as the best division."""
+    found = balanced(ASKED, chosen, (4, 4, 4))
+    assert found is not None
+    assert balanced(ASKED, chosen, (4, 4, 4), below=step_of(found) * 1.01) is not None
+    assert balanced(ASKED, chosen, (8, 2, 2), below=step_of(found) * 0.1) is None
+
+
+@pytest.mark.parametrize("seed", after(20, range(200)))
+def test_only_plans_above_a_limit_are_abandoned(seed):
+    _, plan = drawn(seed)
+    if plan is not None:
+        step = simulate(plan).step_s
+        exact, shorter = simulated(plan, step), simulated(plan, step * 0.8)
+        assert exact is not None
+        assert step_of(exact[0]) == step
+        assert shorter is None or step_of(shorter[0]) == step

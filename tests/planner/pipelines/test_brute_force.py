@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from planner.bounds.unlike_pipelines import least_step
+from planner.costs.context import PlanningContext
 from planner.pipelines.assembly import step_of
+from planner.pipelines.part_bounds import PartBounds
+from planner.pipelines.parts import parts
 from planner.pipelines.search import best
 from planner.request import Request
+from planner.time_limit import TimeLimit
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Cluster, Device, Trunk
 from sim.plan.groups import groups_of
@@ -123,9 +129,12 @@ def fastest(asked: Request) -> PipelinesPlan:
 
 @pytest.mark.parametrize("seed", after(QUICK, SEEDS))
 def test_no_plan_is_much_faster(seed):
-    """The search has one plan for a part with a number of replicas, where the brute force has all of them."""
+    """The search has one plan for a part with a number of replicas, where the brute force has all of them. No bound is above
+    the fastest of all plans."""
     asked = drawn(seed)
     least = step_of(fastest(asked))
+    assert least_step(PlanningContext(asked)) <= least
+    assert not PartBounds(asked).rules_out(parts(asked), least * (1 + 1e-9), TimeLimit(math.inf))
     found = best(asked, 2 * least)
     assert found is not None
     assert found.step_s <= least * (1 + SLOWER.get(seed, 0.0) + 1e-9)

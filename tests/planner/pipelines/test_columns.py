@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.pipelines.columns import Columns, of_samples
+from planner.pipelines.columns import ClosedForms, Columns, of_samples
 from sim.analytic.plan_costs import step_seconds
 from sim.kernels.gradient_buckets import buckets_of_stage
 from sim.plan.pipelines import alike
@@ -52,3 +52,10 @@ def test_gradients_of_a_single_device(columns):
 
 def test_a_part_without_room_has_no_column():
     assert Columns(two_kinds(memory=1e5)).of((1, 0), True) == ()
+
+
+def test_closed_forms_take_the_place_of_simulations(columns):
+    plan = columns.of((2, 0), True)[0].plan
+    predicted = ClosedForms().simulate_up_to(plan, 0.0)
+    assert predicted.prediction is not None
+    assert predicted.prediction.step_s == step_seconds(plan)

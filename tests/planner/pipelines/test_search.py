@@ -27,7 +27,9 @@ def test_the_plan_trains_the_batch_on_all_nodes(found):
     assert plan.workload.global_batch_size == 8
     assert plan.nodes == 3
     assert all(map(fits, plan.pipelines))
-    assert simulated(plan)[0].prediction == plan.prediction
+    again = simulated(plan)
+    assert again is not None
+    assert again[0].prediction == plan.prediction
     assert found.step_s == plan.prediction.step_s
 
 

@@ -6,10 +6,13 @@ import json
 
 import pytest
 
+from sim.engine.engine import simulate
 from sim.errors import PlanError
 from sim.formats import pipelinesfile, planfile
 from sim.hardware.cluster import Device
+from sim.plan.certificate import SpaceBound
 from sim.plan.plan import Stage
+from sim.results.report import predict
 from tests.sim.plan.pair_of_nodes import TOPOLOGY
 
 BY_HAND = (
@@ -53,6 +56,9 @@ def test_the_text_is_the_same_after_reading():
     assert pipelinesfile.from_text("plan.json", text) == plan
     assert pipelinesfile.to_json(pipelinesfile.from_text("plan.json", text)) == text
     assert json.loads(text) == json.loads(json.dumps(pipelinesfile.facts(plan)))
+    proved = plan.annotated(predict(plan, simulate(plan)), SpaceBound(2.0, 1.5, "all plans"))
+    assert pipelinesfile.from_text("plan.json", pipelinesfile.to_json(proved)).certificate == SpaceBound(2.0, 1.5, "all plans")
+    assert pipelinesfile.digest(proved) == pipelinesfile.digest(plan)
     assert pipelinesfile.is_pipelines(text)
     assert pipelinesfile.is_pipelines(BY_HAND)
     assert pipelinesfile.is_pipelines(f"# {'a long comment ' * 40}\n{BY_HAND}")

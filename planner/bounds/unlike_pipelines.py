@@ -1,0 +1,173 @@
+"""Lower bounds on the step of every plan of unlike pipelines (`sim.plan.pipelines`), whatever each of them looks like.
+
+work        A slot of tp devices takes t[k] seconds for one microbatch on a layer, on the embedding (k = 1) or on the head
+            (k = 2). In T seconds the devices of a fleet complete at most T times the sum over devices of the largest
+            w[k] size / (tp t[k]) units of weight, for all weights w >= 0, over all tp and microbatch sizes: each device takes
+            the ones that suit it. All pipelines together pass the batch through every layer and both ends, so T is at least
+            the weight of that over this rate (`planner.bounds.unlike_work`: dual variables of a linear programme).
+gradients   At least two replicas hold each layer. Where they are on several nodes, a ring over n of them sends at least
+            (n - 1) / n >= 1/2 of the payload out of each of at least two nodes. Where they are all on one node, the layer is
+            computed there only. If the nodes with two devices and more need W seconds for the work of all layers, then within
+            T seconds at most T / W of the layers are of the second kind, so with b bytes for a node from all layers and NICs
+            of B bytes a second in all,
+
+                2 b (1 - T / W) <= B T,   and T >= 1 / (1 / W + B / (2 b))
+
+memory      Each replica keeps all weights and gradients; where two of them do not fit, there is no such plan.
+
+The space: `SPACE`. Fill and drain, recomputation, activations in memory, messages, and the optimizer are left out: each makes
+plans slower."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.costs.context import PlanningContext
+from planner.request import Request
+from planner.space.device_slots import Run, distinct_offsets, rows
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import slots, tensor_degrees
+from sim.analytic.stage_costs import StageCosts
+from sim.hardware.cluster import Cluster
+from sim.hardware.link_spec import LinkSpec
+from sim.hardware.stack import software_facts
+from sim.kernels import memory
+from sim.kernels.payloads import gradient_bytes, parameter_bytes
+from sim.network.collective_costs import CollectiveCosts
+from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
+from sim.units import Bytes, BytesPerSecond, Seconds
+
+SPACE = (
+    "two pipelines or more on any devices, each with stages of its own: layers, tp (powers of two inside a node), microbatch "
+    "size (powers of two and divisors of the batch) and recomputation; any schedule without virtual stages, ZeRO 1, sequence "
+    "parallelism, cp 1, ep 1"
+)
+"""The plans that `least_step` is a bound on, in one line."""
+FEWEST = 2
+"""Replicas that a plan of unlike pipelines has at least (`sim.plan.pipelines.PipelinesPlan`)."""
+PARTS = ((1, False, False), (0, True, False), (0, False, True))
+"""A layer, the embedding and the head as stages: (layers, first, last)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Least seconds of a microbatch of `size` samples on a slot of `tp` devices: of a layer, of the embedding, of the head."""
+
+    tp: int
+    size: int
+    seconds: tuple[Seconds, Seconds, Seconds]
+
+    @property
+    def of_sample(self) -> tuple[float, ...]:
+        """Device-seconds of a sample on each of them."""
+        return tuple(one * self.tp / self.size for one in self.seconds)
+
+
+Modes = Mapping[str, tuple[Mode, ...]]
+"""Cluster -> its modes."""
+
+
+def modes(context: PlanningContext) -> Modes:
+    """The modes of each cluster of a request, for every tensor-parallel degree and microbatch size of the space."""
+    request, batch = context.request, context.request.workload.global_batch_size
+    powers = {1 << power for power in range(batch.bit_length())}
+    sizes = sorted(powers | {size for size in range(1, batch + 1) if batch % size == 0})
+    return {
+        cluster.name: tuple(
+            Mode(tp, size, _seconds(context, cluster, tp, size))
+            for tp in tensor_degrees(request)
+            if tp <= cluster.node.count
+            for size in sizes
+        )
+        for cluster in request.clusters()
+    }
+
+
+def _seconds(context: PlanningContext, cluster: Cluster, tp: int, size: int) -> tuple[Seconds, Seconds, Seconds]:
+    """`Mode.seconds`: compute and tensor-parallel collectives as in a pipeline of one stage, which are never slower."""
+    config = configuration(context.request, tp, size)
+    run, workload = Run(cluster, 0, slots(cluster, tp)), replace(context.request.workload, global_batch_size=size)
+    found = []
+    for one in distinct_offsets(run, tp, 1):
+        paid = CollectiveCosts(context.fleets.fleet, config, rows((one,), tp), context.fleets.capacities)
+        costs = StageCosts(workload, config, paid)
+        found.append([sum(costs.work(*part)) for part in PARTS])
+    layer, embedding, head = map(min, zip(*found, strict=True))
+    return layer, embedding, head
+
+
+def configuration(request: Request, tp: int, size: int) -> ParallelConfig:
+    """One replica of one stage with one microbatch."""
+    facts = software_facts(request.topology.stack, request.topology.fleet, tp)
+    shape = Shape(tp, 1, size, "none", "1f1b", 1, 1, 1, 1, None, None, **facts)
+    return split_backward(shape).config(replace(request.workload, global_batch_size=size), 1)
+
+
+def work_seconds(request: Request, devices: Mapping[str, int], every: Modes) -> Seconds:
+    """Least seconds in which so many devices of each cluster pass the batch through all layers and both ends."""
+    batch = request.workload.global_batch_size
+    numbers = (batch * request.workload.model.layers, batch, batch)
+    used = [(many, [one.of_sample for one in every[name]]) for name, many in devices.items() if many and every[name]]
+    return max((_weighed(min(own), numbers, used) for _, own in used), default=math.inf)
+
+
+def _weighed(
+    weights: Sequence[float], numbers: Sequence[float], classes: Iterable[tuple[int, Sequence[Sequence[float]]]]
+) -> Seconds:
+    """The total weight over the most weight that devices complete in a second; classes: devices, and device-seconds of a
+    sample in each mode."""
+    total = sum(weight * number for weight, number in zip(weights, numbers, strict=True))
+    most = 0.0
+    for many, own in classes:
+        most += many * max(w / max(t, 1e-15) for seconds in own for w, t in zip(weights, seconds, strict=True) if w)
+    return total / most
+
+
+def node_rate(cluster: Cluster) -> BytesPerSecond:
+    """Most bytes a second of a gradient collective that leave a node over all its NICs."""
+    operations = ("reduce_scatter", "all_gather")
+    return sum(
+        nic.count * nic.bandwidth * max(nic.reached(operation, one) for operation in operations for one in _protocols(nic.spec))
+        for nic in cluster.node.nics
+    )
+
+
+def _protocols(spec: LinkSpec) -> tuple[str, ...]:
+    return tuple(one.name for one in spec.protocols) or ("",)
+
+
+def payload(request: Request) -> Bytes:
+    """Bytes of the gradients and the weights of all layers, which every node of a ring sends (n - 1) / n times."""
+    config = replace(configuration(request, 1, 1), zero_stage=1, dp=FEWEST, num_microbatches=(1,) * FEWEST)
+    stage = request.workload, config, request.workload.model.layers, False, False
+    return sum(nbytes for _, nbytes in (*gradient_bytes(*stage), *parameter_bytes(*stage)))
+
+
+def kept_bytes(request: Request) -> Bytes:
+    """Least bytes of the weights and gradients that a replica keeps."""
+    config = configuration(request, 1, 1)
+    parameters = memory.stage_parameters(request.workload, config, request.workload.model.layers, True, True)
+    return parameters * (request.workload.bytes_per_value + GRADIENT_BYTES[config.gradient_precision])
+
+
+def room(request: Request, devices: Mapping[str, int]) -> Bytes:
+    """Memory of so many devices of each cluster."""
+    return sum(devices[one.name] * request.topology.room(one.node.device) for one in request.clusters() if one.name in devices)
+
+
+def least_step(context: PlanningContext, every: Modes | None = None) -> Seconds:
+    """A lower bound in seconds on the step of every plan of `SPACE`; infinite where memory has no room for two replicas.
+
+    The model must have equal layers and no adapter, as plans of unlike pipelines that are searched."""
+    request = context.request
+    devices = {cluster.name: cluster.devices for cluster in request.clusters()}
+    if FEWEST * kept_bytes(request) > room(request, devices):
+        return math.inf
+    every = every or modes(context)
+    several = {cluster.name: cluster.devices if cluster.node.count > 1 else 0 for cluster in request.clusters()}
+    inside = work_seconds(request, several, every)
+    leaving = sum(cluster.nodes * node_rate(cluster) for cluster in request.clusters())
+    crossing = 1 / (1 / inside + leaving / (FEWEST * payload(request) / 2)) if leaving or math.isfinite(inside) else math.inf
+    return max(work_seconds(request, devices, every), crossing)

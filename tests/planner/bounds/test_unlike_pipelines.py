@@ -1,0 +1,74 @@
+"""Lower bounds on every plan of unlike pipelines: their terms by hand, and against drawn plans on any devices."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from planner.bounds import unlike_pipelines as bounds
+from planner.costs.context import PlanningContext
+from planner.request import Request
+from sim.engine.engine import simulate
+from sim.kernels import memory
+from tests.more import after
+from tests.planner.pipelines.drawn import drawn
+from tests.planner.pipelines.fleets import two_kinds
+
+
+def least(asked: Request) -> float:
+    return bounds.least_step(PlanningContext(asked))
+
+
+def test_the_work_of_one_kind_of_devices():
+    """Two equal devices share all layers, the embedding and the head of eight samples, in the best mode of a slot of one."""
+    asked = two_kinds()
+    own = bounds.modes(PlanningContext(asked))
+    found = bounds.work_seconds(asked, {"a": 2, "b": 0}, own)
+    best = min(8 * (3 * layer + embedding + head) / 2 for layer, embedding, head in (one.of_sample for one in own["a"]))
+    assert found == pytest.approx(best, rel=1e-3)
+    assert found <= best * (1 + 1e-12)
+
+
+def test_slow_devices_help_as_far_as_they_compute():
+    """The two devices of `b` compute half as fast as those of `a`."""
+    asked = two_kinds()
+    own = bounds.modes(PlanningContext(asked))
+    both, fast, slow = (bounds.work_seconds(asked, some, own) for some in ({"a": 2, "b": 2}, {"a": 2}, {"b": 2}))
+    assert slow == pytest.approx(2 * fast, rel=0.05)
+    assert both == pytest.approx(1 / (1 / fast + 1 / slow), rel=0.05)
+    assert bounds.work_seconds(asked, {"a": 0}, own) == math.inf
+
+
+def test_gradients_of_nodes_of_one_device_leave_them():
+    """fp32 gradients and 16-bit weights of all layers, half of each on two NICs of 1e6 bytes a second, or a third of both on
+    each of three."""
+    asked = two_kinds(nodes=(2, 1), devices=(1, 1), rate=1e6)
+    config = bounds.configuration(asked, 1, 1)
+    parameters = memory.stage_parameters(asked.workload, config, 3, False, False)
+    assert bounds.payload(asked) == pytest.approx(6 * parameters)
+    assert sum(bounds.node_rate(cluster) * cluster.nodes for cluster in asked.clusters()) == pytest.approx(3e6)
+    assert least(asked) == pytest.approx(6 * parameters / 3e6)
+
+
+def test_gradients_inside_a_node_are_those_of_layers_that_it_computes():
+    """Where every node has two devices, all layers may stay inside nodes; where one has, only as many as it computes."""
+    slow, asked = (two_kinds(nodes=(2, 1), devices=(1, 2), rate=rate) for rate in (1e6, 1e12))
+    context = PlanningContext(slow)
+    inside = bounds.work_seconds(slow, {"b": 2}, bounds.modes(context))
+    assert least(slow) == pytest.approx(1 / (1 / inside + 3e6 / bounds.payload(slow)))
+    assert least(asked) < inside
+    every = two_kinds(devices=(2, 2), rate=1e-3)
+    assert least(every) == bounds.work_seconds(every, {"a": 4, "b": 2}, bounds.modes(PlanningContext(every)))
+
+
+def test_two_replicas_must_fit():
+    assert least(two_kinds(memory=1e5)) == math.inf
+
+
+@pytest.mark.parametrize("seed", after(40, range(400)))
+def test_no_drawn_plan_is_below_the_bound(seed):
+    """Pipelines on single devices, whole nodes and across nodes."""
+    asked, plan = drawn(seed)
+    if plan is not None:
+        assert least(asked) <= simulate(plan).step_s * (1 + 1e-9)
