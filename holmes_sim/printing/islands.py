@@ -14,6 +14,7 @@ from holmes_sim.printing.certificates import amount
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.warnings import islands_warnings
+from planner.islands.node_ranges import partition_text
 from planner.islands.search import best
 from planner.islands.sync_rows import SyncRow
 from sim import aggregation
@@ -184,7 +185,7 @@ def sync_strategies(answer: PlannedIslands) -> Table:
     table = grid("Sync strategies", "name", "cluster", "tokens/s", "a token is worth", "effective", "gives up")
     for row in _best_of_each(answer):
         mark = "> " if _is_best(row, answer.answer.best) else "  "
-        islands = " | ".join(" + ".join(names) for names in row.islands)
+        islands = partition_text(row.islands)
         effective = "unknown" if row.effective is None else f"{row.effective:,.0f}"
         table.add_row(
             mark + row.short,

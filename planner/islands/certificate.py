@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from planner.islands.island_plans import Tried
+from planner.islands.node_ranges import partition_text
 from planner.islands.partitions import Partition
 from sim import sync
 from sim.islands.exchange import Exchanges
@@ -100,4 +101,6 @@ def _waits(plan: IslandsPlan, partition: Partition, islands: tuple[Plan, ...]) -
 
 
 def _text(partition: Partition, batches: tuple[int, ...]) -> str:
+    if len(set(batches)) == 1 and len(batches) > 2:
+        return f"{partition_text(partition)}: batch {batches[0]} each"
     return " | ".join(f"{' + '.join(names)}: batch {batch}" for names, batch in zip(partition, batches, strict=True))
