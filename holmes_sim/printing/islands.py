@@ -14,7 +14,7 @@ from holmes_sim.printing.certificates import amount
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.warnings import islands_warnings
-from planner.islands.node_ranges import partition_text
+from planner.islands.node_ranges import named, partition_text
 from planner.islands.search import best
 from planner.islands.sync_rows import SyncRow
 from sim import aggregation
@@ -111,8 +111,13 @@ def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
 
 
 def clusters(island: Plan) -> str:
-    """Clusters of an island: `east + west`."""
-    return " + ".join(dict.fromkeys(device.cluster for device in island.placement))
+    """Clusters of an island: `east + west`; of one cluster that it does not fill with its nodes: `lab nodes 0-1`."""
+    names = list(dict.fromkeys(device.cluster for device in island.placement))
+    nodes = sorted({device.node for device in island.placement})
+    first, cluster = nodes[0], island.fleet.cluster(names[0])
+    if len(names) > 1 or len(nodes) == cluster.nodes or nodes != list(range(first, first + len(nodes))):
+        return " + ".join(names)
+    return named(cluster, first, len(nodes))
 
 
 def layout(island: Plan) -> str:
