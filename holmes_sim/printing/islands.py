@@ -51,7 +51,7 @@ def certificate(proof: Certificate) -> str:
     tried = [str(value) for axis in proof.space if axis.name == "islands" for value in axis.values]
     divisions = "1 division" if len(tried) == 1 else f"{len(tried)} divisions"
     required = "".join(f" Required: {'; '.join(map(str, axis.values))}." for axis in proof.space if axis.name == "required")
-    islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
+    islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+( each|(, \d+)*)", "", text) for text in tried))
     return (
         f"with this sync strategy, no searched islands take less than {time_text(proof.lower_bound_s)} for an inner step and "
         f"its part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be saved. "

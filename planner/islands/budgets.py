@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from planner.islands.node_ranges import clusters_of
-from planner.islands.partitions import Partition
+from planner.islands.node_ranges import Partition, clusters_of
 from planner.limits import Limits, node_rent
 from planner.request import Request
 from sim.errors import OptionError

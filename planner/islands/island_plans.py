@@ -9,8 +9,8 @@ from planner import api
 from planner.costs.context import PlanningContext
 from planner.islands.batches import divided, unit
 from planner.islands.budgets import divisions, inside
-from planner.islands.node_ranges import cluster_and_first, clusters_of
-from planner.islands.partitions import Partition, peak
+from planner.islands.node_ranges import Partition, cluster_and_first, clusters_of
+from planner.islands.partitions import peak
 from planner.limits import Limits
 from planner.placement.simulation import step
 from planner.request import Request

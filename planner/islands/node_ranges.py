@@ -6,19 +6,25 @@ parts of an island that has several."""
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.request import Request
 from sim.hardware.cluster import Cluster
-from sim.plan.parallel_config import GRADIENT_BYTES, USUAL_GRADIENTS
+from sim.kernels import memory
+from sim.plan.offloading import OPTIMIZER, PARAMETERS
+from sim.plan.parallel_config import GRADIENT_BYTES, USUAL_GRADIENTS, ParallelConfig
 
 THIN = 0.1
 """Share of the computation of a step from which on the seconds of its gradients on the NICs of a node make the network thin:
 that of `holmes_sim.idle`, a guess. The computation is at the peak of the devices, so that a network is rather called thin."""
 MOST_ISLANDS = 16
 """Most islands of one cluster. Published runs had up to 14 (INTELLECT-1, arXiv 2412.01152), published losses are of up to 8."""
+MOST_PARTITIONS = 12
+"""Most partitions with cut clusters that are tried; more take longer. A guess."""
+Partition = tuple[tuple[str, ...], ...]
+"""Islands, each as the names of its clusters in the order of the topology, or as one range of nodes."""
 _RANGE = re.compile(r"(.+) nodes? ([0-9]+)(?:-([0-9]+))?")
 
 
@@ -35,6 +41,14 @@ def cluster_and_first(request: Request, name: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
+def nodes_of(name: str) -> int:
+    """Number of nodes of a range. Raises ValueError for another name."""
+    match = _RANGE.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is no range of nodes")
+    return int(match[3] or match[2]) - int(match[2]) + 1
+
+
 def clusters_of(request: Request, names: tuple[str, ...]) -> list[Cluster]:
     """The clusters of an island, in the order of the topology: whole ones that may be used, or a range of nodes, named so."""
     found = []
@@ -43,8 +57,8 @@ def clusters_of(request: Request, names: tuple[str, ...]) -> list[Cluster]:
             if name == cluster.name:
                 found.append(cluster)
             elif (match := _RANGE.fullmatch(name)) and match[1] == cluster.name:
-                first, last = int(match[2]), int(match[3] or match[2])
-                found.append(replace(cluster, name=name, nodes=last - first + 1, hosts=cluster.hosts[first : last + 1]))
+                first, nodes = int(match[2]), nodes_of(name)
+                found.append(replace(cluster, name=name, nodes=nodes, hosts=cluster.hosts[first : first + nodes]))
     return found
 
 
@@ -78,21 +92,27 @@ def _is_aligned(size: int, per_leaf: int) -> bool:
     return size % per_leaf == 0 or per_leaf % size == 0
 
 
-def with_cut_clusters(request: Request, partition: tuple[tuple[str, ...], ...]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Partitions in which islands of one cluster with a thin network are divided into ranges of its nodes, the coarsest first;
-    all such clusters at once, each into its finest parts once it has no finer ones."""
-    ways = {cluster.name: cuts(cluster) for cluster in request.clusters() if is_thin(request, cluster)}
-    ways = {name: found for name, found in ways.items() if found and (name,) in partition}
-    for level in range(max(map(len, ways.values()), default=0)):
-        parts = {name: found[min(level, len(found) - 1)] for name, found in ways.items()}
-        yield tuple(
-            island
-            for names in partition
-            for island in ([(one,) for one in parts[names[0]]] if names[0] in parts and len(names) == 1 else [names])
-        )
+def with_cut_clusters(request: Request, partition: Partition) -> list[Partition]:
+    """Partitions in which islands of one cluster with a thin network are divided into ranges of its nodes, those with fewest
+    islands first: all combinations of such clusters, and each such cluster alone; of many, those with most islands."""
+    ways = {cluster.name: _held(request, cluster) for cluster in request.clusters() if is_thin(request, cluster)}
+    of_islands = [[(names,), *(ways.get(names[0], []) if len(names) == 1 else [])] for names in partition]
+    combined = [tuple(itertools.chain(*parts)) for parts in itertools.product(*of_islands)][1:]
+    alone = [cut for names, parts in zip(partition, of_islands, strict=True) for cut in parts[1:] if (names,) != partition]
+    return sorted(dict.fromkeys([*combined, *alone]), key=len)[-MOST_PARTITIONS:]
 
 
-def partition_text(partition: tuple[tuple[str, ...], ...]) -> str:
+def _held(request: Request, cluster: Cluster) -> list[Partition]:
+    """Ways to divide a cluster into islands whose devices have room for the weights, gradients and optimizer state of a model;
+    any where parameters are on the hosts."""
+    workload, offload = request.workload, request.wishes.offload
+    config = ParallelConfig(offload=(OPTIMIZER,) if offload == OPTIMIZER else ())
+    least = 0.0 if offload == PARAMETERS else memory.state_bytes(workload.model.parameters, workload, config)
+    nodes = math.ceil(least / (cluster.node.count * cluster.node.device.memory))
+    return [tuple((name,) for name in cut) for cut in cuts(cluster) if all(nodes_of(name) >= nodes for name in cut)]
+
+
+def partition_text(partition: Partition) -> str:
     """A partition in few words: `east | west nodes 0-1`, or `lab: 8 x 1 node` for alike ranges of one cluster."""
     words = []
     for shape, group in itertools.groupby(partition, key=_shape):
@@ -107,4 +127,4 @@ def partition_text(partition: tuple[tuple[str, ...], ...]) -> str:
 def _shape(names: tuple[str, ...]) -> tuple[str, int] | None:
     """(cluster, number of nodes) of an island of a range of nodes, None for others."""
     match = _RANGE.fullmatch(names[0]) if len(names) == 1 else None
-    return None if match is None else (match[1], int(match[3] or match[2]) - int(match[2]) + 1)
+    return None if match is None else (match[1], nodes_of(names[0]))

@@ -6,13 +6,11 @@ import itertools
 
 import networkx as nx
 
-from planner.islands.node_ranges import clusters_of
+from planner.islands.node_ranges import Partition, clusters_of
 from planner.request import Request
 
 MOST_SETS = 4
 """Number of islands up to which all sets of them are tried: 10 sets of 2 or 3 of 4. A guess; more take longer."""
-Partition = tuple[tuple[str, ...], ...]
-"""Islands, each as the names of its clusters in the order of the topology, or a range of nodes of one (`node_ranges`)."""
 
 
 def partitions(request: Request) -> list[Partition]:

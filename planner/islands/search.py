@@ -24,8 +24,8 @@ from planner.islands.budgets import check_limits, divisions
 from planner.islands.certificate import certificate, most_tokens_per_s
 from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches
 from planner.islands.message_rows import message_rows, plans_for_messages
-from planner.islands.node_ranges import with_cut_clusters
-from planner.islands.partitions import Partition, partitions, peak, with_some_left_out
+from planner.islands.node_ranges import Partition, with_cut_clusters
+from planner.islands.partitions import partitions, peak, with_some_left_out
 from planner.islands.sync_rows import SyncRow
 from planner.request import Request
 from planner.time_limit import TimeLimit
@@ -182,7 +182,7 @@ def _parts(request: Request) -> list[Partition]:
     those with islands inside clusters."""
     found = partitions(request)[::-1]
     base = found[0] if found else tuple((cluster.name,) for cluster in request.clusters())
-    cut = list(with_cut_clusters(request, base))[::-1]
+    cut = with_cut_clusters(request, base)[::-1]
     return [*found[:1], *(with_some_left_out(request, base) if found else ()), *found[1:], *cut]
 
 

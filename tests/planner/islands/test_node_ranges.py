@@ -12,6 +12,7 @@ from planner.islands.allowed_sync import parse
 from planner.islands.batches import divided
 from planner.islands.island_plans import IslandPlans
 from planner.islands.node_ranges import (
+    Partition,
     cluster_and_first,
     clusters_of,
     cuts,
@@ -20,14 +21,16 @@ from planner.islands.node_ranges import (
     partition_text,
     with_cut_clusters,
 )
-from planner.islands.partitions import Partition, peak
+from planner.islands.partitions import peak
 from planner.islands.search import best, plan_with_sync, priced
 from planner.request import Request, Wishes
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.formats import documents, topology
 from sim.hardware.cluster import Fabric
+from sim.kernels import memory
 from sim.plan.islands import IslandsPlan
+from sim.plan.parallel_config import ParallelConfig
 from tests.planner.islands.fleets import PINS, request
 
 LAB = """\
@@ -102,12 +105,50 @@ def test_clusters_are_cut_into_equal_ranges_or_two():
 
 def test_partitions_are_cut_from_the_coarsest():
     here = lab()
-    assert list(with_cut_clusters(here, (("lab",),))) == [
+    assert with_cut_clusters(here, (("lab",),)) == [
         (("lab nodes 0-1",), ("lab nodes 2-3",)),
         (("lab node 0",), ("lab node 1",), ("lab node 2",), ("lab node 3",)),
     ]
-    assert list(with_cut_clusters(lab(rate="4000 Gbit/s"), (("lab",),))) == []
-    assert list(with_cut_clusters(here, (("lab", "other"),))) == []
+    assert with_cut_clusters(lab(rate="4000 Gbit/s"), (("lab",),)) == []
+    assert with_cut_clusters(here, (("lab", "other"),)) == []
+
+
+def two_labs() -> Request:
+    """Laptops and PCs on thin Ethernet, whose device memory is set by tests."""
+    here = lab(2)
+    (cluster,) = here.clusters()
+    pcs = replace(cluster, name="pcs", nodes=3, hosts=())
+    fleet = replace(here.topology.fleet, clusters=(cluster, pcs))
+    return replace(here, topology=replace(here.topology, fleet=fleet))
+
+
+def test_clusters_are_cut_each_by_itself():
+    """Of two and of three nodes; each cluster alone is tried, too."""
+    found = with_cut_clusters(two_labs(), (("lab",), ("pcs",)))
+    assert [partition_text(one) for one in found] == [
+        "lab: 2 x 1 node",
+        "pcs nodes 0-1 | pcs node 2",
+        "lab | pcs nodes 0-1 | pcs node 2",
+        "lab: 2 x 1 node | pcs",
+        "pcs: 3 x 1 node",
+        "lab | pcs: 3 x 1 node",
+        "lab: 2 x 1 node | pcs nodes 0-1 | pcs node 2",
+        "lab: 2 x 1 node | pcs: 3 x 1 node",
+    ]
+
+
+def test_ranges_that_cannot_hold_the_state_of_the_model_are_left_out():
+    """Of four nodes with a device each, two hold a model that one does not."""
+    here = lab()
+    (cluster,) = here.clusters()
+    state = memory.state_bytes(here.workload.model.parameters, here.workload, ParallelConfig())
+    for share, sizes in ((1.0, [2, 4]), (0.99, [2]), (0.5, [2]), (0.49, [])):
+        device = replace(cluster.node.device, memory=share * state)
+        fleet = replace(here.topology.fleet, clusters=(replace(cluster, node=replace(cluster.node, device=device)),))
+        small = replace(here, topology=replace(here.topology, fleet=fleet))
+        assert [len(cut) for cut in with_cut_clusters(small, (("lab",),))] == sizes
+        peers = replace(small, wishes=Wishes(offload="parameters"))
+        assert [len(cut) for cut in with_cut_clusters(peers, (("lab",),))] == [2, 4]
 
 
 def test_alike_ranges_are_told_together():
