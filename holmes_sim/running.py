@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from holmes_sim import measurement
 from holmes_sim.lab.load import ENOUGH_FREE, Load, Sampler
 from holmes_sim.measurement import MeasuredStep
+from holmes_sim.torch_backend.host_memory import check_memory
 from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, RunOptions
 from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
@@ -57,6 +58,7 @@ def run_here(plan: Plan | PipelinesPlan, options: RunOptions) -> MeasuredStep:
 
     if plan.nodes > 1:
         options = replace(options, device="cpu")
+    check_memory(plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,), options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(options.output or Path(folder) / "timeline.json")
         local.run(plan, replace(options, output=str(path.resolve())))
