@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holmes_sim import targets
 from holmes_sim.describing.defaults import STATE_BYTES
 from planner.target import ANY
 from sim.hardware.cluster import Cluster
@@ -24,7 +25,7 @@ def idle_devices(plan: Plan) -> str:
 
 
 def idle_clusters(plan: Plan) -> Iterator[str]:
-    """Which clusters are idle and why, a sentence for each reason: the precision, the network, or a slower step."""
+    """Which clusters are idle and why, a sentence for each reason: the precision, the network, the vendor, or a slower step."""
     used = tuple(dict.fromkeys(device.cluster for device in plan.placement))
     others = [cluster for cluster in plan.fleet.clusters if cluster.name not in used]
     reasons = {cluster.name: _reason(plan, cluster, used) for cluster in others}
@@ -42,6 +43,13 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     if not any(joint_nics(plan.fleet, (one, cluster.name)) for one in used):
         return f"no link of a common NIC type leads to {', '.join(used)} (`links` of the topology)"
     target = plan.certificate.target if plan.certificate is not None else ""
+    if target and not targets.named(target).joins(plan.fleet, (*used, cluster.name)):
+        others = " and ".join(sorted({plan.fleet.cluster(one).node.device.vendor for one in used}))
+        who = "no training framework runs" if target == ANY else f"{target} does not run"
+        return (
+            f"{who} one plan on devices of {device.vendor} and {others}, unless one library joins them "
+            f"(`communicator: unified` of the topology){_islands(plan, cluster, used)}"
+        )
     able = f" and that {'some framework' if target == ANY else target} can run" if target else ""
     return f"no plan that uses {{}}{able} was found to be faster{_islands(plan, cluster, used)}"
 

@@ -74,6 +74,17 @@ def link_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return sorted(usable, key=lambda kind: kind != "ethernet")
 
 
+def no_common_type(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Why two clusters can use no link (`link_types`), as a clause."""
+    vendors = sorted({catalog.device(cluster["node"]["devices"]["type"]).vendor for cluster in (one, other)})
+    types = [{nic["type"] for nic in cluster["node"].get("nics", [])} for cluster in (one, other)]
+    if len(vendors) > 1 and types[0] & types[1]:
+        return (
+            f"{' and '.join(sorted(types[0] & types[1]))} joins no devices of {' and '.join(vendors)}, whose libraries differ"
+        )
+    return "they have no NIC type in common"
+
+
 def link_rate(clusters: Iterable[Mapping[str, Any]], kind: str) -> str:
     """Rate of a link between clusters: that of the slowest of their NICs of this type, `ETHERNET` at most. A guess."""
     rates = [str(nic["bandwidth"]) for cluster in clusters for nic in cluster["node"]["nics"] if nic["type"] == kind]

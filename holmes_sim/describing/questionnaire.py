@@ -125,7 +125,8 @@ class Questionnaire:
             types = defaults.link_types(self._clusters[a], self._clusters[b])
             if not types:
                 self._missing.append(
-                    f"a link between {a} and {b}: they can use no NIC type together; give both an Ethernet NIC"
+                    f"a link between {a} and {b}: {defaults.no_common_type(self._clusters[a], self._clusters[b])}; "
+                    "give both an Ethernet NIC"
                 )
                 continue
             question = f"{a} to {b}: type of the link ({', '.join(types)}), or {NONE}"

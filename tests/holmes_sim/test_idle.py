@@ -76,3 +76,23 @@ def test_idle_nodes_of_a_cluster_with_a_thin_network_point_to_islands():
     assert thin.startswith("2 of 3 nodes of a are idle: to send the gradients of a step over the NICs of a node of ")
     assert thin.endswith(" takes 110 ms: `plan --sync any` finds islands that exchange less (docs/thin-links.md).")
     assert told(4 * parameters / 0.11, dp=3) == []
+
+
+def test_devices_of_another_vendor_are_idle_for_frameworks():
+    """The certificate's target decides; a unified communicator joins the vendors."""
+    other = replace(
+        cluster("b", nics=ETHERNET), node=replace(cluster("b", nics=ETHERNET).node, device=device("mi", vendor="amd"))
+    )
+    links = (Trunk(("a", "b"), "ethernet", 1e12, 0.0),)
+    where = fleet(cluster("a", nics=ETHERNET), other, trunks=links)
+
+    def told(target: str, communicator: str = "vendor") -> list[str]:
+        of, space = plan(replace(where, communicator=communicator)), (Axis("target", (target,)),) if target else ()
+        proof = Certificate("feasible", 1.0, 1.0, 0.0, "closed form", False, space=space)
+        return list(idle_clusters(replace(of, certificate=proof)))
+
+    reason = "one plan on devices of amd and acme, unless one library joins them (`communicator: unified` of the topology)."
+    assert told("any") == [f"b is idle: no training framework runs {reason}"]
+    assert told("torchtitan") == [f"b is idle: torchtitan does not run {reason}"]
+    assert told("") == ["b is idle: no plan that uses it was found to be faster."]
+    assert told("any", "unified")[0].startswith("b is idle: no plan that uses it and that some framework can run ")
