@@ -9,7 +9,8 @@ from pathlib import Path
 
 from holmes_sim.torch_backend.run_options import RunOptions
 from sim.errors import HolmesError
-from sim.kernels import memory
+from sim.kernels import frozen_weights, memory
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import GIBI, KIBI, Bytes
 
@@ -37,11 +38,12 @@ def check_memory(plans: Iterable[Plan], options: RunOptions, available: Bytes | 
 
 
 def training_state(plan: Plan) -> Bytes:
-    """Weights, gradients and optimizer state of all ranks of a plan, at least: of experts one copy is counted, and nothing of
-    adapters, whose frozen weights may be narrow."""
+    """Weights, gradients and optimizer state of all ranks of a plan, at least: of experts one copy is counted, and of adapters
+    the frozen weights of layers alone."""
     workload, config = plan.workload, plan.config
     if workload.adapter is not None:
-        return 0.0
+        copies = 1 if config.shards_parameters else config.gradient_ranks
+        return copies * workload.model.layers * frozen_weights.layer_bytes(workload, ParallelConfig())
     if workload.model.experts:
         return memory.state_bytes(workload.model.parameters, workload, config, 1)
     return memory.state_bytes(workload.model.parameters, workload, config) * config.gradient_ranks

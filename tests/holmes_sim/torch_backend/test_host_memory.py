@@ -33,9 +33,12 @@ def test_the_state_of_all_ranks_is_that_of_each_copy():
     assert training_state(piped) == 18 * piped.workload.model.parameters
 
 
-def test_adapters_and_experts_count_at_least():
-    of = small()
-    assert training_state(replace(of, workload=replace(of.workload, adapter=Adapter(4)))) == 0.0
+@pytest.mark.parametrize(("zero_stage", "copies"), [(0, 2), (1, 2), (3, 1)])
+def test_adapters_count_frozen_weights_of_layers(zero_stage: int, copies: int):
+    of = small(zero_stage)
+    model = of.workload.model
+    found = training_state(replace(of, workload=replace(of.workload, adapter=Adapter(4))))
+    assert found == copies * 2 * model.layers * model.layer_parameters
 
 
 def test_a_run_that_does_not_fit_is_refused():
