@@ -18,6 +18,10 @@ RATES = (400, 200, 100, 50, 25, 10)
 """Rates of NICs in Gbit/s, the fastest first."""
 ETHERNET = "25 Gbit/s"
 """Rate of the Ethernet NIC of a node, and of a link between clusters. Guess."""
+PC_ETHERNET = "1 Gbit/s"
+"""Rate of the Ethernet NIC of a PC with gaming cards (`PC_PRODUCTS`). Guess: mainboards have 1 or 2.5 Gbit/s."""
+PC_PRODUCTS = ("geforce-", "titan-")
+"""How product names of gaming cards begin, as drivers write them."""
 LATENCY = "50 us"
 """Latency of a link between clusters in one building. Guess."""
 STATE_BYTES = 18
@@ -52,9 +56,15 @@ def nic(device: DeviceSpec, count: int) -> NicGuess:
     Ethernet NIC.
     """
     if not catalog.device_facts(device.name).intra_node.usual:
-        return NicGuess("ethernet", ETHERNET, 1)
+        return NicGuess("ethernet", ethernet(device), 1)
     slot = device.host_bandwidth * PCIE_EFFICIENCY * BITS_PER_BYTE / GIGA
     return NicGuess("infiniband", f"{next((rate for rate in RATES if rate <= slot), RATES[-1])} Gbit/s", count)
+
+
+def ethernet(device: DeviceSpec) -> str:
+    """Rate of the Ethernet NIC of a node with a device: lower where the device is a gaming card, so that the node is a PC."""
+    names = catalog.device_facts(device.name).product.names
+    return PC_ETHERNET if any(name.startswith(PC_PRODUCTS) for name in names) else ETHERNET
 
 
 def nics(device: str, count: int) -> Nics:

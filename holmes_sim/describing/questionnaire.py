@@ -104,7 +104,7 @@ class Questionnaire:
         kind = self._noted((*path, "type"), f"{of}type of NICs (holmes-sim list nics)", guess.type, check)
         if kind == NONE:
             return []
-        rate = guess.bandwidth if kind != "ethernet" else defaults.ETHERNET
+        rate = guess.bandwidth if kind != "ethernet" else defaults.ethernet(catalog.device(device))
         found = [{
             "type": kind,
             "bandwidth": self._noted((*path, "bandwidth"), f"{of}rate of one NIC", rate, rate_of),
