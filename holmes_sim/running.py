@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,7 @@ from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
 from sim.errors import HolmesError
 from sim.hardware.cluster import Fleet, Nic
+from sim.hardware.device_spec import DeviceSpec
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
@@ -209,11 +210,10 @@ def _compared(plan: Plan | PipelinesPlan, path: Path, name: str, expected: Plan 
     return measurement.measured_step(plan, engine.simulate(expected or plan), measured, name)
 
 
-def is_comparable(compared: MeasuredStep) -> bool:
-    """Whether a measured step says something about its prediction: not where CPUs computed in place of devices without a
-    measured profile."""
-    on_cpu = "CPU" in compared.measured.computed_on
-    return not on_cpu or any(spec.profile is not None for spec in compared.plan.specs)
+def is_comparable(computed_on: Iterable[str], specs: Iterable[DeviceSpec]) -> bool:
+    """Whether measured seconds say something about their prediction: not where CPUs computed in place of planned devices
+    (`specs`) without a measured profile."""
+    return "CPU" not in computed_on or any(spec.profile is not None for spec in specs)
 
 
 def facts(compared: MeasuredStep) -> dict[str, Any]:
