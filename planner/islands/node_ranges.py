@@ -20,7 +20,10 @@ THIN = 0.1
 """Share of the computation of a step from which on the seconds of its gradients on the NICs of a node make the network thin:
 that of `holmes_sim.idle`, a guess. The computation is at the peak of the devices, so that a network is rather called thin."""
 MOST_ISLANDS = 16
-"""Most islands of one cluster. Published runs had up to 14 (INTELLECT-1, arXiv 2412.01152), published losses are of up to 8."""
+"""Most islands of a partition with cut clusters. Published runs had up to 14 (INTELLECT-1, arXiv 2412.01152), published losses
+are of up to 8."""
+MOST_COMBINATIONS = 64
+"""Most combinations of cut clusters that are listed. A guess."""
 MOST_PARTITIONS = 12
 """Most partitions with cut clusters that are tried; more take longer. A guess."""
 Partition = tuple[tuple[str, ...], ...]
@@ -94,10 +97,17 @@ def _is_aligned(size: int, per_leaf: int) -> bool:
 
 def with_cut_clusters(request: Request, partition: Partition) -> list[Partition]:
     """Partitions in which islands of one cluster with a thin network are divided into ranges of its nodes, those with fewest
-    islands first: all combinations of such clusters, and each such cluster alone; of many, those with most islands."""
+    islands first: all combinations of such clusters, and each such cluster alone; of many, those with most islands.
+
+    Where there are more than `MOST_COMBINATIONS`, all such clusters are divided at once, each into more parts by and by."""
     ways = {cluster.name: _held(request, cluster) for cluster in request.clusters() if is_thin(request, cluster)}
     of_islands = [[(names,), *(ways.get(names[0], []) if len(names) == 1 else [])] for names in partition]
-    combined = [tuple(itertools.chain(*parts)) for parts in itertools.product(*of_islands)][1:]
+    if math.prod(map(len, of_islands)) <= MOST_COMBINATIONS:
+        chosen = list(itertools.product(*of_islands))[1:]
+    else:
+        levels = range(1, max(map(len, of_islands)))
+        chosen = [tuple(parts[min(level, len(parts) - 1)] for parts in of_islands) for level in levels]
+    combined = [one for parts in chosen if len(one := tuple(itertools.chain(*parts))) <= MOST_ISLANDS]
     alone = [cut for names, parts in zip(partition, of_islands, strict=True) for cut in parts[1:] if (names,) != partition]
     return sorted(dict.fromkeys([*combined, *alone]), key=len)[-MOST_PARTITIONS:]
 

@@ -137,6 +137,18 @@ def test_clusters_are_cut_each_by_itself():
     ]
 
 
+def test_many_clusters_are_cut_at_once():
+    """Four clusters of six nodes: 256 combinations; each in 2, then 3 parts, and each alone; 12 of these 14."""
+    here = lab(6)
+    (cluster,) = here.clusters()
+    fleet = replace(here.topology.fleet, clusters=tuple(replace(cluster, name=name, hosts=()) for name in "abcd"))
+    found = with_cut_clusters(replace(here, topology=replace(here.topology, fleet=fleet)), tuple((name,) for name in "abcd"))
+    assert [len(one) for one in found] == [2] * 2 + [3] * 4 + [6] * 4 + [8, 12]
+    five = replace(fleet, clusters=tuple(replace(cluster, name=name, nodes=2, hosts=()) for name in "abcdefg"))
+    found = with_cut_clusters(replace(here, topology=replace(here.topology, fleet=five)), tuple((name,) for name in "abcdefg"))
+    assert [len(one) for one in found] == [2] * 7 + [14]
+
+
 def test_ranges_that_cannot_hold_the_state_of_the_model_are_left_out():
     """Of four nodes with a device each, two hold a model that one does not."""
     here = lab()
