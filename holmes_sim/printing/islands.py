@@ -14,7 +14,7 @@ from holmes_sim.printing.certificates import amount
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.warnings import islands_warnings
-from planner.islands.node_ranges import named, partition_text
+from planner.islands.node_ranges import island_text, partition_text
 from planner.islands.search import best
 from planner.islands.sync_rows import SyncRow
 from sim import aggregation
@@ -102,22 +102,12 @@ def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
         config = island.config
         peak = max(a / b for a, b in zip(memory.peak_memory(island), memory.limits(island), strict=True))
         table.add_row(
-            str(index), clusters(island), ", ".join(spec.name for spec in island.specs), str(config.world_size),
+            str(index), island_text(island), ", ".join(spec.name for spec in island.specs), str(config.world_size),
             str(island.workload.global_batch_size), layout(island), time_text(predicted.inner_step_s[index]),
             _share(predicted.waiting_s[index], predicted.period_s), f"{peak:.0%}",
             f"{state[index] / GIBI:.3g} GiB" if state[index] else "-",
         )  # fmt: skip
     return table
-
-
-def clusters(island: Plan) -> str:
-    """Clusters of an island: `east + west`; of one cluster that it does not fill with its nodes: `lab nodes 0-1`."""
-    names = list(dict.fromkeys(device.cluster for device in island.placement))
-    nodes = sorted({device.node for device in island.placement})
-    first, cluster = nodes[0], island.fleet.cluster(names[0])
-    if len(names) > 1 or len(nodes) == cluster.nodes or nodes != list(range(first, first + len(nodes))):
-        return " + ".join(names)
-    return named(cluster, first, len(nodes))
 
 
 def layout(island: Plan) -> str:

@@ -15,6 +15,7 @@ from sim.hardware.cluster import Cluster
 from sim.kernels import memory
 from sim.plan.offloading import OPTIMIZER, PARAMETERS
 from sim.plan.parallel_config import GRADIENT_BYTES, USUAL_GRADIENTS, ParallelConfig
+from sim.plan.plan import Plan
 
 THIN = 0.1
 """Share of the computation of a step from which on the seconds of its gradients on the NICs of a node make the network thin:
@@ -132,6 +133,16 @@ def partition_text(partition: Partition) -> str:
         else:
             words.append(f"{shape[0]}: {len(islands)} x {shape[1]} node{'s' if shape[1] > 1 else ''}")
     return " | ".join(words)
+
+
+def island_text(island: Plan) -> str:
+    """Clusters of an island: `east + west`; of one cluster that it does not fill with its nodes: `lab nodes 0-1`."""
+    names = list(dict.fromkeys(device.cluster for device in island.placement))
+    nodes = sorted({device.node for device in island.placement})
+    first, cluster = nodes[0], island.fleet.cluster(names[0])
+    if len(names) > 1 or len(nodes) == cluster.nodes or nodes != list(range(first, first + len(nodes))):
+        return " + ".join(names)
+    return named(cluster, first, len(nodes))
 
 
 def _shape(names: tuple[str, ...]) -> tuple[str, int] | None:

@@ -17,6 +17,7 @@ from planner.islands.node_ranges import (
     clusters_of,
     cuts,
     is_thin,
+    island_text,
     named,
     partition_text,
     with_cut_clusters,
@@ -177,6 +178,7 @@ def test_equal_ranges_have_one_plan_each_on_its_own_nodes():
     assert first.config == second.config
     assert {device.node for device in first.placement} == {0, 1}
     assert {device.node for device in second.placement} == {2, 3}
+    assert (island_text(second), island_text(plans.plan(("lab",), 24))) == ("lab nodes 2-3", "lab")
 
 
 def every_cut(nodes: int) -> Iterator[Partition]:
