@@ -23,6 +23,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
   `owned`, for fleets of the sizes that users own, half an hour.
 - `unlike [FLEETS]`: what a tp of their own for devices with little memory is worth, on drawn fleets; three minutes.
 - `recompute [FLEETS]`: what it is worth that each stage recomputes as few layers as fit, on drawn fleets; six minutes.
+- `layouts [GROUPS]`: published layouts of Mixtral 8x22B, Qwen2-57B-A14B and TeleChat3, simulated, beside the planner's plans;
+  eight minutes.
 - `intellect`: outer exchanges and MFU of INTELLECT-1, by link rate; some seconds.
 - `sync_losses [STEPS [SEEDS]]`: losses of a small GPT under each sync strategy, 2 and 4 islands; four minutes. Needs torch.
 - `robust_losses [STEPS [SEEDS]]`: losses of a small GPT with each aggregation of islands, with and without a wrong island;
@@ -46,6 +48,7 @@ from benchmarks import (
     orders,
     pins,
     planning,
+    published_layouts,
     ranges,
     recompute,
     residuals,
@@ -118,6 +121,7 @@ PARTS = UNASKED | {
 WITH_OPTIONS = {
     "certificates": run.show,
     "checkouts": checkouts.show,
+    "layouts": published_layouts.show,
     "planning": planning.show,
     "shortlist": shortlist.show,
     "pins": pins.show,

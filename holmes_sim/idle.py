@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holmes_sim import targets
 from holmes_sim.describing.defaults import STATE_BYTES
 from planner.target import ANY
 from sim.hardware.cluster import Cluster
 from sim.hardware.transport import joint_nics
 from sim.plan.parallel_config import GRADIENT_BYTES
 from sim.plan.plan import Plan
-from sim.units import rate_text, time_text
+from sim.units import BytesPerSecond, rate_text, time_text
 
 THIN = 0.1
 """Share of a step from which on the seconds of all gradients on a link make it thin. A guess: exact plans hide a part of them
@@ -24,7 +25,7 @@ def idle_devices(plan: Plan) -> str:
 
 
 def idle_clusters(plan: Plan) -> Iterator[str]:
-    """Which clusters are idle and why, a sentence for each reason: the precision, the network, or a slower step."""
+    """Which clusters are idle and why, a sentence for each reason: the precision, the network, the vendor, or a slower step."""
     used = tuple(dict.fromkeys(device.cluster for device in plan.placement))
     others = [cluster for cluster in plan.fleet.clusters if cluster.name not in used]
     reasons = {cluster.name: _reason(plan, cluster, used) for cluster in others}
@@ -42,24 +43,49 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     if not any(joint_nics(plan.fleet, (one, cluster.name)) for one in used):
         return f"no link of a common NIC type leads to {', '.join(used)} (`links` of the topology)"
     target = plan.certificate.target if plan.certificate is not None else ""
+    if target and not targets.named(target).joins(plan.fleet, (*used, cluster.name)):
+        others = " and ".join(sorted({plan.fleet.cluster(one).node.device.vendor for one in used}))
+        who = "no training framework runs" if target == ANY else f"{target} does not run"
+        return (
+            f"{who} one plan on devices of {device.vendor} and {others}, unless one library joins them "
+            f"(`communicator: unified` of the topology){_islands(plan, cluster, used)}"
+        )
     able = f" and that {'some framework' if target == ANY else target} can run" if target else ""
     return f"no plan that uses {{}}{able} was found to be faster{_islands(plan, cluster, used)}"
 
 
 def _islands(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
-    """That islands exchange less, where a thin link leads to a cluster that can hold the model alone; else empty, also where
-    requirements may be what keeps the cluster idle."""
-    if plan.certificate is not None and any(axis.name == "required" for axis in plan.certificate.space):
-        return ""
+    """That islands exchange less, where a thin link leads to a cluster that can hold the model alone; else empty."""
     links = [trunk for trunk in plan.fleet.trunks if cluster.name in trunk.between and set(trunk.between) & set(used)]
     model, memory = plan.workload.model, cluster.nodes * cluster.node.count * cluster.node.device.memory
-    if plan.prediction is None or not links or model.parameters * STATE_BYTES > memory:
+    if not links or model.parameters * STATE_BYTES > memory:
         return ""
-    fastest = max(trunk.bandwidth for trunk in links)
-    seconds = model.parameters * GRADIENT_BYTES[plan.config.gradient_precision] / fastest
+    reason = _thin(plan, "its link", max(trunk.bandwidth for trunk in links))
+    return f"; {reason}" if reason else ""
+
+
+def idle_nodes(plan: Plan) -> Iterator[str]:
+    """That islands exchange less, a sentence for each cluster whose nodes are partly idle where its network is thin."""
+    for cluster in plan.fleet.clusters:
+        used = {device.node for device in plan.placement if device.cluster == cluster.name}
+        if not used or len(used) == cluster.nodes or not cluster.node.nics:
+            continue
+        reason = _thin(plan, "the NICs of a node", max(nic.bandwidth * nic.count for nic in cluster.node.nics))
+        if reason:
+            yield f"{cluster.nodes - len(used)} of {cluster.nodes} nodes of {cluster.name} are idle: {reason}."
+
+
+def _thin(plan: Plan, over: str, rate: BytesPerSecond) -> str:
+    """That the gradients of a step travel for long at a rate, and that islands exchange less; empty where they do not, where
+    islands are not modelled, or where requirements may be what keeps devices idle."""
+    proof, model = plan.certificate, plan.workload.model
+    required = proof is not None and any(axis.name == "required" for axis in proof.space)
+    if plan.prediction is None or plan.workload.adapter is not None or required:
+        return ""
+    seconds = model.parameters * GRADIENT_BYTES[plan.config.gradient_precision] / rate
     if seconds < THIN * plan.prediction.step_s:
         return ""
     return (
-        f"; to send the gradients of a step over its link of {rate_text(fastest)} takes {time_text(seconds)}: "
+        f"to send the gradients of a step over {over} of {rate_text(rate)} takes {time_text(seconds)}: "
         "`plan --sync any` finds islands that exchange less (docs/thin-links.md)"
     )

@@ -13,6 +13,7 @@ from holmes_sim.conflicts import Required
 from holmes_sim.islands_targets import launch_fault
 from holmes_sim.pins import Pins, pinned
 from planner.islands.allowed_sync import parse
+from planner.islands.node_ranges import partition_text
 from planner.islands.search import SyncAnswer, plan_with_sync
 from planner.islands.sync_rows import SyncRow
 from planner.request import Request, Wishes
@@ -184,7 +185,7 @@ def _cells(row: SyncRow) -> dict[str, Any]:
     """A row of the data frame."""
     return {
         "sync": row.sync,
-        "islands": " | ".join(" + ".join(names) for names in row.islands),
+        "islands": partition_text(row.islands),
         "tokens_per_s": row.tokens_per_s,
         "token_worth": None if row.worth is None else row.worth.expected,
         "effective_tokens_per_s": row.effective,

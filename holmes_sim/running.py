@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from holmes_sim import measurement
 from holmes_sim.lab.load import ENOUGH_FREE, Load, Sampler
 from holmes_sim.measurement import MeasuredStep
+from holmes_sim.torch_backend.host_memory import check_memory
 from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, RunOptions
 from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
 from sim.errors import HolmesError
 from sim.hardware.cluster import Fleet, Nic
+from sim.hardware.device_spec import DeviceSpec
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
@@ -57,6 +59,7 @@ def run_here(plan: Plan | PipelinesPlan, options: RunOptions) -> MeasuredStep:
 
     if plan.nodes > 1:
         options = replace(options, device="cpu")
+    check_memory(plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,), options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(options.output or Path(folder) / "timeline.json")
         local.run(plan, replace(options, output=str(path.resolve())))
@@ -210,11 +213,10 @@ def _compared(plan: Plan | PipelinesPlan, path: Path, name: str, expected: Plan 
     return measurement.measured_step(plan, engine.simulate(expected or plan), measured, name)
 
 
-def is_comparable(compared: MeasuredStep) -> bool:
-    """Whether a measured step says something about its prediction: not where CPUs computed in place of devices without a
-    measured profile."""
-    on_cpu = "CPU" in compared.measured.computed_on
-    return not on_cpu or any(spec.profile is not None for spec in compared.plan.specs)
+def is_comparable(computed_on: Iterable[str], specs: Iterable[DeviceSpec]) -> bool:
+    """Whether measured seconds say something about their prediction: not where CPUs computed in place of planned devices
+    (`specs`) without a measured profile."""
+    return "CPU" not in computed_on or any(spec.profile is not None for spec in specs)
 
 
 def facts(compared: MeasuredStep) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes_sim.running import InLab, at_scale, check_options, cores, launch_in_lab, slowed
+from holmes_sim.torch_backend.host_memory import check_memory
 from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.torch_backend.islands.supported import check
 from holmes_sim.torch_backend.run_options import RunOptions, node_of
@@ -69,6 +70,7 @@ def run_here(plan: IslandsPlan, options: RunOptions) -> MeasuredIslands:
     nodes = {node_of(island, rank) for island in plan.islands for rank in range(island.config.world_size)}
     if len(nodes) > 1:
         options = replace(options, device="cpu")
+    check_memory(plan.islands, options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "periods.json"
         with local.Local() as here:

@@ -60,6 +60,11 @@ def aimed(request: Request, asked: Sequence[str]) -> Request:
     return replace(found, target=None, unfit_target=found.target if runnable else None)
 
 
+def named(text: str) -> Target:
+    """The target that a certificate names: `ANY`, or targets with `AND` between them. Raises HolmesError for another one."""
+    return any_framework() if text == ANY else exporters.joined(tuple(text.split(exporters.AND)))
+
+
 def any_framework() -> Target:
     """The target that can run what at least one training framework can, with the schedules that frameworks commonly run
     (`sim.plan.schedules.is_production`)."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from holmes_sim import commands
 from holmes_sim.guesses import CURVES, catalogued, is_guessed
-from holmes_sim.idle import idle_clusters, idle_devices
+from holmes_sim.idle import idle_clusters, idle_devices, idle_nodes
 from holmes_sim.results import SAME, confirms
 from sim.formats import catalog
 from sim.formats.catalog_facts import NicTypeFacts
@@ -60,7 +60,7 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
     yield from map(PlanWarning, (*_memory(plan), *_host_memory(plan)))
     yield from map(PlanWarning, _long_links(tcp.used(plan)))
     yield from _of_machines(plan)
-    yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan)) if text)
+    yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan), *idle_nodes(plan)) if text)
 
 
 def islands_warnings(plan: IslandsPlan, period_s: Seconds | None = None) -> Iterator[PlanWarning]:
@@ -70,13 +70,26 @@ def islands_warnings(plan: IslandsPlan, period_s: Seconds | None = None) -> Iter
     if period_s is not None and (text := unconfirmed_islands(plan, period_s)):
         yield PlanWarning(text)
     outer = outer_state_bytes(plan) if is_on_host(plan) else (0.0,) * len(plan.islands)
+    of_islands: dict[str, list[int]] = {}
     for index, (island, state) in enumerate(zip(plan.islands, outer, strict=True)):
-        yield from (PlanWarning(f"Island {index}: {text}") for text in (*_memory(island), *_host_memory(island, state)))
+        for text in (*_memory(island), *_host_memory(island, state)):
+            of_islands.setdefault(text, []).append(index)
+    for text, numbers in of_islands.items():
+        yield PlanWarning(f"{_islands(numbers)}: {text}")
     crossed = {frozenset(link[1:3]) for link, _ in exchange_cost(plan).use if link[0] == "trunk" and link[3] == "ethernet"}
     inside = [trunk for island in plan.islands for trunk in tcp.used(island)]
     between = [trunk for trunk in plan.fleet.trunks if trunk.kind == "ethernet" and frozenset(trunk.between) in crossed]
     yield from map(PlanWarning, _long_links(dict.fromkeys((*inside, *between))))
     yield from dict.fromkeys(warning for island in plan.islands for warning in _of_machines(island))
+
+
+def _islands(numbers: list[int]) -> str:
+    """`Island 2`, `Islands 0 and 1`, `Islands 0, 2 and 5`, or `Islands 0 to 7` for consecutive numbers."""
+    if len(numbers) == 1:
+        return f"Island {numbers[0]}"
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"Islands {numbers[0]} to {numbers[-1]}"
+    return f"Islands {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def unconfirmed_islands(plan: IslandsPlan, period_s: Seconds) -> str:

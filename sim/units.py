@@ -125,10 +125,15 @@ def time_text(value: Seconds) -> str:
     return f"{value / MICRO:.4g} us"
 
 
+LONG_HOURS = 1000
+"""Hours from which durations are written in whole hours with separators, not with an exponent."""
+
+
 def duration_text(value: Seconds) -> str:
-    """Long durations as text in h or min: `7.25 h`, `12 min`; below a minute as `time_text`."""
+    """Long durations as text in h or min: `25,300 h`, `7.25 h`, `12 min`; below a minute as `time_text`."""
     if abs(value) >= _TIMES["h"]:
-        return f"{value / _TIMES['h']:,.3g} h"
+        hours = float(f"{value / _TIMES['h']:.3g}")
+        return f"{hours:,.0f} h" if abs(hours) >= LONG_HOURS else f"{hours:g} h"
     return f"{value / _TIMES['min']:.3g} min" if abs(value) >= _TIMES["min"] else time_text(value)
 
 

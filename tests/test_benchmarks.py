@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import evaluator, hetermoe, intellect, orders, planning, ranges, scale, shortlist, strategies
+from benchmarks import evaluator, hetermoe, intellect, orders, planning, published_layouts, ranges, scale, shortlist, strategies
 from benchmarks import residuals as held_out
 from benchmarks.__main__ import main
 from holmes_sim import cases, validation
@@ -255,3 +255,33 @@ def test_speedups_of_hetermoe_are_in_its_order() -> None:
     table = list(hetermoe.speedups([short, long, t4]))
     assert table[2].startswith("| a40 | 4,096 | 1.33 | 1.22 | ")
     assert table[-1].startswith("| l40s | all | 2.82 | 2.89 | ")
+
+
+def test_published_settings_of_telechat3_are_simulated_and_fit() -> None:
+    """Steps of `benchmarks/telechat3.yaml`; on 2,048 devices 3.949 s follow from the published samples per second."""
+    found = {
+        row.case.id: row for group in published_layouts.GROUPS if "TeleChat3" in group for row in published_layouts.rows(group)
+    }
+    steps = {"105b-48": 4.922, "105b-256": 7.462, "105b-32": 1061, "36b-16": 4.538, "36b-2048": 4.057}
+    assert {name: row.step_s for name, row in found.items()} == pytest.approx(steps, rel=1e-3)
+    assert all(row.fits for row in found.values())
+    assert found["36b-2048"].case.measured_s == pytest.approx(512 / (0.0633 * 2048), rel=1e-3)
+    assert [stage.layers for stage in found["105b-32"].plan.stages] == [5, 6, 6, 6, 6, 6, 6, 4]
+
+
+def test_the_planner_ranks_the_setting_of_telechat3_36b() -> None:
+    (row,) = published_layouts.rows("TeleChat3-36B, 16 Ascend 910B")
+    pinned = published_layouts.planned(row, True)
+    assert pinned is not None and pinned.prediction is not None
+    assert (pinned.config.tp, pinned.config.pp) == (8, 2)
+    assert pinned.prediction.step_s == pytest.approx(3.225, rel=1e-3)
+
+
+@pytest.mark.parametrize(("group", "measured"), [
+    ("Qwen2-57B-A14B, 64 H100, batch 256", [3.6988, 6.2447, 14.571]),
+    ("Mixtral 8x22B, 128 H100, batch 256", [4.4819, 8.8681]),
+])  # fmt: skip
+def test_published_layouts_are_in_their_measured_order(group: str, measured: list[float]) -> None:
+    """Tables of arXiv 2504.14960: the layout that was measured to be the fastest is ranked first."""
+    found = sorted(published_layouts.rows(group), key=lambda row: row.step_s)
+    assert [row.case.measured_s for row in found] == measured

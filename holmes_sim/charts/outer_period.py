@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from holmes_sim.charts.style import BLUE, DARK, DPI, GREEN, GREY, ORANGE, SKY, WIDTH, Picture
 from holmes_sim.islands import SimulatedIslands
+from planner.islands.node_ranges import island_text
 from sim.islands.outer_timeline import NETWORK, OuterSpan, OuterTimeline
 from sim.plan.islands import IslandsPlan
 from sim.units import Seconds, time_text
@@ -93,5 +94,4 @@ def _label(plan: IslandsPlan, island: int) -> str:
     """Label of the row of an island, or of the network between islands."""
     if island == NETWORK:
         return "between\nislands"
-    clusters = " + ".join(dict.fromkeys(device.cluster for device in plan.islands[island].placement))
-    return f"{clusters}\nbatch {plan.islands[island].workload.global_batch_size}"
+    return f"{island_text(plan.islands[island])}\nbatch {plan.islands[island].workload.global_batch_size}"

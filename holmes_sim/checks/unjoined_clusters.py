@@ -33,4 +33,6 @@ def _remedy(fleet: Fleet, cluster: Cluster, others: list[Cluster]) -> str:
         if usable:
             between = f"between: [{cluster.name}, {other.name}], type: {usable[-1]}"
             return f"links: [{{{between}, bandwidth: ..., latency: ...}}]"
-    return f"ethernet NICs in the nodes of {cluster.name} and of another cluster, and a link of type ethernet between them"
+    unlike = any(other.node.device.vendor != cluster.node.device.vendor for other in others)
+    why = "; RDMA joins no devices of different vendors" if unlike and fleet.communicator != "unified" else ""
+    return f"ethernet NICs in the nodes of {cluster.name} and of another cluster, and a link of type ethernet between them{why}"

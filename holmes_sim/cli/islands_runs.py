@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json: bool) -> None:
     """Run outer periods here or as one rank of a launch, and print them beside the simulated ones."""
     from holmes_sim import running_islands as running
+    from holmes_sim.running import is_comparable
 
     _no_timeline(path, options)
     number = sum(island.config.world_size for island in plan.islands)
@@ -35,6 +36,8 @@ def run(path: Path, plan: IslandsPlan, options: RunOptions, local: bool, as_json
 
     out.show(printing.measured_islands(compared))
     ranks.note_devices(compared.measured.computed_on, (spec.name for island in plan.islands for spec in island.specs))
+    if not is_comparable(compared.measured.computed_on, (spec for island in plan.islands for spec in island.specs)):
+        out.note(ranks.NOT_COMPARABLE)
     ranks.show_notes(notes)
 
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 LONG: Seconds = 600.0
 """Wait from which on it is told before it begins. A guess."""
+NOT_COMPARABLE = (
+    "The error says nothing about the prediction: CPUs computed in place of these devices. `holmes-sim profile` measures this "
+    "machine for `plan --profile`; `--compute paced` waits the predicted seconds instead."
+)
+"""What is said of runs whose seconds say nothing about the prediction (`holmes_sim.running.is_comparable`)."""
 
 Compared = TypeVar("Compared")
 

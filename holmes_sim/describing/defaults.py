@@ -18,6 +18,10 @@ RATES = (400, 200, 100, 50, 25, 10)
 """Rates of NICs in Gbit/s, the fastest first."""
 ETHERNET = "25 Gbit/s"
 """Rate of the Ethernet NIC of a node, and of a link between clusters. Guess."""
+PC_ETHERNET = "1 Gbit/s"
+"""Rate of the Ethernet NIC of a PC with gaming cards (`PC_PRODUCTS`). Guess: mainboards have 1 or 2.5 Gbit/s."""
+PC_PRODUCTS = ("geforce-", "titan-")
+"""How product names of gaming cards begin, as drivers write them."""
 LATENCY = "50 us"
 """Latency of a link between clusters in one building. Guess."""
 STATE_BYTES = 18
@@ -52,9 +56,15 @@ def nic(device: DeviceSpec, count: int) -> NicGuess:
     Ethernet NIC.
     """
     if not catalog.device_facts(device.name).intra_node.usual:
-        return NicGuess("ethernet", ETHERNET, 1)
+        return NicGuess("ethernet", ethernet(device), 1)
     slot = device.host_bandwidth * PCIE_EFFICIENCY * BITS_PER_BYTE / GIGA
     return NicGuess("infiniband", f"{next((rate for rate in RATES if rate <= slot), RATES[-1])} Gbit/s", count)
+
+
+def ethernet(device: DeviceSpec) -> str:
+    """Rate of the Ethernet NIC of a node with a device: lower where the device is a gaming card, so that the node is a PC."""
+    names = catalog.device_facts(device.name).product.names
+    return PC_ETHERNET if any(name.startswith(PC_PRODUCTS) for name in names) else ETHERNET
 
 
 def nics(device: str, count: int) -> Nics:
@@ -72,6 +82,17 @@ def link_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     shared = [nic["type"] for nic in one["node"].get("nics", []) if nic["type"] in there]
     usable = [kind for kind in shared if len(vendors) == 1 or not catalog.nic_facts(kind).rdma]
     return sorted(usable, key=lambda kind: kind != "ethernet")
+
+
+def no_common_type(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Why two clusters can use no link (`link_types`), as a clause."""
+    vendors = sorted({catalog.device(cluster["node"]["devices"]["type"]).vendor for cluster in (one, other)})
+    types = [{nic["type"] for nic in cluster["node"].get("nics", [])} for cluster in (one, other)]
+    if len(vendors) > 1 and types[0] & types[1]:
+        return (
+            f"{' and '.join(sorted(types[0] & types[1]))} joins no devices of {' and '.join(vendors)}, whose libraries differ"
+        )
+    return "they have no NIC type in common"
 
 
 def link_rate(clusters: Iterable[Mapping[str, Any]], kind: str) -> str:

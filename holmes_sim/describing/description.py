@@ -19,7 +19,7 @@ GUESS = "guess"
 WORKLOAD = ("model", "global_batch_size", "seq_len", "precision")
 HEAD = "Written by holmes-sim init. Comments say what a key is; where its value comes from. Please correct what is a guess."
 FILL_IN = "the only paths between clusters: remove the # in front of these lines and correct the numbers, which are guesses"
-NO_TYPE = "{a} and {b} can use no NIC type together: first give their nodes {{type: ethernet, bandwidth: 25 Gbit/s}}"
+NO_TYPE = "{a} and {b}: {why}; first give their nodes {{type: ethernet, bandwidth: 25 Gbit/s}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ def _links(topology: Mapping[str, Any]) -> list[str]:
     hints, lines = list(commented.comment(FILL_IN)), ["# links:"]
     for a, b in pairwise(clusters):
         types = defaults.link_types(clusters[a], clusters[b])
-        hints += commented.comment(NO_TYPE.format(a=a, b=b)) if not types else ()
+        if not types:
+            hints += commented.comment(NO_TYPE.format(a=a, b=b, why=defaults.no_common_type(clusters[a], clusters[b])))
         lines += [f"#   - between: [{a}, {b}]", f"#     type: {types[0] if types else 'ethernet'}"]
         lines += [f"#     bandwidth: {defaults.ETHERNET}", f"#     latency: {defaults.LATENCY}"]
     return [*hints, *lines]

@@ -104,7 +104,7 @@ class Questionnaire:
         kind = self._noted((*path, "type"), f"{of}type of NICs (holmes-sim list nics)", guess.type, check)
         if kind == NONE:
             return []
-        rate = guess.bandwidth if kind != "ethernet" else defaults.ETHERNET
+        rate = guess.bandwidth if kind != "ethernet" else defaults.ethernet(catalog.device(device))
         found = [{
             "type": kind,
             "bandwidth": self._noted((*path, "bandwidth"), f"{of}rate of one NIC", rate, rate_of),
@@ -125,7 +125,8 @@ class Questionnaire:
             types = defaults.link_types(self._clusters[a], self._clusters[b])
             if not types:
                 self._missing.append(
-                    f"a link between {a} and {b}: they can use no NIC type together; give both an Ethernet NIC"
+                    f"a link between {a} and {b}: {defaults.no_common_type(self._clusters[a], self._clusters[b])}; "
+                    "give both an Ethernet NIC"
                 )
                 continue
             question = f"{a} to {b}: type of the link ({', '.join(types)}), or {NONE}"

@@ -113,14 +113,18 @@ def islands(name: str) -> IslandsExporter | None:
 
 
 def unsupported_islands(name: str, plan: IslandsPlan) -> Iterator[str]:
-    """All properties of a plan of islands that a target cannot express, those of the plan of each island first.
+    """All properties of a plan of islands that a target cannot express, those of the plan of each island first; what several
+    islands have in common is named once, for the first of them.
 
     Raises HolmesError for an unknown name and for a target that launches no islands."""
     exporter = islands(name)
     if exporter is None:
         raise HolmesError(f"{name} launches no plans of islands; {' and '.join(of_islands())} do")
+    first: dict[str, int] = {}
     for index, island in enumerate(plan.islands):
-        yield from (f"islands[{index}].{fault}" for fault in unsupported(name, island))
+        for fault in unsupported(name, island):
+            if first.setdefault(fault, index) == index:
+                yield f"islands[{index}].{fault}"
     yield from exporter.unsupported_islands(plan)
 
 

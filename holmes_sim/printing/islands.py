@@ -14,6 +14,7 @@ from holmes_sim.printing.certificates import amount
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.warnings import islands_warnings
+from planner.islands.node_ranges import island_text, partition_text
 from planner.islands.search import best
 from planner.islands.sync_rows import SyncRow
 from sim import aggregation
@@ -50,7 +51,7 @@ def certificate(proof: Certificate) -> str:
     tried = [str(value) for axis in proof.space if axis.name == "islands" for value in axis.values]
     divisions = "1 division" if len(tried) == 1 else f"{len(tried)} divisions"
     required = "".join(f" Required: {'; '.join(map(str, axis.values))}." for axis in proof.space if axis.name == "required")
-    islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+", "", text) for text in tried))
+    islands = ", or ".join(dict.fromkeys(re.sub(r": batch \d+( each|(, \d+)*)", "", text) for text in tried))
     return (
         f"with this sync strategy, no searched islands take less than {time_text(proof.lower_bound_s)} for an inner step and "
         f"its part of the exchanges ({time_text(proof.objective_s)} here): at most {proof.gap:.1%} could be saved. "
@@ -101,17 +102,12 @@ def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
         config = island.config
         peak = max(a / b for a, b in zip(memory.peak_memory(island), memory.limits(island), strict=True))
         table.add_row(
-            str(index), clusters(island), ", ".join(spec.name for spec in island.specs), str(config.world_size),
+            str(index), island_text(island), ", ".join(spec.name for spec in island.specs), str(config.world_size),
             str(island.workload.global_batch_size), layout(island), time_text(predicted.inner_step_s[index]),
             _share(predicted.waiting_s[index], predicted.period_s), f"{peak:.0%}",
             f"{state[index] / GIBI:.3g} GiB" if state[index] else "-",
         )  # fmt: skip
     return table
-
-
-def clusters(island: Plan) -> str:
-    """Clusters of an island: `east + west`."""
-    return " + ".join(dict.fromkeys(device.cluster for device in island.placement))
 
 
 def layout(island: Plan) -> str:
@@ -184,7 +180,7 @@ def sync_strategies(answer: PlannedIslands) -> Table:
     table = grid("Sync strategies", "name", "cluster", "tokens/s", "a token is worth", "effective", "gives up")
     for row in _best_of_each(answer):
         mark = "> " if _is_best(row, answer.answer.best) else "  "
-        islands = " | ".join(" + ".join(names) for names in row.islands)
+        islands = partition_text(row.islands)
         effective = "unknown" if row.effective is None else f"{row.effective:,.0f}"
         table.add_row(
             mark + row.short,

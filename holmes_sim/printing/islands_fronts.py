@@ -9,6 +9,7 @@ from holmes_sim.islands_front import IslandsFront, devices
 from holmes_sim.printing.comparisons import heading
 from holmes_sim.printing.sync_notes import SYNC_COLUMNS, sync_cells, sync_notes
 from holmes_sim.printing.tables import grid
+from planner.islands.node_ranges import partition_text
 from planner.islands.row_limits import usd_per_token
 from sim.units import MEGA
 
@@ -20,7 +21,7 @@ def islands_front(found: IslandsFront) -> Group:
     for number, row in enumerate(found.rows, 1):
         worth = None if row.worth is None else (row.worth.expected, row.worth.low)
         spent = [f"{(usd_per_token(row) or 0.0) * MEGA:.4g}"] if found.has_costs else []
-        where = " | ".join(" + ".join(names) for names in row.islands)
+        where = partition_text(row.islands)
         table.add_row(
             str(number), *sync_cells(row.tokens_per_s, worth, row.short, row.price), *spent, str(devices(row)), where
         )  # fmt: skip

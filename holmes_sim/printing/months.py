@@ -7,7 +7,7 @@ from rich.text import Text
 
 from holmes_sim.month import Month
 from holmes_sim.printing.tables import grid
-from sim.units import duration_text
+from sim.units import duration_text, tokens_text
 
 
 def goodput(found: Month) -> Group:
@@ -21,12 +21,12 @@ def goodput(found: Month) -> Group:
         steps = interval / found.step_s
         intervals.add_row(name, duration_text(interval), f"{steps:,.1f}", f"{found.at(interval):.2%}")
     failures = ", ".join(
-        f"{number:.3g} of a {kind} ({found.run.counts[kind]:,}, MTBF {duration_text(found.run.mtbf[kind])} each)"
+        f"{number:.3g} of a {kind} on average ({found.run.counts[kind]:,}, MTBF {duration_text(found.run.mtbf[kind])} each)"
         for kind, number in found.failures.items()
     )
     return Group(
         time,
-        Text(f"Goodput {min(found.goodputs):.2%} to {max(found.goodputs):.2%}; {found.tokens:.4g} useful tokens."),
+        Text(f"Goodput {min(found.goodputs):.2%} to {max(found.goodputs):.2%}; {tokens_text(found.tokens)} useful tokens."),
         Text(f"Failures: {failures}; one every {duration_text(found.run.between)}."),
         Text(),
         intervals,

@@ -201,7 +201,7 @@ def _scenario(topology: Topology, values: Values, plan: OptionFacts) -> Scenario
     try:
         found = edited(topology, {key: value for key, value in values.items() if not key.startswith(PLAN)})
     except TopologyError as error:
-        text = "; ".join(str(error).splitlines()).replace(f"{topology.name}:1: ", "")
+        text = "; ".join(str(error).splitlines()).replace(f"{topology.name} with edits: ", "")
         return Scenario(values, None, options, text)
     if found.workload is None:
         without = f"{topology.name} has no workload; vary workload: [{{model: ..., global_batch_size: ..., seq_len: ...}}]"

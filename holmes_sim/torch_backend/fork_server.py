@@ -144,7 +144,8 @@ def _kill(children: dict[int, int]) -> None:
 def _reason(folder: Path, processes: list[RankProcess], number: int, code: int) -> str:
     head = f"rank {number} ({processes[number].device})"
     if code < 0:
-        return f"{head} was killed by signal {-code}"
+        cause = "; Linux kills a process so where memory runs out (dmesg names it)" if -code == signal.SIGKILL else ""
+        return f"{head} was killed by signal {-code} ({signal.Signals(-code).name}){cause}"
     lines = (folder / f"{number}.err").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return errors[0] if errors else f"{head} ended: {lines[-1] if lines else f'exit code {code}'}"

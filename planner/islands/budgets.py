@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from planner.islands.partitions import Partition
+from planner.islands.node_ranges import Partition, clusters_of
 from planner.limits import Limits, node_rent
 from planner.request import Request
 from sim.errors import OptionError
@@ -34,7 +34,7 @@ def divisions(request: Request, partition: Partition) -> list[tuple[Limits, ...]
     after the other to the island with the smallest part of its own; and in whole nodes, those of most FLOP/s for a device, or
     for its price, first."""
     limits = inside(request.limits)
-    islands = [[cluster for cluster in request.clusters() if cluster.name in names] for names in partition]
+    islands = [clusters_of(request, names) for names in partition]
     if _is_within(limits, [(cluster, cluster.nodes) for clusters in islands for cluster in clusters]):
         return [(limits,) * len(partition)]
     even, values = _even(limits, islands), [(cluster, _value(request, cluster)) for one in islands for cluster in one]

@@ -9,7 +9,8 @@ from planner import api
 from planner.costs.context import PlanningContext
 from planner.islands.batches import divided, unit
 from planner.islands.budgets import divisions, inside
-from planner.islands.partitions import Partition, peak
+from planner.islands.node_ranges import Partition, cluster_and_first, clusters_of
+from planner.islands.partitions import peak
 from planner.limits import Limits
 from planner.placement.simulation import step
 from planner.request import Request
@@ -36,7 +37,6 @@ class IslandPlans:
     def __init__(self, request: Request, limit: TimeLimit, progress: Callable[[str], None], runs: int):
         self.request, self.limit, self.progress, self.runs = request, limit, progress, runs
         self._found: dict[_Key, Plan | Infeasible] = {}
-        self._clusters = {cluster.name: cluster for cluster in request.clusters()}
 
     def plan(self, names: tuple[str, ...], batch: int, limits: Limits | None = None) -> Plan:
         """The plan of an island with a batch, in sequences, within limits, if not those of the request. Raises Infeasible where
@@ -44,7 +44,7 @@ class IslandPlans:
         key = names, batch, inside(limits or self.request.limits)
         if key not in self._found:
             twin = self._twin(key)
-            self._found[key] = self._search(*key) if twin is None else _moved(self._found[twin], names[0])
+            self._found[key] = self._search(*key) if twin is None else self._moved(self._found[twin], twin[0][0], names[0])
         found = self._found[key]
         if isinstance(found, Infeasible):
             raise found
@@ -54,7 +54,8 @@ class IslandPlans:
         """Search for the plan of an island."""
         seconds = max(self.limit.seconds_left / max(self.runs, 1), LEAST_SECONDS)
         self.runs -= 1
-        machines = tuple((name, self._clusters[name].nodes) for name in names)
+        parts = clusters_of(self.request, names)
+        machines = tuple((cluster_and_first(self.request, part.name)[0], part.nodes) for part in parts)
         workload = replace(self.request.workload, global_batch_size=batch)
         request = replace(self.request, workload=workload, machines=machines, time_limit=seconds, limits=limits)
         who = f"{' + '.join(names)}, batch {batch}"
@@ -65,7 +66,7 @@ class IslandPlans:
             return error
         if context.interrupted:
             raise KeyboardInterrupt
-        return found
+        return self._moved(found, cluster_and_first(self.request, names[0])[0], names[0]) if len(names) == 1 else found
 
     def _twin(self, key: _Key) -> _Key | None:
         """A known plan of an island on a cluster that differs in nothing but its name and hosts."""
@@ -78,20 +79,23 @@ class IslandPlans:
                 return other
         return None
 
-
-def _moved(found: Plan | Infeasible, name: str) -> Plan | Infeasible:
-    """What is known of a cluster, for an equal one."""
-    if isinstance(found, Infeasible):
-        return found
-    return replace(found, placement=tuple(Device(name, device.node, device.index) for device in found.placement))
+    def _moved(self, found: Plan | Infeasible, before: str, after: str) -> Plan | Infeasible:
+        """What is known of a cluster or a range of nodes, for an equal one."""
+        if isinstance(found, Infeasible):
+            return found
+        cluster, first = cluster_and_first(self.request, after)
+        shift = first - cluster_and_first(self.request, before)[1]
+        placement = tuple(Device(cluster, device.node + shift, device.index) for device in found.placement)
+        return replace(found, placement=placement)
 
 
 def alike(request: Request, names: tuple[str, ...]) -> object:
-    """What is equal for islands that one search is enough for: a single cluster without its name, with the limits of plans on
-    it, or the names of several."""
+    """What is equal for islands that one search is enough for: a single cluster, or a range of its nodes, without its name,
+    with the limits of plans on it, or the names of several."""
     if len(names) > 1:
         return names
-    return _nameless(request.topology.fleet.cluster(names[0])), dict(request.limits.on_clusters).get(names[0])
+    (part,), (name, _) = clusters_of(request, names), cluster_and_first(request, names[0])
+    return _nameless(part), dict(request.limits.on_clusters).get(name)
 
 
 def _nameless(cluster: Cluster) -> Cluster:
@@ -151,6 +155,6 @@ def _within(partition: Partition, plans: IslandPlans, limits: tuple[Limits, ...]
 
 def _peak_within(request: Request, names: tuple[str, ...], limits: Limits) -> float:
     """FLOP/s of the devices of clusters that limits of an island allow, taken as alike."""
-    whole = sum(cluster.devices for cluster in request.clusters() if cluster.name in names)
+    whole = sum(cluster.devices for cluster in clusters_of(request, names))
     share = 1.0 if limits.devices is None else min(limits.devices / whole, 1.0)
     return peak(request, names) * share

@@ -9,7 +9,7 @@ from planner.islands import row_limits, sync_rows
 from planner.islands.allowed_sync import AllowedSync
 from planner.islands.budgets import inside
 from planner.islands.island_plans import Tried
-from planner.islands.partitions import Partition
+from planner.islands.node_ranges import Partition
 from planner.islands.search import SyncAnswer, best, priced
 from planner.islands.sync_rows import SyncRow
 from planner.placement.simulation import step

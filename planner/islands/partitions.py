@@ -6,12 +6,11 @@ import itertools
 
 import networkx as nx
 
+from planner.islands.node_ranges import Partition, clusters_of
 from planner.request import Request
 
 MOST_SETS = 4
 """Number of islands up to which all sets of them are tried: 10 sets of 2 or 3 of 4. A guess; more take longer."""
-Partition = tuple[tuple[str, ...], ...]
-"""Islands, each as the names of its clusters in the order of the topology."""
 
 
 def partitions(request: Request) -> list[Partition]:
@@ -53,5 +52,5 @@ def with_some_left_out(request: Request, partition: Partition) -> list[Partition
 
 def peak(request: Request, names: tuple[str, ...]) -> float:
     """FLOP/s of all devices of clusters."""
-    clusters = (cluster for cluster in request.clusters() if cluster.name in names)
+    clusters = clusters_of(request, names)
     return sum(cluster.devices * cluster.node.device.peak_of(request.workload.precision) for cluster in clusters)

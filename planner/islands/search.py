@@ -2,9 +2,10 @@
 
 1. The exact plan of the whole fleet, and that of the largest island alone with the whole batch, are planned as ever: they are
    what islands must beat.
-2. For each partition of the clusters, the finest first, then with some of its islands left out, the batch is divided in
-   proportion to the peaks of the islands, each island is planned with its batch, and the batch is divided anew by their speeds
-   if the steps are not equal.
+2. For each partition of the clusters, the finest first, then with some of its islands left out, then with clusters that have a
+   thin network cut into ranges of nodes (`planner.islands.node_ranges`), the batch is divided in proportion to the peaks of
+   the islands, each island is planned with its batch, and the batch is divided anew by their speeds if the steps are not
+   equal.
 3. For each setting of an allowed sync strategy, the outer period is simulated with these plans.
 4. The best row is the one with most effective tokens per second; where no worth is known, with most tokens per second. Of
    nearly equal ones it is that with the least price, then the fewest inner steps.
@@ -23,7 +24,8 @@ from planner.islands.budgets import check_limits, divisions
 from planner.islands.certificate import certificate, most_tokens_per_s
 from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches
 from planner.islands.message_rows import message_rows, plans_for_messages
-from planner.islands.partitions import Partition, partitions, peak, with_some_left_out
+from planner.islands.node_ranges import Partition, with_cut_clusters
+from planner.islands.partitions import partitions, peak, with_some_left_out
 from planner.islands.sync_rows import SyncRow
 from planner.request import Request
 from planner.time_limit import TimeLimit
@@ -162,7 +164,8 @@ def _no_islands(allowed: AllowedSync) -> str:
     """Why there are no islands to plan."""
     if allowed.names or allowed.exact:
         return (
-            "no link joins two clusters, so that there are no islands; nodes that may be one need to be a cluster of their own"
+            "no link joins two clusters, and the network between nodes is fast enough for the gradients of each step, so that "
+            "there are no islands; nodes that may be one anyway need to be a cluster of their own"
         )
     return "no message of the plans that were found goes from one cluster to another"
 
@@ -175,9 +178,12 @@ def priced(tried: Tried, settings: Sequence[Sync], fault: Callable[[IslandsPlan]
 
 
 def _parts(request: Request) -> list[Partition]:
-    """Partitions in the order in which they are tried: the finest, those that leave some of its islands out, coarser ones."""
+    """Partitions in the order in which they are tried: the finest, those that leave some of its islands out, coarser ones,
+    those with islands inside clusters."""
     found = partitions(request)[::-1]
-    return [*found[:1], *with_some_left_out(request, found[0]), *found[1:]] if found else []
+    base = found[0] if found else tuple((cluster.name,) for cluster in request.clusters())
+    cut = with_cut_clusters(request, base)[::-1]
+    return [*found[:1], *(with_some_left_out(request, base) if found else ()), *found[1:], *cut]
 
 
 def best(candidates: Iterable[SyncRow]) -> SyncRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from planner.islands.partitions import Partition
+from planner.islands.node_ranges import Partition
 from planner.placement.simulation import step
 from sim.errors import NoRoute
 from sim.islands.exchange import Exchanges

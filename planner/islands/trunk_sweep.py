@@ -16,7 +16,8 @@ import numpy as np
 from planner.islands import sync_rows
 from planner.islands.budgets import check_limits
 from planner.islands.island_plans import IslandPlans, alike, exact_plan, with_batches
-from planner.islands.partitions import Partition, partitions
+from planner.islands.node_ranges import Partition
+from planner.islands.partitions import partitions
 from planner.islands.sync_rows import SyncRow
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request

@@ -34,7 +34,10 @@ def edited(topology: Topology, edits: Mapping[str, object]) -> Topology:
     facts = copy.deepcopy(written(topology))
     for path, value in edits.items():
         _change(facts, path, copy.deepcopy(value))
-    return from_document(parse(topology.name, json.dumps(facts)))
+    try:
+        return from_document(parse(topology.name, json.dumps(facts)))
+    except TopologyError as error:  # the edited document has one line, which says nothing
+        raise TopologyError(str(error).replace(f"{topology.name}:1: ", f"{topology.name} with edits: ")) from None
 
 
 def _change(facts: dict[str, Any], path: str, value: object) -> None:

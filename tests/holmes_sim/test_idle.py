@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holmes_sim.idle import idle_clusters, idle_devices
+from holmes_sim.idle import idle_clusters, idle_devices, idle_nodes
 from sim.hardware.cluster import Trunk
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.prediction import Prediction
@@ -61,3 +61,38 @@ def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
     assert thin.endswith(f" takes 110 ms: {islands}.")
     assert small_one == f"c is idle: {slower.format('it')}."
     assert told(4 * parameters / 0.11, Axis("required", ("devices at most 1",))) == told(4 * parameters / 0.09)
+
+
+def test_idle_nodes_of_a_cluster_with_a_thin_network_point_to_islands():
+    """The model has 4 bytes of gradients a parameter; the step takes 1 s, on one of three nodes."""
+    parameters = plan(fleet(cluster("a"))).workload.model.parameters
+
+    def told(rate: float, **facts: object) -> list[str]:
+        of = plan(fleet(cluster("a", nodes=3, nics=(nic("ethernet", rate),))), **facts)
+        return list(idle_nodes(replace(of, prediction=Prediction(1.0, 8.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0))))
+
+    assert told(4 * parameters / 0.09) == []
+    (thin,) = told(4 * parameters / 0.11)
+    assert thin.startswith("2 of 3 nodes of a are idle: to send the gradients of a step over the NICs of a node of ")
+    assert thin.endswith(" takes 110 ms: `plan --sync any` finds islands that exchange less (docs/thin-links.md).")
+    assert told(4 * parameters / 0.11, dp=3) == []
+
+
+def test_devices_of_another_vendor_are_idle_for_frameworks():
+    """The certificate's target decides; a unified communicator joins the vendors."""
+    other = replace(
+        cluster("b", nics=ETHERNET), node=replace(cluster("b", nics=ETHERNET).node, device=device("mi", vendor="amd"))
+    )
+    links = (Trunk(("a", "b"), "ethernet", 1e12, 0.0),)
+    where = fleet(cluster("a", nics=ETHERNET), other, trunks=links)
+
+    def told(target: str, communicator: str = "vendor") -> list[str]:
+        of, space = plan(replace(where, communicator=communicator)), (Axis("target", (target,)),) if target else ()
+        proof = Certificate("feasible", 1.0, 1.0, 0.0, "closed form", False, space=space)
+        return list(idle_clusters(replace(of, certificate=proof)))
+
+    reason = "one plan on devices of amd and acme, unless one library joins them (`communicator: unified` of the topology)."
+    assert told("any") == [f"b is idle: no training framework runs {reason}"]
+    assert told("torchtitan") == [f"b is idle: torchtitan does not run {reason}"]
+    assert told("") == ["b is idle: no plan that uses it was found to be faster."]
+    assert told("any", "unified")[0].startswith("b is idle: no plan that uses it and that some framework can run ")

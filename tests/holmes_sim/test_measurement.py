@@ -190,4 +190,5 @@ def test_a_cpu_in_place_of_a_device_says_nothing_about_its_prediction(computed_o
     plan = builders.plan(builders.fleet(builders.cluster()))
     simulated = simulate(plan)
     measured = replace(simulated, computed_on=computed_on)
-    assert is_comparable(measured_step(plan, simulated, measured, "run")) is comparable
+    compared = measured_step(plan, simulated, measured, "run")
+    assert is_comparable(compared.measured.computed_on, compared.plan.specs) is comparable

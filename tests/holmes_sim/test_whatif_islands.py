@@ -110,9 +110,10 @@ def test_a_replanned_change_is_planned_with_islands(monkeypatch):
     task = change_planning.Task(3, where(), None, sync="diloco=30,int8")
     (answer,) = change_planning.answers([task], 1e9, 1.0)
     assert (answer.index, answer.reason, answer.found.sync) == (3, "", "diloco 30, int8")
-    alone = change_planning.Task(0, edited(where(), {"links": [], "clusters.west": None}), None, sync="diloco=30,int8")
+    one = edited(where(), {"links": [], "clusters.west": None, "clusters.east.nodes": 1})
+    alone = change_planning.Task(0, one, None, sync="diloco=30,int8")
     (none,) = change_planning.answers([alone], 1e9, 1.0)
     assert none.reason == (
-        "no plan with --sync diloco=30,int8: no link joins two clusters, so that there are no islands; nodes that may be one "
-        "need to be a cluster of their own"
+        "no plan with --sync diloco=30,int8: no link joins two clusters, and the network between nodes is fast enough for the "
+        "gradients of each step, so that there are no islands; nodes that may be one anyway need to be a cluster of their own"
     )

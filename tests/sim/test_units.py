@@ -141,6 +141,8 @@ def test_quantities_of_one_kind_are_numbers_in_the_first_ones_unit(values, found
     assert units.common_unit(values) == (found if found is None else (found[0], pytest.approx(found[1], rel=1e-12)))
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(26100.0, "7.25 h"), (720.0, "12 min"), (59.0, "59 s"), (3.6e6, "1e+03 h")])
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(26100.0, "7.25 h"), (720.0, "12 min"), (59.0, "59 s"), (3.6e6, "1,000 h"), (9.1e7, "25,300 h")]
+)
 def test_long_times_have_large_units(seconds: float, said: str) -> None:
     assert units.duration_text(seconds) == said

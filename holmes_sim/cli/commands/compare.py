@@ -185,7 +185,8 @@ def _read(what: list[str]) -> tuple[Plan | PipelinesPlan, dict[str, Timeline]]:
     plans = {name: found for name, found in read.items() if isinstance(found, Plan | PipelinesPlan)}
     timelines = {name: found for name, found in read.items() if isinstance(found, Timeline)}
     if len(plans) != 1:
-        given = f"{len(plans)} plans are given: {' '.join(plans)}" if plans else "no plan is given"
+        many = f"{len(plans)} plans are given: {' '.join(plans)}; `holmes-sim serve` shows two plans side by side"
+        given = many if plans else "no plan is given"
         raise HolmesError(f"compare takes one plan and its timelines; {given}")
     if not timelines:
         writers = "run, lab and simulate --trace write timelines"

@@ -77,10 +77,7 @@ def command(
 
     out.show(printing.measured((compared,)))
     ranks.note_devices(compared.measured.computed_on, (given.fleet.spec(device).name for device in given.placement))
-    if compared.measured.computed_on and not running.is_comparable(compared):
-        out.note(
-            "The error says nothing about the prediction: CPUs computed in place of these devices. `holmes-sim profile` "
-            "measures this machine for `plan --profile`; `--compute paced` waits the predicted seconds instead."
-        )
+    if not running.is_comparable(compared.measured.computed_on, compared.plan.specs):
+        out.note(ranks.NOT_COMPARABLE)
     ranks.show_notes(notes)
     out.note_written(output)

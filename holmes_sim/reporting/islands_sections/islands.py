@@ -7,6 +7,7 @@ from html import escape
 from holmes_sim.printing import islands as words
 from holmes_sim.reporting.islands_contents import IslandsContents, fullest_stage
 from holmes_sim.reporting.markup import island_chip, number, table
+from planner.islands.node_ranges import island_text
 from sim.islands.prediction import is_on_host, outer_state_bytes
 from sim.units import GIBI, time_text
 
@@ -35,7 +36,7 @@ def _devices(contents: IslandsContents, index: int) -> list[str]:
     batch = island.workload.global_batch_size
     return [
         f'<a href="#island-{index}" aria-label="Stages of island {index}">{island_chip(index)}</a>',
-        escape(words.clusters(island)),
+        escape(island_text(island)),
         f"{island.config.world_size:,} {escape(', '.join(spec.name for spec in island.specs))}",
         number(f"plan/islands/{index}/workload/global_batch_size", batch, f"{batch:,}"),
         escape(words.layout(island)),

@@ -6,9 +6,10 @@ import math
 from html import escape
 
 from holmes_sim.charts.outer_period import SHOWN, WORDS, drawn, drawn_as, kinds_of, steps_text
-from holmes_sim.printing.islands import clusters, inner_steps, is_waited_for
+from holmes_sim.printing.islands import inner_steps, is_waited_for
 from holmes_sim.reporting.islands_contents import IslandsContents
 from holmes_sim.reporting.markup import island_chip
+from planner.islands.node_ranges import island_text
 from sim.islands.outer_timeline import NETWORK, OuterSpan
 from sim.units import Seconds, time_text
 
@@ -29,7 +30,7 @@ def html(contents: IslandsContents) -> str:
     for island in (*range(len(plan.islands)), *([NETWORK] if plan.sync.exchanges else [])):
         own = "".join(_bar(span, whole) for span in spans if span.island == island)
         own += "".join(f'<i class="end" style="left:{100 * end / whole:.3f}%"></i>' for index, end in ends if index == island)
-        name = f"{island_chip(island)} {escape(clusters(plan.islands[island]))}" if island != NETWORK else "between islands"
+        name = f"{island_chip(island)} {escape(island_text(plan.islands[island]))}" if island != NETWORK else "between islands"
         lanes.append(f'<div><span class="who">{name}</span><div class="lane">{own}</div></div>')
     ticks = "".join(f'<span style="left:{100 * tick / whole:.3f}%">{time_text(tick)}</span>' for tick in _ticks(whole))
     lanes.append(f'<div><span></span><div class="ticks">{ticks}</div></div>')
@@ -64,7 +65,7 @@ def _words(contents: IslandsContents) -> str:
     """A text alternative of the chart."""
     plan, numbers = contents.plan, contents.run.prediction
     each = [
-        f"island {index} ({clusters(island)}) takes {inner_steps(plan)} of {time_text(numbers.inner_step_s[index])}"
+        f"island {index} ({island_text(island)}) takes {inner_steps(plan)} of {time_text(numbers.inner_step_s[index])}"
         for index, island in enumerate(plan.islands)
     ]
     waits = f"wait {time_text(numbers.exposed_s)}" if is_waited_for(numbers) else "never wait"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 
 from holmes_sim.printing import plans
-from holmes_sim.printing.islands import clusters
 from holmes_sim.reporting.islands_contents import IslandsContents
 from holmes_sim.reporting.markup import island_chip
 from holmes_sim.reporting.sections.stages import stages
+from planner.islands.node_ranges import island_text
 
 NAME = "stages"
 TITLE = "Stages of each island"
@@ -25,6 +25,6 @@ def html(contents: IslandsContents) -> str:
         layout = escape(plans.layout(island).replace("   (", " ("))
         peaks, caption = step.prediction.peak_memory_bytes, f"Stages of island {index}"
         rows = stages(step.plan, step.pipeline_ranks, peaks, f"islands/{index}/", caption)
-        head = f"{island_chip(index)} Island {index}: {escape(clusters(island))}"
+        head = f"{island_chip(index)} Island {index}: {escape(island_text(island))}"
         parts.append(f'<h3 id="island-{index}">{head}</h3><p>{layout}</p>{rows}')
     return "".join(parts)

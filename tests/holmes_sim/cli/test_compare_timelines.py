@@ -24,6 +24,7 @@ def files(tmp_path_factory):
         slow, origin="measured", compute="paced", scale=20.0, steps_s=(0.9 * slow.step_s, slow.step_s, 1.1 * slow.step_s)
     )
     texts = {"plan": planfile.to_json(plan), "simulated": to_json(timeline), "measured": to_json(measured)}
+    texts["again"] = texts["plan"]
     texts["other"] = to_json(replace(measured, plan_digest="0123456789abcdef"))
     for name, text in texts.items():
         (folder / f"{name}.json").write_text(text)
@@ -76,6 +77,10 @@ WRONG = {
         "(run, lab and simulate --trace write timelines)\n"
     ),
     ("measured",): "compare takes one plan and its timelines; no plan is given\n",
+    ("plan", "again"): (
+        "compare takes one plan and its timelines; 2 plans are given: {plan} {again}; "
+        "`holmes-sim serve` shows two plans side by side\n"
+    ),
     ("plan", "measured", "--tp", "2", "--time-limit", "9"): (
         "--time-limit --tp 2: only for a topology; with a plan and timelines use --chart, --profile and --json\n"
     ),

@@ -49,7 +49,7 @@ WRONG = {
     ),
     ("plan", "holmes-hybrid-4", "--set", "clusters.ib.nodes=few"): (
         2,
-        "error: holmes-hybrid-4:1: clusters.ib.nodes: 'few' is not a whole number\n",
+        "error: holmes-hybrid-4 with edits: clusters.ib.nodes: 'few' is not a whole number\n",
     ),
     ("sweep", "holmes-hybrid-4"): (
         2,

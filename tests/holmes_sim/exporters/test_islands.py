@@ -81,3 +81,9 @@ def test_a_folder_of_islands_is_complete_and_explained(target, model, tmp_path):
         if name.endswith(".sh"):
             subprocess.run(["bash", "-n", tmp_path / "launch" / name], check=True)
             assert launch.files[name].executable
+
+
+def test_what_two_islands_have_in_common_is_said_once():
+    told = reasons(islands(model="gpt-1.7b", batch=16), "torchtitan")
+    assert told and all(line.count("islands[1]") == 0 for line in told if "mlp gelu" in line)
+    assert len([line for line in told if "mlp gelu" in line]) == 1

@@ -150,14 +150,14 @@ def test_devices_have_the_number_and_colour_of_their_island(page):
 def test_an_island_is_a_row(page):
     east, west = rows_of(page, "islands")
     assert east[:5] == ["0", "east", "16 a100-sxm4-80gb", "16", "tp 1, pp 1, dp 16, mb 1, 1f1b"]
-    assert west[:5] == ["1", "west", "8 a100-sxm4-80gb", "8", "tp 1, pp 2, dp 4, mb 1, 1f1b"]
+    assert west[:5] == ["1", "west node 0", "8 a100-sxm4-80gb", "8", "tp 1, pp 2, dp 4, mb 1, 1f1b"]
     assert (east[6], east[8]) == ("–", "3.74 GiB")
     assert west[6].endswith(" s") and west[8] == "7.48 GiB"
 
 
 def test_the_stages_of_each_island_are_a_table(page):
     assert [c.text for c in page.all("caption")] == ["Islands", "Stages of island 0", "Stages of island 1"]
-    assert [h.text for h in page.all("h3") if h.attributes.get("id")] == ["0 Island 0: east", "1 Island 1: west"]
+    assert [h.text for h in page.all("h3") if h.attributes.get("id")] == ["0 Island 0: east", "1 Island 1: west node 0"]
 
 
 def test_bars_of_the_chart_are_the_spans_of_the_timeline(page, contents):

@@ -38,6 +38,16 @@ def test_a_model_of_the_catalogue_has_the_parameters_of_its_card(name: str, bill
     assert catalog.model(name).parameters == pytest.approx(billions * 1e9, rel=5e-3)
 
 
+def test_telechat3_has_its_published_parameters() -> None:
+    """105B-A4.7B and 36B (Tele-AI/TeleChat3). The 105 billion count the layer that predicts a further token, whose extra
+    product of 2 x hidden by hidden is left out here; the 4.7 billion do not: 4 of 192 experts in each of 44 layers."""
+    sparse, dense = catalog.model("telechat3-105b-a4.7b"), catalog.model("telechat3-36b")
+    expert = 3 * 2560 * 1536
+    assert round((sparse.parameters + sparse.layer_parameters) / 1e9) == 105
+    assert round((sparse.parameters - 44 * (192 - 4) * expert) / 1e9, 1) == 4.7
+    assert round(dense.parameters / 1e9) == 36
+
+
 def test_gpt_oss_has_its_published_parameters_but_for_its_biases() -> None:
     """Billions of arXiv 2508.10925, table 1. A layer has a sink for each of 64 heads; not counted are the biases of attention
     (5,120 + 2,880), of the router (experts), and of each expert (3 x 2,880)."""

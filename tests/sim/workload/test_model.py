@@ -19,7 +19,7 @@ NOMINAL = [
     (name, float(found[1]) * BILLION[found[2]])
     for name in catalog.names("models")
     if name != "llama-2-7b"  # the published name rounds 6.74e9 up; its count is held exactly below
-    and (found := re.fullmatch(r"(?:gpt|llama(?:-\d)?)-([0-9.]+)([bt])", name))
+    and (found := re.fullmatch(r"(?:gpt|llama(?:-\d)?|telechat3)-([0-9.]+)([bt])", name))
 ]
 
 

@@ -1,0 +1,56 @@
+"""A run that this machine's memory cannot hold is refused before its ranks start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holmes_sim.torch_backend.host_memory import available_bytes, check_memory, training_state
+from holmes_sim.torch_backend.run_options import RunOptions
+from sim.errors import HolmesError
+from sim.plan.plan import Plan
+from sim.units import GIBI
+from sim.workload.adapter import Adapter
+from tests.builders import cluster, fleet, plan
+
+ON_CPUS = RunOptions(device="cpu")
+
+
+def small(zero_stage: int = 0, dp: int = 2, **facts: Any) -> Plan:
+    return plan(fleet(cluster(devices=4)), dp=dp, zero_stage=zero_stage, **facts)
+
+
+def test_the_state_of_all_ranks_is_that_of_each_copy():
+    """bf16 with gradients in fp32: 2 + 4 + 12 bytes a parameter; ZeRO 1 shards the 12, ZeRO 3 all."""
+    of, parameters = small(), small().workload.model.parameters
+    assert of.config.gradient_precision == "fp32"
+    assert training_state(of) == 2 * 18 * parameters
+    assert training_state(small(1)) == (2 * 6 + 12) * parameters
+    assert training_state(small(3)) == pytest.approx(18 * parameters)
+    piped = plan(fleet(cluster(devices=4)), tp=2, pp=2)
+    assert training_state(piped) == 18 * piped.workload.model.parameters
+
+
+@pytest.mark.parametrize(("zero_stage", "copies"), [(0, 2), (1, 2), (3, 1)])
+def test_adapters_count_frozen_weights_of_layers(zero_stage: int, copies: int):
+    of = small(zero_stage)
+    model = of.workload.model
+    found = training_state(replace(of, workload=replace(of.workload, adapter=Adapter(4))))
+    assert found == copies * 2 * model.layers * model.layer_parameters
+
+
+def test_a_run_that_does_not_fit_is_refused():
+    of = small()
+    needed = training_state(of)
+    check_memory([of], ON_CPUS, needed)
+    text = f"run --local: weights, gradients and optimizer state of 4 ranks take {2 * needed / GIBI:.3g} GiB, and this "
+    with pytest.raises(HolmesError) as told:
+        check_memory([of, of], ON_CPUS, 1.9 * needed)
+    assert str(told.value).startswith(text)
+    check_memory([of, of], replace(ON_CPUS, compute="paced"), 0.0)
+
+
+def test_some_memory_is_available():
+    assert 2**28 < available_bytes() < 2**50
