@@ -155,7 +155,6 @@ def test_every_target_refuses_them_by_name(target, path):
         (("export", "--to", "megatron", "-o", "launch"), "megatron cannot express pipelines 3+1, 4: "),
         (("simulate", "--leave", "1@2h"), "a plan of unlike pipelines takes no --leave"),
         (("report", "-o", "plan.html", "--strategies", "holmes"), "unlike pipelines takes no --strategies and --profile"),
-        (("lab",), "1: format: this is a plan of unlike pipelines; a plan is expected"),
     ],
 )
 def test_commands_for_alike_replicas_say_so(run, path, arguments, why):
