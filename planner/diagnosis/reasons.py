@@ -84,8 +84,14 @@ def _lacking_memory(context: PlanningContext, shape: Shape) -> str:
     if not held:
         return "no cluster has the devices for one of its stages"
     _, option = max(held, key=lambda pair: pair[0])
-    most = option.memory.most_layers("middle", ((1, 0),))
+    most, number = option.memory.most_layers("middle", ((1, 0),)), option.max_stages
+    stages = f"{number} stage{'s' if number > 1 else ''}"
+    if number * most >= layers:
+        return (
+            f"memory: {stages} on {option.cluster.name} hold{'' if number > 1 else 's'} the {layers} layers beside one "
+            "microbatch, but not the embedding, the head and all microbatches in flight, too"
+        )
     return (
-        f"memory: {option.cluster.name} has devices for up to {option.max_stages} stages, and each holds up to {most} of "
-        f"the model's {layers} layers beside one microbatch"
+        f"memory: {option.cluster.name} has devices for up to {stages}, and each holds up to {most} of the model's {layers} "
+        "layers beside one microbatch"
     )

@@ -80,7 +80,7 @@ def test_verdicts_end_with_their_time(monkeypatch):
     ("nodes", "told"),
     [
         (4, "a has devices for up to 4 stages, and each holds up to 1"),
-        (1, "b has devices for up to 1 stages, and each holds up to 2"),
+        (1, "b has devices for up to 1 stage, and each holds up to 2"),
     ],
 )
 def test_memory_is_told_of_the_class_that_holds_most_of_the_model(nodes: int, told: str):
@@ -95,6 +95,17 @@ def test_memory_is_told_of_the_class_that_holds_most_of_the_model(nodes: int, to
     (found,) = verdicts(PlanningContext(question), 0)
     assert found.seconds == math.inf
     assert found.why == f"memory: {told} of the model's 12 layers beside one microbatch"
+
+
+def test_layers_that_fit_without_the_ends_and_further_microbatches_are_told():
+    """Six of twelve layers fit each of two devices, but not with the embedding or the head beside them."""
+    machines = make.fleet(make.cluster("a", 2, spec=make.device(memory=memory.OUTSIDE + WORKSPACE + 14e6)))
+    question = request(machines, make.model(12), 4, Wishes(tp=1, dp=1, microbatch_size=1, recompute="none"))
+    (found,) = verdicts(PlanningContext(question), 0)
+    assert found.why == (
+        "memory: 2 stages on a hold the 12 layers beside one microbatch, but not the embedding, the head and all microbatches "
+        "in flight, too"
+    )
 
 
 def test_verdicts_on_a_model_whose_layers_differ_are_those_of_its_stand_in():
