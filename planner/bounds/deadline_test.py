@@ -40,20 +40,18 @@ left are listed, and bounded by the same inequalities with all stages known (`pl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice, permutations, product
+from itertools import islice, product
+from typing import Protocol
 
 import numpy as np
 
-from planner.bounds.any_order import CLASSES, AnyOrder
 from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
 from planner.bounds.listing import pipelines
-from planner.bounds.ordered_stages import OrderedStages, most_by_compute
+from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.whole_pipelines import least_steps
-from planner.costs.context import PlanningContext
-from planner.costs.node_classes import NodeClass
 from planner.placement.leaves import oversubscribed
 from planner.space import lengths
 
@@ -69,13 +67,15 @@ SPLITS = 1_000
 ENUMERATED = 200_000
 """Most pipelines with given numbers of stages that are enumerated (a guess): a tenth of a second for ten stages."""
 
-Orders = frozenset[tuple[str, ...]] | None
-"""Orders of classes, each as the names of their clusters; None means all of them."""
+
+class Test(Protocol):
+    """A test of some pipelines."""
+
+    def within(self, seconds: float) -> bool:
+        """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
 
 
-def deadline_bound(
-    tests: Iterable[DeadlineTest | CountsTest | AnyOrder], least: float, cutoff: float, precise: float = PRECISE
-) -> float:
+def deadline_bound(tests: Iterable[Test], least: float, cutoff: float, precise: float = PRECISE) -> float:
     """A lower bound in seconds on the step of all pipelines of the tests.
 
     `least`: a known lower bound. The result is at least `least`, and at most the larger of `least` and `cutoff`. Bisection on a
@@ -91,74 +91,6 @@ def deadline_bound(
             low, high = (low, middle) if test.within(middle) else (middle, high)
         bound = low
     return bound
-
-
-def deadline_tests(
-    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, either: bool = False, among: Orders = None
-) -> list[DeadlineTest | AnyOrder]:
-    """Deadline tests, one for each order of classes that may have a step of `seconds`; one for all orders of many classes.
-
-    All pipelines of two or more stages that no returned test covers take longer. either: as in `OrderedStages`; among: the
-    orders of classes that are not ruled out already."""
-    whole = AnyOrder(classes)
-    if not whole.within(seconds):
-        return []
-    whole = AnyOrder(classes, OrderedStages(context, classes, seconds, either).in_any_order())
-    if len(classes) > 1 and not whole.within(seconds):
-        return []
-    if len(classes) > CLASSES:
-        return [whole]
-    every = (
-        DeadlineTest(OrderedStages(context, order, seconds, either)) for order in _ordered(context, classes, seconds, among)
-    )
-    return [test for test in every if test.within(seconds)]
-
-
-def orders_within(
-    family: Callable[..., OrderedStages],
-    context: PlanningContext,
-    classes: Sequence[NodeClass],
-    holders: Sequence[NodeClass],
-    seconds: float,
-    among: Orders = None,
-) -> Orders:
-    """Orders of classes in which some pipeline of two or more stages of a family of shapes might finish within `seconds`.
-
-    family: makes the stages of the family (`planner.bounds.shape_families`) for an order of `classes`. holders: the same
-    classes with the least memory under any of its ZeRO stages. among: the orders that are not ruled out already."""
-    if not AnyOrder(holders).within(seconds):
-        return frozenset()
-    if len(classes) > 1 and not AnyOrder(holders, family(context, classes, holders, seconds).in_any_order()).within(seconds):
-        return frozenset()
-    if len(classes) > CLASSES:
-        return None
-    every = _ordered(context, classes, seconds, among)
-    tests = (DeadlineTest(family(context, order, holders, seconds)) for order in every)
-    return frozenset(_names(test.order) for test in tests if test.within(seconds))
-
-
-def _ordered(
-    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, among: Orders
-) -> Iterator[tuple[NodeClass, ...]]:
-    """Every order, if in `among`, of every subset of the classes whose stages can compute all layers within `seconds`, with
-    ends that the request allows."""
-    able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
-    for size in range(1, len(able) + 1):
-        for some in combinations(able, size):
-            if sum(option.max_stages * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
-                if len({option.own.tp for option in some}) == 1 and some[0].shape.cluster_tp:
-                    continue  # a pipeline of one degree is that of a shape of one degree
-                ends = context.request, some[0].shape
-                allowed = (order for order in permutations(some) if lengths.allows_ends(*ends, *_names((order[0], order[-1]))))
-                yield from (order for order in allowed if among is None or _names(order) in among)
-
-
-def _names(order: Sequence[NodeClass]) -> tuple[str, ...]:
-    return tuple(map(_name, order))
-
-
-def _name(option: NodeClass) -> str:
-    return option.cluster.name
 
 
 class DeadlineTest:

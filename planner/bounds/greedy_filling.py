@@ -121,9 +121,8 @@ class Filling:
             if stages.splits:
                 work -= self._deferred(i, before, after) * size.weight
             if stages.waits:
-                work -= (
-                    self.hops[hops] if self.exact else stages.back(i)
-                )  # the last gradient's message counts in drain, not in busy
+                # the last gradient's message counts in drain, not in busy
+                work -= self.hops[hops] if self.exact else self.back(i)
             if work < size.lane:
                 work = size.lane
             back = fill + work + both - forward + messages
@@ -132,6 +131,10 @@ class Filling:
             if back > seconds or back + stages.first_tail > seconds:  # the tail takes long to compute
                 return -math.inf
         return self._round_trips(i, k, size, both + 2 * messages, after) if self.counted else math.inf
+
+    def back(self, i: int) -> float:
+        """Least seconds of a message from a stage of class i to the stage before it."""
+        return self.stages.back(i)
 
     def _messages(self, i: int, hops: int) -> float:
         """Least seconds of the messages of a microbatch on its way to a stage of class i behind `hops` or more stages."""

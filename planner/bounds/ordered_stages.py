@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeAlias
 
+from planner.bounds.any_neighbours import least_tied, messages_between
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -103,11 +104,13 @@ class OrderedStages:
         self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str, int | None, int | None, Sends | None], StageSizes] = {}
         self.hops = StageHops(self).between
-        self._back = [self._least_back(i) for i in range(len(order))]
+        self._ahead, self._back = ([found(i) for i in range(len(order))] for found in (self._least_ahead, self._least_back))
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
+        self.between: list[list[float]] = []
+        """In any order: least seconds of a message from a stage of each class to a neighbour of each class."""
         self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0
         """Least seconds of a message from the last stage to the first one, between virtual stages."""
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
@@ -115,12 +118,11 @@ class OrderedStages:
 
     def in_any_order(self) -> Self:
         """The same stages with numbers that hold for every order of every subset of the classes."""
-        pairs = [(a, b) for a in self.order for b in self.order if a is not b or a.max_stages > 1]
-        every = [self.context.messages.least(a.cluster, b.cluster, self.shape) for a, b in pairs]
-        least = min(filter(math.isfinite, every), default=0.0)
-        self.messages, self.borders = [least] * len(self.order), [least] * (len(self.order) - 1)
-        self.tied, self.possible, self.may_be_first = 0.0, True, range(len(self.order))
-        self._back, self._sends = [self._least_back(i) for i in range(len(self.order))], {}
+        self.between = messages_between(self.context, self.order)
+        least = [min(filter(math.isfinite, row), default=0.0) for row in self.between]
+        self.messages, self.borders = least, [min(least)] * (len(self.order) - 1)
+        self.tied, self.possible, self.may_be_first = least_tied(self.context, self.order), True, range(len(self.order))
+        self._ahead, self._back, self._sends = least, least, {}
         return self
 
     def _message(self, source: Cluster, target: Cluster) -> float:
@@ -143,12 +145,18 @@ class OrderedStages:
         return self._sends[i, role]
 
     def _least_sends(self, i: int, role: str) -> tuple[float, float]:
-        ahead = min([*self._inner(i), *self.borders[i : i + 1]], default=0.0) if role != "last" else 0.0
-        return ahead, self.back(i) if role != "first" else 0.0
+        return self._ahead[i] if role != "last" else 0.0, self.back(i) if role != "first" else 0.0
+
+    def sending(self, ahead: float, back: float) -> Sends:
+        """The messages of a stage, of which the seconds to the next stage and to the previous one are known."""
+        return ahead, back
 
     def back(self, i: int) -> float:
         """Least seconds of a message from a stage of class i to the previous stage."""
         return self._back[i]
+
+    def _least_ahead(self, i: int) -> float:
+        return min([*self._inner(i), *self.borders[i : i + 1]], default=0.0)
 
     def _least_back(self, i: int) -> float:
         return min([*self._inner(i), *self.borders[max(i - 1, 0) : i]], default=0.0)

@@ -75,6 +75,10 @@ class AnySchedule(AnyZeroStage):
         """0: some of the schedules overlap their messages with compute, and the others have no message lane."""
         return 0.0, 0.0
 
+    def sending(self, ahead: float, back: float) -> Sends:
+        """0, as in `sends`."""
+        return 0.0, 0.0
+
     def tail(self, cost: StageCost, role: str) -> float:
         """The tail after a whole backward: less reduction is left after it than after a weight gradient alone."""
         return super().tail(cost.sending(0.0, 0.0, 0.0, 0.0), role)

@@ -28,7 +28,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from planner.bounds.deadline_test import PRECISE, ROUGH, Orders, deadline_bound, deadline_tests
+from planner.bounds.deadline_test import PRECISE, ROUGH, deadline_bound
+from planner.bounds.orders import Orders, deadline_tests
 from planner.bounds.relaxation import quick_bound
 from planner.costs.node_classes import node_classes
 from planner.effort import Level, Outcome

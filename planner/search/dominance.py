@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
+from planner.bounds.orders import SomeOrder
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.request import Request
 from planner.search.candidates import too_large
@@ -67,7 +67,7 @@ def _heads(shape: Shape, longest: int, microbatches: int) -> list[tuple[int, tup
 
 
 def undominated(
-    incumbent: Incumbent, shape: Shape, test: DeadlineTest | AnyOrder, seconds: float, most: int
+    incumbent: Incumbent, shape: Shape, test: DeadlineTest | SomeOrder, seconds: float, most: int
 ) -> list[Pipeline] | None:
     """Pipelines of a test that might finish within `seconds`, without dominated ones; None where the test lists over `most`."""
     pipelines, other = test.pipelines(seconds, most), dominating(incumbent.request, shape)

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from planner.bounds.any_order import AnyOrder
-from planner.bounds.deadline_test import CountsTest, DeadlineTest, deadline_bound
+from planner.bounds.deadline_test import DeadlineTest, Test, deadline_bound
 from planner.bounds.greedy_filling import Pipeline
+from planner.bounds.orders import SomeOrder
 from planner.costs.node_classes import NodeClass, under
 from planner.search.candidates import Candidate, priced
 from planner.search.dominance import undominated
@@ -29,7 +29,7 @@ class OpenVariant:
 
     `evaluated` holds the pipelines evaluated so far and the fastest candidates among them, by shape and classes."""
 
-    tests: tuple[DeadlineTest | AnyOrder, ...]
+    tests: tuple[DeadlineTest | SomeOrder, ...]
     evaluated: dict[tuple[Shape, tuple[NodeClass, ...]], tuple[set[Pipeline], list[Candidate]]] = field(default_factory=dict)
     few: list[list[Pipeline] | None] | None = None
     """For each test, all pipelines that might beat `target`, or None where they are more than `few_pipelines`."""
@@ -40,7 +40,7 @@ class OpenVariant:
 
     def by_counts(self, bound: float, target: float, precise: float) -> float:
         """A lower bound of at least `bound` and at most `target`, from tests of given numbers of stages of each class."""
-        self.counted, every = True, list[CountsTest]()
+        self.counted, every = True, list[Test]()
         for test in self.tests:
             counts = test.by_counts(target)
             if counts is None:
@@ -118,7 +118,7 @@ class Exhaust:
     def _below(
         self,
         shape: Shape,
-        tests: tuple[DeadlineTest | AnyOrder, ...],
+        tests: tuple[DeadlineTest | SomeOrder, ...],
         few: list[list[Pipeline] | None],
         seconds: float,
     ) -> list[list[Pipeline]] | None:
@@ -158,7 +158,7 @@ def _keeping_step(candidate: Candidate) -> Candidate:
 
 
 def _by_classes(
-    tests: Sequence[DeadlineTest | AnyOrder], pipelines: list[list[Pipeline]]
+    tests: Sequence[DeadlineTest | SomeOrder], pipelines: list[list[Pipeline]]
 ) -> dict[tuple[NodeClass, ...], list[Pipeline]]:
     """The pipelines of all tests by their classes; each pipeline holds indices into these classes."""
     classes: dict[frozenset[NodeClass], tuple[NodeClass, ...]] = {}

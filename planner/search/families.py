@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from planner.bounds.deadline_test import Orders, orders_within
+from planner.bounds.orders import Orders, orders_within
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.node_classes import leanest, node_classes
 from planner.effort import Level

@@ -12,9 +12,10 @@ import pytest
 from benchmarks.certificates.fleets import draw
 from planner import strategies
 from planner.bounds.any_order import AnyOrder
-from planner.bounds.deadline_test import DeadlineTest, deadline_bound, deadline_tests
+from planner.bounds.deadline_test import DeadlineTest, deadline_bound
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.orders import deadline_tests
 from planner.costs.context import PlanningContext
 from planner.costs.fleet_views import FleetViews
 from planner.costs.node_classes import node_classes

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds.deadline_test import DeadlineTest, deadline_tests
+from planner.bounds.deadline_test import DeadlineTest
+from planner.bounds.orders import deadline_tests
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes, under

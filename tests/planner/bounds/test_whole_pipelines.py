@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from planner.bounds.deadline_test import deadline_bound, deadline_tests
+from planner.bounds.deadline_test import deadline_bound
 from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.orders import deadline_tests
 from planner.bounds.whole_pipelines import least_steps
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 
-from planner.bounds.deadline_test import deadline_tests
+from planner.bounds.orders import deadline_tests
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build

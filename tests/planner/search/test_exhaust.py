@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from planner.bounds.deadline_test import DeadlineTest, deadline_bound, deadline_tests
+from planner.bounds.deadline_test import DeadlineTest, deadline_bound
+from planner.bounds.orders import deadline_tests
 from planner.costs.node_classes import node_classes
 from planner.search.budgets import Budgets
 from planner.search.exhaust import Exhaust, OpenVariant
