@@ -1,7 +1,8 @@
 """Cases that `make test` leaves to `make test-more`, so that it ends within minutes; CI runs both.
 
-Drawn cases of a law are many, because each may find a fault of its own. CI tries some of them, and `make test-deep` the others:
-after a change of the search, of a bound or of a cost."""
+Drawn cases of a law are many, because each may find a fault of its own. CI tries some of them, and `make test-deep` the others,
+and the tests that simulate many measured runs or print rows of benchmarks: after a change of the search, of a bound or of a
+cost."""
 
 from __future__ import annotations
 

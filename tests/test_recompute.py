@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import recompute, unlike
 from planner import strategies
 from planner.costs.context import PlanningContext
+from tests.more import deep
 
 
 def without_proof(request):
@@ -14,6 +15,7 @@ def without_proof(request):
     return strategies.get("certified").plan(request, context)
 
 
+@deep
 def test_a_row_for_each_fleet_whose_plan_recomputes_some_layers(monkeypatch):
     monkeypatch.setattr(unlike, "_plan", without_proof)
     found = [recompute.compared(unlike.drawn(seed, recompute.MODELS)) for seed in (12,)]

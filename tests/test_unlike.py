@@ -6,8 +6,10 @@ import math
 from dataclasses import replace
 
 from benchmarks import unlike
+from tests.more import deep
 
 
+@deep
 def test_a_row_for_each_fleet_whose_plan_has_unlike_tp():
     """Without a time limit, so that a busy machine finds it, too. Of one tp, 1 is the fastest here; the others are left out."""
     request = replace(unlike.drawn(10), time_limit=math.inf)

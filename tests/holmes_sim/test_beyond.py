@@ -25,7 +25,7 @@ def slow() -> Plan:
     return simulate_plan(build(ANY, shape, (("ib", 15), ("roce", 15)), "by hand"))
 
 
-def searched(request: Request, found: Plan, seconds: float = 20.0, wanted: bool = True) -> Beyond | None:
+def searched(request: Request, found: Plan, seconds: float = 200.0, wanted: bool = True) -> Beyond | None:
     with BeyondSearch(request, wanted) as search:
         return search.compared(found, seconds, lambda text: None)
 

@@ -17,6 +17,7 @@ from sim.formats.documents import check, parse
 from sim.formats.stack_facts import StackFacts
 from sim.hardware.stack import DEFAULT, Stack
 from sim.plan.plan import with_stack
+from tests.more import deep
 
 SC21 = cases.load(validation.folder() / "megatron_sc21.yaml")
 SMALL = tuple(case for case in SC21 if case.stack == "megatron-2020" and "a100" in case.id)
@@ -135,6 +136,7 @@ def test_that_launches_block_is_kept_under_every_number() -> None:
     assert check(parse("mine.yaml", calibration.text(fit)), StackFacts).blocking
 
 
+@deep
 def test_the_command_writes_a_file_for_every_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ from sim.errors import HolmesError
 from sim.formats import pipelinesfile, planfile
 from sim.plan.plan import Plan
 from tests.holmes_sim.test_lab import refusal
-from tests.more import more
+from tests.more import after, more
 from tests.sim.formats.test_pipelinesfile import BY_HAND
 
 REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")
@@ -43,10 +43,14 @@ def plan_of(name: str, strategy: str, batch: int = 32, **pins: int) -> Plan:
 @PERMITTED
 @pytest.mark.parametrize(
     ("name", "batch", "pins"),
-    [
-        ("lab-hybrid-nics", 32, {"dp": 4, "microbatch_size": 8}),  # one ring over InfiniBand, RoCE and the Ethernet between
-        ("lab-slow-trunk", 16, {"pp": 4, "microbatch_size": 4}),  # messages over the trunk
-    ],
+    after(
+        1,
+        [
+            ("lab-hybrid-nics", 32, {"dp": 4, "microbatch_size": 8}),  # one ring over InfiniBand, RoCE and the Ethernet between
+            ("lab-slow-trunk", 16, {"pp": 4, "microbatch_size": 4}),  # messages over the trunk
+        ],
+        last=1,
+    ),
 )
 def test_no_step_is_faster_than_its_links(name: str, batch: int, pins: dict[str, int]) -> None:
     """What waits the model's seconds and sends the program's bytes over links of the model's rates cannot be much faster.
@@ -119,8 +123,8 @@ def test_slow_links_are_slow_everywhere() -> None:
     fleet = commands.load("lab/lab-slow-trunk").fleet
     plan = plan_of("lab-slow-trunk", "megatron", pp=4)
     slow = running.slowed(plan, 10.0).fleet
-    for before, after in zip(fleet.clusters, slow.clusters, strict=True):
-        for nic, slower in zip(before.node.nics, after.node.nics, strict=True):
+    for cluster, slower_one in zip(fleet.clusters, slow.clusters, strict=True):
+        for nic, slower in zip(cluster.node.nics, slower_one.node.nics, strict=True):
             assert slower.bandwidth == nic.bandwidth / 10.0
             assert slower.spec.latency == nic.spec.latency * 10.0
     assert [t.bandwidth for t in slow.trunks] == [t.bandwidth / 10.0 for t in fleet.trunks]

@@ -20,6 +20,7 @@ from sim.errors import HolmesError, TopologyError
 from sim.hardware.stack import DEFAULT
 from sim.kernels import memory
 from sim.plan.plan import with_stack
+from tests.more import deep
 
 SHIPPED = sorted(validation.folder().glob("*.yaml"))
 HOLMES = validation.folder() / "holmes.yaml"
@@ -91,6 +92,7 @@ def test_an_unknown_version_of_a_software_has_its_facts_and_no_fit() -> None:
     assert validation.stack_of(Case("x", "s", "ours", 1.0, None), "fitted") == ("default", DEFAULT, False)
 
 
+@deep
 def test_nemo_with_default_constants() -> None:
     """NVIDIA's performance summaries of NeMo 24.07 and 25.11, 16 runs in fp8; no number was fitted to them. The five with tp 1
     have 8.2 %; with attention as inference libraries measured it they had 5.9 %, and the runs of DGX Cloud more."""
@@ -100,6 +102,7 @@ def test_nemo_with_default_constants() -> None:
     assert wide.mape < 0.06 and validation.summary(rows).mape < 0.07
 
 
+@deep
 def test_recomputed_runs_of_torch_checkpoints_are_as_good_as_the_others() -> None:
     """MosaicML's runs on A100: 41 with activation checkpointing, which stops early, and 80 without; whole forwards would be 8 %
     slower. All 169 runs with H100: 7.5 % before, and 14 % too fast on H100."""
@@ -220,6 +223,7 @@ def test_a_case_that_is_wrong_at_its_source_is_listed_with_the_reason() -> None:
     assert found["sailor-mit-n3_d1"].reason.startswith("wrong in the source: a copy; ")
 
 
+@deep
 def test_a_profile_is_put_on_the_devices_of_every_case(run_cli: Callable[..., dict[str, Any]]) -> None:
     """Sailor's mixed clusters with their measured layer seconds; Sailor's own simulator has a mean error of 10.0 % on them."""
     printed = run_cli("validate", "--cases", SAILOR, "--profile", "sailor", "--json")

@@ -31,7 +31,7 @@ FURTHER = list(zip(TOPOLOGIES, itertools.cycle(exporters.frameworks()), strict=F
 """Every topology with one framework."""
 
 
-@pytest.mark.parametrize(("topology", "target"), after(len(LAW), dict.fromkeys(LAW + FURTHER)))
+@pytest.mark.parametrize(("topology", "target"), after(len(LAW), dict.fromkeys(LAW + FURTHER), last=len(LAW) + 4))
 def test_a_plan_for_a_target_can_be_exported_to_it(topology, target):
     """Found without a proof, within few seconds; those of a whole search are refused by the same check when they are built.
     Without a plan, the reason names the target."""

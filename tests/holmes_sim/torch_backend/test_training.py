@@ -107,7 +107,7 @@ FIRST = (
 """One case of each feature, which `make test` tries."""
 
 
-@pytest.mark.parametrize("name", after(15, sorted(CASES, key=lambda name: name not in FIRST)))
+@pytest.mark.parametrize("name", after(15, sorted(CASES, key=lambda name: name not in FIRST), last=20))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]

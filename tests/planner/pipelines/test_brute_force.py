@@ -127,7 +127,7 @@ def fastest(asked: Request) -> PipelinesPlan:
     return found
 
 
-@pytest.mark.parametrize("seed", after(QUICK, SEEDS, last=12))
+@pytest.mark.parametrize("seed", after(QUICK, SEEDS, last=6))
 def test_no_plan_is_much_faster(seed):
     """The search has one plan for a part with a number of replicas, where the brute force has all of them. No bound is above
     the fastest of all plans."""

@@ -20,6 +20,7 @@ from sim.plan.plan import Plan
 from sim.plan.program import Action
 from tests import builders
 from tests.builders import any_plan, cluster, fleet, nic
+from tests.more import after
 
 
 def moments(timeline: Timeline, rank: int) -> list[float]:
@@ -64,7 +65,7 @@ def test_a_disturbed_step_is_the_same_folded_and_unfolded(data: st.DataObject, w
     assert_alike(plan, draw(what, plan.fleet, seed, fault_free))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", after(1, range(6), last=2))
 def test_sixty_four_ranks_with_faults_fold_exactly_and_still_fold(seed: int) -> None:
     ethernet = nic("ethernet", 3e9, latency=5e-5, overhead=3e-5, efficiency=0.8)
     east = cluster("east", 4, 8, (nic("infiniband", 2.5e10, 4, latency=1e-5), ethernet), fabric=Fabric(2, 2.0))

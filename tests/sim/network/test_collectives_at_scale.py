@@ -24,6 +24,7 @@ from sim.network.protocols import protocols
 from sim.network.routes import Member, message_route
 from tests import builders
 from tests.builders import cluster, wire
+from tests.more import deep
 
 MIB = 2**20
 CHUNKED = Protocol("wide", 1e-5, 2e-5, 1.0, chunk=1e6)
@@ -214,6 +215,7 @@ def test_a_ring_with_fewer_ranks_on_a_node_has_the_rate_that_nccl_expects(ranks:
     assert max(abs(rate) for *_, rate in rings) <= 0.065
 
 
+@deep
 def test_the_table_has_a_line_for_each_curve() -> None:
     lines = list(table())
     assert sum(line.startswith("| h100-figure | all_reduce |") for line in lines) == 4
