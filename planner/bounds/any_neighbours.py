@@ -1,12 +1,52 @@
-"""Least seconds of messages between stages whose classes may follow one another in any order."""
+"""What holds for stages whose classes may follow one another in any order: messages, and the layers before a stage."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
+
+
+class Free(NamedTuple):
+    """What holds for a stage if all stages before it are on some free classes, one value for each class of the stage.
+
+    outside: least seconds of its message to a stage of another free class; inside: of that class or its own; both infinite
+    where there is none. hop: least seconds of a message between two stages before it. stages: how many these are at most.
+    by_rate: as `ordered_stages.Before.by_rate`."""
+
+    outside: list[float]
+    inside: list[float]
+    hop: list[float]
+    stages: list[int]
+    by_rate: list[list[list[tuple[float, int]]]]
+
+
+class Neighbours:
+    """The classes that may be beside a stage.
+
+    between: least seconds of a message from a stage of each class to a neighbour of each class (`messages_between`); counts:
+    most stages of each class; rates: as `OrderedStages.rates`."""
+
+    def __init__(self, between: list[list[float]], counts: Sequence[int], rates: Sequence[tuple[float, ...]]):
+        self.between, self._counts = between, counts
+        self._by_rate = [sorted((rate[which], c) for c, rate in enumerate(rates)) for which in (0, 1, 2)]
+        self._free: dict[tuple[int, ...], Free] = {}
+
+    def before(self, free: tuple[int, ...]) -> Free:
+        """What holds if all stages before a stage are on these classes."""
+        if free not in self._free:
+            classes = range(len(self.between))
+            outside = [min((self.between[i][b] for b in free if b != i), default=math.inf) for i in classes]
+            inside = [min(self.between[i][i], outside[i]) for i in classes]
+            hop = min(inside[i] for i in free)
+            stages = sum(self._counts[i] for i in free)
+            by_rate = [[[pair for pair in pairs if pair[1] in free]] * len(classes) for pairs in self._by_rate]
+            hops = [hop if math.isfinite(hop) else 0.0 for _ in classes]
+            self._free[free] = Free(outside, inside, hops, [stages for _ in classes], by_rate)
+        return self._free[free]
 
 
 def messages_between(context: PlanningContext, classes: Sequence[NodeClass]) -> list[list[float]]:

@@ -118,7 +118,7 @@ class SubsetFilling(Filling):
             return self._filled(i, self.stages.layers, 0)
         fewest = self.stages.layers
         for j, layers in here.items():
-            self._ahead = self.stages.between[i][j]
+            self._ahead = self.stages.neighbours.between[i][j]
             if math.isfinite(self._ahead):
                 rest = self._filled(i, layers, behind.bit_count())
                 fewest = min(fewest, rest if rest < layers else fewest)
@@ -138,23 +138,18 @@ class SubsetFilling(Filling):
 
     def _allow(self, free: Sequence[int]) -> None:
         """Let the layers before a stage be on the classes `free` only."""
-        classes, rates, between = range(len(self.counts)), self.stages.rates, self.stages.between
-        self._outside = [min((between[i][b] for b in free if b != i), default=math.inf) for i in classes]
-        self._inside = [min(between[i][i], self._outside[i]) for i in classes]
-        hop = min(self._inside[i] for i in free)
-        self.hop = [hop if math.isfinite(hop) else 0.0] * len(self.counts)
-        self.longest = [max(1, *(self.most[i] for i in free)) for _ in classes]
-        self.stages_before = [sum(self.counts[i] for i in free) for _ in classes]
-        self.by_rate = [[sorted((rates[c][which], c) for c in free)] * len(classes) for which in (0, 1, 2)]
+        self._free = self.stages.neighbours.before(tuple(free))
+        self.hop, self.stages_before, self.by_rate = self._free.hop, self._free.stages, self._free.by_rate
+        self.longest = [max(1, *(self.most[i] for i in free))] * len(self.counts)
 
     def _filled(self, i: int, left: int, behind: int) -> int:
         """Fewest layers left before the stages of class i, behind which `behind` classes have stages; 0 where none is left."""
         for after in range(behind, behind + self.counts[i]):
             if after > behind:
-                self._ahead = self.stages.between[i][i]
+                self._ahead = self.stages.neighbours.between[i][i]
             if after and self._fits(i, "first", left, left, after):
                 return 0
-            nearest = (self._outside if after == behind + self.counts[i] - 1 else self._inside)[i]
+            nearest = (self._free.outside if after == behind + self.counts[i] - 1 else self._free.inside)[i]
             self._back[i] = nearest if math.isfinite(nearest) else 0.0
             k = self.most_layers(i, "middle" if after else "last", left, after)
             if k <= 0:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeAlias
 
-from planner.bounds.any_neighbours import least_tied, messages_between
+from planner.bounds.any_neighbours import Neighbours, least_tied, messages_between
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -109,8 +109,8 @@ class OrderedStages:
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
-        self.between: list[list[float]] = []
-        """In any order: least seconds of a message from a stage of each class to a neighbour of each class."""
+        self.neighbours = Neighbours([], [], [])
+        """What holds in any order."""
         self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0
         """Least seconds of a message from the last stage to the first one, between virtual stages."""
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
@@ -118,8 +118,8 @@ class OrderedStages:
 
     def in_any_order(self) -> Self:
         """The same stages with numbers that hold for every order of every subset of the classes."""
-        self.between = messages_between(self.context, self.order)
-        least = [min(filter(math.isfinite, row), default=0.0) for row in self.between]
+        self.neighbours = Neighbours(messages_between(self.context, self.order), self.max_stages, self.rates)
+        least = [min(filter(math.isfinite, row), default=0.0) for row in self.neighbours.between]
         self.messages, self.borders = least, [min(least)] * (len(self.order) - 1)
         self.tied, self.possible, self.may_be_first = least_tied(self.context, self.order), True, range(len(self.order))
         self._ahead, self._back, self._sends = least, least, {}
