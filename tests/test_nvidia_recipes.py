@@ -35,3 +35,17 @@ def test_runs_of_megatron_bridge_in_fp8_mxfp8_and_nvfp4() -> None:
     found = predicted("megatron_bridge", lambda name: True)
     assert found.n == 11 and found.left_out == 0
     assert found.mape < 0.08
+
+
+@pytest.mark.parametrize(("name", "runs", "reductions", "gathers"), [
+    ("dgx_cloud", 152, 149, 149), ("megatron_bridge", 49, 49, 44), ("mlperf", 17, 17, 17), ("mlperf_v60", 2, 2, 2),
+])  # fmt: skip
+def test_gradients_and_weights_are_hidden_where_the_recipes_hide_them(
+    name: str, runs: int, reductions: int, gathers: int
+) -> None:
+    """With dp above 1; a key that a case leaves out says that nothing is hidden. Weights are not in five of Megatron-Bridge:
+    70B and 405B in mxfp8 of 25.09 and 25.11, and 405B in nvfp4 on GB200 of 26.06."""
+    configs = [case.plan.config for case in cases.load(validation.folder() / "new_software" / f"{name}.yaml") if case.plan]
+    assert len(configs) == runs
+    assert sum(one.overlap_grad_reduce for one in configs) == sum(one.dp > 1 for one in configs) == reductions
+    assert sum(one.overlap_param_gather for one in configs) == gathers

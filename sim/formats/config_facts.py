@@ -105,5 +105,6 @@ def _routing(written: ConfigFacts, of_workload: Routing, model: Model | None) ->
     if written.routing is None:
         return of_workload.of_config(written.ep)
     given = routing_of(written.routing, model)
-    exchange = None if isinstance(written.routing, str) else written.routing.exchange
-    return given.of_config(written.ep) | {"imbalance": given.of_busiest(written.ep), "exchange": exchange}
+    if isinstance(written.routing, str):
+        return given.of_config(written.ep)
+    return given.of_config(written.ep) | {"imbalance": given.of_busiest(written.ep), "exchange": written.routing.exchange}

@@ -9,10 +9,15 @@ ring        gather before queries, keys and values and before the up projection,
 pipeline    scatter after the projection and the down projection of a forward: `payloads.SCATTERED_PARTS` parts, the last of
             which is exposed (`payloads.tensor_collectives`)
 bulk        in a backward, of the products of rings: gather their input again beside their input gradients, and scatter these
-            beside their weight gradients, or both beside the input gradients where weight gradients run later
+            beside their weight gradients
 
 With `ParallelConfig.tp_backward_overlap` alone only the scatters of the last way do, as NCCL's collectives on a stream of their
 own (`payloads.scatters_beside_weights`).
+
+Where a schedule defers weight gradients, a scatter is taken to find one of another microbatch, so that input and weight
+gradients together take as long as a whole backward and the planner's bounds hold (`planner.space.shape.split_backward`). No
+software says otherwise: Transformer Engine refuses user buffers with `delay_wgrad_compute` (pytorch/module/linear.py,
+NotImplementedError).
 """
 
 from __future__ import annotations
@@ -24,7 +29,6 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, payloads
 from sim.kernels.formulas import forward_seconds, input_gradient_seconds, weight_gradient_seconds
 from sim.kernels.recomputation import stops_early
-from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Attention, Gemm
@@ -82,7 +86,7 @@ def _has_products(workload: Workload) -> bool:
 def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Product with its direction -> seconds of a stage's products that can hide all its exchanges of that name."""
     found: dict[str, Seconds] = {}
-    ring, splits = 1 - 1 / config.tp, config.tp_overlap and schedules.get(config.schedule).SPLITS_BACKWARD
+    ring = 1 - 1 / config.tp
     for number, alike in workload.alike(layers):
         attention, mlp = payloads.repeated(alike, config, number, True)
         for name, (forward, inputs, weights) in product_seconds(device, alike, config).items():
@@ -91,7 +95,7 @@ def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, laye
             if name in ROW:
                 own["B"] = number * ring * inputs
             else:
-                own |= {"B": number * (inputs / 2 if splits else weights), "again B": number * inputs / (2 if splits else 1)}
+                own |= {"B": number * weights, "again B": number * inputs}
             for direction, seconds in own.items():
                 key = f"{name} {direction}"
                 found[key] = found.get(key, 0.0) + seconds

@@ -145,6 +145,7 @@ def test_keys_of_a_plan_file() -> None:
     assert (written["dispatcher"], written["routing"]) == ("deepep", {"imbalance": 1.5})
     assert config_values(ConfigFacts(**written))["imbalance"] == 1.5
     assert config_values(ConfigFacts(**written | {"routing": "real"}))["imbalance"] == 1.3
+    assert config_values(ConfigFacts(**written | {"routing": "real", "ep": 1}))["imbalance"] == 1.0, "a rank has all experts"
     given = {"imbalance": 1.0, "capacity_factor": 1.1, "pad_to_capacity": True}
     padded = config(**given)
     assert config_facts(padded)["routing"] == given
