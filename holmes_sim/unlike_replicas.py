@@ -119,8 +119,8 @@ def searched(
     """What is known of unlike pipelines after a search within some seconds (`allowed`), and their bound.
 
     None where the request pins or limits something or asks for a launch target, or the model has no such plans. Nothing is
-    searched where the plan leaves hardly any device idle (`IDLE`), or where no pipelines on whole nodes of their own, which the
-    search tries, can save `LEAST_GAIN`."""
+    searched where the plan leaves hardly any device idle (`IDLE`), or where no pipelines, or none on whole nodes of their own,
+    which the search tries, can save `LEAST_GAIN`."""
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
     is_any = request.target is not None and request.target.name == ANY
     if not is_free or not is_any or seconds <= 0 or not search.is_modelled(request):
@@ -134,6 +134,8 @@ def searched(
         deadline = alike_s * (1 - LEAST_GAIN)
         if why := search.why_none(request, deadline, limit):
             return UnlikeReplicas(alike_s, bound_s, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
+        if bound_s >= deadline:
+            return UnlikeReplicas(alike_s, bound_s, not_searched=f"none saves {LEAST_GAIN:.0%}, by their lower bound")
         found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"))
     except HolmesError:  # the plan itself is not concerned
         return None
