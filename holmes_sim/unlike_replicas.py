@@ -42,12 +42,14 @@ class UnlikeReplicas:
     """What is known of unlike pipelines beside a plan of alike replicas with a step of `alike_s`.
 
     bound_s: no plan of `SPACE` takes less; infinite where memory has no room for one. plan: the fastest that was found and
-    saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was."""
+    saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was.
+    cut_off: whether the time limit ended the search."""
 
     alike_s: Seconds
     bound_s: Seconds
     plan: PipelinesPlan | None = None
     not_searched: str = ""
+    cut_off: bool = False
 
     @property
     def step(self) -> Seconds:
@@ -82,6 +84,7 @@ class UnlikeReplicas:
             found = f"{time_text(self.step)}, {self.saved:.1%} less than alike replicas take"
         else:
             found = f"not searched: {self.not_searched}" if self.not_searched else f"none found that saves {LEAST_GAIN:.0%}"
+            found += " before the time limit of their search" if self.cut_off else ""
         return f"Unlike pipelines: {found}; {self.certificate}.\nTheir space: {SPACE}."
 
     def facts(self) -> dict[str, Any]:
@@ -140,7 +143,7 @@ def searched(
     except HolmesError:  # the plan itself is not concerned
         return None
     best = found.plan if found is not None else None
-    known = UnlikeReplicas(alike_s, bound_s, best)
+    known = UnlikeReplicas(alike_s, bound_s, best, cut_off=limit.is_up())
     if best is None:
         return known
     assert best.prediction is not None

@@ -8,11 +8,30 @@ more, which a gathered copy saves here."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel, enter_parallel_region
+from sim.plan.parallel_config import ParallelConfig
+
+RunTimed: TypeAlias = Callable[[str, str, float, Callable[[], None]], None]
+"""Runs a collective, given the kind of its group, its name, its bytes and a function."""
+
+
+def context_of(
+    config: ParallelConfig, dp_cp: int, groups: dict[str, dist.ProcessGroup], run_timed: RunTimed, device: torch.device
+) -> TensorParallel | None:
+    """The cp ranks of a rank, whose number among the dp and cp ranks of its stage is `dp_cp`; None for cp 1."""
+    if config.cp == 1:
+        return None
+    timed = functools.partial(run_timed, "cp")
+    return TensorParallel(groups["cp"], dp_cp % config.cp, config.cp, True, timed, device=device)
 
 
 def positions(length: int, rank: int, ranks: int, device: torch.device | None = None) -> Tensor:

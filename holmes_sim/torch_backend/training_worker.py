@@ -63,14 +63,11 @@ class TrainingWorker:
         self.before_update: Callable[[], None] = lambda: None  # called with the reduced gradients, before the optimizer
         timed = functools.partial(run_timed, "tp")
         self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, timed, device=device)
-        if config.cp > 1:
-            timed = functools.partial(run_timed, "cp")
-            self.parallel.context = TensorParallel(groups["cp"], self.dp_cp % config.cp, config.cp, True, timed, device=device)
+        self.parallel.context = context_parallel.context_of(config, self.dp_cp, groups, run_timed, device)
         own = tp + config.tp * self.dp_cp
         mesh = mesh_of(config, own, groups, self.parallel, run_timed)
         self.splits = schedules.get(plan.config.schedule).SPLITS_BACKWARD
-        own_stages = plan.stages_of(self.pp_rank)
-        self.stages = {stage: stage_module(place, stage, self.parallel, seed, mesh) for stage in own_stages}
+        self.stages = {stage: stage_module(place, stage, self.parallel, seed, mesh) for stage in plan.stages_of(self.pp_rank)}
         if plan.config.pp == 1 and plan.workload.model.tied_embeddings:  # share one weight
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's

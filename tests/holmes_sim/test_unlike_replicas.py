@@ -137,6 +137,13 @@ def test_nothing_is_searched_below_the_bound(fast_nodes):
     assert known.not_searched == "none saves 1%, by their lower bound"
 
 
+def test_a_search_that_its_time_limit_ends_says_so(fast_nodes):
+    known = searched(asked(), fast_nodes, 1e-9)
+    assert known is not None
+    assert known.plan is None
+    assert "none found that saves 1% before the time limit of their search; no plan" in known.explained
+
+
 @pytest.mark.parametrize("seconds", [1.5, math.inf])
 def test_a_plan_for_programs_has_what_is_known(fast_nodes, seconds):
     """`plan --json` has the key, with null for a bound of plans that have no room; the file of a plan has not."""
