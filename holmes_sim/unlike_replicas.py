@@ -42,12 +42,14 @@ class UnlikeReplicas:
     """What is known of unlike pipelines beside a plan of alike replicas with a step of `alike_s`.
 
     bound_s: no plan of `SPACE` takes less; infinite where memory has no room for one. plan: the fastest that was found and
-    saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was."""
+    saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was.
+    cut_off: whether the time limit ended the search."""
 
     alike_s: Seconds
     bound_s: Seconds
     plan: PipelinesPlan | None = None
     not_searched: str = ""
+    cut_off: bool = False
 
     @property
     def step(self) -> Seconds:
@@ -82,6 +84,7 @@ class UnlikeReplicas:
             found = f"{time_text(self.step)}, {self.saved:.1%} less than alike replicas take"
         else:
             found = f"not searched: {self.not_searched}" if self.not_searched else f"none found that saves {LEAST_GAIN:.0%}"
+            found += " before the time limit of their search" if self.cut_off else ""
         return f"Unlike pipelines: {found}; {self.certificate}.\nTheir space: {SPACE}."
 
     def facts(self) -> dict[str, Any]:
@@ -119,8 +122,8 @@ def searched(
     """What is known of unlike pipelines after a search within some seconds (`allowed`), and their bound.
 
     None where the request pins or limits something or asks for a launch target, or the model has no such plans. Nothing is
-    searched where the plan leaves hardly any device idle (`IDLE`), or where no pipelines on whole nodes of their own, which the
-    search tries, can save `LEAST_GAIN`."""
+    searched where the plan leaves hardly any device idle (`IDLE`), or where no pipelines, or none on whole nodes of their own,
+    which the search tries, can save `LEAST_GAIN`."""
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
     is_any = request.target is not None and request.target.name == ANY
     if not is_free or not is_any or seconds <= 0 or not search.is_modelled(request):
@@ -134,11 +137,13 @@ def searched(
         deadline = alike_s * (1 - LEAST_GAIN)
         if why := search.why_none(request, deadline, limit):
             return UnlikeReplicas(alike_s, bound_s, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
+        if bound_s >= deadline:
+            return UnlikeReplicas(alike_s, bound_s, not_searched=f"none saves {LEAST_GAIN:.0%}, by their lower bound")
         found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"))
     except HolmesError:  # the plan itself is not concerned
         return None
     best = found.plan if found is not None else None
-    known = UnlikeReplicas(alike_s, bound_s, best)
+    known = UnlikeReplicas(alike_s, bound_s, best, cut_off=limit.is_up())
     if best is None:
         return known
     assert best.prediction is not None

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holmes_sim import exporters
+from planner.pipelines.columns import of_samples
 from sim import __version__
 from sim.formats import documents, topology
 from sim.hardware.cluster import Device
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.pipelines import PipelinesPlan, of_plans
 from sim.plan.plan import MadeBy, Plan, Stage
 
 PLAIN = """\
@@ -139,3 +141,16 @@ def plan_of(feature: Feature, schedule: str = "1f1b") -> Plan:
     assert where.workload is not None
     groups = groups_of(where.fleet, config, placement)
     return Plan(where, where.workload, config, stages, placement, groups, MadeBy("by hand", __version__))
+
+
+UNLIKE = "unlike pipelines"
+"""The row of a plan that is none of alike replicas."""
+
+
+@functools.cache
+def unlike_pipelines(schedule: str = "1f1b") -> PipelinesPlan:
+    """The plain plan with replicas that differ: each has a host of its own, and the second one other layers in its stages."""
+    alone = {"dp": 1, "num_microbatches": (16,)}
+    first = plan_of(Feature("first", alone, nodes=WHOLE[:1]), schedule)
+    second = plan_of(Feature("second", alone, nodes=WHOLE[1:], layers=(13, 11)), schedule)
+    return of_plans([of_samples(plan, (8,), 1) for plan in (first, second)], MadeBy("by hand", __version__))

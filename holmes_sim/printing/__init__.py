@@ -20,6 +20,7 @@ from holmes_sim.printing.measurements import measured, timeline
 from holmes_sim.printing.months import goodput
 from holmes_sim.printing.pipelines import simulated_pipelines, unlike_pipelines
 from holmes_sim.printing.plans import effort, groups, planned, simulated, verdicts
+from holmes_sim.printing.plans_beside import plans_compared
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.replans import replanned
 from holmes_sim.printing.requirements import required
@@ -56,6 +57,7 @@ __all__ = [
     "modules",
     "planned",
     "planned_islands",
+    "plans_compared",
     "profiled",
     "proposed",
     "replanned",

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from holmes_sim.torch_backend.context_parallel import attend, positions, positions_of
 from holmes_sim.torch_backend.slices import Cut
 from holmes_sim.torch_backend.tensor_parallel import (
     TensorParallel,
@@ -114,10 +115,10 @@ class Embedding(Block):
         x = leave_parallel_region(x, parallel)
         if not self.model.learned_positions:
             return x
-        positions = torch.arange(tokens.shape[0], device=tokens.device) % self.model.learned_positions
+        places = positions_of(tokens.shape[0], parallel, tokens.device) % self.model.learned_positions
         if parallel.sequence:
-            positions = parallel.shard(positions, 0)
-        return x + functional.embedding(positions, self.positions).unsqueeze(1)
+            places = parallel.shard(places, 0)
+        return x + functional.embedding(places, self.positions).unsqueeze(1)
 
 
 class Layer(Block):
@@ -181,27 +182,34 @@ class Layer(Block):
         sizes = [model.query_size // ranks, model.kv_size // ranks, model.kv_size // ranks]
         q, k, v = (part.unflatten(-1, (-1, model.head_dim)).permute(1, 2, 0, 3) for part in qkv.split(sizes, -1))
         if not model.learned_positions:
-            q, k = _rotated(q), _rotated(k)
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=model.heads != model.kv_heads)
+            at = _places(q.shape[-2], self.parallel)
+            q, k = _rotated(q, at), _rotated(k, at)
+        out = attend(q, k, v, self.parallel, model.heads != model.kv_heads)
         return out.permute(2, 0, 1, 3).flatten(2)
 
     def _mlp(self, x: Tensor) -> Tensor:
         return self.activated(self.product(x, "up", getattr(self, "up_bias", None)))
 
 
-def _rotated(x: Tensor) -> Tensor:
-    """Queries or keys (batch, heads, sequence, head_dim) with the rotary position embedding applied."""
+def _places(length: int, parallel: TensorParallel) -> tuple[int, int, int]:
+    """(length of the whole sequence, cp rank, number of cp ranks) of a rank that has `length` tokens of each sequence."""
+    context = parallel.context
+    return (length, 0, 1) if context is None else (length * context.ranks, context.rank, context.ranks)
+
+
+def _rotated(x: Tensor, at: tuple[int, int, int]) -> Tensor:
+    """Queries or keys (batch, heads, sequence, head_dim) with the rotary position embedding applied; at: `_places`."""
     half = x.shape[-1] // 2
-    cos, sin = _rotation(x.shape[-2], half, x.device, x.dtype)
+    cos, sin = _rotation(at, half, x.device, x.dtype)
     one, two, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([one * cos - two * sin, one * sin + two * cos, rest], -1)
 
 
 @functools.lru_cache(maxsize=8)
-def _rotation(length: int, half: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (length, half) of the angles of positions; the same for all layers."""
+def _rotation(at: tuple[int, int, int], half: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (sequence, half) of the angles of the positions of a rank; the same for all layers."""
     speeds = ROTARY_BASE ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
-    angles = torch.arange(length, device=device, dtype=torch.float32).unsqueeze(-1) * speeds
+    angles = positions(*at, device).float().unsqueeze(-1) * speeds
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 

@@ -43,7 +43,7 @@ def groups_of(plan: Plan | PipelinesPlan, rank: int) -> Iterator[Group]:
 
 
 def _every_group(plan: Plan | PipelinesPlan) -> Iterator[Group]:
-    """Tp, etp, ep and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
+    """Tp, cp, etp, ep and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
 
     The order is the same on all ranks. Otherwise two ranks could wait for each other in different groups.
     """
@@ -54,7 +54,7 @@ def _every_group(plan: Plan | PipelinesPlan) -> Iterator[Group]:
         yield from (group for _, groups in plan.gradient_groups() for group in groups)
         return
     config = plan.config
-    listed = [group for group in plan.groups if group.kind in ("tp", "etp", "ep", "pp")]
+    listed = [group for group in plan.groups if group.kind in ("tp", "cp", "etp", "ep", "pp")]
     shared = list(gradient_groups(plan))
     if config.zero_shard_size is not None:
         shared = list(_blocks_and_copies(plan, shared))

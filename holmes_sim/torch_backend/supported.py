@@ -33,8 +33,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield from _adapter(plan)
     if config.offloads_parameters:
         yield "offload parameters (optimizer)"
-    if config.cp > 1:
-        yield f"cp {config.cp} (context parallelism; plan with --cp 1)"
+    yield from _context(plan)
     if config.ep > 1 and config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
     if config.ep > 1 and config.overlap_expert_communication:
@@ -53,8 +52,23 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"recompute_modules {', '.join(config.recompute_modules)} (core_attn)"
     if model.kv_heads % config.tp:
         yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
-    if config.tp > 1 and plan.workload.seq_len % config.tp:
-        yield f"tp {config.tp} does not divide seq_len {plan.workload.seq_len}"
+    if config.tp > 1 and plan.workload.seq_len % (config.tp * config.cp):
+        yield f"tp {config.tp}{f' x cp {config.cp}' * (config.cp > 1)} does not divide seq_len {plan.workload.seq_len}"
+
+
+def _context(plan: Plan) -> Iterator[str]:
+    """What the backend cannot execute of context parallelism."""
+    config = plan.config
+    if config.cp == 1:
+        return
+    if config.cp_algo != "ring":
+        yield f"cp_algo {config.cp_algo} (ring)"
+    if plan.workload.model.experts:
+        yield f"cp {config.cp} with experts (plan with --cp 1)"
+    if plan.workload.adapter is not None:
+        yield f"cp {config.cp} with adapters (plan with --cp 1)"
+    if config.stage_dp:
+        yield f"cp {config.cp} with stage_dp (plan with --cp 1)"
 
 
 def unsupported_workload(workload: Workload) -> Iterator[str]:

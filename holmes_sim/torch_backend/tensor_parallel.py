@@ -28,6 +28,7 @@ class TensorParallel:
     - `run_timed`: runs every collective, given its name, bytes and function, so that it can be timed.
     - `deferred`: weight gradients to compute in W while the backward is split; None computes them at once.
     - `device`: device of the weights.
+    - `context`: the context-parallel ranks of this rank, each with a part of the sequences; None where they are whole.
     """
 
     group: dist.ProcessGroup | None = None
@@ -37,6 +38,7 @@ class TensorParallel:
     run_timed: Callable[[str, float, Callable[[], None]], None] = lambda name, nbytes, do: do()
     deferred: list[Callable[[], None]] | None = field(default=None)
     device: torch.device = HOST
+    context: TensorParallel | None = None
 
     def shard(self, whole: Tensor, dim: int) -> Tensor:
         """This rank's shard of a tensor along `dim`."""

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend import buckets, message_parts
+from holmes_sim.torch_backend import buckets, context_parallel, message_parts
 from holmes_sim.torch_backend.blocks import Embedding, Head
 from holmes_sim.torch_backend.devices import HOST, synchronize
 from holmes_sim.torch_backend.expert_mesh import RunTimed, mesh_of
@@ -63,11 +63,11 @@ class TrainingWorker:
         self.before_update: Callable[[], None] = lambda: None  # called with the reduced gradients, before the optimizer
         timed = functools.partial(run_timed, "tp")
         self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, timed, device=device)
+        self.parallel.context = context_parallel.context_of(config, self.dp_cp, groups, run_timed, device)
         own = tp + config.tp * self.dp_cp
         mesh = mesh_of(config, own, groups, self.parallel, run_timed)
         self.splits = schedules.get(plan.config.schedule).SPLITS_BACKWARD
-        own_stages = plan.stages_of(self.pp_rank)
-        self.stages = {stage: stage_module(place, stage, self.parallel, seed, mesh) for stage in own_stages}
+        self.stages = {stage: stage_module(place, stage, self.parallel, seed, mesh) for stage in plan.stages_of(self.pp_rank)}
         if plan.config.pp == 1 and plan.workload.model.tied_embeddings:  # share one weight
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
@@ -121,7 +121,7 @@ class TrainingWorker:
         x: Tensor | None = None
         tokens: Tensor | None = None
         if stage.first or stage.last:
-            replica, part_of_samples = divmod(self.dp_cp, self.split)
+            replica, part_of_samples = divmod(self.dp_cp // self.config.cp, self.split)
             whole = samples(self.plan, self.seed, self.step, replica, m, self.samples_before)
             tokens = whole.chunk(self.split, 1)[part_of_samples].to(self.device)
         if part or not stage.first:
@@ -131,10 +131,10 @@ class TrainingWorker:
             leaf = x.detach().requires_grad_() if x is not None else None
             if isinstance(block, Embedding):
                 assert tokens is not None
-                x = block(tokens[:-1])
+                x = block(context_parallel.part(tokens[:-1], self.parallel))
             elif isinstance(block, Head):
                 assert tokens is not None
-                x = block(leaf, tokens[1:])
+                x = block(leaf, context_parallel.part(tokens[1:], self.parallel))
                 self.loss = self.loss + x.detach()
             else:
                 x = block(leaf)
@@ -206,7 +206,7 @@ class TrainingWorker:
         workload, config = self.plan.workload, self.config
         slices = max(config.tp, self.plan.config.tp_of(action.peer))
         size = config.microbatch_size // message_parts.shares(self.plan.config, self.pp_rank, action.peer)
-        shape = workload.seq_len // slices, size, workload.model.hidden
+        shape = workload.seq_len // config.cp // slices, size, workload.model.hidden
         return torch.empty(shape, dtype=buckets.PRECISIONS[workload.precision])
 
     def receive(self, action: Action, values: list[Tensor]) -> None:

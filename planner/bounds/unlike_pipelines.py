@@ -13,10 +13,12 @@ gradients   At least two replicas hold each layer. Where they are on several nod
 
                 2 b (1 - T / W) <= B T,   and T >= 1 / (1 / W + B / (2 b))
 
+leaving     A node shares the layers that it computes with others, and sends gradients, or sends messages where its layers end
+            (`planner.bounds.leaving_nodes`).
 memory      Each replica keeps all weights and gradients; where two of them do not fit, there is no such plan.
 
-The space: `SPACE`. Fill and drain, recomputation, activations in memory, messages, and the optimizer are left out: each makes
-plans slower."""
+The space: `SPACE`. Fill and drain, whole layers on each device, recomputation, activations in memory, and the optimizer are
+left out: each makes plans slower."""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.bounds.leaving_nodes import NodeRates, Traffic, least_seconds
 from planner.costs.context import PlanningContext
 from planner.request import Request
 from planner.space.device_slots import Run, distinct_offsets, rows
@@ -34,7 +37,7 @@ from sim.hardware.cluster import Cluster
 from sim.hardware.link_spec import LinkSpec
 from sim.hardware.stack import software_facts
 from sim.kernels import memory
-from sim.kernels.payloads import gradient_bytes, parameter_bytes
+from sim.kernels.payloads import activation_bytes, gradient_bytes, parameter_bytes
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, BytesPerSecond, Seconds
@@ -106,11 +109,16 @@ def configuration(request: Request, tp: int, size: int) -> ParallelConfig:
 
 
 def work_seconds(request: Request, devices: Mapping[str, int], every: Modes) -> Seconds:
-    """Least seconds in which so many devices of each cluster pass the batch through all layers and both ends."""
+    """Least seconds in which so many devices of each cluster pass the batch through all layers and both ends.
+
+    Weights that are tried: the least seconds of a layer and of both ends on each cluster, in the mode that suits each of them,
+    which is exact where devices are alike; and without the ends, which fast modes may pass in nearly no time."""
     batch = request.workload.global_batch_size
     numbers = (batch * request.workload.model.layers, batch, batch)
     used = [(many, [one.of_sample for one in every[name]]) for name, many in devices.items() if many and every[name]]
-    return max((_weighed(min(own), numbers, used) for _, own in used), default=math.inf)
+    least = [tuple(map(min, zip(*own, strict=True))) for _, own in used]
+    tried = [weights for layer, *ends in least for weights in ((layer, *ends), (layer, 0.0, 0.0))]
+    return max((_weighed(weights, numbers, used) for weights in tried), default=math.inf)
 
 
 def _weighed(
@@ -125,9 +133,9 @@ def _weighed(
     return total / most
 
 
-def node_rate(cluster: Cluster) -> BytesPerSecond:
-    """Most bytes a second of a gradient collective that leave a node over all its NICs."""
-    operations = ("reduce_scatter", "all_gather")
+def node_rate(cluster: Cluster, *further: str) -> BytesPerSecond:
+    """Most bytes a second of a gradient collective that leave a node over all its NICs; `further`: other operations."""
+    operations = ("reduce_scatter", "all_gather", *further)
     return sum(
         nic.count * nic.bandwidth * max(nic.reached(operation, one) for operation in operations for one in _protocols(nic.spec))
         for nic in cluster.node.nics
@@ -157,17 +165,40 @@ def room(request: Request, devices: Mapping[str, int]) -> Bytes:
     return sum(devices[one.name] * request.topology.room(one.node.device) for one in request.clusters() if one.name in devices)
 
 
+def leaving_seconds(request: Request, every: Modes) -> Seconds:
+    """Least seconds in which messages or gradients leave the nodes (`planner.bounds.leaving_nodes`)."""
+    workload = request.workload
+    nodes = [
+        NodeRates(
+            cluster.nodes,
+            cluster.node.count / min(one.of_sample[0] for one in every[cluster.name]),
+            node_rate(cluster, "send_recv"),
+            cluster.node.count >= FEWEST,
+        )
+        for cluster in request.clusters()
+        if every[cluster.name]
+    ]
+    layers, message = workload.model.layers, activation_bytes(workload, configuration(request, 1, 1))
+    return least_seconds(nodes, Traffic(layers, workload.global_batch_size, message, payload(request) / layers))
+
+
+def parts_of_bound(context: PlanningContext, every: Modes | None = None) -> dict[str, Seconds]:
+    """The terms of `least_step` by name, in seconds; the largest is the bound."""
+    request = context.request
+    devices = {cluster.name: cluster.devices for cluster in request.clusters()}
+    if FEWEST * kept_bytes(request) > room(request, devices):
+        return {"memory": math.inf}
+    every = every or modes(context)
+    several = {cluster.name: cluster.devices if cluster.node.count > 1 else 0 for cluster in request.clusters()}
+    inside = work_seconds(request, several, every)
+    sent = sum(cluster.nodes * node_rate(cluster) for cluster in request.clusters())
+    crossing = 1 / (1 / inside + sent / (FEWEST * payload(request) / 2)) if sent or math.isfinite(inside) else math.inf
+    work = work_seconds(request, devices, every)
+    return {"work": work, "gradients": crossing, "leaving": leaving_seconds(request, every)}
+
+
 def least_step(context: PlanningContext, every: Modes | None = None) -> Seconds:
     """A lower bound in seconds on the step of every plan of `SPACE`; infinite where memory has no room for two replicas.
 
     The model must have equal layers and no adapter, as plans of unlike pipelines that are searched."""
-    request = context.request
-    devices = {cluster.name: cluster.devices for cluster in request.clusters()}
-    if FEWEST * kept_bytes(request) > room(request, devices):
-        return math.inf
-    every = every or modes(context)
-    several = {cluster.name: cluster.devices if cluster.node.count > 1 else 0 for cluster in request.clusters()}
-    inside = work_seconds(request, several, every)
-    leaving = sum(cluster.nodes * node_rate(cluster) for cluster in request.clusters())
-    crossing = 1 / (1 / inside + leaving / (FEWEST * payload(request) / 2)) if leaving or math.isfinite(inside) else math.inf
-    return max(work_seconds(request, devices, every), crossing)
+    return max(parts_of_bound(context, every).values())

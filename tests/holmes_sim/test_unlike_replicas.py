@@ -16,7 +16,8 @@ from holmes_sim.intervals import plan_facts
 from holmes_sim.reporting.pipelines_page import pipelines_page
 from holmes_sim.results import Planned
 from holmes_sim.unlike_replicas import UnlikeReplicas, allowed, beside, idle, remove_former, searched
-from planner.bounds.unlike_pipelines import SPACE
+from planner.bounds.unlike_pipelines import SPACE, least_step
+from planner.costs.context import PlanningContext
 from planner.limits import Limits
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
@@ -124,6 +125,23 @@ def test_nothing_is_searched_where_no_whole_nodes_can_pay(fast_nodes):
     assert known.facts()["step_s"] is None
     assert known.facts()["not_searched"] == known.not_searched
     assert "not searched" in known.explained
+
+
+def test_nothing_is_searched_below_the_bound(fast_nodes):
+    """The prediction says that the plan takes as long as the bound of unlike pipelines."""
+    assert fast_nodes.prediction is not None
+    bound = least_step(PlanningContext(asked()))
+    known = searched(asked(), fast_nodes.annotated(prediction=replace(fast_nodes.prediction, step_s=bound)), math.inf)
+    assert known is not None
+    assert (known.plan, known.bound_s) == (None, bound)
+    assert known.not_searched == "none saves 1%, by their lower bound"
+
+
+def test_a_search_that_its_time_limit_ends_says_so(fast_nodes):
+    known = searched(asked(), fast_nodes, 1e-9)
+    assert known is not None
+    assert known.plan is None
+    assert "none found that saves 1% before the time limit of their search; no plan" in known.explained
 
 
 @pytest.mark.parametrize("seconds", [1.5, math.inf])

@@ -1,4 +1,4 @@
-"""holmes-sim compare: compare strategies on one topology, or timelines with their plan."""
+"""holmes-sim compare: compare strategies on one topology, several plans, or timelines with their plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDER = 30
 EXAMPLE = "holmes-sim compare holmes-hybrid-4 --strategies holmes,megatron --chart strategies.png"
 
 
-WHAT = "A topology (file or name), or a plan and its timelines, measured or simulated."
+WHAT = "A topology (file or name), two plans or more, or a plan and its timelines, measured or simulated."
 SEARCH = 50.0
 """Default time limit of each strategy, in seconds."""
 
@@ -32,7 +32,7 @@ def command(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="TOPO | PLAN TIMELINE...",
+            metavar="TOPO | PLAN PLAN... | PLAN TIMELINE...",
             help=WHAT,
             autocompletion=completion.shipped("topologies", ".yaml", ".yml", ".json"),
         ),
@@ -72,7 +72,7 @@ def command(
     require: RequireFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare plans of several strategies, or for several launch targets, or compare measured steps with their plan."""
+    """Compare plans of strategies, or for launch targets; plans from files; or measured steps with their plan."""
     from holmes_sim import commands, comparisons, files
     from holmes_sim.intervals import plan_facts
     from sim.errors import HolmesError
@@ -80,16 +80,18 @@ def command(
 
     for name in what:
         islands_plans.refuse(name, "a topology or a plan", "`holmes-sim plan TOPO --sync any` compares sync strategies")
+    topology_only = {
+        "--strategies": strategies != "all", "--for": launches, "--model": model, "--global-batch-size": global_batch_size,
+        "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, "--require": require,
+        str(wishes): str(wishes),
+    }  # fmt: skip
+    given = " ".join(option for option, value in topology_only.items() if value)
+    if _plans(what, " ".join(filter(None, (given, "--chart" if chart else "", "--profile" if profile else ""))), as_json):
+        return
     if what[0].endswith(".json") and profile is None and disaggregated_plans.compare(what, chart, as_json):
         return
     if any(name.endswith(".json") for name in what):
-        topology_only = {
-            "--strategies": strategies != "all", "--for": launches, "--model": model, "--global-batch-size": global_batch_size,
-            "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, "--require": require,
-            str(wishes): str(wishes),
-        }  # fmt: skip
-        if any(topology_only.values()):
-            given = " ".join(option for option, value in topology_only.items() if value)
+        if given:
             raise HolmesError(f"{given}: only for a topology; with a plan and timelines use --chart, --profile and --json")
         _measured(what, chart, profile, as_json)
         return
@@ -128,6 +130,27 @@ def _one_topology(what: list[str]) -> str:
     if len(what) > 1:
         raise HolmesError(f"compare takes one topology, not {len(what)}: {' '.join(what)}")
     return what[0]
+
+
+def _plans(what: list[str], options: str, as_json: bool) -> bool:
+    """Print several plans beside each other; False where the files are not all plans. `options`: what was given that is not for
+    plans."""
+    from holmes_sim import plans_beside
+    from sim.errors import HolmesError
+
+    if not (plans := plans_beside.read_plans(what)):
+        return False
+    if options:
+        raise HolmesError(f"{options}: several plans are compared without options, but for --json")
+    with out.progress("simulating"):
+        answer = plans_beside.compare_plans(plans)
+    if as_json:
+        out.show_json(answer.facts())
+        return True
+    from holmes_sim import printing
+
+    out.show(printing.plans_compared(answer))
+    return True
 
 
 def _measured(what: list[str], chart: Path | None, profile: str | None, as_json: bool) -> None:
@@ -185,8 +208,7 @@ def _read(what: list[str]) -> tuple[Plan | PipelinesPlan, dict[str, Timeline]]:
     plans = {name: found for name, found in read.items() if isinstance(found, Plan | PipelinesPlan)}
     timelines = {name: found for name, found in read.items() if isinstance(found, Timeline)}
     if len(plans) != 1:
-        many = f"{len(plans)} plans are given: {' '.join(plans)}; `holmes-sim serve` shows two plans side by side"
-        given = many if plans else "no plan is given"
+        given = f"{len(plans)} plans are given: {' '.join(plans)}" if plans else "no plan is given"
         raise HolmesError(f"compare takes one plan and its timelines; {given}")
     if not timelines:
         writers = "run, lab and simulate --trace write timelines"

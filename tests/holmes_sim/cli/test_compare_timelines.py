@@ -77,10 +77,8 @@ WRONG = {
         "(run, lab and simulate --trace write timelines)\n"
     ),
     ("measured",): "compare takes one plan and its timelines; no plan is given\n",
-    ("plan", "again"): (
-        "compare takes one plan and its timelines; 2 plans are given: {plan} {again}; "
-        "`holmes-sim serve` shows two plans side by side\n"
-    ),
+    ("plan", "again", "measured"): "compare takes one plan and its timelines; 2 plans are given: {plan} {again}\n",
+    ("plan", "again", "--tp", "2"): "--tp 2: several plans are compared without options, but for --json\n",
     ("plan", "measured", "--tp", "2", "--time-limit", "9"): (
         "--time-limit --tp 2: only for a topology; with a plan and timelines use --chart, --profile and --json\n"
     ),

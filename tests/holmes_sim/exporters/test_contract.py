@@ -11,7 +11,7 @@ import pytest
 
 from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
-from sim.errors import PlanError
+from sim.errors import NotSupported, PlanError
 from sim.plan.plan import Plan
 from tests import features
 
@@ -33,7 +33,17 @@ def table() -> str:
     rows = [f"| {' | '.join(('property', *names))} |", f"| --- |{' :-: |' * len(names)}"]
     for feature in features.FEATURES:
         rows.append(f"| {feature.name} | {' | '.join('yes' if can(name, feature) else '' for name in names)} |")
+    rows.append(f"| {features.UNLIKE} | {' | '.join('yes' if runs_unlike_pipelines(name) else '' for name in names)} |")
     return "\n".join(rows) + "\n"
+
+
+def runs_unlike_pipelines(target: str) -> bool:
+    try:
+        exporting.export(features.unlike_pipelines(), target)
+    except NotSupported as refused:
+        assert str(refused) == (f"{target} cannot express pipelines 12+12, 13+11: replicas with stages and layers of their own")
+        return False
+    return True
 
 
 def test_the_table_of_targets_is_what_they_can_express():

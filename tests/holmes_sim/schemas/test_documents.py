@@ -26,6 +26,7 @@ from holmes_sim import (
     measurement,
     memory_validation,
     own_runs,
+    plans_beside,
     running,
     schemas,
     validation,
@@ -272,6 +273,9 @@ MAKERS: dict[str, Made] = {
     "pareto": lambda plan, run: (Front(Request(plan.topology, plan.workload), ("step-time", "cost"), (plan,), ()).facts(),),
     "pipelines": lambda plan, run: pipelines(),
     "plan": lambda plan, run: (planfile.facts(plan), planfile.facts(bare(plan))),
+    "plans-beside": lambda plan, run: (
+        plans_beside.compare_plans({"plan.json": plan, "two.json": two_rank_sets.plan()}).facts(),
+    ),
     "profile-result": lambda plan, run: (
         verification(1, True)["measured"], verification(2, True)["measured"], verification(1, False)["measured"]
     ),

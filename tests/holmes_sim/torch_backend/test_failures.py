@@ -118,7 +118,7 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
+        ({"cp": 2, "cp_algo": "ulysses"}, "cp_algo ulysses (ring)"),
         ({"recompute": "selective", "recompute_modules": ("mlp",)}, "recompute_modules mlp (core_attn)"),
     ],
 )

@@ -94,6 +94,23 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         },
     ),
     "pp 2, dp 2, optimizer on the host": ((3, 2), (2, 1), {"offload": ("optimizer",)}),
+    "cp 2": ((5,), (3,), {"cp": 2}),
+    "cp 4, untied, zb-h1, selective": (
+        (3, 2),
+        (3,),
+        {"model": LLAMA, "cp": 4, "schedule": "zb-h1", "recompute": "selective"},
+    ),
+    "cp 2, tp 2, pp 2, full": (
+        (3, 2),
+        (3,),
+        {"model": LLAMA, "cp": 2, "tp": 2, "sequence_parallel": True, "recompute": "full", "microbatch_size": 2},
+    ),
+    "cp 2, pp 2, dp 2, zero 3": ((3, 2), (3, 3), {"cp": 2, "zero_stage": 3}),
+    "cp 2, pp 2, dp 2, interleaved, tied by shards": (
+        (1, 2, 1, 1),
+        (4, 2),
+        {"cp": 2, "schedule": "interleaved", "vpp": 2, "tied_shards": True},
+    ),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
 
@@ -103,11 +120,12 @@ FIRST = (
     "dp 2, zero 3, pp 2", "dp 2, nothing overlapped", "tp 2, sequence parallel", "llama",
     "tp 2 and 1, untied, dp 2", "tp 1, 4 and 2, zb-h1", "tp 2 and 1, dp 1 and 4, untied, zero 3",
     "tp 2, pp 2, dp 2, tied by shards", "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
+    "cp 2, pp 2, dp 2, zero 3",
 )  # fmt: skip
 """One case of each feature, which `make test` tries."""
 
 
-@pytest.mark.parametrize("name", after(15, sorted(CASES, key=lambda name: name not in FIRST), last=20))
+@pytest.mark.parametrize("name", after(16, sorted(CASES, key=lambda name: name not in FIRST), last=20))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]

@@ -52,14 +52,16 @@ def test_gradients_of_nodes_of_one_device_leave_them():
 
 
 def test_gradients_inside_a_node_are_those_of_layers_that_it_computes():
-    """Where every node has two devices, all layers may stay inside nodes; where one has, only as many as it computes."""
+    """Where one node has two devices, as many layers stay inside it as it computes; where nothing leaves nodes, one has all."""
     slow, asked = (two_kinds(nodes=(2, 1), devices=(1, 2), rate=rate) for rate in (1e6, 1e12))
     context = PlanningContext(slow)
     inside = bounds.work_seconds(slow, {"b": 2}, bounds.modes(context))
     assert least(slow) == pytest.approx(1 / (1 / inside + 3e6 / bounds.payload(slow)))
     assert least(asked) < inside
     every = two_kinds(devices=(2, 2), rate=1e-3)
-    assert least(every) == bounds.work_seconds(every, {"a": 4, "b": 2}, bounds.modes(PlanningContext(every)))
+    own = bounds.modes(PlanningContext(every))
+    layers = 8 * 3 * min(one.of_sample[0] for one in own["a"]) / 2
+    assert least(every) == bounds.leaving_seconds(every, own) == pytest.approx(layers)
 
 
 def test_two_replicas_must_fit():

@@ -1,0 +1,154 @@
+"""Several plans beside each other: of alike replicas, of unlike pipelines or with two sets of ranks, each with a simulated
+step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from holmes_sim import commands, unlike_pipelines
+from holmes_sim.disaggregated import simulate_disaggregated
+from holmes_sim.intervals import is_fitted
+from holmes_sim.resolution import resolution
+from sim.disaggregation.plan import DisaggregatedPlan, DisaggregatedPrediction
+from sim.formats import disaggregatedfile, pipelinesfile, planfile
+from sim.formats.config_facts import config_facts
+from sim.plan.pipelines import PipelinesPlan
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
+from sim.units import Seconds
+
+FORMAT = "holmes-sim/plans-beside/1"
+AnyPlan: TypeAlias = Plan | PipelinesPlan | DisaggregatedPlan
+PLANS = (Plan, PipelinesPlan, DisaggregatedPlan)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPlan:
+    """A plan by the name of its file, and the prediction of a new simulation of its step."""
+
+    name: str
+    plan: AnyPlan
+    prediction: Prediction | DisaggregatedPrediction
+
+    @property
+    def kind(self) -> str:
+        """What of the ranks may be unlike."""
+        if isinstance(self.plan, Plan):
+            return "alike replicas"
+        return "unlike pipelines" if isinstance(self.plan, PipelinesPlan) else "attention and experts apart"
+
+    @property
+    def digest(self) -> str:
+        """The digest of the plan, as in its timelines."""
+        if isinstance(self.plan, Plan):
+            return planfile.digest(self.plan)
+        return pipelinesfile.digest(self.plan) if isinstance(self.plan, PipelinesPlan) else disaggregatedfile.digest(self.plan)
+
+    @property
+    def devices(self) -> int:
+        """Devices that the plan uses."""
+        return len(self.plan.placement)
+
+    @property
+    def predicted_s(self) -> Seconds | None:
+        """The step in the file; None without one."""
+        return self.plan.prediction.step_s if self.plan.prediction is not None else None
+
+    @property
+    def memory(self) -> float:
+        """Peak memory in bytes of the rank that needs most."""
+        return max(self.prediction.peak_memory_bytes)
+
+    @property
+    def pipelines(self) -> tuple[Plan, ...]:
+        """The plan, or those of which unlike pipelines consist; none for attention and experts apart."""
+        if isinstance(self.plan, Plan):
+            return (self.plan,)
+        return self.plan.pipelines if isinstance(self.plan, PipelinesPlan) else ()
+
+    def facts(self) -> dict[str, Any]:
+        """The plan and its numbers as plain data, but for the comparison with others."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "plan_digest": self.digest,
+            "step_s": self.prediction.step_s,
+            "predicted_s": self.predicted_s,
+            "tokens_per_s": self.prediction.tokens_per_s,
+            "mfu": self.prediction.mfu,
+            "peak_memory_bytes": self.memory,
+            "devices": self.devices,
+            "global_batch_size": self.plan.workload.global_batch_size,
+            "configs": [config_facts(one.config, one.workload.routing) for one in self.pipelines],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlansBeside:
+    """Two plans or more, with most tokens a second first."""
+
+    rows: tuple[SimulatedPlan, ...]
+
+    def slower(self, row: SimulatedPlan) -> float:
+        """The seconds of a token over those of the fastest plan, - 1."""
+        return self.rows[0].prediction.tokens_per_s / row.prediction.tokens_per_s - 1
+
+    def is_close(self, row: SimulatedPlan) -> bool:
+        """Whether the difference from the fastest plan is too small to order both (`holmes_sim.resolution`)."""
+        return 0 < self.slower(row) < self.least_ratio - 1
+
+    @property
+    def least_ratio(self) -> float:
+        """The ratio of two steps from which their order is right often enough."""
+        several = any(len({(one.cluster, one.node) for one in row.plan.placement}) > 1 for row in self.rows)
+        return resolution(is_fitted(self.rows[0].plan.topology), several)
+
+    @property
+    def unlike(self) -> tuple[str, ...]:
+        """What the plans do not have in common and a comparison should: fleet, or workload."""
+        first = self.rows[0].plan
+        fleets = any(row.plan.fleet != first.fleet for row in self.rows)
+        trained = any(
+            replace(row.plan.workload, global_batch_size=1) != replace(first.workload, global_batch_size=1) for row in self.rows
+        )
+        batches = any(row.plan.workload.global_batch_size != first.workload.global_batch_size for row in self.rows)
+        found = (("fleets", fleets), ("models or sequences", trained), ("batches", batches))
+        return tuple(name for name, differ in found if differ)
+
+    def facts(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        rows = [
+            row.facts()
+            | {"slower_than_best": self.slower(row), "told_apart_from_best": not self.is_close(row) if index else None}
+            for index, row in enumerate(self.rows)
+        ]
+        return {"format": FORMAT, "rows": rows, "unlike": list(self.unlike)}
+
+
+def simulated(name: str, plan: AnyPlan) -> SimulatedPlan:
+    """Simulate a step of a plan of any kind."""
+    if isinstance(plan, PipelinesPlan):
+        return SimulatedPlan(name, plan, unlike_pipelines.simulate_pipelines(plan).prediction)
+    if isinstance(plan, DisaggregatedPlan):
+        return SimulatedPlan(name, plan, simulate_disaggregated(plan).prediction)
+    return SimulatedPlan(name, plan, commands.simulate(plan).prediction)
+
+
+def compare_plans(plans: Mapping[str, AnyPlan]) -> PlansBeside:
+    """Simulate plans, by their names, and put them beside each other."""
+    rows = (simulated(name, plan) for name, plan in plans.items())
+    return PlansBeside(tuple(sorted(rows, key=lambda row: -row.prediction.tokens_per_s)))
+
+
+def read_plans(files: list[str]) -> dict[str, AnyPlan]:
+    """The plans of files, by file name; empty where one of them is something else, or one file alone is given.
+
+    Raises PlanError, TopologyError."""
+    if len(files) < 2 or not all(Path(name).is_file() for name in files):
+        return {}
+    read = {name: unlike_pipelines.read_anything(name) for name in files}
+    plans = {name: plan for name, plan in read.items() if isinstance(plan, PLANS)}
+    return plans if len(plans) == len(files) else {}
