@@ -15,7 +15,8 @@ from sim.plan.plan import Plan
 
 THIN = 0.1
 """Share of the computation of a step from which on the seconds of its gradients on the NICs of a node make the network thin:
-that of `holmes_sim.idle`, a guess. The computation is at the peak of the devices, so that a network is rather called thin."""
+that of `holmes_sim.idle`. The computation is at the peak of the devices, so that a network is rather called thin. Where it is
+not, a step without these gradients is shorter by less than this share; that so little is not worth islands is a guess."""
 MOST_ISLANDS = 16
 """Most islands of a partition with cut clusters. Published runs had up to 14 (INTELLECT-1, arXiv 2412.01152), published losses
 are of up to 8."""
