@@ -33,11 +33,13 @@ BACKEND = "holmes-sim run"
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """A simulated plan that is faster than the one for a framework. `able`: the frameworks that run it, and `BACKEND`."""
+    """A simulated plan that is faster than the one for a framework. `able`: the frameworks that run it, and `BACKEND`. `alike`:
+    both have the same schedule."""
 
     plan: Plan
     saved: float
     able: tuple[str, ...]
+    alike: bool = False
 
     @property
     def _target(self) -> str:
@@ -47,10 +49,11 @@ class Beyond:
     def __str__(self) -> str:
         config = self.plan.config
         tied = " with the tied embedding summed by shards" if config.tied_shards else ""
+        what = f"another plan of schedule {config.schedule}" if self.alike else config.schedule
         named = " and ".join(f"`{name}`" if " " in name else name for name in self.able)
         runs = f"it runs with {named}" if named else "nothing runs it yet"
         return (
-            f"Faster, but few or no frameworks run it: {config.schedule}{tied} takes at most {time_text(step(self.plan))}, "
+            f"Faster, but few or no frameworks run it: {what}{tied} takes at most {time_text(step(self.plan))}, "
             f"{self.saved:.0%} less time; {runs}. `--for {self._target}` searches such plans."
         )
 
@@ -91,7 +94,8 @@ class BeyondSearch:
         if other is None:
             return None
         saved = 1 - step(other) / step(found)
-        return Beyond(other, saved, _able(other)) if saved >= LEAST_GAIN else None
+        alike = other.config.schedule == found.config.schedule
+        return Beyond(other, saved, _able(other), alike) if saved >= LEAST_GAIN else None
 
     def _free(self, seconds: Seconds) -> Request:
         """The request without a launch target."""

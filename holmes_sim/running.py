@@ -67,7 +67,7 @@ def run_here(plan: Plan | PipelinesPlan, options: RunOptions) -> MeasuredStep:
 
 
 Compared = TypeVar("Compared")
-Slowed = TypeVar("Slowed", Plan, PipelinesPlan)
+Slowed = TypeVar("Slowed", Plan, PipelinesPlan, Plan | PipelinesPlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,7 @@ def _in_lab(plan: Plan | PipelinesPlan, options: RunOptions, scale: float) -> In
         given = replace(options, output=str(path))
         machines, sampler = launch_in_lab(plan, given, scale, lambda here, *launch: here.run(plan, *launch))
         slower = scale if options.compute != "paced" else 1.0
-        expected: Plan | PipelinesPlan
-        if isinstance(plan, PipelinesPlan):  # the same for both kinds, which mypy tells apart
-            expected = slowed(lab.as_wired(plan, machines.has_latency), slower)
-        else:
-            expected = slowed(lab.as_wired(plan, machines.has_latency), slower)
+        expected = slowed(lab.as_wired(plan, machines.has_latency), slower)
         compared = _compared(plan, path, options.output or "lab", expected)
         return InLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(compared.measured.steps_s)))
 

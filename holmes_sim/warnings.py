@@ -169,7 +169,7 @@ def _sockets(plan: Plan) -> Iterator[str]:
 
 
 def _long_links(trunks: Iterable[Trunk]) -> Iterator[str]:
-    """A warning for each long link between clusters: what is assumed of TCP on it."""
+    """A warning for each long link between clusters, unless one untuned connection fills it: what is assumed of TCP on it."""
     for trunk in trunks:
         name = f"TCP between {' and '.join(trunk.between)}"
         if tcp.is_limited(trunk):
@@ -179,6 +179,8 @@ def _long_links(trunks: Iterable[Trunk]) -> Iterator[str]:
         elif trunk.latency >= tcp.LONG:
             untuned = tcp.rank_rate((replace(trunk, window=tcp.LINUX_WINDOW),))
             assert untuned is not None
+            if untuned >= trunk.bandwidth:
+                continue
             yield (
                 f"{name} is assumed to fill the link; untuned, one connection carries {rate_text(untuned)} at a latency of "
                 f"{time_text(trunk.latency)} (window: 4 MiB at the link plans with that)."

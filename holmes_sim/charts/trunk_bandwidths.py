@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, Picture
 from holmes_sim.trunks import TrunkBandwidths
+from planner.islands.node_ranges import partition_text
 from sim.units import BITS_PER_BYTE, GIGA, rate_text
 
 LINES = ((BLUE, "o-"), (SKY, "o--"), (RED, "s-"), (ORANGE, "s--"), (GREEN, "^-"), (PURPLE, "v-"))
@@ -41,7 +42,7 @@ def trunk_bandwidths(found: TrunkBandwidths) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=DARK)
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
-    islands = " | ".join(" + ".join(names) for names in sweep.partition)
+    islands = partition_text(sweep.partition)
     figure.suptitle(f"{sweep.topology.name} · {found.model} · islands {islands}", fontsize=11)
     return figure
 

@@ -42,7 +42,7 @@ def _names(at: KeyPath, cluster: Cluster) -> Iterator[Finding]:
         return
     used = [] if cluster.hosts else [f"{cluster.host(0)} ..."]
     used += [f"{interfaces(nic)[0]} ..." for nic in nameless]
-    right = [] if cluster.hosts else ["hosts: gpu[001-004] in the cluster"]
+    right = [] if cluster.hosts else [f"hosts: {_example(cluster)} in the cluster"]
     rdma, others = any(nic.spec.rdma for nic in nameless), any(not nic.spec.rdma for nic in nameless)
     right += ["names: [mlx5_0, ...] in the RDMA NIC (ibstat)"] if rdma else []
     right += ["names: [eno1] in the Ethernet NIC (ip link)"] if others else []
@@ -53,6 +53,11 @@ def _names(at: KeyPath, cluster: Cluster) -> Iterator[Finding]:
         f"{'; '.join(right)}; with your names",
         for_launch=True,
     )
+
+
+def _example(cluster: Cluster) -> str:
+    """Names of as many hosts as the cluster has nodes, such as gpu[001-004]."""
+    return "gpu001" if cluster.nodes == 1 else f"gpu[001-{cluster.nodes:03}]"
 
 
 def _gid_index(at: KeyPath, cluster: Cluster) -> Iterator[Finding]:

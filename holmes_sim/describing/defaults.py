@@ -63,8 +63,17 @@ def nic(device: DeviceSpec, count: int) -> NicGuess:
 
 def ethernet(device: DeviceSpec) -> str:
     """Rate of the Ethernet NIC of a node with a device: lower where the device is a gaming card, so that the node is a PC."""
-    names = catalog.device_facts(device.name).product.names
-    return PC_ETHERNET if any(name.startswith(PC_PRODUCTS) for name in names) else ETHERNET
+    return PC_ETHERNET if _is_of_pc(device) else ETHERNET
+
+
+def count(device: DeviceSpec) -> str:
+    """Devices of a node: one gaming card of a PC, eight others."""
+    return "1" if _is_of_pc(device) else "8"
+
+
+def _is_of_pc(device: DeviceSpec) -> bool:
+    """Whether a device is a gaming card."""
+    return any(name.startswith(PC_PRODUCTS) for name in catalog.device_facts(device.name).product.names)
 
 
 def nics(device: str, count: int) -> Nics:

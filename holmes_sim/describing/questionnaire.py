@@ -58,8 +58,11 @@ class Questionnaire:
         self._links()
         guessed = defaults.workload(self._clusters, bool(self._topology.get("links")))
         answers = dict(given)
-        if "model" not in given and isinstance(guessed["model"], str):
-            answers["model"] = self._noted(("workload", "model"), "Model to train", guessed["model"], model)
+        if "model" not in given:
+            small = "" if isinstance(guessed["model"], str) else guessed["model"]["name"]
+            question, default = "Model to train", small or guessed["model"]
+            answer = self._noted(("workload", "model"), question, default, lambda text: text if text == small else model(text))
+            answers |= {"model": answer} if answer != small else {}
         if "model" in answers:
             guessed["seq_len"] = defaults.length(load_model(answers["model"]))
         for key, question in (("global_batch_size", "Sequences per step"), ("seq_len", "Tokens per sequence")):
@@ -85,7 +88,7 @@ class Questionnaire:
         nodes = self._noted((*at, "nodes"), f"{of}number of nodes", "4", whole)
         node_at: KeyPath = (*at, "node", "devices")
         device = self._noted((*node_at, "type"), f"{of}device (holmes-sim list devices)", FIRST_DEVICE, known_device)
-        count = self._noted((*node_at, "count"), f"{of}devices in a node", "8", whole)
+        count = self._noted((*node_at, "count"), f"{of}devices in a node", defaults.count(catalog.device(device)), whole)
         usual = hardware.usual_link(device) or "pcie4"
         link = usual if count == 1 else self._noted((*at, "node", "intra_node"), f"{of}link between them", usual, known_link)
         node: dict[str, Any] = {"devices": {"type": device, "count": count}, "intra_node": link}

@@ -32,7 +32,7 @@ within 4 % of the model (all_gather within 9 % at the higher rate), of 590 Mbit/
 bottleneck and an all_gather takes three times as long.
 """
 
-Wired = TypeVar("Wired", Plan, IslandsPlan, DisaggregatedPlan, PipelinesPlan)
+Wired = TypeVar("Wired", Plan, IslandsPlan, DisaggregatedPlan, PipelinesPlan, Plan | PipelinesPlan)
 """A plan of any kind."""
 TOKENS = ("all_to_all",)
 """Operations of groups whose ranks exchange tokens."""

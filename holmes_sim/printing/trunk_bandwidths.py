@@ -7,6 +7,7 @@ from rich.text import Text
 
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.trunks import TrunkBandwidths
+from planner.islands.node_ranges import partition_text
 from planner.islands.trunk_sweep import Crossing
 from sim.islands.token_worth import TokenWorth
 from sim.network import tcp
@@ -27,7 +28,7 @@ def worth_text(worth: TokenWorth | None, short: bool = False) -> str:
 def trunk_bandwidths(found: TrunkBandwidths) -> Group:
     """Tokens per second by bandwidth, the crossings, and what each strategy gives up."""
     sweep = found.sweep
-    islands = " | ".join(" + ".join(names) for names in sweep.partition)
+    islands = partition_text(sweep.partition)
     title = Text(f"{sweep.topology.name}: {found.model}, by the bandwidth between islands {islands}", style=STYLE)
     table = grid("Tokens/s", "name", *(rate_text(bandwidth) for bandwidth in sweep.bandwidths), "a token is worth")
     exact = [row.tokens_per_s for row in sweep.exact]

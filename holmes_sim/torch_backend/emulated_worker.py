@@ -57,8 +57,8 @@ class EmulatedWorker:
         return [self._buffer("send", action.nbytes)] * peers
 
     def receive_buffer(self, action: Action) -> Tensor:
-        """The tensor to receive into."""
-        return torch.empty(max(int(action.nbytes), 1), dtype=torch.uint8)
+        """The tensor to receive into, one for all messages of a size."""
+        return self._buffer("receive", action.nbytes)
 
     def receive(self, action: Action, values: list[Tensor]) -> None:
         """Accept the received messages; their contents are not used."""
@@ -78,17 +78,17 @@ class EmulatedWorker:
         times, ranks = max(round(action.times), 1), every[0].size()
         part = max(int(action.nbytes * action.times / times) // (4 * ranks), 1)
         whole = self._buffer(name, 4.0 * part * ranks).view(torch.float32)
+        own = self._buffer(f"{name} part", 4.0 * part).view(torch.float32)
         copies = self.groups.get("copies") if action.group == "dp" else None
 
         def once(group: dist.ProcessGroup) -> None:
             if action.operation == "all_reduce":
                 all_reduce(whole, group)
             elif action.operation == "all_gather":
-                all_gather(whole, whole[:part].clone(), group)
+                all_gather(whole, own, group)
             elif action.operation == "all_to_all":
                 all_to_all(whole, whole.clone(), group)
             else:
-                own = whole[:part].clone()
                 reduce_scatter(own, whole, group)
                 if copies is not None:
                     all_reduce(own, copies)

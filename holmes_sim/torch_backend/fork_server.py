@@ -8,6 +8,7 @@ launch have ended, one line goes to stdout: the reason of the failure, or an emp
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -52,12 +53,17 @@ def main() -> None:
 
 
 def _preload() -> None:
-    """Import what every rank needs, including the modules that torch imports with the first optimizer."""
+    """Import what every rank needs, including the modules that torch imports with the first optimizer.
+
+    The garbage collection of a rank would write to all that was imported, so that each rank had a copy of it: it is told to
+    leave these objects alone."""
     import torch
 
     from holmes_sim.torch_backend.islands import rank  # noqa: F401
 
     torch.optim.Adam([torch.zeros(1)])
+    gc.collect()
+    gc.freeze()
 
 
 def _run_launch(folder: Path) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from planner.islands.island_plans import Tried
-from planner.islands.node_ranges import Partition, partition_text
+from planner.islands.node_ranges import Partition, name_of, partition_text
 from sim import sync
 from sim.islands.exchange import Exchanges
 from sim.network.paths import Capacities
@@ -103,4 +103,4 @@ def _text(partition: Partition, batches: tuple[int, ...]) -> str:
     if len(batches) > 2:
         alike = f"{batches[0]} each" if len(set(batches)) == 1 else ", ".join(map(str, batches))
         return f"{partition_text(partition)}: batch {alike}"
-    return " | ".join(f"{' + '.join(names)}: batch {batch}" for names, batch in zip(partition, batches, strict=True))
+    return " | ".join(f"{name_of(island)}: batch {batch}" for island, batch in zip(partition, batches, strict=True))

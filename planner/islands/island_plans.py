@@ -9,7 +9,7 @@ from planner import api
 from planner.costs.context import PlanningContext
 from planner.islands.batches import divided, unit
 from planner.islands.budgets import divisions, inside
-from planner.islands.node_ranges import Partition, cluster_and_first, clusters_of
+from planner.islands.node_ranges import Island, NodeRange, Partition, cluster_and_first, clusters_of, name_of
 from planner.islands.partitions import peak
 from planner.limits import Limits
 from planner.placement.simulation import step
@@ -25,8 +25,8 @@ Tried = dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]
 """(partition, batches) -> plans of the islands."""
 LEAST_SECONDS = 1.0
 """Least time limit of the search for the plan of one island. A guess."""
-_Key = tuple[tuple[str, ...], int, Limits]
-"""Clusters of an island, its batch, and its limits."""
+_Key = tuple[Island, int, Limits]
+"""An island, its batch, and its limits."""
 
 
 class IslandPlans:
@@ -38,27 +38,29 @@ class IslandPlans:
         self.request, self.limit, self.progress, self.runs = request, limit, progress, runs
         self._found: dict[_Key, Plan | Infeasible] = {}
 
-    def plan(self, names: tuple[str, ...], batch: int, limits: Limits | None = None) -> Plan:
+    def plan(self, island: Island, batch: int, limits: Limits | None = None) -> Plan:
         """The plan of an island with a batch, in sequences, within limits, if not those of the request. Raises Infeasible where
         there is none."""
-        key = names, batch, inside(limits or self.request.limits)
+        key = island, batch, inside(limits or self.request.limits)
         if key not in self._found:
             twin = self._twin(key)
-            self._found[key] = self._search(*key) if twin is None else self._moved(self._found[twin], twin[0][0], names[0])
+            self._found[key] = self._search(*key) if twin is None else self._moved(self._found[twin], twin[0][0], island[0])
         found = self._found[key]
         if isinstance(found, Infeasible):
             raise found
         return found
 
-    def _search(self, names: tuple[str, ...], batch: int, limits: Limits) -> Plan | Infeasible:
+    def _search(self, island: Island, batch: int, limits: Limits) -> Plan | Infeasible:
         """Search for the plan of an island."""
         seconds = max(self.limit.seconds_left / max(self.runs, 1), LEAST_SECONDS)
         self.runs -= 1
-        parts = clusters_of(self.request, names)
-        machines = tuple((cluster_and_first(self.request, part.name)[0], part.nodes) for part in parts)
+        clusters = clusters_of(self.request, island)
+        machines = tuple((cluster.name, cluster.nodes) for cluster in clusters)
+        if isinstance(part := island[0], NodeRange):
+            machines = ((part.cluster, part.nodes),)
         workload = replace(self.request.workload, global_batch_size=batch)
         request = replace(self.request, workload=workload, machines=machines, time_limit=seconds, limits=limits)
-        who = f"{' + '.join(names)}, batch {batch}"
+        who = f"{name_of(island)}, batch {batch}"
         context = PlanningContext(request, lambda text: self.progress(f"{who}: {text}"), punctual=True)
         try:
             found = api.plan(request, context=context)
@@ -66,35 +68,35 @@ class IslandPlans:
             return error
         if context.interrupted:
             raise KeyboardInterrupt
-        return self._moved(found, cluster_and_first(self.request, names[0])[0], names[0]) if len(names) == 1 else found
+        return self._moved(found, cluster_and_first(island[0])[0], island[0]) if len(island) == 1 else found
 
     def _twin(self, key: _Key) -> _Key | None:
         """A known plan of an island on a cluster that differs in nothing but its name and hosts."""
-        names, batch, limits = key
-        if len(names) > 1:
+        island, batch, limits = key
+        if len(island) > 1:
             return None
-        own = alike(self.request, names)
+        own = alike(self.request, island)
         for other in self._found:
             if other[1:] == (batch, limits) and len(other[0]) == 1 and alike(self.request, other[0]) == own:
                 return other
         return None
 
-    def _moved(self, found: Plan | Infeasible, before: str, after: str) -> Plan | Infeasible:
+    def _moved(self, found: Plan | Infeasible, before: str | NodeRange, after: str | NodeRange) -> Plan | Infeasible:
         """What is known of a cluster or a range of nodes, for an equal one."""
         if isinstance(found, Infeasible):
             return found
-        cluster, first = cluster_and_first(self.request, after)
-        shift = first - cluster_and_first(self.request, before)[1]
+        cluster, first = cluster_and_first(after)
+        shift = first - cluster_and_first(before)[1]
         placement = tuple(Device(cluster, device.node + shift, device.index) for device in found.placement)
         return replace(found, placement=placement)
 
 
-def alike(request: Request, names: tuple[str, ...]) -> object:
+def alike(request: Request, island: Island) -> object:
     """What is equal for islands that one search is enough for: a single cluster, or a range of its nodes, without its name,
     with the limits of plans on it, or the names of several."""
-    if len(names) > 1:
-        return names
-    (part,), (name, _) = clusters_of(request, names), cluster_and_first(request, names[0])
+    if len(island) > 1:
+        return island
+    (part,), (name, _) = clusters_of(request, island), cluster_and_first(island[0])
     return _nameless(part), dict(request.limits.on_clusters).get(name)
 
 
@@ -153,8 +155,8 @@ def _within(partition: Partition, plans: IslandPlans, limits: tuple[Limits, ...]
     return found
 
 
-def _peak_within(request: Request, names: tuple[str, ...], limits: Limits) -> float:
-    """FLOP/s of the devices of clusters that limits of an island allow, taken as alike."""
-    whole = sum(cluster.devices for cluster in clusters_of(request, names))
+def _peak_within(request: Request, island: Island, limits: Limits) -> float:
+    """FLOP/s of the devices of an island that its limits allow, taken as alike."""
+    whole = sum(cluster.devices for cluster in clusters_of(request, island))
     share = 1.0 if limits.devices is None else min(limits.devices / whole, 1.0)
-    return peak(request, names) * share
+    return peak(request, island) * share

@@ -1,14 +1,10 @@
-"""Islands of some nodes of one cluster: consecutive nodes, where the network between the nodes is thin.
-
-Such an island is named after its nodes, `lab nodes 0-1` or `lab node 3`; names of clusters are islands of whole clusters, or
-parts of an island that has several."""
+"""Islands of some nodes of one cluster: consecutive nodes, where the network between the nodes is thin."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from planner.request import Request
 from sim.hardware.cluster import Cluster
@@ -19,7 +15,8 @@ from sim.plan.plan import Plan
 
 THIN = 0.1
 """Share of the computation of a step from which on the seconds of its gradients on the NICs of a node make the network thin:
-that of `holmes_sim.idle`, a guess. The computation is at the peak of the devices, so that a network is rather called thin."""
+that of `holmes_sim.idle`. The computation is at the peak of the devices, so that a network is rather called thin. Where it is
+not, a step without these gradients is shorter by less than this share; that so little is not worth islands is a guess."""
 MOST_ISLANDS = 16
 """Most islands of a partition with cut clusters. Published runs had up to 14 (INTELLECT-1, arXiv 2412.01152), published losses
 are of up to 8."""
@@ -27,42 +24,42 @@ MOST_COMBINATIONS = 64
 """Most combinations of cut clusters that are listed. A guess."""
 MOST_PARTITIONS = 12
 """Most partitions with cut clusters that are tried; more take longer. A guess."""
-Partition = tuple[tuple[str, ...], ...]
-"""Islands, each as the names of its clusters in the order of the topology, or as one range of nodes."""
-_RANGE = re.compile(r"(.+) nodes? ([0-9]+)(?:-([0-9]+))?")
 
 
-def named(cluster: Cluster, first: int, nodes: int) -> str:
-    """The name of an island of consecutive nodes of a cluster."""
-    return f"{cluster.name} node {first}" if nodes == 1 else f"{cluster.name} nodes {first}-{first + nodes - 1}"
+@dataclass(frozen=True, slots=True)
+class NodeRange:
+    """Consecutive nodes of a cluster: its name, the number of the first node, and how many they are."""
+
+    cluster: str
+    first: int
+    nodes: int
+
+    def __str__(self) -> str:
+        numbers = f"node {self.first}" if self.nodes == 1 else f"nodes {self.first}-{self.first + self.nodes - 1}"
+        return f"{self.cluster} {numbers}"
 
 
-def cluster_and_first(request: Request, name: str) -> tuple[str, int]:
+Island = tuple[str | NodeRange, ...]
+"""The names of the clusters of an island in the order of the topology, or one range of nodes."""
+Partition = tuple[Island, ...]
+"""Islands, no two of which have a node in common."""
+
+
+def cluster_and_first(part: str | NodeRange) -> tuple[str, int]:
     """(name of the cluster, number of the first node) of a whole cluster or of a range of nodes."""
-    match = _RANGE.fullmatch(name)
-    if match is None or any(cluster.name == name for cluster in request.topology.fleet.clusters):
-        return name, 0
-    return match[1], int(match[2])
+    return (part.cluster, part.first) if isinstance(part, NodeRange) else (part, 0)
 
 
-def nodes_of(name: str) -> int:
-    """Number of nodes of a range. Raises ValueError for another name."""
-    match = _RANGE.fullmatch(name)
-    if match is None:
-        raise ValueError(f"{name!r} is no range of nodes")
-    return int(match[3] or match[2]) - int(match[2]) + 1
-
-
-def clusters_of(request: Request, names: tuple[str, ...]) -> list[Cluster]:
+def clusters_of(request: Request, island: Island) -> list[Cluster]:
     """The clusters of an island, in the order of the topology: whole ones that may be used, or a range of nodes, named so."""
     found = []
     for cluster in request.clusters():
-        for name in names:
-            if name == cluster.name:
+        for part in island:
+            if part == cluster.name:
                 found.append(cluster)
-            elif (match := _RANGE.fullmatch(name)) and match[1] == cluster.name:
-                first, nodes = int(match[2]), nodes_of(name)
-                found.append(replace(cluster, name=name, nodes=nodes, hosts=cluster.hosts[first : first + nodes]))
+            elif isinstance(part, NodeRange) and part.cluster == cluster.name:
+                hosts = cluster.hosts[part.first : part.first + part.nodes]
+                found.append(replace(cluster, name=str(part), nodes=part.nodes, hosts=hosts))
     return found
 
 
@@ -78,7 +75,7 @@ def is_thin(request: Request, cluster: Cluster) -> bool:
     return nbytes > THIN * workload.flops / (cluster.devices * device.peak_of(workload.precision)) * rate
 
 
-def cuts(cluster: Cluster) -> list[tuple[str, ...]]:
+def cuts(cluster: Cluster) -> list[tuple[NodeRange, ...]]:
     """Ways to divide the nodes of a cluster into at least two islands, the fewest first: equal parts, and two where none are
     equal; parts lie alike on leaf switches, so that one plan serves all of a size."""
     found = []
@@ -88,7 +85,7 @@ def cuts(cluster: Cluster) -> list[tuple[str, ...]]:
         sizes = [cluster.nodes // count + (index < cluster.nodes % count) for index in range(count)]
         if cluster.fabric is None or all(_is_aligned(size, cluster.fabric.nodes_per_leaf) for size in sizes):
             firsts = itertools.accumulate(sizes, initial=0)
-            found.append(tuple(named(cluster, first, size) for first, size in zip(firsts, sizes, strict=False)))
+            found.append(tuple(NodeRange(cluster.name, first, size) for first, size in zip(firsts, sizes, strict=False)))
     return found
 
 
@@ -101,15 +98,16 @@ def with_cut_clusters(request: Request, partition: Partition) -> list[Partition]
     islands first: all combinations of such clusters, and each such cluster alone; of many, those with most islands.
 
     Where there are more than `MOST_COMBINATIONS`, all such clusters are divided at once, each into more parts by and by."""
-    ways = {cluster.name: _held(request, cluster) for cluster in request.clusters() if is_thin(request, cluster)}
-    of_islands = [[(names,), *(ways.get(names[0], []) if len(names) == 1 else [])] for names in partition]
+    ways: dict[str | NodeRange, list[Partition]] = {}
+    ways |= {cluster.name: _held(request, cluster) for cluster in request.clusters() if is_thin(request, cluster)}
+    of_islands = [[(island,), *(ways.get(island[0], []) if len(island) == 1 else [])] for island in partition]
     if math.prod(map(len, of_islands)) <= MOST_COMBINATIONS:
         chosen = list(itertools.product(*of_islands))[1:]
     else:
         levels = range(1, max(map(len, of_islands)))
         chosen = [tuple(parts[min(level, len(parts) - 1)] for parts in of_islands) for level in levels]
     combined = [one for parts in chosen if len(one := tuple(itertools.chain(*parts))) <= MOST_ISLANDS]
-    alone = [cut for names, parts in zip(partition, of_islands, strict=True) for cut in parts[1:] if (names,) != partition]
+    alone = [cut for island, parts in zip(partition, of_islands, strict=True) for cut in parts[1:] if (island,) != partition]
     return sorted(dict.fromkeys([*combined, *alone]), key=len)[-MOST_PARTITIONS:]
 
 
@@ -120,16 +118,21 @@ def _held(request: Request, cluster: Cluster) -> list[Partition]:
     config = ParallelConfig(offload=(OPTIMIZER,) if offload == OPTIMIZER else ())
     least = 0.0 if offload == PARAMETERS else memory.state_bytes(workload.model.parameters, workload, config)
     nodes = math.ceil(least / (cluster.node.count * cluster.node.device.memory))
-    return [tuple((name,) for name in cut) for cut in cuts(cluster) if all(nodes_of(name) >= nodes for name in cut)]
+    return [tuple((part,) for part in cut) for cut in cuts(cluster) if all(part.nodes >= nodes for part in cut)]
+
+
+def name_of(island: Island) -> str:
+    """An island in words: `east + west`, or `lab nodes 0-1`."""
+    return " + ".join(map(str, island))
 
 
 def partition_text(partition: Partition) -> str:
     """A partition in few words: `east | west nodes 0-1`, or `lab: 8 x 1 node` for alike ranges of one cluster."""
-    words = []
+    words: list[str] = []
     for shape, group in itertools.groupby(partition, key=_shape):
         islands = list(group)
         if shape is None or len(islands) == 1:
-            words += [" + ".join(names) for names in islands]
+            words += map(name_of, islands)
         else:
             words.append(f"{shape[0]}: {len(islands)} x {shape[1]} node{'s' if shape[1] > 1 else ''}")
     return " | ".join(words)
@@ -142,10 +145,10 @@ def island_text(island: Plan) -> str:
     first, cluster = nodes[0], island.fleet.cluster(names[0])
     if len(names) > 1 or len(nodes) == cluster.nodes or nodes != list(range(first, first + len(nodes))):
         return " + ".join(names)
-    return named(cluster, first, len(nodes))
+    return str(NodeRange(cluster.name, first, len(nodes)))
 
 
-def _shape(names: tuple[str, ...]) -> tuple[str, int] | None:
+def _shape(island: Island) -> tuple[str, int] | None:
     """(cluster, number of nodes) of an island of a range of nodes, None for others."""
-    match = _RANGE.fullmatch(names[0]) if len(names) == 1 else None
-    return None if match is None else (match[1], nodes_of(names[0]))
+    part = island[0]
+    return (part.cluster, part.nodes) if isinstance(part, NodeRange) else None

@@ -6,7 +6,7 @@ import itertools
 
 import networkx as nx
 
-from planner.islands.node_ranges import Partition, clusters_of
+from planner.islands.node_ranges import Island, Partition, clusters_of
 from planner.request import Request
 
 MOST_SETS = 4
@@ -32,9 +32,9 @@ def partitions(request: Request) -> list[Partition]:
         thick: nx.Graph[str] = nx.Graph()
         thick.add_nodes_from(names)
         thick.add_edges_from((a, b) for a, b, data in graph.edges(data=True) if data["bandwidth"] > rate)
-        parts = [tuple(sorted(part, key=names.index)) for part in nx.connected_components(thick)]
+        parts = [sorted(part, key=names.index) for part in nx.connected_components(thick)]
         if len(parts) > 1:
-            found[tuple(sorted(parts, key=lambda part: names.index(part[0])))] = None
+            found[tuple(map(tuple, sorted(parts, key=lambda part: names.index(part[0]))))] = None
     return list(found)
 
 
@@ -50,7 +50,7 @@ def with_some_left_out(request: Request, partition: Partition) -> list[Partition
     return [tuple(names for names in partition if names in some) for some in kept]
 
 
-def peak(request: Request, names: tuple[str, ...]) -> float:
-    """FLOP/s of all devices of clusters."""
-    clusters = clusters_of(request, names)
+def peak(request: Request, island: Island) -> float:
+    """FLOP/s of all devices of an island."""
+    clusters = clusters_of(request, island)
     return sum(cluster.devices * cluster.node.device.peak_of(request.workload.precision) for cluster in clusters)

@@ -173,12 +173,13 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequen
 
 
 def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
-    """Simulate pipelines on one cluster that are estimated to be faster than the best plan, the most promising shapes first.
+    """Simulate pipelines on one cluster that are estimated to be faster than the best plan, the fastest by estimates first.
 
     Where links between clusters are slow, the messages of pipelines across them take longer than estimated, and all candidates
-    are across them: a plan on one cluster must not be missed then."""
+    are across them: a plan on one cluster must not be missed then. Lazy evaluation as in `_ranked`: a pipeline is estimated
+    when the quick estimate of its shape is the least."""
     context, budgets = incumbent.context, incumbent.budgets
-    found = list[tuple[float, int, Shape, NodeClass]]()
+    found = list[tuple[float, int, Shape, NodeClass, Estimate | None]]()
     for number, shape in enumerate(one for one in shapes if one.vpp <= budgets.first_vpp):
         if number >= budgets.first_shapes and incumbent.limit.is_up():
             break
@@ -186,15 +187,18 @@ def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
         for option in classes if len(classes) > 1 else ():
             least = quick_estimate(context, shape, [option], False)
             if least < incumbent.cutoff:
-                found.append((least, len(found), shape, option))
+                found.append((least, len(found), shape, option, None))
+    heapq.heapify(found)
     tries = 0
-    for least, _, shape, option in sorted(found):
-        if least >= incumbent.cutoff or tries >= incumbent.tries(1 if incumbent.limit.is_up() else budgets.alone_tries):
+    while found:
+        seconds, number, shape, option, best = heapq.heappop(found)
+        if seconds >= incumbent.cutoff or tries >= incumbent.tries(1 if incumbent.limit.is_up() else budgets.alone_tries):
             break
-        best = next(iter(estimates(context, shape, [option], 1)), None)
-        if best is not None and best.seconds < incumbent.cutoff:
+        if best is not None:
             tries = 0 if incumbent.offer(shape, best.evaluated().stages) else tries + 1
             incumbent.report("simulating plans on one cluster")
+        elif (best := next(iter(estimates(context, shape, [option], 1)), None)) is not None:
+            heapq.heappush(found, (best.seconds, number, shape, option, best))
 
 
 def _simulate_mixed(incumbent: Incumbent) -> None:

@@ -57,6 +57,14 @@ def test_the_framework_that_runs_it_is_named_for_the_search(faster):
     assert str(named).endswith("it runs with torchtitan and `holmes-sim run`. `--for torchtitan` searches such plans.")
 
 
+def test_a_plan_of_the_same_schedule_is_called_another(slow, faster, monkeypatch):
+    quick = replace(faster.plan, config=replace(faster.plan.config, schedule=slow.config.schedule, tied_shards=False))
+    monkeypatch.setattr(beyond, "_fastest", lambda *given: quick)
+    monkeypatch.setattr(beyond, "has_free_core", lambda: False)
+    told = f"Faster, but few or no frameworks run it: another plan of schedule {slow.config.schedule} takes at most "
+    assert str(searched(ANY, slow)).startswith(told)
+
+
 def test_a_second_process_finds_the_same_plan(slow, faster, monkeypatch):
     monkeypatch.setattr(beyond, "has_free_core", lambda: True)
     found = searched(replace(ANY, wishes=Wishes(tp=1, dp=16, microbatch_size=2)), slow)

@@ -210,7 +210,8 @@ def test_wrong_words_for_trunk(run, words, why):
 
 
 def test_what_is_assumed_of_the_links_is_said(run):
-    words = (*TRUNK, "--sync", "diloco=30", "--set", "links[0].latency=12 ms")
+    edited = ("links[0].bandwidth=2 Gbit/s", "links[0].latency=12 ms")  # untuned, a connection carries 1.4 Gbit/s
+    words = (*TRUNK, "--sync", "diloco=30", *(word for edit in edited for word in ("--set", edit)))
     assert "Warning: TCP between east and west is assumed to fill the link; untuned, one connection" in run(*words).out
     limited = run(*words, "--set", "links[0].loss=0.0001").out
     assert "Warning: TCP between east and west: at most " in limited

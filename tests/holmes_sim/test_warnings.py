@@ -16,7 +16,7 @@ from tests import builders
 def across(**facts: float):
     """A pipeline over two clusters of one device, 5 ms apart."""
     nic = builders.nic("ethernet", 12.5e9)
-    trunk = Trunk(("a", "b"), "ethernet", 12.5e9, **({"latency": 5e-3} | facts))
+    trunk = Trunk(**({"between": ("a", "b"), "kind": "ethernet", "bandwidth": 12.5e9, "latency": 5e-3} | facts))
     return builders.plan(builders.fleet(*(builders.cluster(name, nics=(nic,)) for name in "ab"), trunks=(trunk,)), pp=2)
 
 
@@ -33,6 +33,7 @@ def across(**facts: float):
             "TCP between a and b: at most 51.2 Gbit/s for each rank, by the window, loss and connections of the link.",
         ),
         ({"latency": 5e-5}, None),
+        ({"bandwidth": 0.41e9}, None),  # less than the 0.419 GB/s of an untuned connection
     ],
 )
 def test_what_is_assumed_of_tcp(facts, text):

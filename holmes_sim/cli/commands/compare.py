@@ -9,7 +9,7 @@ import typer
 
 from holmes_sim.cli import completion, disaggregated_plans, islands_plans
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, RequireFile, SequenceLength, edited, pinned
+from holmes_sim.cli.options import BatchSize, Edits, Json, Measured, ModelWord, RequireFile, SequenceLength, edited, pinned
 
 if TYPE_CHECKING:
     from planner.request import Wishes
@@ -55,6 +55,7 @@ def command(
             autocompletion=completion.listed("holmes_sim.exporters", "all"),
         ),
     ] = None,
+    edits: Edits = None,
     model: ModelWord = None,
     global_batch_size: BatchSize = None,
     seq_len: SequenceLength = None,
@@ -83,7 +84,7 @@ def command(
     topology_only = {
         "--strategies": strategies != "all", "--for": launches, "--model": model, "--global-batch-size": global_batch_size,
         "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, "--require": require,
-        str(wishes): str(wishes),
+        " ".join(f"--set {edit}" for edit in edits or []): edits, str(wishes): str(wishes),
     }  # fmt: skip
     given = " ".join(option for option, value in topology_only.items() if value)
     if _plans(what, " ".join(filter(None, (given, "--chart" if chart else "", "--profile" if profile else ""))), as_json):
@@ -95,7 +96,7 @@ def command(
             raise HolmesError(f"{given}: only for a topology; with a plan and timelines use --chart, --profile and --json")
         _measured(what, chart, profile, as_json)
         return
-    where = edited(commands.load(_one_topology(what), profile), None, require)
+    where = edited(commands.load(_one_topology(what), profile), edits, require)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     out.can_be_drawn(chart)
     if output is not None:

@@ -160,6 +160,13 @@ def test_remarks_on_launches_come_last(put):
     assert [name for name, _ in checking.check(put(text)).found] == ["guessed_devices", "launch_names"]
 
 
+@pytest.mark.parametrize(("nodes", "hosts"), [(1, "gpu001"), (2, "gpu[001-002]")])
+def test_the_example_has_a_host_for_each_node(put, nodes, hosts):
+    nameless = CLEAN.replace('    hosts: "a[1-2]"\n', "").replace("nodes: 2", f"nodes: {nodes}", 1)
+    (row,) = (row for row in checking.check(put(nameless)).facts()["findings"] if row["check"] == "launch_names")
+    assert row["better"] == f"hosts: {hosts} in the cluster; with your names"
+
+
 def test_the_command_prints_one_line_for_a_clean_file(put, run):
     seen = run("check", put(CLEAN))
     assert (seen.code, seen.out, seen.err) == (0, "topo.yaml: nothing is odd (10 checks).\n", "")

@@ -37,6 +37,17 @@ def test_compare_prints_a_row_for_each_strategy(run):
     assert [re.fullmatch(r" +\d+\.\d+-\d+\.\d+ s", line) is not None for line in lines[7:10:2]] == [True, True]
 
 
+def test_compare_plans_the_edited_topology(run):
+    """One node of each cluster in place of two: 4 replicas of tp 2, pp 2."""
+    pinned = ("--tp", 2, "--pp", 2, "--dp", 4, "--microbatch-size", 4, "--recompute", "none")
+    arguments = ("compare", "holmes-hybrid-4", "--strategies", "holmes", *pinned)
+    one = ("--set", "clusters.ib.nodes=1", "--set", "clusters.roce.nodes=1")
+    assert run(*arguments, *one).out.splitlines()[0].endswith("batch 768 x 2048 tokens fp16, 16 devices")
+    (row,) = json.loads(run(*arguments, *one, "--json").out)["rows"]
+    assert row["devices"] == {"ib": 8, "roce": 8}
+    assert run(*arguments, "--set", "clusters.ib.nodes").err.startswith("error: --set 'clusters.ib.nodes' should be KEY=VALUE")
+
+
 def test_compare_prints_one_document_in_the_requested_order(run):
     """Megatron needs equal stages, and 8 does not divide 30 layers; holmes takes four stages in each cluster."""
     pinned = ("--tp", 1, "--pp", 8, "--dp", 4, "--microbatch-size", 4, "--recompute", "none")

@@ -82,6 +82,9 @@ WRONG = {
     ("plan", "measured", "--tp", "2", "--time-limit", "9"): (
         "--time-limit --tp 2: only for a topology; with a plan and timelines use --chart, --profile and --json\n"
     ),
+    ("plan", "measured", "--set", "clusters.ib.nodes=3"): (
+        "--set clusters.ib.nodes=3: only for a topology; with a plan and timelines use --chart, --profile and --json\n"
+    ),
     ("plan", "measured", "holmes-hybrid-4"): (
         "holmes-hybrid-4: a topology; compare takes either one topology, or one plan and its timelines\n"
     ),

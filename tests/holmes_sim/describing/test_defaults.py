@@ -18,3 +18,8 @@ from sim.formats import catalog
 def test_gaming_cards_are_in_pcs_with_slow_ethernet(device: str, nics: tuple[str, str, int]) -> None:
     found = defaults.nic(catalog.device(device), 8)
     assert (found.type, found.bandwidth, found.count) == nics
+
+
+@pytest.mark.parametrize(("device", "devices"), [("rtx-4090", "1"), ("titan-rtx", "1"), ("l40s", "8"), ("h100-sxm5-80gb", "8")])
+def test_a_pc_has_one_gaming_card(device: str, devices: str) -> None:
+    assert defaults.count(catalog.device(device)) == devices

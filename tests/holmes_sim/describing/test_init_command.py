@@ -334,6 +334,20 @@ def test_a_damaged_file_of_answers_is_one_line(folder, run, on, monkeypatch):
     assert seen.err.splitlines()[-1] == f"error: {told}"
 
 
+@pytest.mark.parametrize(("typed", "model", "origin"), [("", "gpt-345m", "guess"), ("llama-3-8b", "llama-3-8b", "your answer")])
+def test_the_model_is_asked_for_on_small_fleets(folder, run, on, monkeypatch, typed, model, origin):
+    """Two PCs have room for the smallest model only, but not to fine-tune: adapters of larger ones fit."""
+    on(Hosts(here=probed("laptop")))
+    monkeypatch.setattr(
+        sys, "stdin", Terminal("\n".join(("1", "pcs", "2", "rtx-4090", "", "", "", "", "", typed, "", "")) + "\n")
+    )
+    seen = run("init")
+    assert (seen.code, "Model to train [gpt-345m]:" in seen.err) == (0, True)
+    assert commands.load("topo.yaml").workload.model.name == model
+    text = (folder / "topo.yaml").read_text()
+    assert f"a config.json; {origin}" in text
+
+
 def test_a_model_that_fits_is_guessed(folder, run, on):
     """One RTX 4090 has room for the smallest model only."""
     on(Hosts(here=probed("pc", query="name, memory.total [MiB]\nNVIDIA GeForce RTX 4090, 24564 MiB\n")))

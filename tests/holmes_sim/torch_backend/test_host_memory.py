@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holmes_sim.torch_backend.host_memory import available_bytes, check_memory, training_state
+from holmes_sim.torch_backend.host_memory import RANK_PROCESS, available_bytes, check_memory, paced_bytes, training_state
 from holmes_sim.torch_backend.run_options import RunOptions
 from sim.errors import HolmesError
 from sim.plan.plan import Plan
@@ -45,11 +45,30 @@ def test_a_run_that_does_not_fit_is_refused():
     of = small()
     needed = training_state(of)
     check_memory([of], ON_CPUS, needed)
-    text = f"run --local: weights, gradients and optimizer state of 4 ranks take {2 * needed / GIBI:.3g} GiB, and this "
+    text = f"weights, gradients and optimizer state of 4 ranks take {2 * needed / GIBI:.3g} GiB at least, and "
     with pytest.raises(HolmesError) as told:
         check_memory([of, of], ON_CPUS, 1.9 * needed)
     assert str(told.value).startswith(text)
-    check_memory([of, of], replace(ON_CPUS, compute="paced"), 0.0)
+
+
+def test_paced_ranks_hold_a_buffer_for_each_size():
+    """Two replicas of two stages of 297,408 and 297,600 parameters: gradients in fp32, weights that ZeRO 1 gathers in bf16, and
+    messages of 64 tokens of 96 values in bf16, one to and one from the other stage."""
+    of = plan(fleet(cluster(devices=4)), pp=2, dp=2, zero_stage=1, microbatches=3)
+    sizes = [(4 + 2) * parameters + 2 * (64 * 96 * 2) for parameters in (297_408, 297_600)]
+    assert paced_bytes(of) == 4 * RANK_PROCESS + 2 * sum(sizes)
+
+
+def test_paced_ranks_that_do_not_fit_are_refused():
+    of, paced = small(), replace(ON_CPUS, compute="paced")
+    needed = paced_bytes(of)
+    check_memory([of], paced, needed)
+    with pytest.raises(HolmesError) as told:
+        check_memory([of, of], replace(paced, device="auto"), 1.9 * needed)
+    assert str(told.value) == (
+        f"processes and buffers of messages and collectives of 4 ranks take {2 * needed / GIBI:.3g} GiB at least, and this "
+        f"machine has {1.9 * needed / GIBI:.3g} GiB available; plan a smaller model (--model) or fewer devices (--set)"
+    )
 
 
 def test_some_memory_is_available():

@@ -12,13 +12,13 @@ from planner.islands.allowed_sync import parse
 from planner.islands.batches import divided
 from planner.islands.island_plans import IslandPlans
 from planner.islands.node_ranges import (
+    NodeRange,
     Partition,
     cluster_and_first,
     clusters_of,
     cuts,
     is_thin,
     island_text,
-    named,
     partition_text,
     with_cut_clusters,
 )
@@ -64,21 +64,24 @@ def lab(nodes: int = 4, rate: str = "100 Mbit/s", wishes: Wishes = PINS) -> Requ
 def test_a_range_is_a_cluster_of_its_nodes():
     here = lab()
     (whole,) = here.clusters()
-    assert (named(whole, 3, 1), named(whole, 0, 2)) == ("lab node 3", "lab nodes 0-1")
-    (one,) = clusters_of(here, ("lab nodes 1-2",))
+    middle = NodeRange("lab", 1, 2)
+    assert (str(NodeRange("lab", 3, 1)), str(middle)) == ("lab node 3", "lab nodes 1-2")
+    (one,) = clusters_of(here, (middle,))
     assert (one.name, one.nodes, one.hosts) == ("lab nodes 1-2", 2, ("h1", "h2"))
     assert clusters_of(here, ("lab",)) == [whole]
-    assert cluster_and_first(here, "lab nodes 1-2") == ("lab", 1)
-    assert cluster_and_first(here, "lab") == ("lab", 0)
-    assert peak(here, ("lab nodes 1-2",)) == peak(here, ("lab",)) / 2
+    assert cluster_and_first(middle) == ("lab", 1)
+    assert cluster_and_first("lab") == ("lab", 0)
+    assert peak(here, (middle,)) == peak(here, ("lab",)) / 2
 
 
 def test_a_cluster_that_is_called_like_a_range_is_itself():
     here = lab()
     (whole,) = here.clusters()
     called = replace(whole, name="lab node 1")
-    fleet = replace(here.topology.fleet, clusters=(called,))
-    assert cluster_and_first(replace(here, topology=replace(here.topology, fleet=fleet)), "lab node 1") == ("lab node 1", 0)
+    other = replace(here, topology=replace(here.topology, fleet=replace(here.topology.fleet, clusters=(whole, called))))
+    assert clusters_of(other, ("lab node 1",)) == [called]
+    assert [one.nodes for one in clusters_of(other, (NodeRange("lab", 1, 1),))] == [1]
+    assert cluster_and_first("lab node 1") == ("lab node 1", 0)
 
 
 def test_the_network_is_thin_where_gradients_take_a_tenth_of_the_computation():
@@ -97,8 +100,8 @@ def test_the_network_is_thin_where_gradients_take_a_tenth_of_the_computation():
 def test_clusters_are_cut_into_equal_ranges_or_two():
     (cluster,) = lab(6).clusters()
     assert [len(cut) for cut in cuts(cluster)] == [2, 3, 6]
-    assert cuts(cluster)[1] == ("lab nodes 0-1", "lab nodes 2-3", "lab nodes 4-5")
-    assert cuts(replace(cluster, nodes=5, hosts=()))[0] == ("lab nodes 0-2", "lab nodes 3-4")
+    assert cuts(cluster)[1] == tuple(NodeRange("lab", first, 2) for first in (0, 2, 4))
+    assert cuts(replace(cluster, nodes=5, hosts=()))[0] == (NodeRange("lab", 0, 3), NodeRange("lab", 3, 2))
     assert [len(cut) for cut in cuts(replace(cluster, nodes=64, hosts=()))] == [2, 4, 8, 16]
     leaves = replace(cluster, fabric=Fabric(2, 4.0))
     assert [len(cut) for cut in cuts(leaves)] == [3, 6]  # halves of three nodes would lie on the leaves in two ways
@@ -108,8 +111,8 @@ def test_clusters_are_cut_into_equal_ranges_or_two():
 def test_partitions_are_cut_from_the_coarsest():
     here = lab()
     assert with_cut_clusters(here, (("lab",),)) == [
-        (("lab nodes 0-1",), ("lab nodes 2-3",)),
-        (("lab node 0",), ("lab node 1",), ("lab node 2",), ("lab node 3",)),
+        ((NodeRange("lab", 0, 2),), (NodeRange("lab", 2, 2),)),
+        tuple((NodeRange("lab", node, 1),) for node in range(4)),
     ]
     assert with_cut_clusters(lab(rate="4000 Gbit/s"), (("lab",),)) == []
     assert with_cut_clusters(here, (("lab", "other"),)) == []
@@ -166,15 +169,15 @@ def test_ranges_that_cannot_hold_the_state_of_the_model_are_left_out():
 
 
 def test_alike_ranges_are_told_together():
-    assert partition_text((("a node 0",), ("a node 1",), ("b",))) == "a: 2 x 1 node | b"
-    assert partition_text((("a nodes 0-2",), ("a nodes 3-4",))) == "a nodes 0-2 | a nodes 3-4"
+    assert partition_text(((NodeRange("a", 0, 1),), (NodeRange("a", 1, 1),), ("b",))) == "a: 2 x 1 node | b"
+    assert partition_text(((NodeRange("a", 0, 3),), (NodeRange("a", 3, 2),))) == "a nodes 0-2 | a nodes 3-4"
     assert partition_text((("a", "c"), ("b",))) == "a + c | b"
 
 
 def test_equal_ranges_have_one_plan_each_on_its_own_nodes():
     lines: list[str] = []
     plans = IslandPlans(lab(rate="4000 Gbit/s"), TimeLimit(20.0), lines.append, 2)
-    first, second = plans.plan(("lab nodes 0-1",), 24), plans.plan(("lab nodes 2-3",), 24)
+    first, second = plans.plan((NodeRange("lab", 0, 2),), 24), plans.plan((NodeRange("lab", 2, 2),), 24)
     assert plans.runs == 1  # one search
     assert first.config == second.config
     assert {device.node for device in first.placement} == {0, 1}
@@ -188,7 +191,7 @@ def every_cut(nodes: int) -> Iterator[Partition]:
         firsts = [0, *(index + 1 for index, border in enumerate(borders) if border), nodes]
         if len(firsts) > 2:
             spans = itertools.pairwise(firsts)
-            yield tuple((f"lab node {a}" if b == a + 1 else f"lab nodes {a}-{b - 1}",) for a, b in spans)
+            yield tuple((NodeRange("lab", a, b - a),) for a, b in spans)
 
 
 @pytest.mark.parametrize("rate", after(1, ["50 Mbit/s", "1 Gbit/s"], last=1))
