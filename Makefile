@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Each process has a half of the tests, in order, so that a module's fixtures are made once; the faster one takes from the other.
+USUAL := "not more and not deep"
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Modules are compiled when they are imported first. pip would compile all of them, of which most are never imported.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable
@@ -17,7 +18,7 @@ plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
 
 test: $(VENV)/tested
-	$(PYTEST) -m "not more and not deep"
+	$(PYTEST) -m $(USUAL)
 
 test-more: $(VENV)/tested
 	$(PYTEST) -m "more and not deep"
@@ -33,7 +34,7 @@ refresh-notebooks: $(VENV)/tested
 
 # Asserts stay as they are written: each process would take ten seconds to rewrite them. What fails runs again, to show its values.
 test-all: $(VENV)/tested
-	$(PYTEST) --assert=plain notebooks tests || ($(BIN)/python -m pytest --last-failed notebooks tests; exit 1)
+	$(PYTEST) -m $(USUAL) --assert=plain notebooks tests || ($(BIN)/python -m pytest -m $(USUAL) --last-failed notebooks tests; exit 1)
 
 test-peers: $(VENV)/tested
 	$(BIN)/python -m tests.peers
