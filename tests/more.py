@@ -1,8 +1,8 @@
 """Cases that `make test` and CI leave out, so that they end within minutes.
 
-Drawn cases of a law are many, because each may find a fault of its own. `make test` tries the first of them, `make test-more` some
-more, and all launches of real processes: before a change is merged. `make test-deep` tries the others, and the tests that simulate
-many measured runs or print rows of benchmarks: after a change of the search, of a bound or of a cost."""
+Drawn cases of a law are many, because each may find a fault of its own. `make test` tries the first of them. `make test-more`
+tries some more, and more launches of real processes: before a change is merged. `make test-deep` tries the others, and tests
+that simulate many measured runs or print rows of benchmarks: after a change of the search, of a bound or of a cost."""
 
 from __future__ import annotations
 
