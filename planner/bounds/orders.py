@@ -84,13 +84,13 @@ def orders_within(
 
 
 class SomeOrder(AnyOrder):
-    """The deadline test of all pipelines of two or more stages on some classes in any order, and of many classes also in each
-    order by itself, as far as those are few that the first test leaves.
+    """The deadline test of all pipelines of two or more stages on some classes in any order.
 
-    counted: each order is also tested with every number of stages of each class."""
+    The orders of more than `CLASSES` classes that this test leaves are also tested one by one, if they are few."""
 
     def __init__(self, make: Make, stages: OrderedStages, counted: bool = False):
-        """stages: of the classes in any order."""
+        """make: makes the stages of one order. stages: of the classes in any order. counted: an order is also tested with every
+        number of stages of each class."""
         super().__init__(stages.order, stages)
         self.stages, self._make, self._counted = stages, make, counted
         self._tests: dict[tuple[int, ...], DeadlineTest] = {}
