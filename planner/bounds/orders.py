@@ -23,6 +23,8 @@ FILLINGS = 5_000
 TESTS = 100
 """Most orders of many classes, or numbers of stages of each class in them, that are tested for a bound (a guess): a tenth of a
 second. Five times as many raise no bound of dtfm-4, and take almost a third of the time of a proof for 102,400 devices."""
+LISTED = 400
+"""The same where all their pipelines are evaluated next (a guess)."""
 FEW = 64
 """Most orders of many classes that are treated one by one from then on: as many as four classes have."""
 
@@ -103,9 +105,11 @@ class SomeOrder(AnyOrder):
             return False
         return len(self.order) <= CLASSES or any(test is None or self._passes(test, seconds) for test in self._listed(seconds))
 
-    def tests(self, seconds: float) -> list[DeadlineTest] | None:
-        """Deadline tests of all orders that may have a step of `seconds`; None where they are too many to list."""
+    def tests(self, seconds: float, most: int = TESTS) -> list[DeadlineTest] | None:
+        """Deadline tests of all orders that may have a step of `seconds`; None where they are too many to list, or more than
+        `most` orders would have to be tested."""
         found: list[DeadlineTest] = []
+        self._left = most
         for test in self._listed(seconds):
             if test is None or len(found) == FEW:
                 return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise, permutations
 
 from planner.costs.context import PlanningContext
@@ -29,6 +30,23 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
         for order in filter(None, every)
     )
     return [order for order, allowed in ends if allowed]
+
+
+def near_sets(context: PlanningContext, classes: Sequence[NodeClass]) -> list[tuple[NodeClass, ...]]:
+    """Sets of two classes or more that are joined by cheap messages: from each class on, the class that is nearest to one of
+    the set is added. Sets of classes without a route are left out."""
+    shape, found, least = classes[0].shape, dict[frozenset[int], None](), context.messages.least
+    between = [[least(a.cluster, b.cluster, shape) if a is not b else math.inf for b in classes] for a in classes]
+    for begin in range(len(classes)):
+        some = {begin}
+        while len(some) < len(classes):
+            left = (i for i in range(len(classes)) if i not in some)
+            seconds, nearest = min((min(between[j][i] for j in some), i) for i in left)
+            if math.isinf(seconds):
+                break
+            some.add(nearest)
+            found[frozenset(some)] = None
+    return [tuple(classes[i] for i in sorted(some)) for some in found]
 
 
 def _with_ends(order: tuple[NodeClass, ...], first: str, last: str) -> tuple[NodeClass, ...]:

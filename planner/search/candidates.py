@@ -9,6 +9,7 @@ from planner.bounds.greedy_filling import Pipeline
 from planner.bounds.quick_estimate import class_sets
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
+from planner.models.class_orders import EVERY_ORDER, near_sets
 from planner.search.evaluation import PipelineEvaluation, evaluated_together
 from planner.search.generation import every_pipeline, promising
 from planner.search.rough_estimate import rough_stage_seconds
@@ -79,14 +80,21 @@ def all_evaluated(listed: Sequence[Estimate]) -> list[Candidate]:
 
 
 def estimates(
-    context: PlanningContext, shape: Shape, classes: Sequence[NodeClass], most: int | None = None, by_speed: bool = False
+    context: PlanningContext,
+    shape: Shape,
+    classes: Sequence[NodeClass],
+    most: int | None = None,
+    by_speed: bool = False,
+    near: bool = False,
 ) -> list[Estimate]:
     """Pipelines of a shape over sets of its classes (`class_sets`), the fastest first; empty where nothing fits.
 
+    `near`: of many classes, also over those that are near each other (`class_orders.near_sets`).
     `by_speed`: many classes are ordered by their speed along the pipeline, not by the cheapest borders (`promising`).
     With `most`, only so many of them: the seconds of the busiest link, which are slow to compute, are left out for others."""
     idle: list[Estimate] = []
-    for some in class_sets(classes):
+    sets = [*class_sets(classes), *(near_sets(context, classes) if near and len(classes) > EVERY_ORDER else ())]
+    for some in dict.fromkeys(sets):
         try:
             evaluation = PipelineEvaluation(context, shape, some)
         except NoRoute:

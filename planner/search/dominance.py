@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from planner.bounds.deadline_test import DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
-from planner.bounds.orders import SomeOrder
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.request import Request
 from planner.search.candidates import too_large
@@ -66,9 +65,7 @@ def _heads(shape: Shape, longest: int, microbatches: int) -> list[tuple[int, tup
     return [(pp, schedules.in_flight(name, pp - 1, pp, shape.representative(microbatches, pp), vpp)) for pp in defined]
 
 
-def undominated(
-    incumbent: Incumbent, shape: Shape, test: DeadlineTest | SomeOrder, seconds: float, most: int
-) -> list[Pipeline] | None:
+def undominated(incumbent: Incumbent, shape: Shape, test: DeadlineTest, seconds: float, most: int) -> list[Pipeline] | None:
     """Pipelines of a test that might finish within `seconds`, without dominated ones; None where the test lists over `most`."""
     pipelines, other = test.pipelines(seconds, most), dominating(incumbent.request, shape)
     if not pipelines or other is None:

@@ -6,12 +6,13 @@ and the step of the fastest evaluated pipeline: every other pipeline takes longe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from planner.bounds.deadline_test import DeadlineTest, Test, deadline_bound
 from planner.bounds.greedy_filling import Pipeline
-from planner.bounds.orders import SomeOrder
+from planner.bounds.orders import LISTED, SomeOrder
 from planner.costs.node_classes import NodeClass, under
 from planner.search.candidates import Candidate, priced
 from planner.search.dominance import undominated
@@ -31,8 +32,8 @@ class OpenVariant:
 
     tests: tuple[DeadlineTest | SomeOrder, ...]
     evaluated: dict[tuple[Shape, tuple[NodeClass, ...]], tuple[set[Pipeline], list[Candidate]]] = field(default_factory=dict)
-    few: list[list[Pipeline] | None] | None = None
-    """For each test, all pipelines that might beat `target`, or None where they are more than `few_pipelines`."""
+    few: dict[DeadlineTest, list[Pipeline] | None] | None = None
+    """For each test of one order, all pipelines that might beat `target`, or None where they are more than `few_pipelines`."""
     target: float = math.inf
     """Seconds for which `few` was listed."""
     counted: bool = False
@@ -49,8 +50,12 @@ class OpenVariant:
         return deadline_bound(every, bound, target, precise)
 
 
-Listing = tuple[float, list[list[Pipeline]]]
-"""Seconds, and for each test all pipelines that, by the test, might finish within them."""
+class Listing(NamedTuple):
+    """Seconds, tests of all orders that may finish within them, and for each test all pipelines that, by the test, might."""
+
+    seconds: float
+    tests: tuple[DeadlineTest, ...]
+    pipelines: list[list[Pipeline]]
 
 
 @dataclass(slots=True)
@@ -79,66 +84,67 @@ class Exhaust:
             incumbent.simulate_pool(budgets.round_tries)
         try:
             listing = self._listed(shape, variant, bound, matters)
-            candidates = list(self._evaluated(shape, variant, listing[1])) if listing is not None else []
+            candidates = list(self._evaluated(shape, variant, listing)) if listing is not None else []
         except NotModelled:
             listing, candidates = None, []
         if listing is None:
             self.improvement.improve(shape)
             return bound, True
         incumbent.add(map(_keeping_step, candidates))
-        if not all(test.exact for test in variant.tests):  # a pipeline may be faster than evaluated
+        if not all(test.exact for test in listing.tests):  # a pipeline may be faster than evaluated
             self.improvement.improve(shape)
             return bound, True
         least = min((candidate.seconds for candidate in candidates), default=math.inf)
-        return min(least, listing[0]), least <= listing[0]
+        return min(least, listing.seconds), least <= listing.seconds
 
     def _listed(self, shape: Shape, variant: OpenVariant, bound: float, matters: bool) -> Listing | None:
         """All pipelines that might beat the target. If they are too many and the bound `matters`: those that might finish
         within slightly more than the bound, and not later than a settled bound. None where no list is short enough."""
         incumbent, budgets, tests = self.incumbent, self.incumbent.budgets, variant.tests
         most = min([incumbent.target, *self.settled])
+        ordered = tuple(test for test in tests if isinstance(test, DeadlineTest))
         if variant.few is None or variant.target != incumbent.target:
-            variant.few = [undominated(incumbent, shape, test, incumbent.target, budgets.few_pipelines) for test in tests]
-            variant.target = incumbent.target
-        few = variant.few
-        complete = [pipelines for pipelines in few if pipelines is not None]
+            target, number = incumbent.target, budgets.few_pipelines
+            variant.few = {test: undominated(incumbent, shape, test, target, number) for test in ordered}
+            variant.target = target
+        complete = [pipelines for pipelines in variant.few.values() if pipelines is not None]
         if len(complete) == len(tests):
-            return incumbent.target, complete
+            return Listing(incumbent.target, ordered, complete)
         listing: Listing | None = None
         share = budgets.bound_step if matters else math.inf
         while share < math.inf:
             seconds = min(most, bound * (1 + share))
-            pipelines = self._below(shape, tests, few, seconds)
-            if pipelines is not None:
-                listing = seconds, pipelines
-            enough = pipelines is None or sum(map(len, pipelines)) >= budgets.few_pipelines or seconds == most
+            found = self._below(shape, variant, seconds)
+            if found is not None:
+                listing = found
+            enough = found is None or sum(map(len, found.pipelines)) >= budgets.few_pipelines or seconds == most
             share = math.inf if enough else 2 * share
         return listing
 
-    def _below(
-        self,
-        shape: Shape,
-        tests: tuple[DeadlineTest | SomeOrder, ...],
-        few: list[list[Pipeline] | None],
-        seconds: float,
-    ) -> list[list[Pipeline]] | None:
+    def _below(self, shape: Shape, variant: OpenVariant, seconds: float) -> Listing | None:
         """Pipelines of each test that might finish within `seconds`; where a test has `few`, all that might beat the target.
-        None where a test lists more than `most_pipelines`."""
-        result: list[list[Pipeline]] = []
-        for test, known in zip(tests, few, strict=True):
-            most = self.incumbent.budgets.most_pipelines
-            pipelines = undominated(self.incumbent, shape, test, seconds, most) if known is None else known
-            if pipelines is None:
-                return None
-            result.append(pipelines)
-        return result
 
-    def _evaluated(self, shape: Shape, variant: OpenVariant, pipelines: list[list[Pipeline]]) -> Iterator[Candidate]:
+        None where many orders of the classes are left, or a test lists more than `most_pipelines`."""
+        incumbent, known, found = self.incumbent, variant.few or {}, dict[DeadlineTest, list[Pipeline]]()
+        for test in variant.tests:
+            orders = [test] if isinstance(test, DeadlineTest) else test.tests(seconds, LISTED)
+            if orders is None:
+                return None
+            for order in orders:
+                pipelines = known.get(order)
+                if pipelines is None:
+                    pipelines = undominated(incumbent, shape, order, seconds, incumbent.budgets.most_pipelines)
+                if pipelines is None:
+                    return None
+                found[order] = pipelines
+        return Listing(seconds, tuple(found), list(found.values()))
+
+    def _evaluated(self, shape: Shape, variant: OpenVariant, listing: Listing) -> Iterator[Candidate]:
         """The fastest pipelines over each set of classes, under both choices of `overlaps`. Raises NotModelled.
 
         Pipelines over the same classes are evaluated together, whatever the order of their classes."""
         context, most = self.incumbent.context, self.incumbent.budgets.kept_pipelines
-        for classes, listed in _by_classes(variant.tests, pipelines).items():
+        for classes, listed in _by_classes(listing).items():
             for one in (one for one in overlaps(shape) if runs(context.request, one, 2)):
                 known, fastest = variant.evaluated.get((one, classes), (set(), []))
                 fresh = [pipeline for pipeline in listed if pipeline not in known]
@@ -157,13 +163,11 @@ def _keeping_step(candidate: Candidate) -> Candidate:
     return priced(context, shape, candidate.evaluation.classes, [candidate.pipeline], 1)[0]
 
 
-def _by_classes(
-    tests: Sequence[DeadlineTest | SomeOrder], pipelines: list[list[Pipeline]]
-) -> dict[tuple[NodeClass, ...], list[Pipeline]]:
+def _by_classes(listing: Listing) -> dict[tuple[NodeClass, ...], list[Pipeline]]:
     """The pipelines of all tests by their classes; each pipeline holds indices into these classes."""
     classes: dict[frozenset[NodeClass], tuple[NodeClass, ...]] = {}
     found: dict[tuple[NodeClass, ...], list[Pipeline]] = {}
-    for test, listed in zip(tests, pipelines, strict=True):
+    for test, listed in zip(listing.tests, listing.pipelines, strict=True):
         if listed:
             order = classes.setdefault(frozenset(test.order), test.order)
             index = [order.index(option) for option in test.order]

@@ -37,7 +37,7 @@ class Improvement:
         """Search a variant for a faster plan."""
         context, budgets = self.incumbent.context, self.incumbent.budgets
         classes = node_classes(context, shape)
-        promising = estimates(context, shape, classes, budgets.improved_estimates)
+        promising = estimates(context, shape, classes, budgets.improved_estimates, near=True)
         self.incumbent.add(improved([estimate.evaluated() for estimate in promising], 1))
         if not shape.divides(context.request.workload) or len(classes) > EVERY_ORDER:
             return  # few programmes are solved, and equal replicas come first; the stage search covers many classes

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 
 from planner.bounds.deadline_test import DeadlineTest, deadline_bound
-from planner.bounds.orders import deadline_tests
+from planner.bounds.orders import SomeOrder, deadline_tests
 from planner.costs.node_classes import node_classes
+from planner.search import generation
 from planner.search.budgets import Budgets
+from planner.search.evaluation import PipelineEvaluation
 from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from sim.hardware.cluster import Fabric
 from tests import builders as make
+from tests.planner.bounds.test_orders import line_of_cities
 from tests.planner.builders import on_one_cluster, pipelines, shape
 from tests.planner.search.searches import candidate, incumbent, simulated
 
@@ -117,3 +121,25 @@ def test_on_an_oversubscribed_fabric_evaluated_seconds_are_no_bound():
     tests = deadline_tests(kept.context, node_classes(kept.context, shape()), kept.target)
     closer = Exhaust(kept, Improvement(kept), []).closer(shape(), OpenVariant(tuple(tests)), 0.1)
     assert closer == (0.1, True)
+
+
+def test_orders_of_many_clusters_are_listed_near_the_bound(monkeypatch):
+    """Five cities in a line with slow links else: too many orders at the target, few near the bound."""
+    question = line_of_cities(5, far=2e6)
+    slow = simulated(question, shape(), ("a", 1), ("c", 1), ("e", 1), ("b", 1), ("d", 1))
+    kept = incumbent(question, best=slow)
+    tests = deadline_tests(kept.context, node_classes(kept.context, shape()), 20 * kept.target)
+    assert [type(test) for test in tests] == [SomeOrder]
+    variant, exhaust, bound, is_final = OpenVariant(tuple(tests)), Exhaust(kept, Improvement(kept), []), 0.0, False
+    bound = deadline_bound(tests, 0.0, kept.target)
+    for _ in range(40):
+        bound, is_final = exhaust.closer(shape(), variant, bound)
+        if is_final or bound >= kept.target:
+            break
+    monkeypatch.setattr(generation, "EVERY", math.inf)
+    every = node_classes(kept.context, shape())
+    sets = [some for number in range(2, 6) for some in itertools.combinations(every, number)]
+    evaluations = [PipelineEvaluation(kept.context, shape(), some, True) for some in sets]
+    least = min(seconds for one in evaluations for seconds, _ in one.evaluated(generation.every_pipeline(one) or []))
+    assert bound <= least * (1 + 1e-9)
+    assert kept.cutoff == pytest.approx(least, rel=0.02)
