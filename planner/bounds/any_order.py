@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from planner.bounds.greedy_filling import Filling, Pipeline
+from planner.bounds.greedy_filling import Filling
 from planner.bounds.kind_filling import may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.bounds.stage_sizes import StageSizes
@@ -31,8 +31,6 @@ every number of stages (`planner.bounds.kind_filling`), and those that are left 
 
 class AnyOrder:
     """The deadline test of all pipelines of two or more stages on some classes in any order."""
-
-    exact = False
 
     def __init__(self, classes: Sequence[NodeClass], stages: OrderedStages | None = None):
         """stages: of the same classes, in any order; if None, only compute and memory are tested."""
@@ -57,10 +55,6 @@ class AnyOrder:
         """Most layers of one stage beside the fewest microbatches in flight, by the compute of its layers alone."""
         one = ((option.shape.vpp, 0),)
         return min(option.memory.most_layers("middle", one), most_by_compute(option, seconds))
-
-    def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
-        """None, because pipelines in any order are too many to list."""
-        return None
 
 
 class SubsetFilling(Filling):

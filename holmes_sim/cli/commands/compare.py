@@ -201,7 +201,9 @@ def _read(what: list[str]) -> tuple[Plan | PipelinesPlan, dict[str, Timeline]]:
 
     topologies = [name for name in what if not name.endswith(".json")]
     if topologies:
-        raise HolmesError(f"{topologies[0]}: a topology; compare takes either one topology, or one plan and its timelines")
+        raise HolmesError(
+            f"{topologies[0]}: a topology; compare takes one topology, several plans, or a plan and its timelines"
+        )
     read = {
         name: unlike_pipelines.read_pipelines(name) if unlike_pipelines.has_pipelines(name) else commands.read(name)
         for name in what

@@ -86,7 +86,7 @@ WRONG = {
         "--set clusters.ib.nodes=3: only for a topology; with a plan and timelines use --chart, --profile and --json\n"
     ),
     ("plan", "measured", "holmes-hybrid-4"): (
-        "holmes-hybrid-4: a topology; compare takes either one topology, or one plan and its timelines\n"
+        "holmes-hybrid-4: a topology; compare takes one topology, several plans, or a plan and its timelines\n"
     ),
     ("plan", "measured", "--chart", "step.txt"): "step.txt: a picture ends in one of .png, .svg, .pdf, not in .txt\n",
     ("plan", "nowhere.json"): "nowhere.json: no such file\n",

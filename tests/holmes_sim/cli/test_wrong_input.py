@@ -37,7 +37,7 @@ WRONG = {
     ("compare", "plan.json", "timeline.json"): (2, "error: plan.json: no such file\n"),
     ("compare", "holmes-hybrid-4", "plan.json"): (
         2,
-        "error: holmes-hybrid-4: a topology; compare takes either one topology, or one plan and its timelines\n",
+        "error: holmes-hybrid-4: a topology; compare takes one topology, several plans, or a plan and its timelines\n",
     ),
     ("compare", "holmes-hybrid-4", "holmes-hybrid-6"): (
         2,
