@@ -47,13 +47,13 @@ def deadline_tests(
 
     if not AnyOrder(classes).within(seconds):
         return []
-    if len(classes) > 1:
-        whole = SomeOrder(make, make(classes).in_any_order())
-        if not AnyOrder(classes, whole.stages).within(seconds):
-            return []
-        if len(classes) > CLASSES:
-            few = whole.tests(seconds)
-            return [whole] if few is None else [*few]
+    stages = make(classes).in_any_order() if len(classes) > 1 else None
+    if stages is not None and not AnyOrder(classes, stages).within(seconds):
+        return []
+    if stages is not None and len(classes) > CLASSES:
+        whole = SomeOrder(make, stages)
+        few = whole.tests(seconds)
+        return [whole] if few is None else [*few]
     every = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among))
     return [test for test in every if test.within(seconds)]
 
@@ -77,7 +77,7 @@ def orders_within(
 
     if not AnyOrder(holders).within(seconds):
         return frozenset()
-    if len(classes) > 1 and not SomeOrder(make, make(classes).in_any_order()).within(seconds):
+    if len(classes) > 1 and not AnyOrder(holders, make(classes).in_any_order()).within(seconds):
         return frozenset()
     if len(classes) > CLASSES:
         return None
@@ -86,9 +86,9 @@ def orders_within(
 
 
 class SomeOrder(AnyOrder):
-    """The deadline test of all pipelines of two or more stages on some classes in any order.
+    """The deadline test of all pipelines of two or more stages on many classes in any order.
 
-    The orders of more than `CLASSES` classes that this test leaves are also tested one by one, if they are few."""
+    The orders that this test leaves are also tested one by one, if they are few."""
 
     def __init__(self, make: Make, stages: OrderedStages, counted: bool = False):
         """make: makes the stages of one order. stages: of the classes in any order. counted: an order is also tested with every
@@ -103,7 +103,7 @@ class SomeOrder(AnyOrder):
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
         if not super().within(seconds):
             return False
-        return len(self.order) <= CLASSES or any(test is None or self._passes(test, seconds) for test in self._listed(seconds))
+        return any(test is None or self._passes(test, seconds) for test in self._listed(seconds))
 
     def tests(self, seconds: float, most: int = TESTS) -> list[DeadlineTest] | None:
         """Deadline tests of all orders that may have a step of `seconds`; None where they are too many to list, or more than
