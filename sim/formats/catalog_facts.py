@@ -6,6 +6,7 @@ A topology may give such facts in place of a name in the catalogue. The docstrin
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field, RootModel, model_validator
 
@@ -36,7 +37,8 @@ class GemmFacts(StrictModel):
     """Speed of matrix products: launch time, shares of the peak FLOP/s and of the memory bandwidth that large products
     reach, and the size of an output tile. The formula is that of `sim.hardware.device_spec.GemmCurve`. `sustained`: share of
     `compute_efficiency` that is left in training, where the power limit holds for minutes; 1 if the clock does not fall.
-    `older`: share that is left with the libraries of most software; a stack with `newest_products` reaches all of it."""
+    `older`: share that is left with the libraries of most software; a stack with `newest_products` reaches all of it. `casts`:
+    of the inputs, contained in the curve or apart from it, with one copy or a transposed one too (`sim.kernels.casts`)."""
 
     launch: Time
     compute_efficiency: Share
@@ -45,6 +47,7 @@ class GemmFacts(StrictModel):
     tile: tuple[Count, Count] = (128, 256)
     sustained: Share = 1.0
     older: Share = 1.0
+    casts: Literal["contained", "copy", "transposed"] = "contained"
 
     def curve(self) -> GemmCurve:
         """The curve of the simulator."""

@@ -102,6 +102,7 @@ class StackConstants(StrictModel):
     fp8_param_gather: Flag = False
     fp8_attention: Flag = False
     fp8_head: Flag = False
+    current_scaling: Flag = False
     fused_experts: Flag = False
     passes: dict[PassName, Factor] = Field({})
     memory: StackMemory = StackMemory()

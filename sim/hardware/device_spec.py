@@ -14,6 +14,9 @@ FUSED_EXPERTS = "mxfp8"
 """Precision of products that apply the activation function of experts (Transformer Engine's fused operations
 ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward, transformer_engine/pytorch/ops/fused)."""
 
+CASTS = ("contained", "copy", "transposed")
+"""What a curve of matrix products says of the casts of their inputs (`GemmCurve.casts`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class GemmCurve:
@@ -23,6 +26,9 @@ class GemmCurve:
     `compute_efficiency`, `memory_efficiency` and `wave_exponent`: fitted together on measured products, without a physical
     meaning one by one (the catalogue names the fit). s is `sustained`, the share that is left at the clock of a long run, times
     `older`, the share that products of most software reach, whose libraries are older than those of the measurement.
+
+    `casts` of the inputs (`CASTS`): "contained" in the curve, or apart from it, to a "copy" in the narrow precision or to one
+    and a "transposed" one (`sim.kernels.casts`).
     """
 
     launch: Seconds
@@ -32,6 +38,7 @@ class GemmCurve:
     tile: tuple[int, int] = (128, 256)
     sustained: float = 1.0
     older: float = 1.0
+    casts: str = "contained"
 
     @property
     def reached(self) -> float:
@@ -86,7 +93,8 @@ class DeviceSpec:
     `launch_per_rank` is added for each rank of a tensor-parallel group of several. If `blocking`, the host waits for each
     kernel before it launches the next, so that its time adds to the device's. If `fused_accumulation`, the product
     that computes a weight's gradient adds it to the accumulated one. If `fp8_attention`, attention beside products in fp8 or
-    less multiplies in fp8, and if `fp8_head`, logits do. If `fused_experts`, products of experts in mxfp8 apply the
+    less multiplies in fp8, and if `fp8_head`, logits do. If `current_scaling`, casts to fp8 look for the largest value of the
+    tensor first. If `fused_experts`, products of experts in mxfp8 apply the
     activation function themselves, in both directions. `passes` is the bytes that elementwise kernels move, by
     name of the kernel (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
     `step` is host time once per optimizer step, while the device waits; `update_bytes` is bytes moved through memory for each
@@ -117,6 +125,7 @@ class DeviceSpec:
     fused_accumulation: bool = False
     fp8_attention: bool = False
     fp8_head: bool = False
+    current_scaling: bool = False
     fused_experts: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     profile: Profile | None = None

@@ -26,7 +26,7 @@ NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
-    "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "fused_experts",
+    "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "fused_experts",
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
 facts."""
@@ -55,8 +55,9 @@ class Stack:
     products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused
     kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
     `fp8_param_gather`: weights of fp8 products are gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`:
-    attention and logits multiply in fp8 where the other products do; `fused_experts`: products of experts in mxfp8 apply the
-    activation function (all three: `DeviceSpec`).
+    attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
+    own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
+    four: `DeviceSpec`).
     `memory`: what the software keeps beyond Megatron-LM.
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
@@ -81,6 +82,7 @@ class Stack:
     fp8_param_gather: bool = False
     fp8_attention: bool = False
     fp8_head: bool = False
+    current_scaling: bool = False
     fused_experts: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     memory: MemoryFacts = MEGATRON
@@ -109,6 +111,7 @@ class Stack:
             fused_accumulation=self.fused_accumulation,
             fp8_attention=self.fp8_attention,
             fp8_head=self.fp8_head,
+            current_scaling=self.current_scaling,
             fused_experts=self.fused_experts,
             passes=self.passes,
         )

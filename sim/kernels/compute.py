@@ -211,11 +211,12 @@ def of_head(device: DeviceSpec, workload: Workload) -> tuple[DeviceSpec, Workloa
     """The device and workload by which the head is priced.
 
     Under fp8 and less, which are for the products of layers only, logits are bf16 (Transformer Engine; Megatron-LM keeps the
-    output layer in bf16, unless `DeviceSpec.fp8_head`), at the rate of short loops: products in fp8 leave the clock, and
-    software that has them has the newest libraries (`GemmCurve`; docs/model.md)."""
+    output layer in bf16, unless `DeviceSpec.fp8_head`), at the clock that the products of layers leave, and software that has
+    these has the newest libraries (`GemmCurve`; docs/model.md)."""
     if workload.precision not in NARROW or device.fp8_head:
         return device, workload
-    return replace(device, gemm=replace(device.gemm, sustained=1.0, older=1.0)), replace(workload, precision="bf16")
+    clock = device.curve_of(workload.precision).sustained
+    return replace(device, gemm=replace(device.gemm, sustained=clock, older=1.0)), replace(workload, precision="bf16")
 
 
 def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:

@@ -4,7 +4,8 @@ A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (ban
 (`sim.hardware.cluster.GemmCurve`) gives launch, w, c and m. The form and the constants are fitted to measured bf16 products,
 see the catalogue. Fused attention takes its causal FLOPs at the device's attention efficiency, or moves its bytes.
 An elementwise pass takes its bytes over the memory bandwidth. Backward: two products for each product (gradients of input and
-of weight), `FLASH_BACKWARD` times the FLOPs of fused attention, `PASS_BACKWARD` times the bytes of a pass.
+of weight), `FLASH_BACKWARD` times the FLOPs of fused attention, `PASS_BACKWARD` times the bytes of a pass. Beside products in
+fp8 there are the passes that cast their inputs (`sim.kernels.casts`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 
 from sim.hardware.device_spec import DeviceSpec
+from sim.kernels.casts import cast_bytes
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel, Pass
@@ -100,7 +102,7 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
 def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
     """Seconds of a kernel's forward; `attention` is the kind of attention core, "flash" or "unfused"."""
     if isinstance(kernel, Gemm):
-        return gemm_seconds(kernel, device, precision, nbytes)
+        return gemm_seconds(kernel, device, precision, nbytes) + _cast_seconds(kernel, device, precision, 0)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, False)
     return pass_seconds(device.moved(kernel, precision), device)
@@ -109,7 +111,8 @@ def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: 
 def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
     """Seconds of the gradient of a kernel's input: one product of a Gemm, the whole backward of any other kernel."""
     if isinstance(kernel, Gemm):
-        return gemm_seconds(Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count), device, precision, nbytes)
+        product = Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count)
+        return gemm_seconds(product, device, precision, nbytes) + _cast_seconds(kernel, device, precision, 1)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
     return pass_seconds(_moved_backward(kernel, device, precision), device)
@@ -119,7 +122,8 @@ def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, 
     """Seconds of the gradient of a kernel's weight: one product of a Gemm (`added` as in `gemm_seconds`), 0 for any other and
     for a frozen one."""
     if isinstance(kernel, Gemm) and not kernel.frozen:
-        return gemm_seconds(Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count), device, precision, nbytes, added)
+        product = Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count)
+        return gemm_seconds(product, device, precision, nbytes, added) + _cast_seconds(kernel, device, precision, 2)
     return 0.0
 
 
@@ -148,6 +152,12 @@ def kernel_work(kernel: Kernel, device: DeviceSpec, workload: Workload, config: 
         flops, moved = zip(*both, strict=True)
         return sum(flops), sum(moved)
     return 0.0, device.moved(kernel, workload.precision) + _moved_backward(kernel, device, workload.precision)
+
+
+def _cast_seconds(kernel: Gemm, device: DeviceSpec, precision: str, product: int) -> Seconds:
+    """Seconds of the casts beside a product: 0 the forward, 1 the gradient of the input, 2 that of the weight."""
+    moved = cast_bytes(kernel, device.curve_of(precision), device.current_scaling)[product]
+    return pass_seconds(moved, device) if moved else 0.0
 
 
 def _moved_backward(kernel: Pass, device: DeviceSpec, precision: str) -> Bytes:

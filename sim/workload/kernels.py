@@ -11,17 +11,31 @@ bytes).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sim.units import Bytes, Flops
 from sim.workload.model import Model
+
+
+class Casts(NamedTuple):
+    """How the inputs of a product are cast, where products are fp8: `input_parts` ranks cast a part of the input each, before
+    they gather it, and `gradient_parts` ranks a part of the gradient of the result. normed: the input comes from a norm."""
+
+    input_parts: int = 1
+    gradient_parts: int = 1
+    normed: bool = False
+
+
+PLAIN = Casts()
+"""Casts of a product whose rank holds its whole input and gradient, which no norm writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
     """`count` matrix products, (m x k) by (k x n) each; `saved` bytes are kept for the backward pass.
 
-    frozen: the weight (k x n) is not trained, so the backward computes no gradient of it."""
+    frozen: the weight (k x n) is not trained, so the backward computes no gradient of it. casts: of its inputs; None: its
+    inputs stay as they are."""
 
     name: str
     m: int
@@ -30,6 +44,7 @@ class Gemm:
     count: int = 1
     saved: Bytes = 0.0
     frozen: bool = False
+    casts: Casts | None = PLAIN
 
     @property
     def flops(self) -> Flops:
@@ -171,14 +186,16 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     mlp_tokens = round(gathered * routed * sharding.load)  # of the busiest rank, whose experts get equal shares
     local = max(model.experts // ep, 1)
     sorts = 4.0 if local > 1 and not sharding.fused_dispatch else 0.0
+    parts = t if sequence_parallel else 1  # ranks that gather an input, and the gradient of a result
+    column, row = Casts(parts, 1, True), Casts(1, parts)
     entered = outside * nbytes
     mask = float(outside) if model.mlp == "gelu" else 0.0  # the Llama family trains without dropout
     kernels: list[Kernel] = [
         Pass("norm", 2.0 * entered, saved=entered),
         *(
-            _latent(model, tokens, t, own, entered, nbytes)
+            _latent(model, tokens, t, own, entered, nbytes, column)
             if model.attention == "mla"
-            else [Gemm("qkv", tokens, q + kv, h, saved=entered)]
+            else [Gemm("qkv", tokens, q + kv, h, saved=entered, casts=column)]
         ),
         Pass("heads", 2.0 * tokens * (q + kv) * nbytes),
         Attention(
@@ -194,27 +211,28 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
             window=model.sliding_window,
             steps=cp if sharding.ring else 1,
         ),
-        Gemm("projection", tokens, h, model.value_size // t, saved=float(tokens * model.value_size // t * nbytes)),
+        Gemm("projection", tokens, h, model.value_size // t, saved=float(tokens * model.value_size // t * nbytes), casts=row),
         Pass("residual", 3.0 * entered + mask, saved=mask),
         Pass("norm", 2.0 * entered, saved=entered),
     ]
     if model.experts:
         copied = own * routed * sharding.sent
         probabilities = own * model.experts * SCORE_BYTES + copied * COPY_BYTES + mlp_tokens * ROW_BYTES
-        kernels.append(Gemm("router", own, model.experts, h, saved=0.0 if model.shared_ffn_hidden else entered))
+        kept = 0.0 if model.shared_ffn_hidden else entered
+        kernels.append(Gemm("router", own, model.experts, h, saved=kept, casts=None))
         kernels.append(Pass("dispatch", (2.0 * (own + copied) + sorts * mlp_tokens) * h * nbytes, saved=probabilities))
     if model.shared_ffn_hidden:
-        kernels += _mlp_kernels(model, tokens, 1, model.shared_ffn_hidden // t, nbytes, entered)
+        kernels += _mlp_kernels(model, tokens, 1, model.shared_ffn_hidden // t, nbytes, entered, (Casts(parts), row))
     if model.experts:
         kept = float(mlp_tokens * h * nbytes)
-        kernels += _mlp_kernels(model, mlp_tokens, local, model.ffn_hidden // sharding.etp, nbytes, kept, routed=True)
+        kernels += _mlp_kernels(model, mlp_tokens, local, model.ffn_hidden // sharding.etp, nbytes, kept, None)
     else:
-        kernels += _mlp_kernels(model, tokens, 1, model.ffn_hidden // t, nbytes, entered)
+        kernels += _mlp_kernels(model, tokens, 1, model.ffn_hidden // t, nbytes, entered, (column, row))
     kernels.append(Pass("residual", 3.0 * entered + mask, saved=mask))
     return tuple(kernels)
 
 
-def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes: int) -> list[Kernel]:
+def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes: int, column: Casts) -> list[Kernel]:
     """Products that make queries, keys and values from latent vectors (arXiv 2405.04434, section 2.1).
 
     Those down to the ranks are not divided by tensor parallelism; a rank makes those of its `own` tokens (Megatron-Core,
@@ -226,23 +244,26 @@ def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes:
     return [
         down,
         Pass("latent norm", 2.0 * own * compressed * nbytes, saved=float(own * compressed * nbytes)),
-        Gemm("queries", tokens, model.query_size // t, queries, saved=kept * model.q_lora_rank),
+        Gemm("queries", tokens, model.query_size // t, queries, saved=kept * model.q_lora_rank, casts=column),
         Gemm(
             "keys and values", tokens, model.heads * (model.qk_nope_head_dim + model.v_head_dim) // t, model.kv_lora_rank,
-            saved=kept * model.kv_lora_rank,
+            saved=kept * model.kv_lora_rank, casts=column,
         ),
     ]  # fmt: skip
 
 
 def _mlp_kernels(
-    model: Model, tokens: int, experts: int, f: int, nbytes: int, entered: Bytes, routed: bool = False
+    model: Model, tokens: int, experts: int, f: int, nbytes: int, entered: Bytes, casts: tuple[Casts, Casts] | None
 ) -> list[Kernel]:
-    """Kernels of `experts` MLPs of width `f` that divide `tokens` tokens evenly; `entered` bytes of input are kept."""
+    """Kernels of `experts` MLPs of width `f` that divide `tokens` tokens evenly; `entered` bytes of input are kept.
+
+    casts: those of both products; None: it is routed experts, whose input no norm writes and no ranks gather."""
+    first, second = casts or (PLAIN, PLAIN)
     rows, up = max(tokens // experts, 1), f * (2 if model.mlp == "swiglu" else 1)
     return [
-        Gemm("up", rows, up, model.hidden, count=experts, saved=entered),
-        Pass("activation", float(tokens * (up + f) * nbytes), saved=float(tokens * up * nbytes), routed=routed),
-        Gemm("down", rows, model.hidden, f, count=experts, saved=float(tokens * f * nbytes)),
+        Gemm("up", rows, up, model.hidden, count=experts, saved=entered, casts=first),
+        Pass("activation", float(tokens * (up + f) * nbytes), saved=float(tokens * up * nbytes), routed=casts is None),
+        Gemm("down", rows, model.hidden, f, count=experts, saved=float(tokens * f * nbytes), casts=second),
     ]
 
 

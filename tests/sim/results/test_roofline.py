@@ -55,14 +55,14 @@ def test_a_pass_moves_and_does_nothing(plan: Any) -> None:
     assert formulas.kernel_work(norm, eager, plan.workload, plan.config) == (0.0, 5500.0)
 
 
-def test_the_logits_of_a_plan_in_fp8_run_in_bf16_at_the_clock_of_short_loops() -> None:
+def test_the_logits_of_a_plan_in_fp8_run_in_bf16_at_the_clock_of_its_layers() -> None:
     """Three products of 4,096 x 4,096 x 51,200: the same price as in `compute.head_parts`."""
     spec = catalog.device("h100-sxm5-80gb")
     machines = builders.fleet(cluster("a", devices=1, spec=spec))
     shape = {"hidden": 4096, "vocab": 51200}
     (found,) = rooflines(builders.plan(machines, precision="fp8", shape=shape, seq_len=4096))
     (logits,) = (point for point in found.products if point.name == "logits")
-    product = 2 * 4096 * 4096 * 51200 / (989e12 * spec.gemm.compute_efficiency)
+    product = 2 * 4096 * 4096 * 51200 / (989e12 * spec.gemm.compute_efficiency * 0.87)
     assert logits.seconds == pytest.approx(3 * (spec.gemm.launch + product), rel=1e-9)
 
 

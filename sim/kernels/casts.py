@@ -1,0 +1,46 @@
+"""Casts of the inputs of products in fp8 with one scale for each tensor: bytes that they move, product by product.
+
+A forward casts the input of a product, a backward the gradient of its result; both serve the weight gradient as well. Products
+of Hopper need the summed dimension of both inputs contiguous, so a weight gradient needs a transposed copy of each of its
+inputs; those of Blackwell do not (NVIDIA/TransformerEngine d0067d0d, nvte_is_non_tn_fp8_gemm_supported of
+common/transformer_engine.cpp, Float8Quantizer of pytorch/csrc/quantizer.cpp). Bytes for each value:
+
+cast                    2 read and 1 written, and 1 more for the transposed copy that the same kernel writes
+with current scaling    2 more: a kernel before it reads the tensor for its largest value
+in a norm               none: the norm writes fp8, instead of bf16. With current scaling a norm finds the largest value, and a
+                        cast follows (with_quantized_norm of pytorch/module/layernorm_linear.py, FUSED_NORM_AMAX_FP8 of
+                        pytorch/csrc/extensions/normalization.cpp)
+transposed later        1 read and 1 written: what a norm cast, and what tensor-parallel ranks gathered, each having cast its
+                        own part (supports_only_rowwise_all_gather, grad_output_preprocess of pytorch/module/base.py)
+
+Left out: the cast of weights, once a step, and the sum of gradients of a bias.
+"""
+
+from __future__ import annotations
+
+from sim.hardware.device_spec import GemmCurve
+from sim.units import Bytes
+from sim.workload.kernels import Gemm
+
+READ, WRITTEN, COPY = 2.0, 1.0, 1.0
+"""Bytes of a value: of bf16 that are read, of fp8 that are written, and of its transposed copy."""
+TRANSPOSED_LATER = 2.0
+"""Bytes that a transposition of its own reads and writes for each value of fp8."""
+
+
+def cast_bytes(gemm: Gemm, curve: GemmCurve, current_scaling: bool) -> tuple[Bytes, Bytes, Bytes]:
+    """Bytes that casts beside a product move in its (forward, input gradient, weight gradient); 0 where `curve` contains
+    them, or where the product stays in bf16."""
+    casts = gemm.casts
+    if casts is None or curve.casts == "contained":
+        return 0.0, 0.0, 0.0
+    transposed = curve.casts == "transposed"
+    inputs, gradients = float(gemm.count * gemm.m * gemm.k), float(gemm.count * gemm.m * gemm.n)
+    search = READ if current_scaling else 0.0
+    in_norm = casts.normed and not current_scaling
+    later = TRANSPOSED_LATER * inputs if transposed and (in_norm or casts.input_parts > 1) else 0.0
+    later += TRANSPOSED_LATER * gradients if transposed and casts.gradient_parts > 1 else 0.0
+    own = READ + WRITTEN + (COPY if transposed and casts.input_parts == 1 else 0.0) + (0.0 if casts.normed else search)
+    back = READ + WRITTEN + (COPY if transposed and casts.gradient_parts == 1 else 0.0) + search
+    forward = 0.0 if in_norm else own * inputs / casts.input_parts
+    return forward, back * gradients / casts.gradient_parts, later
