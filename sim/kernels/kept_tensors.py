@@ -73,17 +73,28 @@ def delayed_bytes(workload: Workload, config: ParallelConfig, layers: int, first
     return _all_tokens(workload, config) * inputs_ahead(layers, first, config)
 
 
+def with_delayed(needed: Bytes, delayed: Bytes, room: Bytes) -> Bytes:
+    """Bytes that torch has reserved where it needs `needed`, cannot reuse `delayed` yet, and may have `room`.
+
+    Without room for both, torch waits for the device, gives all free blocks back and begins anew (pytorch v2.1,
+    c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks). How much it has reserved again when it reports is not known: the
+    middle between `needed` and `room` is a guess."""
+    return needed + delayed if needed + delayed <= room else max(needed, (needed + room) / 2)
+
+
 def inputs_ahead(layers: int, first: bool, config: ParallelConfig) -> float:
-    """Number of inputs of collectives by which the host is ahead of the device, at most.
+    """Number of inputs of collectives by which the host is ahead of the device where memory is fullest (the loss), at most.
 
     The forward of a layer has two (the sums after attention and after the MLP), its backward two (gradients of inputs: of qkv
     and of gate and up), and the embedding one. Without `launches` the host is ahead by one forward. With them it is ahead by
-    `LAUNCHES_AHEAD`: a part of a forward, or a forward and a part of a backward. Launches of head and loss are left out."""
+    `LAUNCHES_AHEAD`: a part of a forward, or a forward and a part of the backward before it. A step of one microbatch has no
+    backward before its forward, because the host waits for the device at the end of each step. Launches of head and loss are
+    left out."""
     if config.memory.launches is None:
         return 2 * layers + first
     forward, backward = config.memory.launches
     ahead = min(layers, LAUNCHES_AHEAD / forward)
-    left = (LAUNCHES_AHEAD - ahead * forward) / backward
+    left = (LAUNCHES_AHEAD - ahead * forward) / backward if max(config.num_microbatches) > 1 else 0.0
     return 2 * (ahead + min(layers, left)) + (first if ahead == layers else 0)
 
 

@@ -256,13 +256,13 @@ def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
 
 def reserved_bytes(plan: Plan) -> tuple[Bytes, ...]:
     """Bytes that torch reports as reserved on a device of every pipeline rank: what it needs, and freed memory that it cannot
-    reuse yet (`kept_tensors.delayed_bytes`), as far as the device has room for it."""
+    reuse yet (`kept_tensors.delayed_bytes`), as the device has room for it."""
     reserved = []
     for pp_rank, (needed, limit) in enumerate(zip(torch_bytes(plan), limits(plan), strict=True)):
         stages = plan.stages_of(pp_rank)
         layers, config = sum(plan.stages[stage].layers for stage in stages), plan.config_of(stages)
         more = kept_tensors.delayed_bytes(plan.workload, config, layers, 0 in stages)
-        reserved.append(max(needed, min(needed + more, limit - outside_torch(config))))
+        reserved.append(kept_tensors.with_delayed(needed, more, limit - outside_torch(config)))
     return tuple(reserved)
 
 
