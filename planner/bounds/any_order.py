@@ -145,8 +145,8 @@ class SubsetFilling(Filling):
                 return 0
             nearest = (self._free.outside if after == behind + self.counts[i] - 1 else self._free.inside)[i]
             self._back[i] = nearest if math.isfinite(nearest) else 0.0
-            k = self.most_layers(i, "middle" if after else "last", left, after)
-            if k <= 0:
+            before = self.fewest_before(i, "middle" if after else "last", left, after)
+            if before is None:
                 break
-            left -= k
+            left = min(left, before)
         return left

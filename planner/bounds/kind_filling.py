@@ -8,14 +8,13 @@ known, and with it more of its fill, its drain, its memory and the round trips o
 The classes are sorted by speed and divided into kinds, so that a dynamic programme over the stages that are filled so far, by
 their kinds, has few states. It counts the stages of a kind, not of a class, and its stages may follow one another in any order:
 a relaxation. Invariant: no feasible pipeline whose last stages are so many of each kind leaves fewer layers to the stages
-before than the programme says. By the exchange argument of `planner.bounds.greedy_filling`, fewer layers at the begin of a
-stage leave fewer at its end."""
+before than the programme says (the exchange argument of `planner.bounds.greedy_filling`)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.ordered_stages import OrderedStages
@@ -31,7 +30,7 @@ class KindFilling(Filling):
     def __init__(self, stages: OrderedStages, seconds: float, pp: int):
         super().__init__(stages, seconds, stages.max_stages, pp)
         self.length, self.exact, self.counted, self.kinds = pp, False, True, kinds_of(stages)
-        self._hop, classes = min(stages.messages), range(len(self.counts))
+        self._passes, classes = fewest_seconds_passed(stages, pp), range(len(self.counts))
         self.round_rate = [min(both for _, both, _ in stages.rates)] * len(self.counts)
         self.longest = [max(1, *self.most) for _ in classes]
         self.by_rate = [[sorted((stages.rates[c][which], c) for c in classes)] * len(self.counts) for which in (0, 1, 2)]
@@ -52,15 +51,16 @@ class KindFilling(Filling):
                         if any(self._fits(i, "first", left, left, after) for i in classes):
                             return True
                         continue
-                    k = max(self.most_layers(i, "middle" if after else "last", left, after) for i in classes)
-                    if k > 0:
-                        key = (*used[:kind], used[kind] + 1, *used[kind + 1 :])
-                        found[key] = min(found.get(key, left), left - k)
+                    role, key = "middle" if after else "last", (*used[:kind], used[kind] + 1, *used[kind + 1 :])
+                    before = [self.fewest_before(i, role, left, after) for i in classes]
+                    for one in before:
+                        if one is not None:
+                            found[key] = min(found.get(key, one), one)
             least = found
         return False
 
     def _messages_behind(self, after: int) -> float:
-        return after * self._hop
+        return self._passes[after]
 
     def _computable(self) -> bool:
         """Whether the stages that hold most by compute alone hold all layers."""
@@ -70,7 +70,20 @@ class KindFilling(Filling):
     def _place(self, before: int) -> None:
         """Let the next stage have so many stages before it."""
         self.earlier, self.stages_before = [before] * len(self.counts), [before + 1] * len(self.counts)
-        self.borders = [before * self._hop] * len(self.counts)
+        self.borders = [self._passes[before]] * len(self.counts)
+
+
+def fewest_seconds_passed(stages: OrderedStages, pp: int) -> list[float]:
+    """Least seconds of the messages of a microbatch over 0, 1, ... borders between stages that follow one another.
+
+    The stages of a class follow one another, so that n + 1 stages on c classes have c - 1 borders between two classes."""
+    between, classes = stages.neighbours.between, range(len(stages.order))
+    hop = min(stages.messages)
+    border = min((between[a][b] for a in classes for b in classes if a != b), default=math.inf)
+    border = max(hop, border) if math.isfinite(border) else hop
+    ends = [*accumulate(sorted(stages.max_stages, reverse=True))]
+    fewest = [sum(end <= n for end in ends) for n in range(pp)]
+    return [fewest[n] * border + (n - fewest[n]) * hop for n in range(pp)]
 
 
 def kinds_of(stages: OrderedStages) -> list[list[int]]:
