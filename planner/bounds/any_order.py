@@ -1,4 +1,4 @@
-"""The deadline test of all pipelines on some node classes, in any order, by a dynamic programme over subsets of the classes.
+"""The deadline test of all pipelines on two or more of some node classes, in any order, by a dynamic programme over subsets.
 
 Idea. The greedy filling of `planner.bounds.greedy_filling` fills the stages of one class after another, from the last stage to
 the first. What it leaves to the classes before depends on the classes that are filled, and on the first of them, to which the
@@ -30,10 +30,12 @@ every number of stages (`planner.bounds.kind_filling`), and those that are left 
 
 
 class AnyOrder:
-    """The deadline test of all pipelines of two or more stages on some classes in any order."""
+    """The deadline test of all pipelines on two or more of some classes in any order.
+
+    Without `stages`, only compute and memory are tested, and pipelines on one class, too."""
 
     def __init__(self, classes: Sequence[NodeClass], stages: OrderedStages | None = None):
-        """stages: of the same classes, in any order; if None, only compute and memory are tested."""
+        """stages: of the same classes, in any order."""
         self.order, self._stages = tuple(classes), stages
 
     def within(self, seconds: float) -> bool:
@@ -141,7 +143,7 @@ class SubsetFilling(Filling):
         for after in range(behind, behind + self.counts[i]):
             if after > behind:
                 self._ahead = self.stages.neighbours.between[i][i]
-            if after and self._fits(i, "first", left, left, after):
+            if behind and self._fits(i, "first", left, left, after):
                 return 0
             nearest = (self._free.outside if after == behind + self.counts[i] - 1 else self._free.inside)[i]
             self._back[i] = nearest if math.isfinite(nearest) else 0.0

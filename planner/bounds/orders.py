@@ -1,9 +1,9 @@
 """Deadline tests of pipelines over several node classes: one for each order of the classes that a deadline may leave.
 
-Up to `CLASSES` classes, every order of every subset is tested. Of more classes, the orders are too many. There the deadline
-test of all orders at once (`planner.bounds.any_order`) comes first. Where a network is slow, it leaves few orders, for it knows
-the message between each two classes that follow one another. These are listed, class by class from the end of the pipeline, and
-tested one by one."""
+Up to `CLASSES` classes, every order of every subset is tested. Of more classes, the orders are too many. There each class is
+tested alone, and the others by the deadline test of all orders at once (`planner.bounds.any_order`). Where a network is slow,
+it leaves few orders, for it knows the message between each two classes that follow one another. These are listed, class by
+class from the end of the pipeline, and tested one by one."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ def deadline_tests(
     if not AnyOrder(classes).within(seconds):
         return []
     stages = make(classes).in_any_order() if len(classes) > 1 else None
-    if stages is not None and not AnyOrder(classes, stages).within(seconds):
-        return []
-    if stages is not None and len(classes) > CLASSES:
+    several = stages is not None and AnyOrder(classes, stages).within(seconds)
+    most = 1 if not several or len(classes) > CLASSES else len(classes)
+    every = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among, most))
+    found: list[DeadlineTest | SomeOrder] = [test for test in every if test.within(seconds)]
+    if stages is not None and several and len(classes) > CLASSES:
         whole = SomeOrder(make, stages)
         few = whole.tests(seconds)
-        return [whole] if few is None else [*few]
-    every = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among))
-    return [test for test in every if test.within(seconds)]
+        found += [whole] if few is None else few
+    return found
 
 
 def orders_within(
@@ -77,16 +78,15 @@ def orders_within(
 
     if not AnyOrder(holders).within(seconds):
         return frozenset()
-    if len(classes) > 1 and not AnyOrder(holders, make(classes).in_any_order()).within(seconds):
-        return frozenset()
-    if len(classes) > CLASSES:
+    several = len(classes) > 1 and AnyOrder(holders, make(classes).in_any_order()).within(seconds)
+    if several and len(classes) > CLASSES:
         return None
-    tests = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among))
+    tests = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among, len(classes) if several else 1))
     return frozenset(_names(test.order) for test in tests if test.within(seconds))
 
 
 class SomeOrder(AnyOrder):
-    """The deadline test of all pipelines of two or more stages on many classes in any order.
+    """The deadline test of all pipelines on two or more of many classes in any order.
 
     The orders that this test leaves are also tested one by one, if they are few."""
 
@@ -147,12 +147,12 @@ class SomeOrder(AnyOrder):
 
 
 def _ordered(
-    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, among: Orders
+    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, among: Orders, most: int
 ) -> Iterator[tuple[NodeClass, ...]]:
-    """Every order, if in `among`, of every subset of the classes whose stages can compute all layers within `seconds`, with
-    ends that the request allows."""
+    """Every order, if in `among`, of every subset of up to `most` classes whose stages can compute all layers within `seconds`,
+    with ends that the request allows."""
     able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
-    for size in range(1, len(able) + 1):
+    for size in range(1, min(most, len(able)) + 1):
         for some in combinations(able, size):
             if sum(option.max_stages * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
                 allowed = (order for order in permutations(some) if _is_allowed(context, order))

@@ -130,7 +130,7 @@ def long_pipelines(seed: int) -> Request:
     """One to three clusters of two to six nodes with much memory on slow networks, and a model of 12 to 40 layers in few
     microbatches."""
     rng = random.Random(seed)
-    clusters = [_random_cluster(rng, name, rng.randint(2, 6), 96, (1e9,)) for name in "abc"[: rng.choice([1, 2, 2, 3])]]
+    clusters = [_random_cluster(rng, name, rng.randint(2, 6), 96, (1e9,)) for name in "abcde"[: rng.choice([1, 2, 3, 5])]]
     trunks = tuple(
         Trunk((a.name, b.name), "ethernet", rng.choice([1e5, 1e6, 1e7]), rng.choice([0.0, 5e-2]))
         for a, b in itertools.combinations(clusters, 2)
