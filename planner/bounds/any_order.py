@@ -7,8 +7,6 @@ subset of the classes and each first class suffices: the fewest layers that stag
 pipeline, leave over (M. Held, R. M. Karp, A Dynamic Programming Approach to Sequencing Problems, Journal of SIAM 10(1), 1962).
 With n classes there are fewer than n^2 2^n fillings, in place of more than n! orders.
 
-More than `CLASSES` classes are tested with each number of stages, too (`planner.bounds.kind_filling`).
-
 Invariant: no feasible pipeline whose last classes are a subset, with this class first, leaves fewer layers to the classes
 before than the programme says. By the exchange argument of the greedy filling, fewer layers at the begin of a class leave fewer
 at its end."""
@@ -19,14 +17,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from planner.bounds.greedy_filling import Filling
-from planner.bounds.kind_filling import may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.bounds.stage_sizes import StageSizes
 from planner.costs.node_classes import NodeClass
-
-CLASSES = 4
-"""Number of classes up to which every order of every subset is tested (a guess). With more, all orders are tested at once, with
-every number of stages (`planner.bounds.kind_filling`), and those that are left one by one (`planner.bounds.orders`)."""
 
 
 class AnyOrder:
@@ -42,12 +35,7 @@ class AnyOrder:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
         if sum(option.max_stages * self._most(option, seconds) for option in self.order) < self._layers:
             return False
-        stages = self._stages
-        if stages is None:
-            return True
-        return SubsetFilling(stages, seconds).succeeds() and (
-            len(self.order) <= CLASSES or may_have_some_length(stages, seconds)
-        )
+        return self._stages is None or SubsetFilling(self._stages, seconds).succeeds()
 
     @property
     def _layers(self) -> int:

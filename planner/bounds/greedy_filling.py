@@ -90,7 +90,7 @@ class Filling:
             elif math.isfinite(room):
                 before += max(1, math.floor((trips - room) / self.round_rate[i] * (1 - 1e-9)))
             else:
-                return before if stages.splits else None
+                return before if stages.splits and not self.counted else None  # more before may defer more (`_deferred`)
         return None
 
     def _limit(self, i: int, role: str) -> int:
@@ -184,7 +184,7 @@ class Filling:
 
     def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""
-        stage = min(before, self.stages_before[i] - 1)
+        stage = (self.pp or 0) - 1 - after if self.counted else min(before, self.stages_before[i] - 1)
         return self.stages.deferred(stage, stage + 1 + after)
 
     def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:

@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
 from typing import TypeAlias
 
-from planner.bounds.any_order import CLASSES, AnyOrder, SubsetFilling
+from planner.bounds.any_order import AnyOrder, SubsetFilling
 from planner.bounds.deadline_test import DeadlineTest
+from planner.bounds.kind_filling import least_of_lengths, may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.space import lengths
 
+CLASSES = 4
+"""Number of classes up to which every order of every subset is tested (a guess). With more, all orders are tested at once, with
+every number of stages, and those that are left one by one."""
 FILLINGS = 5_000
 """Most ends of orders of many classes that are filled to list the orders (a guess): a fifth of a second."""
 TESTS = 100
@@ -78,9 +82,12 @@ def orders_within(
 
     if not AnyOrder(holders).within(seconds):
         return frozenset()
-    several = len(classes) > 1 and AnyOrder(holders, make(classes).in_any_order()).within(seconds)
-    if several and len(classes) > CLASSES:
-        return None
+    stages = make(classes).in_any_order() if len(classes) > 1 else None
+    several = stages is not None and AnyOrder(holders, stages).within(seconds)
+    if stages is not None and several and len(classes) > CLASSES:
+        several = not stages.chunked or may_have_some_length(stages, seconds)
+        if several:
+            return None
     tests = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among, len(classes) if several else 1))
     return frozenset(_names(test.order) for test in tests if test.within(seconds))
 
@@ -88,7 +95,7 @@ def orders_within(
 class SomeOrder(AnyOrder):
     """The deadline test of all pipelines on two or more of many classes in any order.
 
-    The orders that this test leaves are also tested one by one, if they are few."""
+    Each number of stages is also tested, and the orders that are left one by one, if they are few."""
 
     def __init__(self, make: Make, stages: OrderedStages, counted: bool = False):
         """make: makes the stages of one order. stages: of the classes in any order. counted: an order is also tested with every
@@ -97,11 +104,11 @@ class SomeOrder(AnyOrder):
         self.stages, self._make, self._counted = stages, make, counted
         self._tests: dict[tuple[int, ...], DeadlineTest] = {}
         self._fails: dict[DeadlineTest, float] = {}
-        self._left = TESTS
+        self._left, self._latest, self._least = TESTS, 0.0, 0.0
 
     def within(self, seconds: float) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
-        if not super().within(seconds):
+        if not super().within(seconds) or seconds <= self._least_of_lengths(seconds):
             return False
         return any(test is None or self._passes(test, seconds) for test in self._listed(seconds))
 
@@ -119,6 +126,13 @@ class SomeOrder(AnyOrder):
     def by_counts(self, seconds: float) -> list[SomeOrder]:
         """The same test with every number of stages of each class."""
         return [SomeOrder(self._make, self.stages, True)]
+
+    def _least_of_lengths(self, seconds: float) -> float:
+        """A lower bound on the pipelines of every number of stages; at most the latest `seconds` that were asked for."""
+        if seconds > self._latest:
+            self._latest = seconds
+            self._least = least_of_lengths(self.stages, self._least, seconds)
+        return self._least
 
     def _listed(self, seconds: float) -> Iterator[DeadlineTest | None]:
         """Deadline tests of the orders that the test of all orders leaves; at last None where they are too many to list."""

@@ -10,7 +10,14 @@ import pytest
 from planner.bounds import kind_filling
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import deadline_bound
-from planner.bounds.kind_filling import KindFilling, defined_lengths, kinds_of
+from planner.bounds.kind_filling import (
+    NEAR,
+    KindFilling,
+    defined_lengths,
+    kinds_of,
+    least_of_lengths,
+    may_have_some_length,
+)
 from planner.bounds.ordered_stages import OrderedStages
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
@@ -77,9 +84,21 @@ def test_a_schedule_with_virtual_stages_does_not_use_all_devices_of_five_cluster
     shape = Shape(1, 1, 1, "none", "interleaved", 2, 1)
     stages = OrderedStages(context, node_classes(context, shape)).in_any_order()
     assert list(defined_lengths(stages)) == [4, 2]
-    known = AnyOrder(stages.order, stages)
     assert deadline_bound([OfLength(stages, 4)], 0.0, 1e6) > deadline_bound([AnyOrder(stages.order)], 0.0, 1e6) * 1.2
-    assert deadline_bound([known], 0.0, 1e6) >= min(deadline_bound([OfLength(stages, pp)], 0.0, 1e6) for pp in (2, 4))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_least_bound_of_all_numbers_of_stages(seed):
+    """At most 1 % below the least one, and never above it; never below a known bound, nor above a cutoff."""
+    context = PlanningContext(many_clusters(seed, 5, layers=8))
+    for shape in SHAPES[:3]:
+        stages = OrderedStages(context, node_classes(context, shape)).in_any_order()
+        least = min(deadline_bound([OfLength(stages, pp)], 0.0, 1e6, 1e-6) for pp in defined_lengths(stages))
+        assert least / (1 + NEAR) / (1 + 2e-6) <= least_of_lengths(stages, 0.0, 1e6) <= least * (1 + 2e-6)
+        assert not may_have_some_length(stages, least * (1 - 1e-6))
+        assert may_have_some_length(stages, least * (1 + 3e-6))
+        assert least_of_lengths(stages, 2 * least, 1e6) == 2 * least
+        assert least_of_lengths(stages, 0.0, least / 2) == least / 2
 
 
 def test_stages_on_more_clusters_than_one_can_hold_have_borders():

@@ -95,7 +95,7 @@ def test_where_orders_are_too_many_they_are_not_tested_one_by_one(monkeypatch):
     known, each = (deadline_bound([one], 0.0, LATE) for one in (AnyOrder(test.order, test.stages), test))
     assert known * 1.02 < each < deadline_bound(test.by_counts(LATE), 0.0, LATE) / 1.02
     monkeypatch.setattr(orders, "TESTS", 0)
-    assert deadline_bound([some_order(context, SHAPE)], 0.0, LATE) == known
+    assert known <= deadline_bound([some_order(context, SHAPE)], 0.0, LATE) < each
 
 
 def test_a_tied_embedding_that_is_sharded_has_ends_of_one_tp():
