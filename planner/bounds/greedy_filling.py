@@ -85,12 +85,12 @@ class Filling:
             room, trips = self.room(i, role, k, before + k, after), self._trips(i, before + k)
             if room >= trips:
                 return before
-            if before + 1 < left:
-                before += 1
-            elif math.isfinite(room):
+            if math.isfinite(room) and before + 1 >= left:
                 before += max(1, math.floor((trips - room) / self.round_rate[i] * (1 - 1e-9)))
+            elif before + 1 < max(left, self._stages_that_defer(i)):
+                before += 1
             else:
-                return before if stages.splits and not self.counted else None  # more before may defer more (`_deferred`)
+                return None
         return None
 
     def _limit(self, i: int, role: str) -> int:
@@ -181,6 +181,10 @@ class Filling:
     def _messages_behind(self, after: int) -> float:
         """Seconds of the messages of a microbatch from a stage with `after` stages behind it to the last one."""
         return self.messages_before[-1] - self.messages_before[len(self.classes) - 1 - after]
+
+    def _stages_that_defer(self, i: int) -> int:
+        """How many layers before a stage of class i may let it defer more weight gradients than fewer do (`_deferred`)."""
+        return self.stages_before[i] if self.stages.splits and not self.counted else 0
 
     def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""
