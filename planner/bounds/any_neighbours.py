@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
+from sim.hardware.transport import joint_nics
 
 
 class Free(NamedTuple):
@@ -50,14 +51,19 @@ class Neighbours:
 
 
 def messages_between(context: PlanningContext, classes: Sequence[NodeClass]) -> list[list[float]]:
-    """Least seconds of a message from a stage of each class to a neighbouring one of each class, over all positions and NICs.
+    """Least seconds of a message from a stage of each class to a neighbouring one of each class, in pipelines on two classes or
+    more, over all positions and all types of NICs.
 
-    Infinite where the two cannot be neighbours: without a route, or of a class with a single stage."""
-    shape = classes[0].shape
-    return [
-        [math.inf if a is b and a.max_stages == 1 else context.messages.least(a.cluster, b.cluster, shape) for b in classes]
-        for a in classes
-    ]
+    Infinite where the two cannot be neighbours: without a route, or of a class with a single stage. A pipeline uses one type of
+    NICs, so messages inside a class use one that joins it to another class."""
+    shape, least = classes[0].shape, context.messages.least
+
+    def inside(a: NodeClass) -> float:
+        others = [b.cluster.name for b in classes if b is not a and a.max_stages > 1]
+        joint = {nic.kind for name in others for nic in joint_nics(context.fleets.open, (a.cluster.name, name))}
+        return min((least(a.cluster, a.cluster, shape, kind) for kind in joint), default=math.inf)
+
+    return [[inside(a) if a is b else least(a.cluster, b.cluster, shape) for b in classes] for a in classes]
 
 
 def least_tied(context: PlanningContext, classes: Sequence[NodeClass]) -> float:

@@ -1,4 +1,4 @@
-"""The deadline test of all pipelines on some node classes, in any order, by a dynamic programme over subsets of the classes.
+"""The deadline test of all pipelines on two or more of some node classes, in any order, by a dynamic programme over subsets.
 
 Idea. The greedy filling of `planner.bounds.greedy_filling` fills the stages of one class after another, from the last stage to
 the first. What it leaves to the classes before depends on the classes that are filled, and on the first of them, to which the
@@ -6,8 +6,6 @@ class before sends its messages. All other numbers hold for every order (`Ordere
 subset of the classes and each first class suffices: the fewest layers that stages of exactly these classes, the last ones of a
 pipeline, leave over (M. Held, R. M. Karp, A Dynamic Programming Approach to Sequencing Problems, Journal of SIAM 10(1), 1962).
 With n classes there are fewer than n^2 2^n fillings, in place of more than n! orders.
-
-More than `CLASSES` classes are tested with each number of stages, too (`planner.bounds.kind_filling`).
 
 Invariant: no feasible pipeline whose last classes are a subset, with this class first, leaves fewer layers to the classes
 before than the programme says. By the exchange argument of the greedy filling, fewer layers at the begin of a class leave fewer
@@ -19,33 +17,25 @@ import math
 from collections.abc import Iterator, Sequence
 
 from planner.bounds.greedy_filling import Filling
-from planner.bounds.kind_filling import may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.bounds.stage_sizes import StageSizes
 from planner.costs.node_classes import NodeClass
 
-CLASSES = 4
-"""Number of classes up to which every order of every subset is tested (a guess). With more, all orders are tested at once, with
-every number of stages (`planner.bounds.kind_filling`), and those that are left one by one (`planner.bounds.orders`)."""
-
 
 class AnyOrder:
-    """The deadline test of all pipelines of two or more stages on some classes in any order."""
+    """The deadline test of all pipelines on two or more of some classes in any order.
+
+    Without `stages`, only compute and memory are tested, and pipelines on one class, too."""
 
     def __init__(self, classes: Sequence[NodeClass], stages: OrderedStages | None = None):
-        """stages: of the same classes, in any order; if None, only compute and memory are tested."""
+        """stages: of the same classes, in any order."""
         self.order, self._stages = tuple(classes), stages
 
     def within(self, seconds: float) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
         if sum(option.max_stages * self._most(option, seconds) for option in self.order) < self._layers:
             return False
-        stages = self._stages
-        if stages is None:
-            return True
-        return SubsetFilling(stages, seconds).succeeds() and (
-            len(self.order) <= CLASSES or may_have_some_length(stages, seconds)
-        )
+        return self._stages is None or SubsetFilling(self._stages, seconds).succeeds()
 
     @property
     def _layers(self) -> int:
@@ -141,12 +131,12 @@ class SubsetFilling(Filling):
         for after in range(behind, behind + self.counts[i]):
             if after > behind:
                 self._ahead = self.stages.neighbours.between[i][i]
-            if after and self._fits(i, "first", left, left, after):
+            if behind and self._fits(i, "first", left, left, after):
                 return 0
             nearest = (self._free.outside if after == behind + self.counts[i] - 1 else self._free.inside)[i]
             self._back[i] = nearest if math.isfinite(nearest) else 0.0
-            k = self.most_layers(i, "middle" if after else "last", left, after)
-            if k <= 0:
+            before = self.fewest_before(i, "middle" if after else "last", left, after)
+            if before is None:
                 break
-            left -= k
+            left = min(left, before)
         return left

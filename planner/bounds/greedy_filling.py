@@ -1,16 +1,18 @@
 """Greedy filling: assigns layers to the stages of a pipeline, from the last stage to the first, as many as a deadline allows.
 
-Idea. A stage of k layers with b layers before it is feasible for a deadline T if both inequalities of
-`planner.bounds.deadline_test` hold and k layers fit its memory. The filling visits the stages from the last to the first, gives
-each the most layers that are feasible, and succeeds if no layer is left over. If it fails, no pipeline finishes within T.
+Idea. A stage of k layers with b layers before it is feasible for a deadline T if the inequalities of
+`planner.bounds.deadline_test` hold and k layers fit its memory. The filling visits the stages from the last to the first, finds
+the fewest layers that can be before each of them, and succeeds if the first stage can hold what is left. If it fails, no
+pipeline finishes within T.
 
-Why greedy is optimal (exchange argument). For fixed b, feasibility is monotone in k: if k layers are feasible, fewer are. To
-make it so, the terms that may fall with k (begin and the stage end) are replaced by their least values over k and all larger
-sizes (`StageSizes.envelope`); all other terms never fall with k. Take a stage that shares n layers with the stages before it,
-and let r(n) be the fewest layers that it can leave to them. Of n' <= n layers, with n' >= r(n), it can leave r(n), too: it then
-holds fewer layers, with equally many before it. So r(n') <= r(n), and by induction over the stages, the most layers at each
-stage leave the fewest layers at the end. Invariant: when the filling has passed a class, no feasible pipeline has fewer layers
-left for the earlier classes.
+Why (exchange argument). For fixed b, feasibility is monotone in k: if k layers are feasible, fewer are, even if the stages
+behind hold the others, each in no more seconds than here. To make it so, the terms that may fall with k (begin and the stage
+end) are replaced by their least values over k and all larger sizes (`StageSizes.envelope`); all other terms never fall with k.
+Let n' be the fewest layers that a stage and all before it can have, by the stages behind. Take a pipeline in which they have n,
+and b are before the stage. If b < n', then n' - b layers are feasible for it, too, for they are at most n - b. If b >= n', then
+one layer is. So the least b for which max(n' - b, 1) layers are feasible is not above the b of any pipeline. The round trips
+(inequality 3) may need b > n': many layers behind a stage can leave it no time for a single one. Invariant: when the filling
+has passed a stage, no feasible pipeline has fewer layers before it.
 
 A stage holds more microbatches in flight the more stages are behind it. Memory therefore counts only the stages that are
 certainly behind: all filled stages of the same class, and one stage of each later class (all its stages if the counts are
@@ -56,27 +58,40 @@ class Filling:
             here = left
             behind = sum(self.counts[i + 1 :]) if self.exact else len(self.counts) - 1 - i
             for after in range(behind, behind + self.counts[i]):
-                if i == 0 and after and self._fits(0, "first", left, left, after):
+                may_be_first = i == 0 and after and (not self.exact or after == len(self.classes) - 1)
+                if may_be_first and self._fits(0, "first", left, left, after):
                     return True
-                k = self.most_layers(i, "middle" if after else "last", left, after)
-                if k <= 0:
+                before = self.fewest_before(i, "middle" if after else "last", left, after)
+                if before is None:
                     break
-                left -= k
-            if left == here:
+                left = before if self.counted else min(left, before)
+            if left == here and not self.counted:
                 return False
         return False
 
-    def most_layers(self, i: int, role: str, left: int, after: int) -> int:
-        """Most layers of a stage of class i, with `left` layers in it and before it and `after` stages behind it.
-
-        At least one layer is left for each earlier class, and for the first stage."""
-        k = min(self._limit(i, role), left - max(self.earlier[i], 1))
-        if k <= 0:
-            return k
-        k, trips = min(k, self.stages.most_by_memory(i, role, after, self.pp)), self._trips(i, left)
-        while k > 0 and self.room(i, role, k, left, after) < trips:
-            k -= 1
-        return k
+    def fewest_before(self, i: int, role: str, left: int, after: int) -> int | None:
+        """Fewest layers before a stage of class i with `after` stages behind it, if it and the stages before have `left` layers
+        or more; None where no pipeline has such a stage. At least one layer is left for each earlier class, and for the first
+        stage."""
+        stages, limit = self.stages, self._limit(i, role)
+        before, most = max(self.earlier[i], 1), stages.layers - after - 1
+        if limit > 0 and before < left:
+            limit = min(limit, stages.most_by_memory(i, role, after, self.pp))
+        if limit <= 0:
+            return None
+        before = max(before, left - limit)
+        while before <= most:
+            k = max(left - before, 1)
+            room, trips = self.room(i, role, k, before + k, after), self._trips(i, before + k)
+            if room >= trips:
+                return before
+            if math.isfinite(room) and before + 1 >= left:
+                before += max(1, math.floor((trips - room) / self.round_rate[i] * (1 - 1e-9)))
+            elif before + 1 < max(left, self._stages_that_defer(i)):
+                before += 1
+            else:
+                return None
+        return None
 
     def _limit(self, i: int, role: str) -> int:
         """Most layers of a stage by inequality (1) alone, with no layers before it."""
@@ -167,9 +182,13 @@ class Filling:
         """Seconds of the messages of a microbatch from a stage with `after` stages behind it to the last one."""
         return self.messages_before[-1] - self.messages_before[len(self.classes) - 1 - after]
 
+    def _stages_that_defer(self, i: int) -> int:
+        """How many layers before a stage of class i may let it defer more weight gradients than fewer do (`_deferred`)."""
+        return self.stages_before[i] if self.stages.splits and not self.counted else 0
+
     def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""
-        stage = min(before, self.stages_before[i] - 1)
+        stage = (self.pp or 0) - 1 - after if self.counted else min(before, self.stages_before[i] - 1)
         return self.stages.deferred(stage, stage + 1 + after)
 
     def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:

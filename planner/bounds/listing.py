@@ -48,7 +48,8 @@ def _largest(filling: Filling) -> list[int] | None:
         before = (len(filling.classes) - 1 - after) * least
         role = "last" if not after else "middle" if before else "first"
         k = min(filling.most[i], filling.stages.most_by_memory(i, role, after, filling.pp))
-        while k > 0 and not filling.feasible(i, role, k, max(left, k + before) if before else k, after):
+        trips = after * least * filling.round_rate[i]  # the stages behind may hold fewer layers than `found` says
+        while k > 0 and filling.room(i, role, k, max(left, k + before) if before else k, after) < trips:
             k -= 1
         if k < least:
             return None

@@ -185,8 +185,7 @@ class OrderedStages:
         if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
             return ((self.vpp, 0),), 0
         stages = pp or after + 1
-        microbatches = self.shape.representative(self.m, stages)
-        return schedules.in_flight(schedule, stages - 1 - after, stages, microbatches, self.vpp), stages
+        return schedules.in_flight(schedule, stages - 1 - after, stages, self.m, self.vpp), stages
 
     def fewest(self, i: int, role: str, after: int, pp: int | None) -> tuple[int, ...]:
         """Fewest layers that a stage of 0, 1, ... layers recomputes with `after` stages behind it; empty: none."""
@@ -206,7 +205,7 @@ class OrderedStages:
         return self._deferred(self.shape.schedule, stage, stages)
 
     def _deferred(self, schedule: str, stage: int, stages: int) -> int:
-        return schedules.weights_behind(schedule, stage, stages, self.shape.representative(self.m, stages), self.shape.vpp)
+        return schedules.weights_behind(schedule, stage, stages, self.m, self.shape.vpp)
 
     def round_trips(self, stage: int, stages: int) -> tuple[RoundTrips, ...]:
         """Sequences of steps that every pipeline of `stages` stages passes on a stage (`sim.plan.round_trips`)."""

@@ -1,9 +1,9 @@
 """Deadline tests of pipelines over several node classes: one for each order of the classes that a deadline may leave.
 
-Up to `CLASSES` classes, every order of every subset is tested. Of more classes, the orders are too many. There the deadline
-test of all orders at once (`planner.bounds.any_order`) comes first. Where a network is slow, it leaves few orders, for it knows
-the message between each two classes that follow one another. These are listed, class by class from the end of the pipeline, and
-tested one by one."""
+Up to `CLASSES` classes, every order of every subset is tested. Of more classes, the orders are too many. There each class is
+tested alone, and the others by the deadline test of all orders at once (`planner.bounds.any_order`). Where a network is slow,
+it leaves few orders, for it knows the message between each two classes that follow one another. These are listed, class by
+class from the end of the pipeline, and tested one by one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
 from typing import TypeAlias
 
-from planner.bounds.any_order import CLASSES, AnyOrder, SubsetFilling
+from planner.bounds.any_order import AnyOrder, SubsetFilling
 from planner.bounds.deadline_test import DeadlineTest
+from planner.bounds.kind_filling import least_of_lengths, may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.space import lengths
 
+CLASSES = 4
+"""Number of classes up to which every order of every subset is tested (a guess). With more, all orders are tested at once, with
+every number of stages, and those that are left one by one."""
 FILLINGS = 5_000
 """Most ends of orders of many classes that are filled to list the orders (a guess): a fifth of a second."""
 TESTS = 100
@@ -48,14 +52,15 @@ def deadline_tests(
     if not AnyOrder(classes).within(seconds):
         return []
     stages = make(classes).in_any_order() if len(classes) > 1 else None
-    if stages is not None and not AnyOrder(classes, stages).within(seconds):
-        return []
-    if stages is not None and len(classes) > CLASSES:
+    several = stages is not None and AnyOrder(classes, stages).within(seconds)
+    most = 1 if not several or len(classes) > CLASSES else len(classes)
+    every = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among, most))
+    found: list[DeadlineTest | SomeOrder] = [test for test in every if test.within(seconds)]
+    if stages is not None and several and len(classes) > CLASSES:
         whole = SomeOrder(make, stages)
         few = whole.tests(seconds)
-        return [whole] if few is None else [*few]
-    every = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among))
-    return [test for test in every if test.within(seconds)]
+        found += [whole] if few is None else few
+    return found
 
 
 def orders_within(
@@ -77,18 +82,20 @@ def orders_within(
 
     if not AnyOrder(holders).within(seconds):
         return frozenset()
-    if len(classes) > 1 and not AnyOrder(holders, make(classes).in_any_order()).within(seconds):
-        return frozenset()
-    if len(classes) > CLASSES:
-        return None
-    tests = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among))
+    stages = make(classes).in_any_order() if len(classes) > 1 else None
+    several = stages is not None and AnyOrder(holders, stages).within(seconds)
+    if stages is not None and several and len(classes) > CLASSES:
+        several = not stages.chunked or may_have_some_length(stages, seconds)
+        if several:
+            return None
+    tests = (DeadlineTest(make(order)) for order in _ordered(context, classes, seconds, among, len(classes) if several else 1))
     return frozenset(_names(test.order) for test in tests if test.within(seconds))
 
 
 class SomeOrder(AnyOrder):
-    """The deadline test of all pipelines of two or more stages on many classes in any order.
+    """The deadline test of all pipelines on two or more of many classes in any order.
 
-    The orders that this test leaves are also tested one by one, if they are few."""
+    Each number of stages is also tested, and the orders that are left one by one, if they are few."""
 
     def __init__(self, make: Make, stages: OrderedStages, counted: bool = False):
         """make: makes the stages of one order. stages: of the classes in any order. counted: an order is also tested with every
@@ -97,11 +104,11 @@ class SomeOrder(AnyOrder):
         self.stages, self._make, self._counted = stages, make, counted
         self._tests: dict[tuple[int, ...], DeadlineTest] = {}
         self._fails: dict[DeadlineTest, float] = {}
-        self._left = TESTS
+        self._left, self._latest, self._least = TESTS, 0.0, 0.0
 
     def within(self, seconds: float) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
-        if not super().within(seconds):
+        if not super().within(seconds) or seconds <= self._least_of_lengths(seconds):
             return False
         return any(test is None or self._passes(test, seconds) for test in self._listed(seconds))
 
@@ -119,6 +126,13 @@ class SomeOrder(AnyOrder):
     def by_counts(self, seconds: float) -> list[SomeOrder]:
         """The same test with every number of stages of each class."""
         return [SomeOrder(self._make, self.stages, True)]
+
+    def _least_of_lengths(self, seconds: float) -> float:
+        """A lower bound on the pipelines of every number of stages; at most the latest `seconds` that were asked for."""
+        if seconds > self._latest:
+            self._latest = seconds
+            self._least = least_of_lengths(self.stages, self._least, seconds)
+        return self._least
 
     def _listed(self, seconds: float) -> Iterator[DeadlineTest | None]:
         """Deadline tests of the orders that the test of all orders leaves; at last None where they are too many to list."""
@@ -147,12 +161,12 @@ class SomeOrder(AnyOrder):
 
 
 def _ordered(
-    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, among: Orders
+    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, among: Orders, most: int
 ) -> Iterator[tuple[NodeClass, ...]]:
-    """Every order, if in `among`, of every subset of the classes whose stages can compute all layers within `seconds`, with
-    ends that the request allows."""
+    """Every order, if in `among`, of every subset of up to `most` classes whose stages can compute all layers within `seconds`,
+    with ends that the request allows."""
     able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
-    for size in range(1, len(able) + 1):
+    for size in range(1, min(most, len(able)) + 1):
         for some in combinations(able, size):
             if sum(option.max_stages * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
                 allowed = (order for order in permutations(some) if _is_allowed(context, order))

@@ -53,10 +53,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: Sequence[Node
     layers, m = context.request.workload.model.layers, shape.microbatches(context.request.workload)
     speed = sum(option.max_stages / option.layer_seconds for option in classes)
     stages = shape.longest(m, min(sum(option.max_stages for option in classes), max(layers // shape.vpp, 1)))
-    in_flight, between = (
-        schedules.in_flight(shape.schedule, stage, stages, shape.representative(m, stages), shape.vpp)
-        for stage in (0, stages // 2)
-    )
+    in_flight, between = (schedules.in_flight(shape.schedule, stage, stages, m, shape.vpp) for stage in (0, stages // 2))
     slowest = fill = tail = 0.0
     busiest = _busiest_link(context, shape, classes) if messages else 0.0
     crossed: list[float] = []

@@ -20,7 +20,7 @@ def single_seconds(option: NodeClass) -> Seconds:
 def recomputed_alone(option: NodeClass) -> int:
     """Fewest layers that the only stage of a pipeline recomputes, where the shape leaves this to the stages."""
     shape, layers = option.shape, option.workload.model.layers
-    held = schedules.in_flight(shape.schedule, 0, 1, shape.representative(option.microbatches, 1), shape.vpp)
+    held = schedules.in_flight(shape.schedule, 0, 1, option.microbatches, shape.vpp)
     fewest = option.memory.fewest("only", held, 1)
     return fewest[layers] if fewest else 0
 

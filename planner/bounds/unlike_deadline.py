@@ -232,6 +232,5 @@ def _capacities(
 
 def _in_flight(shape: Shape, m: int, pp: int) -> list[InFlight]:
     """What each rank of a pipeline holds at least, in whole stages."""
-    microbatches = shape.representative(m, pp)
-    ranks = (schedules.in_flight(shape.schedule, rank, pp, microbatches, shape.vpp) for rank in range(pp))
+    ranks = (schedules.in_flight(shape.schedule, rank, pp, m, shape.vpp) for rank in range(pp))
     return [tuple((held / shape.vpp, float(waits)) for held, waits in pairs) for pairs in ranks]

@@ -54,7 +54,7 @@ def single_stages(context: PlanningContext, shape: Shape, classes: Sequence[Unli
     request, m = context.request, shape.microbatches(context.request.workload)
     if not _allowed(context, shape, 1):
         return
-    held = schedules.in_flight(shape.schedule, 0, 1, shape.representative(m, 1), 1)
+    held = schedules.in_flight(shape.schedule, 0, 1, m, 1)
     for option in classes:
         ends, layers = (True, True), option.layers
         counts = layers.counts(0, layers.number)
@@ -244,7 +244,7 @@ class _Programme:
         name = self._shape.schedule
         if not schedules.holds_more_before(name):
             return ((1, 0),)
-        return schedules.in_flight(name, 0, behind + 1, self._shape.representative(self._m, behind + 1), 1)
+        return schedules.in_flight(name, 0, behind + 1, self._m, 1)
 
     def _seconds(self, option: UnlikeStages, cost: StageCost, first: int) -> Seconds:
         """The least step that a stage implies, which begins with layer `first`."""

@@ -62,7 +62,7 @@ def _heads(shape: Shape, longest: int, microbatches: int) -> list[tuple[int, tup
         return []
     name, vpp = shape.schedule, shape.vpp
     defined = [pp for pp in range(2, longest + 1) if schedules.is_defined(name, pp, microbatches, vpp)]
-    return [(pp, schedules.in_flight(name, pp - 1, pp, shape.representative(microbatches, pp), vpp)) for pp in defined]
+    return [(pp, schedules.in_flight(name, pp - 1, pp, microbatches, vpp)) for pp in defined]
 
 
 def undominated(incumbent: Incumbent, shape: Shape, test: DeadlineTest, seconds: float, most: int) -> list[Pipeline] | None:

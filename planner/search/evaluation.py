@@ -172,9 +172,8 @@ class PipelineEvaluation:
     def _in_flight(self, classes: Sequence[int]) -> Iterator[tuple[Memory, str, tuple[tuple[int, int], ...]]]:
         """(memory, role, microbatches in flight) of each stage."""
         pp, name, vpp = len(classes), self.shape.schedule, self.shape.vpp
-        microbatches = self.shape.representative(self.microbatches, pp)
         for stage, (i, role) in enumerate(zip(classes, roles(pp), strict=True)):
-            yield self.classes[i].memory, role, schedules.in_flight(name, stage, pp, microbatches, vpp)
+            yield self.classes[i].memory, role, schedules.in_flight(name, stage, pp, self.microbatches, vpp)
 
 
 def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]]) -> list[float]:

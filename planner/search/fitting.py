@@ -199,7 +199,7 @@ class _Memory:
 
     def most(self, shape: Shape, cluster: Cluster, stage: int, pp: int) -> int:
         """Maximum number of layers of a stage on a cluster."""
-        return self._of(shape, cluster, stage, pp, shape.representative(shape.microbatches(self.workload), pp))
+        return self._of(shape, cluster, stage, pp, shape.microbatches(self.workload))
 
     def _of(self, shape: Shape, cluster: Cluster, stage: int, pp: int, microbatches: int) -> int:
         held = schedules.in_flight(shape.schedule, stage, pp, microbatches, shape.vpp)
@@ -248,7 +248,7 @@ class _Memory:
     def _bytes(self, shape: Shape, pipeline: Clusters) -> list[tuple[Bytes, Bytes]]:
         """(s, c) of each stage: k layers exceed its memory by s + k c bytes, linear in k."""
         pp, linear = len(pipeline), []
-        m = shape.representative(shape.microbatches(self.workload), pp)
+        m = shape.microbatches(self.workload)
         for stage, cluster in enumerate(pipeline):
             placed = _first_slots(cluster, shape)
             (one, limit), (two, _) = (self._costs.bytes_at(shape, placed, k, stage, pp, m) for k in (1, 2))

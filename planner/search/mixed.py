@@ -250,7 +250,7 @@ def _whole_step(
             pipeline.append(PipelineStage(cost.sending(*sends, cost.weight), cost.forward, cost.inputs, back, back))
             cycle = pipeline[-1].cost.busy - cost.weight * schedule.SPLITS_BACKWARD
             latest = max(latest, rings.seconds(i, layers) + (m - 1) * cycle)
-        owed = weights_owed(config, pp, shape.representative(m, pp))
+        owed = weights_owed(config, pp, m)
         latest = max(latest, *(end.seconds for end in stage_ends(pipeline, config, m, 0.0, owed)))
     return latest
 

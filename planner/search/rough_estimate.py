@@ -36,7 +36,7 @@ def bottleneck(evaluation: PipelineEvaluation, pipeline: Pipeline) -> str:
 
 def _ends(evaluation: PipelineEvaluation, pipeline: Pipeline) -> tuple[list[StageEnd], list[PipelineStage]]:
     """(earliest end of the step that a stage implies, costs of the stage) of all stages."""
-    m, pp, shape = evaluation.microbatches, len(pipeline), evaluation.shape
+    m, pp = evaluation.microbatches, len(pipeline)
     ahead_of, back_of, tied = evaluation.messages(tuple(i for i, _ in pipeline))
     stages, fewest = [], evaluation.fewest([i for i, _ in pipeline])
     for stage, ((i, layers), role) in enumerate(zip(pipeline, roles(pp), strict=True)):
@@ -45,7 +45,7 @@ def _ends(evaluation: PipelineEvaluation, pipeline: Pipeline) -> tuple[list[Stag
         returns, ahead = back_of[stage], ahead_of[stage] if stage + 1 < pp else 0.0
         cost = option.with_messages(role, layers, ahead, returns, fewest[stage][layers])
         stages.append(PipelineStage(cost, *option.entry(role, layers), arrives, returns))
-    owed = weights_owed(evaluation.config, pp, shape.representative(m, pp))
+    owed = weights_owed(evaluation.config, pp, m)
     return list(stage_ends(stages, evaluation.config, m, max(tied, 0.0), owed)), stages
 
 

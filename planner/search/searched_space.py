@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 
-from planner.bounds.any_order import CLASSES
+from planner.bounds.orders import CLASSES
 from planner.request import Request, Wishes
 from planner.search.mixed import ORDERS, SHORT
 from planner.space.lengths import shortest

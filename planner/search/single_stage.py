@@ -78,7 +78,6 @@ def _fits(option: NodeClass, shape: Shape, kept: bool = False) -> bool:
     kept: without recomputing any, where the shape leaves this to the stages."""
     if option.workload.model.layers < shape.vpp:
         return False
-    representative = shape.representative(option.microbatches, 1)
-    held = schedules.in_flight(shape.schedule, 0, 1, representative, shape.vpp)
+    held = schedules.in_flight(shape.schedule, 0, 1, option.microbatches, shape.vpp)
     most = option.memory.most_kept if kept else option.memory.most_layers
     return most("only", held, 1) >= option.workload.model.layers

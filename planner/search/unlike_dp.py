@@ -179,7 +179,7 @@ def _assigned(context: PlanningContext, layout: Layout) -> tuple[Seconds, tuple[
     for stage, (option, role) in enumerate(zip(options, roles(pp), strict=True)):
         one, two = (option.with_messages(role, layers, 0.0, 0.0).cycle for layers in (1, 2))
         seconds.append((2 * one - two, two - one))
-        held = schedules.in_flight(shape.schedule, stage, pp, shape.representative(m, pp), 1)
+        held = schedules.in_flight(shape.schedule, stage, pp, m, 1)
         most.append(option.memory.most_layers(role, held, pp))
     layers = minmax_layers(seconds, most, context.request.workload.model.layers, 1)
     if layers is None:

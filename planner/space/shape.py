@@ -128,10 +128,6 @@ class Shape:
         """The largest pp up to `most` that the schedule is defined for; at least 1."""
         return next((pp for pp in range(most, 0, -1) if self.is_defined(microbatches, pp)), 1)
 
-    def representative(self, microbatches: int, pp: int) -> int:
-        """A number of microbatches, at most the given one, with as many of them in flight on every pipeline rank."""
-        return schedules.representative_microbatches(self.schedule, pp, microbatches)
-
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
         """The configuration with pp pipeline stages, for costs: every replica has the most microbatches of any replica.
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -126,18 +126,33 @@ def many_clusters(seed: int, number: int, layers: int = 6, batch: int = 4) -> Re
     return request(make.fleet(*clusters, trunks=trunks), make.model(layers, 96), batch, SEARCHED_ONCE)
 
 
+def long_pipelines(seed: int) -> Request:
+    """One to three clusters of two to six nodes with much memory on slow networks, and a model of 12 to 40 layers in few
+    microbatches."""
+    rng = random.Random(seed)
+    clusters = [_random_cluster(rng, name, rng.randint(2, 6), 96, (1e9,)) for name in "abcde"[: rng.choice([1, 2, 3, 5])]]
+    trunks = tuple(
+        Trunk((a.name, b.name), "ethernet", rng.choice([1e5, 1e6, 1e7]), rng.choice([0.0, 5e-2]))
+        for a, b in itertools.combinations(clusters, 2)
+    )
+    model = make.model(rng.randint(12, 40), 96)
+    return request(make.fleet(*clusters, trunks=trunks), model, rng.choice([4, 8, 16, 48]), SEARCHED_ONCE)
+
+
 def _late(cluster: Cluster, seconds: float) -> Cluster:
     """The cluster with `launch_per_rank` seconds."""
     return replace(cluster, node=replace(cluster.node, device=replace(cluster.node.device, launch_per_rank=seconds)))
 
 
-def _random_cluster(rng: random.Random, name: str, nodes: int, hidden: int) -> Cluster:
+def _random_cluster(
+    rng: random.Random, name: str, nodes: int, hidden: int, memories: Sequence[float] = (8e6, 16e6, 1e9)
+) -> Cluster:
     nics = (make.nic("ethernet", rng.choice([1e6, 3e6]), latency=rng.choice([3e-3, 2e-2])),)
     if rng.random() < 0.6:
         nics = (make.nic(rng.choice(["infiniband", "roce"]), rng.choice([5e6, 2e7]), latency=3e-3), *nics)
     spec = make.device(
         f"chip-{name}", rng.choice([1e9, 2e9, 5e9]), rng.choice([2e8, 1e9]),
-        memory=rng.choice([8e6, 16e6, 1e9]) * (hidden / 96) ** 2 + WORKSPACE + memory.OUTSIDE,
+        memory=rng.choice(memories) * (hidden / 96) ** 2 + WORKSPACE + memory.OUTSIDE,
     )  # fmt: skip
     wire = make.wire(bandwidth=rng.choice([2e7, 1e8]), latency=rng.choice([0.0, 3e-3]))
     return make.cluster(name, nodes=nodes, devices=rng.randint(1, 2), nics=nics, spec=spec, intra_node=wire)

@@ -146,9 +146,12 @@ def holds_more_before(name: str) -> bool:
     return forwards_first(name) or _warm_up(name) is not None
 
 
-def representative_microbatches(name: str, ranks: int, microbatches: int) -> int:
-    """A number of microbatches, at most the given one, with the same `in_flight` and `weights_behind` on every rank."""
-    return microbatches if _warm_up(name) is None else min(microbatches, 2 * ranks)
+def _few_microbatches(name: str, ranks: int, microbatches: int) -> int:
+    """A number of microbatches, at most the given one, with the same `in_flight` and `weights_behind` on every rank
+    (`WARM_UP`, b). With whole rounds it leaves the same remainder, so that the schedule is defined for both or for none."""
+    if _warm_up(name) is None:
+        return microbatches
+    return min(microbatches, 2 * ranks + (microbatches % ranks if whole_rounds(name) else 0))
 
 
 def most_in_flight(name: str, ranks: int, microbatches: int, chunks: int) -> tuple[int, int]:
@@ -180,6 +183,11 @@ def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) 
 
     If the schedule does not split the backward there is one pair, whose second number is 0.
     """
+    return _in_flight(name, rank, ranks, _few_microbatches(name, ranks, microbatches), chunks)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> tuple[tuple[int, int], ...]:
     splits, before, between = int(get(name).SPLITS_BACKWARD), 0, 0
     most: dict[int, int] = {}
     for kind, *_ in actions(name, rank, ranks, microbatches, chunks):
@@ -197,5 +205,6 @@ def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) 
 @functools.lru_cache(maxsize=1 << 16)
 def weights_behind(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> int:
     """Number of weight gradients W that a pipeline rank computes after its last B; 0 if the backward is not split."""
-    kinds = "".join(action.kind for action in actions(name, rank, ranks, microbatches, chunks))
+    few = _few_microbatches(name, ranks, microbatches)
+    kinds = "".join(action.kind for action in actions(name, rank, ranks, few, chunks))
     return len(kinds) - 1 - kinds.rindex("B")

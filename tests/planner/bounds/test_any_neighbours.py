@@ -37,6 +37,16 @@ def test_each_two_classes_have_a_message_of_their_own():
     assert np.array(found) == pytest.approx(np.array(expected), abs=2e-3)
 
 
+def test_messages_inside_a_cluster_use_nics_that_join_it_to_another():
+    """InfiniBand inside a does not join it to b, so a pipeline on both uses Ethernet on a, too."""
+    ethernet, infiniband = make.nic("ethernet", 1e6, latency=1e-3), make.nic("infiniband", 1e9, latency=1e-6)
+    clusters = [make.cluster("a", nodes=2, nics=(infiniband, ethernet)), make.cluster("b", nodes=2, nics=(ethernet,))]
+    one = PlanningContext(request(make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 5e5, 0.1),)), make.model(4), 4))
+    found = messages_between(one, node_classes(one, SHAPE))
+    assert found[0][0] == pytest.approx(1e-3 + MESSAGE / 1e6, abs=2e-3)
+    assert one.messages.least(clusters[0], clusters[0], SHAPE) < 1e-4
+
+
 def test_the_least_tied_embedding_is_that_between_the_nearest_ends():
     """Inside c, the gradient of 768 x 96 values in fp32 passes the NICs once in each direction."""
     one = context(tied=True)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from planner.bounds.any_order import SubsetFilling
 from planner.bounds.greedy_filling import Filling
+from planner.bounds.kind_filling import KindFilling
+from planner.bounds.listing import Layers, pipelines
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_sizes import StageSeconds
+from planner.bounds.whole_pipelines import least_steps
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
+from planner.space.shape import Shape
 from sim.plan.round_trips import RoundTrips
+from tests.more import after
+from tests.planner.builders import long_pipelines
 
 
 def filling(begin: float, deadline: float, trips: tuple[RoundTrips, ...] = (), border: float = 0.0) -> Filling:
@@ -50,3 +61,45 @@ def test_without_the_stages_behind_a_trip_takes_the_least_rate_of_their_layers()
     least = (2 + 4 * 2.5 + 4 * 5) * 3 + 1
     assert filling(0.0, least, (RoundTrips(2, 1, 0, 0),), 5.0).feasible(0, "first", 4, 4, 2)
     assert not filling(0.0, least * (1 - 1e-9), (RoundTrips(2, 1, 0, 0),), 5.0).feasible(0, "first", 4, 4, 2)
+
+
+def improved(stages: OrderedStages, classes: list[int], layers: list[int]) -> tuple[float, list[int]]:
+    """(least seconds, layers) after layers have moved between two stages as long as that makes the least step shorter."""
+    pp, best = len(classes), np.inf
+    moves = np.array([(a, b) for a in range(pp) for b in range(pp)])
+    while True:
+        every: Layers = np.tile(np.array(layers), (len(moves), 1))
+        np.subtract.at(every, (np.arange(len(moves)), moves[:, 0]), 1)
+        np.add.at(every, (np.arange(len(moves)), moves[:, 1]), 1)
+        every = every[every.min(axis=1) >= 1]
+        steps = least_steps(stages, classes, every)
+        if steps.min() >= best:
+            return best, layers
+        best, layers = float(steps.min()), every[steps.argmin()].tolist()
+
+
+@pytest.mark.parametrize("seed", after(12, range(100), last=40))
+def test_no_test_rules_out_a_pipeline_within_its_least_seconds(seed):
+    """Of many stages on slow networks, where the round trips of a microbatch decide: stages behind that hold as many layers as
+    they can leave an early stage no time for one."""
+    rng, question = random.Random(seed), long_pipelines(seed)
+    context = PlanningContext(question)
+    for schedule in ("1f1b", "zb-h1", "zb-h2", "gpipe"):
+        order = node_classes(context, Shape(1, 1, 1, "none", schedule, 1, 1))
+        rng.shuffle(order)
+        stages = OrderedStages(context, order)
+        most = stages.layers // len(order)
+        counts = [rng.randint(1 if len(order) > 1 else 2, min(option.max_stages, most)) for option in order]
+        classes, pp = [i for i, count in enumerate(counts) for _ in range(count)], sum(counts)
+        start = [stages.layers // pp + (stage < stages.layers % pp) for stage in range(pp)]
+        least, layers = improved(stages, classes, start)
+        seconds = least * (1 + 1e-9)
+        exact = Filling(stages, seconds, counts, pp)
+        assert exact.succeeds()
+        assert Filling(stages, seconds, stages.max_stages, None).succeeds()
+        if len(order) > 1:
+            anyhow = OrderedStages(context, order).in_any_order()
+            assert SubsetFilling(anyhow, seconds).succeeds()
+            assert KindFilling(anyhow, seconds, pp).succeeds()
+        listed = pipelines(exact, 20_000)
+        assert listed is None or layers in listed.tolist()

@@ -49,32 +49,31 @@ def line_of_cities(number: int, far: float) -> Request:
 
 @pytest.mark.parametrize("seed", after(3, range(20), last=4))
 def test_five_clusters_have_bounds_below_every_pipeline(seed):
-    question = many_clusters(seed, 5)
-    context = PlanningContext(question)
+    context = PlanningContext(many_clusters(seed, 5))
     for shape in SHAPES:
         if len(node_classes(context, shape)) < 5:
             continue
-        least = min(seconds for pp, seconds in least_steps(question, context, shape).items() if pp > 1)
+        least = min(least_steps(context, shape).values(), default=LATE)
         test = some_order(context, shape)
         bound = deadline_bound([test], 0.0, LATE)
         assert deadline_bound([AnyOrder(test.order, test.stages)], 0.0, LATE) <= bound * (1 + 1e-9)
         assert bound <= deadline_bound(test.by_counts(LATE), bound, LATE) <= least * (1 + 1e-9)
-        later = least * (1 + 1e-6)
-        assert deadline_bound(deadline_tests(context, node_classes(context, shape), later), 0.0, later) <= least * (1 + 1e-9)
+        every = min(seconds for pp, seconds in least_steps(context, shape, 1).items() if pp > 1)
+        later = every * (1 + 1e-6)
+        assert deadline_bound(deadline_tests(context, node_classes(context, shape), later), 0.0, later) <= every * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", after(3, range(600, 618), last=6))
 def test_few_clusters_have_them_too(seed, monkeypatch):
     """Clusters of several nodes, as if two clusters were many."""
     monkeypatch.setattr(orders, "CLASSES", 1)
-    question = random_request(seed)
-    context = PlanningContext(question)
+    context = PlanningContext(random_request(seed))
     for shape in SHAPES:
         if len(node_classes(context, shape)) < 2:
             continue
-        least = [seconds for pp, seconds in least_steps(question, context, shape).items() if pp > 1]
+        least = min(least_steps(context, shape).values(), default=LATE)
         test = some_order(context, shape)
-        assert deadline_bound(test.by_counts(LATE), 0.0, LATE) <= min(least, default=LATE) * (1 + 1e-9)
+        assert deadline_bound(test.by_counts(LATE), 0.0, LATE) <= least * (1 + 1e-9)
 
 
 def test_slow_links_leave_the_orders_that_avoid_them():
@@ -91,12 +90,12 @@ def test_slow_links_leave_the_orders_that_avoid_them():
 
 def test_where_orders_are_too_many_they_are_not_tested_one_by_one(monkeypatch):
     """The bound is then that of all orders at once; with more tests it rises, also by numbers of stages."""
-    context = PlanningContext(many_clusters(0, 5))
+    context = PlanningContext(many_clusters(8, 5, layers=8))
     test = some_order(context, SHAPE)
     known, each = (deadline_bound([one], 0.0, LATE) for one in (AnyOrder(test.order, test.stages), test))
-    assert known * 1.1 < each < deadline_bound(test.by_counts(LATE), 0.0, LATE) / 1.02
+    assert known * 1.02 < each < deadline_bound(test.by_counts(LATE), 0.0, LATE) / 1.02
     monkeypatch.setattr(orders, "TESTS", 0)
-    assert deadline_bound([some_order(context, SHAPE)], 0.0, LATE) == known
+    assert known <= deadline_bound([some_order(context, SHAPE)], 0.0, LATE) < each
 
 
 def test_a_tied_embedding_that_is_sharded_has_ends_of_one_tp():

@@ -192,6 +192,15 @@ def holds_no_less(more: tuple[tuple[int, int], ...], less: tuple[tuple[int, int]
     return all(any(b <= a and b + d <= a + c for a, c in more) for b, d in less)
 
 
+def held_at_most(kinds: list[str], splits: bool) -> set[tuple[int, int]]:
+    """(microbatches between F and B, those between B and W) after the actions of some kinds, without what holds less."""
+    every = set()
+    for number in range(1, len(kinds) + 1):
+        f, b, w = (kinds[:number].count(kind) for kind in "FBW")
+        every.add((f - b, b - w if splits else 0))
+    return {one for one in every if not any(one != other and one[0] <= other[0] and one[1] <= other[1] for other in every)}
+
+
 @pytest.mark.parametrize("name", PLANNED)
 @given(ranks=st.integers(1, 8), microbatches=st.integers(1, 40), chunks=st.integers(1, 4))
 def test_declared_facts_hold(name: str, ranks: int, microbatches: int, chunks: int) -> None:
@@ -210,11 +219,11 @@ def test_declared_facts_hold(name: str, ranks: int, microbatches: int, chunks: i
     for longer in (ranks, ranks + 3):
         most = schedules.most_in_flight(name, longer, microbatches, chunks)
         assert all(number <= limit for pairs in held for pair in pairs for number, limit in zip(pair, most, strict=True))
-    enough = schedules.representative_microbatches(name, ranks, microbatches)
     for rank, pairs in enumerate(held):
-        assert pairs == schedules.in_flight(name, rank, ranks, enough, chunks)
+        kinds = [action.kind for action in schedules.actions(name, rank, ranks, microbatches, chunks)]
+        assert set(pairs) == held_at_most(kinds, schedule.SPLITS_BACKWARD)
         behind = schedules.weights_behind(name, rank, ranks, microbatches, chunks)
-        assert behind == schedules.weights_behind(name, rank, ranks, enough, chunks)
+        assert behind == len(kinds) - 1 - max(i for i, kind in enumerate(kinds) if kind == "B")
     if schedules.holds_more_before(name):
         assert all(holds_no_less(held[rank], held[later]) for rank in range(ranks) for later in range(rank, ranks))
         for rank in range(ranks if not schedule.CHUNKED else 0):
@@ -341,7 +350,7 @@ def test_zb_latency_is_defined_for_as_many_ranks_as_it_lists() -> None:
     name = "zb-latency=3,1,0"
     assert [schedules.is_defined(name, ranks, 4, 1) for ranks in (2, 3, 4)] == [False, True, False]
     assert not schedules.has_bounded_warm_up(name)
-    assert schedules.representative_microbatches(name, 3, 100) == 100
+    assert schedules.in_flight(name, 0, 3, 100, 1) == schedules.in_flight(name, 0, 3, 5, 1) == ((4, 0), (3, 1))
     with pytest.raises(NotDefined) as caught:
         schedules.actions(name, 0, 2, 4, 1)
     assert str(caught.value) == "schedule zb-latency=3,1,0 has 3 warm-ups, one for each rank; pp is 2"
