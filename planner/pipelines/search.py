@@ -45,9 +45,9 @@ SCHEDULES = ("zb-h1", "zb-h2")
 """Schedules that are tried at the end, in place of 1f1b: those without virtual stages that split the backward."""
 ALIKE = 0.1
 """Relative difference of seconds of gradients for which one limit stands for several columns (a guess)."""
-NEAR = 0.75
-"""Share of the batch that a solution must compute within the deadline to be simulated: its gradients may take less than was
-estimated (a guess)."""
+SHARES = (1.0, 0.75)
+"""Shares of the batch that a solution must compute within the deadline to be simulated: first those that may meet it as
+estimated, then all whose gradients may take less than was estimated (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,11 @@ def is_modelled(request: Request) -> bool:
     return request.workload.model.is_uniform and request.workload.adapter is None
 
 
+def has_parts(request: Request) -> bool:
+    """Whether the fleet has parts that are searched: more than one node, and not too many clusters."""
+    return bool(parts(request))
+
+
 def why_none(request: Request, deadline: Seconds, limit: TimeLimit) -> str:
     """Why the search can find no plan with a step below `deadline`, which takes a fraction of its time; empty where it may."""
     every = parts(request)
@@ -98,17 +103,21 @@ class _Search:
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
         self.tried: set[tuple[tuple[Part, int, int, int], ...]] = set()  # keys of columns
         self.rounds, self.forwards = 0, 0  # solutions that were simulated; forwards in them since a plan was faster
+        self.share = SHARES[0]
 
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
         for number in range(len(self.nodes)):  # single nodes first: they say what share of a peak can be reached
             self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))), True)
         best: tuple[PipelinesPlan, tuple[Column, ...]] | None = None
-        solved: set[tuple[int, Seconds]] = set()
+        shares, solved = iter(SHARES[1:]), set[tuple[int, Seconds]]()
         while self.rounds < ROUNDS and self.forwards < FORWARDS and not self.limit.is_up():
             limits = next((one for one in self._limits(deadline) if one not in solved), None)
             if limits is None:
-                break
+                self.share, solved = next(shares, 0.0), set()
+                if not self.share:
+                    break
+                continue
             solved.add(limits)
             for columns in self._and_smaller(self._solutions(deadline, *limits)):
                 plan = self._simulated(columns, deadline)
@@ -192,7 +201,7 @@ class _Search:
         copies = most_samples([choice for choice, _ in offered], self.nodes, replicas, self.limit) if offered else ()
         chosen = [one for one, number in zip(offered, copies, strict=True) for _ in range(number)]
         batch = self.request.workload.global_batch_size
-        return chosen if sum(choice.samples for choice, _ in chosen) >= NEAR * batch else []
+        return chosen if sum(choice.samples for choice, _ in chosen) >= self.share * batch * (1 - 1e-9) else []
 
     def _offered(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Choice, Column | None]]:
         """The columns of the master programme for a deadline; None where a part is not planned yet."""
