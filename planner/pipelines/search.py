@@ -77,8 +77,8 @@ def best(
 
 
 def is_modelled(request: Request) -> bool:
-    """Whether the model has plans of unlike pipelines that are searched: equal layers, and no adapter."""
-    return request.workload.model.is_uniform and request.workload.adapter is None
+    """Whether the model has plans of unlike pipelines that are searched: equal layers."""
+    return request.workload.model.is_uniform
 
 
 def has_parts(request: Request) -> bool:
