@@ -48,6 +48,8 @@ FEW = 4
 """Columns of a solution up to which each of them is left out once (a guess)."""
 SCHEDULES = ("zb-h1", "zb-h2")
 """Schedules that are tried at the end, in place of 1f1b: those without virtual stages that split the backward."""
+FEW_PARTS = 8
+"""Parts of a fleet up to which every two of them that have all nodes are tried (a guess)."""
 NEARLY, RESCHEDULED = 0.01, 3
 """Plans that are tried under these schedules, too: how much slower than the best one they are, and how many (guesses)."""
 ALIKE = 0.1
@@ -131,11 +133,25 @@ class _Search:
                 if plan is not None and step_of(plan) < deadline:
                     best, deadline, solved, self.forwards = (plan, columns), step_of(plan), set(), 0
                     break
+        for columns in self._halves() if best is not None else ():
+            plan = self._simulated(columns, deadline)
+            if plan is not None and step_of(plan) < deadline:
+                best, deadline = (plan, columns), step_of(plan)
         if best is None:
             return None
         plan, _ = self._resized(*self._exchanged(*best))
         plan = refined(self._rescheduled(plan), self.limit)
         return Found(plan, self.columns.searched)
+
+    def _halves(self) -> Iterator[tuple[Column, ...]]:
+        """Two columns of one replica on all nodes, where there are few parts: the master programme knows too little of
+        gradients to choose a pipeline over several nodes of a slow network."""
+        for part in self.every if len(self.every) <= FEW_PARTS else ():
+            other = tuple(have - used for have, used in zip(self.nodes, part, strict=True))
+            if part <= other and not self.limit.is_up():
+                found = [next(iter(self.columns.of(one, True)), None) for one in (part, other)]
+                if found[0] is not None and found[1] is not None:
+                    yield found[0], found[1]
 
     def _rescheduled(self, best: PipelinesPlan) -> PipelinesPlan:
         """The plan, or one of nearly the same step, under another schedule where that is faster."""
