@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -171,6 +172,8 @@ def plan(
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
     required = Required(where, request.workload, wishes, target)
     fastest = objective == "step-time"
+    if fastest:
+        context.spared = partial(unlike_replicas.spared, request)
     unlike = attention_and_experts.searched(request, fastest, progress)
     with BeyondSearch(request, fastest) as search:
         try:
@@ -204,7 +207,7 @@ def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyo
     if context.interrupted:
         return None
     try:
-        return search.compared(found, context.limit.seconds_left, context.progress)
+        return search.compared(found, context.limit.seconds_left - context.spared(found), context.progress)
     except KeyboardInterrupt:
         context.interrupted = True
         return None
@@ -215,10 +218,8 @@ def _unlike_replicas(request: Request, found: Plan, context: PlanningContext) ->
     if context.interrupted:
         return None
     try:
-        left = context.limit.seconds_left
-        return unlike_replicas.searched(
-            request, found, unlike_replicas.allowed(request.time_limit - left, left), context.progress
-        )
+        seconds = unlike_replicas.allowed(context.limit.seconds_left)
+        return unlike_replicas.searched(request, found, seconds, context.progress)
     except KeyboardInterrupt:
         context.interrupted = True
         return None

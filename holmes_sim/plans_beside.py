@@ -3,7 +3,7 @@ step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,7 +22,35 @@ from sim.units import Seconds
 
 FORMAT = "holmes-sim/plans-beside/1"
 AnyPlan: TypeAlias = Plan | PipelinesPlan | DisaggregatedPlan
-PLANS = (Plan, PipelinesPlan, DisaggregatedPlan)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of plans. name: what of the ranks may be unlike; digest: of a plan, as in its timelines; prediction: of a new
+    simulation of its step; pipelines: the plans of alike replicas of which it consists."""
+
+    name: str
+    digest: Callable[[Any], str]
+    prediction: Callable[[Any], Prediction | DisaggregatedPrediction]
+    pipelines: Callable[[Any], tuple[Plan, ...]]
+
+
+KINDS: dict[type[AnyPlan], Kind] = {
+    Plan: Kind("alike replicas", planfile.digest, lambda plan: commands.simulate(plan).prediction, lambda plan: (plan,)),
+    PipelinesPlan: Kind(
+        "unlike pipelines",
+        pipelinesfile.digest,
+        lambda plan: unlike_pipelines.simulate_pipelines(plan).prediction,
+        lambda plan: plan.pipelines,
+    ),
+    DisaggregatedPlan: Kind(
+        "attention and experts apart",
+        disaggregatedfile.digest,
+        lambda plan: simulate_disaggregated(plan).prediction,
+        lambda plan: (),
+    ),
+}
+"""The kinds of plans, by the class of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +62,9 @@ class SimulatedPlan:
     prediction: Prediction | DisaggregatedPrediction
 
     @property
-    def kind(self) -> str:
-        """What of the ranks may be unlike."""
-        if isinstance(self.plan, Plan):
-            return "alike replicas"
-        return "unlike pipelines" if isinstance(self.plan, PipelinesPlan) else "attention and experts apart"
-
-    @property
-    def digest(self) -> str:
-        """The digest of the plan, as in its timelines."""
-        if isinstance(self.plan, Plan):
-            return planfile.digest(self.plan)
-        return pipelinesfile.digest(self.plan) if isinstance(self.plan, PipelinesPlan) else disaggregatedfile.digest(self.plan)
+    def kind(self) -> Kind:
+        """The kind of the plan."""
+        return KINDS[type(self.plan)]
 
     @property
     def devices(self) -> int:
@@ -65,16 +84,14 @@ class SimulatedPlan:
     @property
     def pipelines(self) -> tuple[Plan, ...]:
         """The plan, or those of which unlike pipelines consist; none for attention and experts apart."""
-        if isinstance(self.plan, Plan):
-            return (self.plan,)
-        return self.plan.pipelines if isinstance(self.plan, PipelinesPlan) else ()
+        return self.kind.pipelines(self.plan)
 
     def facts(self) -> dict[str, Any]:
         """The plan and its numbers as plain data, but for the comparison with others."""
         return {
             "name": self.name,
-            "kind": self.kind,
-            "plan_digest": self.digest,
+            "kind": self.kind.name,
+            "plan_digest": self.kind.digest(self.plan),
             "step_s": self.prediction.step_s,
             "predicted_s": self.predicted_s,
             "tokens_per_s": self.prediction.tokens_per_s,
@@ -130,11 +147,7 @@ class PlansBeside:
 
 def simulated(name: str, plan: AnyPlan) -> SimulatedPlan:
     """Simulate a step of a plan of any kind."""
-    if isinstance(plan, PipelinesPlan):
-        return SimulatedPlan(name, plan, unlike_pipelines.simulate_pipelines(plan).prediction)
-    if isinstance(plan, DisaggregatedPlan):
-        return SimulatedPlan(name, plan, simulate_disaggregated(plan).prediction)
-    return SimulatedPlan(name, plan, commands.simulate(plan).prediction)
+    return SimulatedPlan(name, plan, KINDS[type(plan)].prediction(plan))
 
 
 def compare_plans(plans: Mapping[str, AnyPlan]) -> PlansBeside:
@@ -150,5 +163,5 @@ def read_plans(files: list[str]) -> dict[str, AnyPlan]:
     if len(files) < 2 or not all(Path(name).is_file() for name in files):
         return {}
     read = {name: unlike_pipelines.read_anything(name) for name in files}
-    plans = {name: plan for name, plan in read.items() if isinstance(plan, PLANS)}
+    plans = {name: plan for name, plan in read.items() if isinstance(plan, AnyPlan)}
     return plans if len(plans) == len(files) else {}

@@ -28,7 +28,7 @@ def plans_compared(answer: PlansBeside) -> Group:
             f"{'~ ' if answer.is_close(row) else ''}{slower:.1%}" if slower else "fastest",
             f"{row.devices:,}",
             f"{row.memory / GIBI:.1f} GiB",
-            row.kind,
+            row.kind.name,
         )
     notes = [f"{row.name}: {'; '.join(_layouts(row))}" for row in answer.rows] + [""]
     if any(map(answer.is_close, answer.rows)):

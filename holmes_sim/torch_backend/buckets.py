@@ -39,7 +39,7 @@ class Sharing(NamedTuple):
     the weight; with sequence parallelism they sum the gradients, because each rank processes only a slice of the sequence, and
     with adapters, because each rank has a part of them (`adapters`). `slices`: slices of the weights that this rank has, each
     with a group of its own; `partial`: whether the gradients of a weight that each of them has as a whole are summed over
-    slices, as over tensor-parallel ranks with sequence parallelism.
+    slices, as over tensor-parallel ranks with sequence parallelism or adapters.
     """
 
     group: str

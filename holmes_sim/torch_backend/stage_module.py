@@ -20,16 +20,21 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 
 
+def in_parts(plan: Plan) -> bool:
+    """Whether each tensor-parallel rank has a part of the gradients of weights that all of them hold: with sequence
+    parallelism, and with adapters."""
+    return plan.config.sequence_parallel or plan.workload.adapter is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Shares:
     """How a rank shares its weights, with the configuration of its stage. `own`: its number among the ranks of the stage;
-    `tied`: whether the word embedding is tied and on two stages; `sequence`: whether stages with tensor parallelism use
-    sequence parallelism."""
+    `tied`: whether the word embedding is tied and on two stages; `in_parts`: that of the plan."""
 
     config: ParallelConfig
     own: int
     tied: bool
-    sequence: bool
+    in_parts: bool
 
     def of(self, block: Block, name: str, slices: int) -> Sharing:
         """How the weight `name` of a block is shared, in a bucket of which the rank has so many slices."""
@@ -38,7 +43,7 @@ class Shares:
             return Sharing("edp", config.edp, self.own // config.expert_mesh)
         replicated = name in block.replicated and config.tp * slices > 1
         shard, tied = self.own // config.tp % config.shards, self.tied and name == "words"
-        partial = replicated and slices > 1 and self.sequence
+        partial = replicated and slices > 1 and self.in_parts
         return Sharing("dp", config.shards, shard, tied, replicated, slices, partial)
 
 

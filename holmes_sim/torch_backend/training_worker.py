@@ -15,7 +15,7 @@ from holmes_sim.torch_backend.devices import HOST, synchronize
 from holmes_sim.torch_backend.expert_mesh import RunTimed, mesh_of
 from holmes_sim.torch_backend.groups import of_kind
 from holmes_sim.torch_backend.rank_in_plan import RankInPlan
-from holmes_sim.torch_backend.stage_module import Shares, stage_module
+from holmes_sim.torch_backend.stage_module import Shares, in_parts, stage_module
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.plan import schedules
 from sim.plan.groups import GRADIENT_KINDS
@@ -72,7 +72,7 @@ class TrainingWorker:
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
         tied = plan.workload.model.tied_embeddings and config.pp > 1
-        shares = Shares(config, own + config.tp * place.replicas_before, tied, plan.config.sequence_parallel)
+        shares = Shares(config, own + config.tp * place.replicas_before, tied, in_parts(plan))
         self.buckets = {
             stage: [buckets.bucket(weights, config, plan.workload.precision) for weights in module.by_bucket(held, shares)]
             for stage, module in self.stages.items()
@@ -183,8 +183,7 @@ class TrainingWorker:
         for bucket in self.every:
             for segment in bucket.segments:
                 segment.accumulate()
-        sums = self.config.sequence_parallel or self.plan.workload.adapter is not None
-        if sums and self.config.tp > 1:
+        if in_parts(self.plan) and self.config.tp > 1:
             for segment in buckets.segments_of(self.every, replicated=True):
                 assert segment.reduced is not None
                 self.parallel.all_reduce(segment.reduced)

@@ -154,10 +154,11 @@ def payload(request: Request) -> Bytes:
 
 
 def kept_bytes(request: Request) -> Bytes:
-    """Least bytes of the weights and gradients that a replica keeps."""
-    config = configuration(request, 1, 1)
-    parameters = memory.stage_parameters(request.workload, config, request.workload.model.layers, True, True)
-    return parameters * (request.workload.bytes_per_value + GRADIENT_BYTES[config.gradient_precision])
+    """Least bytes of the weights and gradients that a replica keeps; beside adapters, frozen weights as they are stored."""
+    config, whole = configuration(request, 1, 1), (request.workload.model.layers, True, True)
+    trained = memory.stage_parameters(request.workload, config, *whole)
+    each = request.workload.bytes_per_value + GRADIENT_BYTES[config.gradient_precision]
+    return trained * each + memory.frozen_bytes(request.workload, config, *whole)
 
 
 def room(request: Request, devices: Mapping[str, int]) -> Bytes:
@@ -200,5 +201,5 @@ def parts_of_bound(context: PlanningContext, every: Modes | None = None) -> dict
 def least_step(context: PlanningContext, every: Modes | None = None) -> Seconds:
     """A lower bound in seconds on the step of every plan of `SPACE`; infinite where memory has no room for two replicas.
 
-    The model must have equal layers and no adapter, as plans of unlike pipelines that are searched."""
+    The model must have equal layers, as plans of unlike pipelines that are searched."""
     return max(parts_of_bound(context, every).values())

@@ -21,6 +21,7 @@ from sim.analytic.evaluator import StageRows
 from sim.errors import HolmesError, Infeasible
 from sim.kernels.memory import Activations
 from sim.plan.plan import Plan
+from sim.units import Seconds
 
 
 class PlanningContext:
@@ -46,6 +47,8 @@ class PlanningContext:
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, to the end of the step
         self.proves = True  # whether the certified search goes on after its first plan, for a bound and faster plans
+        # seconds of the time limit that the proof leaves for searches that follow it, by the first plan
+        self.spared: Callable[[Plan], Seconds] = lambda plan: 0.0
         self.every_step = False  # whether slower plans are simulated to the end, too, for objectives other than the step time
         self.timelines = FastestTimeline()
         self.stand_ins: dict[int, PlanningContext] = {}  # of requests with equal layers (`planner.space.stand_in`)

@@ -44,27 +44,33 @@ searched."""
 LEAST_S: Seconds = 0.1
 """Time limit of the search for a column that begins as the time is up (a guess)."""
 
+LARGER = 2
+"""Doublings of the microbatch size of a plan that are columns, too (a guess)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """The plan of a part: `fixed_s` seconds of a step, `each_s` for each microbatch of the replica with most of them, and
-    `gradients_s` for the gradients, where one more replica takes part (an estimate)."""
+    `gradients_s` for the gradients, where one more replica takes part (an estimate). offered: whether the master programme has
+    the column. Others take its place at the end: those of numbers of stages that are slower alone, and microbatches larger than
+    those of the fastest plan, into which few batches can be divided."""
 
     part: Part
     plan: Plan
     fixed_s: Seconds
     each_s: Seconds
     gradients_s: Seconds
+    offered: bool = True
 
     def step(self, microbatches: int) -> Seconds:
         """Estimated seconds of a step without the reduction of gradients, with so many microbatches on all replicas."""
         return self.fixed_s + self.each_s * -(-microbatches // self.plan.config.dp)
 
     @property
-    def key(self) -> tuple[Part, int, int, int]:
-        """The part, and what tells its columns apart: dp, tp and microbatch size."""
+    def key(self) -> tuple[Part, int, int, int, int]:
+        """The part, and what tells its columns apart: dp, tp, pp and microbatch size."""
         config = self.plan.config
-        return self.part, config.dp, config.tp, config.microbatch_size
+        return self.part, config.dp, config.tp, config.pp, config.microbatch_size
 
     def gradients(self, replicas: int) -> Seconds:
         """Estimated seconds of the gradients of so many replicas: a rank of a ring of n sends (n - 1) / n of a buffer."""
@@ -105,17 +111,25 @@ class Columns:
 
     def _search(self, part: Part, one: bool) -> Iterator[Column]:
         """The fastest plan of a part; where it has one replica and tensor parallelism also the fastest without, which reduces
-        some gradients earlier. Each also with smaller microbatches, which divide a batch more finely."""
+        some gradients earlier, and on one node the fastest with one stage, which fills no pipeline, or with two, which reduce
+        gradients one after the other. Each also with smaller microbatches, which divide a batch more finely, and with larger
+        ones, of which a small share needs few."""
         plan = self._plan(part, replace(PINNED, dp=1) if one else PINNED)
-        plans = [plan] if plan is not None and (one or plan.config.dp > 1) else []
-        if one and plan is not None and plan.config.tp > 1 and (other := self._plan(part, replace(PINNED, dp=1, tp=1))):
-            plans.append(other)
-        for plan in plans:
-            size, gradients = plan.config.microbatch_size, self._gradients(part, plan)
-            while size:
-                if (column := _column(part, plan, size, gradients)) is not None:
-                    yield column
-                size = size // 2 if size % 2 == 0 else 0
+        plans: list[tuple[Plan | None, bool]] = [(plan, True)] if plan is not None and (one or plan.config.dp > 1) else []
+        if one and plan is not None:
+            if plan.config.tp > 1:
+                plans.append((self._plan(part, replace(PINNED, dp=1, tp=1)), True))
+            if sum(part) == 1:
+                plans.append((self._plan(part, replace(PINNED, dp=1, pp=1 if plan.config.pp > 1 else 2)), False))
+        seen = set[tuple[int, int]]()
+        for each, offered in plans:
+            if each is None or (each.config.tp, each.config.pp) in seen:
+                continue
+            seen.add((each.config.tp, each.config.pp))
+            usual, gradients = each.config.microbatch_size, self._gradients(part, each)
+            for size in _sizes(usual, self.request.workload.global_batch_size // each.config.dp):
+                if (column := _column(part, each, size, gradients)) is not None:
+                    yield replace(column, offered=offered and size <= usual)
 
     def _plan(self, part: Part, wishes: Wishes) -> Plan | None:
         """Plan a part for its share of the batch, by the peaks of its devices."""
@@ -164,6 +178,12 @@ class ClosedForms(FastestTimeline):
     def simulate_up_to(self, plan: Plan, limit: Seconds) -> Plan:
         """The plan with the closed form of its step; all else in its prediction is 0."""
         return plan.annotated(prediction=Prediction(step_seconds(plan), 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0))
+
+
+def _sizes(size: int, largest: int) -> list[int]:
+    """Microbatch sizes of the columns of a plan that has one of them: all halves, and `LARGER` of its doubles."""
+    halves = [size >> power for power in range(size.bit_length()) if size % (1 << power) == 0]
+    return halves + [size << power for power in range(1, LARGER + 1) if size << power <= largest]
 
 
 def _column(part: Part, plan: Plan, size: int, gradients: Seconds) -> Column | None:

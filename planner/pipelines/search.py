@@ -15,14 +15,17 @@ longer than the limit. The search has no bound of its own: a part is planned wit
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from planner.models.pipeline_master import Choice, most_samples
 from planner.pipelines.assembly import balanced, divided, step_of
 from planner.pipelines.columns import Column, Columns
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, parts, peak
+from planner.pipelines.refinement import refined
 from planner.request import Request
 from planner.time_limit import TimeLimit
 from sim.plan.pipelines import PipelinesPlan
@@ -37,17 +40,23 @@ FORWARDS = 60_000
 before: seconds (a guess). Small plans are many solutions, long pipelines few."""
 EXCHANGES = 16
 """Most plans that are simulated after that, with a column exchanged for another one of its part (a guess)."""
+RESIZED = 6
+"""Plans that are simulated for each choice of sizes, the fastest by estimates (a guess)."""
 REPLICAS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 """Limits of the number of replicas that are tried (a guess)."""
 FEW = 4
 """Columns of a solution up to which each of them is left out once (a guess)."""
 SCHEDULES = ("zb-h1", "zb-h2")
 """Schedules that are tried at the end, in place of 1f1b: those without virtual stages that split the backward."""
+FEW_PARTS = 8
+"""Parts of a fleet up to which every two of them that have all nodes are tried (a guess)."""
+NEARLY, RESCHEDULED = 0.01, 3
+"""Plans that are tried under these schedules, too: how much slower than the best one they are, and how many (guesses)."""
 ALIKE = 0.1
 """Relative difference of seconds of gradients for which one limit stands for several columns (a guess)."""
-NEAR = 0.75
-"""Share of the batch that a solution must compute within the deadline to be simulated: its gradients may take less than was
-estimated (a guess)."""
+SHARES = (1.0, 0.75)
+"""Shares of the batch that a solution must compute within the deadline to be simulated: first those that may meet it as
+estimated, then all whose gradients may take less than was estimated (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +86,13 @@ def best(
 
 
 def is_modelled(request: Request) -> bool:
-    """Whether the model has plans of unlike pipelines that are searched: equal layers, and no adapter."""
-    return request.workload.model.is_uniform and request.workload.adapter is None
+    """Whether the model has plans of unlike pipelines that are searched: equal layers."""
+    return request.workload.model.is_uniform
+
+
+def has_parts(request: Request) -> bool:
+    """Whether the fleet has parts that are searched: more than one node, and not too many clusters."""
+    return bool(parts(request))
 
 
 def why_none(request: Request, deadline: Seconds, limit: TimeLimit) -> str:
@@ -96,36 +110,58 @@ class _Search:
         self.request, self.every, self.limit = request, every, limit
         self.columns, self.bounds = Columns(request, progress, limit), PartBounds(request)
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
-        self.tried: set[tuple[tuple[Part, int, int, int], ...]] = set()  # keys of columns
+        self.tried: set[tuple[tuple[Part, int, int, int, int], ...]] = set()  # keys of columns
         self.rounds, self.forwards = 0, 0  # solutions that were simulated; forwards in them since a plan was faster
+        self.share, self.solutions = SHARES[0], list[tuple[PipelinesPlan, tuple[Column, ...]]]()
 
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
         for number in range(len(self.nodes)):  # single nodes first: they say what share of a peak can be reached
             self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))), True)
         best: tuple[PipelinesPlan, tuple[Column, ...]] | None = None
-        solved: set[tuple[int, Seconds]] = set()
+        shares, solved = iter(SHARES[1:]), set[tuple[int, Seconds]]()
         while self.rounds < ROUNDS and self.forwards < FORWARDS and not self.limit.is_up():
             limits = next((one for one in self._limits(deadline) if one not in solved), None)
             if limits is None:
-                break
+                self.share, solved = next(shares, 0.0), set()
+                if not self.share:
+                    break
+                continue
             solved.add(limits)
             for columns in self._and_smaller(self._solutions(deadline, *limits)):
                 plan = self._simulated(columns, deadline)
                 if plan is not None and step_of(plan) < deadline:
                     best, deadline, solved, self.forwards = (plan, columns), step_of(plan), set(), 0
                     break
-        return Found(self._rescheduled(*self._exchanged(*best)), self.columns.searched) if best is not None else None
+        for columns in self._halves() if best is not None else ():
+            plan = self._simulated(columns, deadline)
+            if plan is not None and step_of(plan) < deadline:
+                best, deadline = (plan, columns), step_of(plan)
+        if best is None:
+            return None
+        plan, _ = self._resized(*self._exchanged(*best))
+        plan = refined(self._rescheduled(plan), self.limit)
+        return Found(plan, self.columns.searched)
 
-    def _rescheduled(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> PipelinesPlan:
-        """The plan, under another schedule where that makes it faster."""
-        numbers = [sum(one.config.num_microbatches) for one in best.pipelines]
-        others = (
-            balanced(self.request, columns, numbers, schedule, step_of(best))
-            for schedule in SCHEDULES
-            if not self.limit.is_up()
-        )
-        return min([best, *(plan for plan in others if plan is not None)], key=step_of)
+    def _halves(self) -> Iterator[tuple[Column, ...]]:
+        """Two columns of one replica on all nodes, where there are few parts: the master programme knows too little of
+        gradients to choose a pipeline over several nodes of a slow network."""
+        for part in self.every if len(self.every) <= FEW_PARTS else ():
+            other = tuple(have - used for have, used in zip(self.nodes, part, strict=True))
+            if part <= other and not self.limit.is_up():
+                found = [next(iter(self.columns.of(one, True)), None) for one in (part, other)]
+                if found[0] is not None and found[1] is not None:
+                    yield found[0], found[1]
+
+    def _rescheduled(self, best: PipelinesPlan) -> PipelinesPlan:
+        """The plan, or one of nearly the same step, under another schedule where that is faster."""
+        near = [one for one in self.solutions if step_of(one[0]) <= step_of(best) * (1 + NEARLY)]
+        for (plan, columns), schedule in product(sorted(near, key=lambda one: step_of(one[0]))[:RESCHEDULED], SCHEDULES):
+            numbers = [sum(one.config.num_microbatches) for one in plan.pipelines]
+            if not self.limit.is_up():
+                other = balanced(self.request, columns, numbers, schedule, step_of(best))
+                best = other if other is not None and step_of(other) < step_of(best) else best
+        return best
 
     def _exchanged(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> tuple[PipelinesPlan, tuple[Column, ...]]:
         """The plan and its columns, with other columns of the same parts where these make it faster, one at a time."""
@@ -141,6 +177,25 @@ class _Search:
                     break
             index += 1
         return best, columns
+
+    def _resized(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> tuple[PipelinesPlan, tuple[Column, ...]]:
+        """The plan and its columns, with microbatches of half or twice the size in several of them where that makes it faster:
+        gradients wait for all pipelines, so that sizes may have to change together."""
+        changed: tuple[Column, ...] | None = columns
+        while changed is not None and len(columns) <= FEW and not self.limit.is_up():
+            near = [[one for one in self.columns.known if _is_resized(one, column)] for column in columns]
+            estimates = sorted((self._estimated(several), number, several) for number, several in enumerate(product(*near)))
+            changed = None
+            for seconds, _, several in estimates[:RESIZED]:
+                plan = self._simulated(several, step_of(best)) if seconds < step_of(best) else None
+                if plan is not None and step_of(plan) < step_of(best):
+                    best, columns, changed = plan, several, several
+        return best, columns
+
+    def _estimated(self, columns: tuple[Column, ...]) -> Seconds:
+        """Estimated step of columns, without gradients; infinite where the batch cannot be divided."""
+        numbers = divided(self.request.workload.global_batch_size, columns)
+        return max(one.step(number) for one, number in zip(columns, numbers, strict=True)) if numbers else math.inf
 
     def _limits(self, deadline: Seconds) -> Iterator[tuple[int, Seconds]]:
         """Limits of replicas, and of the seconds of their gradients, the smallest first: those of known columns, without those
@@ -164,7 +219,9 @@ class _Search:
             return None
         self.rounds += 1
         self.forwards += sum(one.plan.config.pp * number for one, number in zip(columns, numbers, strict=True))
-        return balanced(self.request, columns, numbers, below=below)
+        plan = balanced(self.request, columns, numbers, below=below)
+        self.solutions += [(plan, columns)] if plan is not None else []
+        return plan
 
     def _solutions(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Column, ...]]:
         """Planned columns with up to so many replicas that compute most samples within a deadline, and reduce gradients within
@@ -192,7 +249,7 @@ class _Search:
         copies = most_samples([choice for choice, _ in offered], self.nodes, replicas, self.limit) if offered else ()
         chosen = [one for one, number in zip(offered, copies, strict=True) for _ in range(number)]
         batch = self.request.workload.global_batch_size
-        return chosen if sum(choice.samples for choice, _ in chosen) >= NEAR * batch else []
+        return chosen if sum(choice.samples for choice, _ in chosen) >= self.share * batch * (1 - 1e-9) else []
 
     def _offered(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Choice, Column | None]]:
         """The columns of the master programme for a deadline; None where a part is not planned yet."""
@@ -200,7 +257,8 @@ class _Search:
         for part, one in itertools.product(self.every, (True, False) if replicas > 2 else (True,)):
             if self.columns.is_known(part, one):
                 for column in self.columns.of(part, one):
-                    if column.gradients(replicas) <= allowed and (samples := column.samples(deadline)):
+                    samples = column.samples(deadline) if column.offered else 0
+                    if samples and column.gradients(replicas) <= allowed:
                         yield Choice(part, column.plan.config.dp, samples), column
             elif rate * deadline > 0 and self.bounds.gradients(part, replicas) <= allowed:
                 most = min(rate * peak(self.request, part) * deadline, self.bounds.samples(part, one, deadline))
@@ -218,3 +276,10 @@ class _Search:
     def _flops(self) -> float:
         """FLOPs of a sample."""
         return self.request.workload.flops / self.request.workload.global_batch_size
+
+
+def _is_resized(column: Column, other: Column) -> bool:
+    """Whether a column is another one with microbatches of half the size, of the same, or of twice the size."""
+    alike = column.part == other.part and column.plan.stages == other.plan.stages
+    small, large = sorted((column.plan.config.microbatch_size, other.plan.config.microbatch_size))
+    return alike and column.plan.placement == other.plan.placement and large in (small, 2 * small)

@@ -50,7 +50,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bases, unequal = _by_division(request)
     unlike = list(unlike_shapes(request, bases))
     spent = context.effort.spent
-    open_bounds, mixed = [0.0], None
+    open_bounds, mixed, spared = [0.0], None, 0.0
     with Beside(context, asked) as beside:
         try:
             incumbent.work_bound = work_bound(context)
@@ -59,6 +59,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             with spent("estimates"):
                 find_first_plan(incumbent, bases, unequal, unlike)
             if context.proves:
+                spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
+                context.limit.reserve(spared)
                 with spent("other strategies"):
                     beside.plan()
                 reserved, apart = mixed_seconds(incumbent), unlike_seconds(incumbent)
@@ -83,6 +85,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 raise
             context.interrupted = True
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
+    context.limit.reserve(-spared)
     best = _with_whole_sums(incumbent.plan) if incumbent.plan is not None else _any_plan(request)
     if is_mixed(best) and mixed is None:
         mixed = incumbent.work_bound

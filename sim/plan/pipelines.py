@@ -104,7 +104,8 @@ class PipelinesPlan:
                 if owner.setdefault(device, index) != index:
                     raise PlanError(f"{where}.placement: {device} is already a device of pipelines[{owner[device]}]")
         _check_slices(self.pipelines)
-        if first.workload.model.tied_embeddings and len({pipeline.config.pp == 1 for pipeline in self.pipelines}) > 1:
+        is_shared = first.workload.model.tied_embeddings and first.workload.adapter is None  # adapters leave it frozen
+        if is_shared and len({pipeline.config.pp == 1 for pipeline in self.pipelines}) > 1:
             raise NotModelled(
                 "pipelines: some have one stage and some several, and both ends share a tied embedding; its gradient is not "
                 "summed between them; an untied head, or several stages in all"
@@ -229,8 +230,6 @@ def check_modelled(where: str, plan: Plan) -> None:
             raise NotModelled(f"{where}.config.{field.name}: {value} is not modelled in unlike pipelines; leave it out")
     if plan.config.zero_stage > 1:
         raise NotModelled(f"{where}.config.zero_stage: {plan.config.zero_stage} is not modelled in unlike pipelines; 0 or 1")
-    if plan.workload.adapter is not None:
-        raise NotModelled(f"{where}.workload.adapter: adapters are not modelled in unlike pipelines")
 
 
 def _check_slices(pipelines: Sequence[Plan]) -> None:

@@ -66,9 +66,9 @@ def test_the_fastest_plan_is_first_and_others_are_slower(answer):
 
 def test_rows_have_kind_devices_and_digest(answer, alike, unlike):
     one, several = row(answer, "alike.json"), row(answer, "unlike.json")
-    assert (one.kind, one.devices, one.digest) == ("alike replicas", 1, planfile.digest(alike))
-    assert (several.kind, several.devices) == ("unlike pipelines", len(unlike.placement))
-    assert several.digest == pipelinesfile.digest(unlike)
+    assert (one.kind.name, one.devices, one.kind.digest(one.plan)) == ("alike replicas", 1, planfile.digest(alike))
+    assert (several.kind.name, several.devices) == ("unlike pipelines", len(unlike.placement))
+    assert several.kind.digest(several.plan) == pipelinesfile.digest(unlike)
     assert several.pipelines == unlike.pipelines
     configs = {one["name"]: one["configs"] for one in answer.facts()["rows"]}
     assert len(configs["unlike.json"]) == len(unlike.pipelines)
@@ -82,7 +82,7 @@ def test_plans_of_unlike_fleets_batches_and_models_are_told(answer, alike):
         ("batches",) if other.workload.global_batch_size != alike.workload.global_batch_size else ()
     )
     split = row(found, "split.json")
-    assert (split.kind, split.pipelines, split.digest) == (
+    assert (split.kind.name, split.pipelines, split.kind.digest(split.plan)) == (
         "attention and experts apart", (), disaggregatedfile.digest(other),
     )  # fmt: skip
 

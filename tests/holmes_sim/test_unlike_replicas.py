@@ -15,7 +15,8 @@ from holmes_sim import printing, targets, unlike_pipelines
 from holmes_sim.intervals import plan_facts
 from holmes_sim.reporting.pipelines_page import pipelines_page
 from holmes_sim.results import Planned
-from holmes_sim.unlike_replicas import UnlikeReplicas, allowed, beside, idle, remove_former, searched
+from holmes_sim.unlike_replicas import UnlikeReplicas, allowed, beside, idle, remove_former, searched, spared
+from planner import api
 from planner.bounds.unlike_pipelines import SPACE, least_step
 from planner.costs.context import PlanningContext
 from planner.limits import Limits
@@ -156,11 +157,34 @@ def test_a_plan_for_programs_has_what_is_known(fast_nodes, seconds):
     assert "unlike_pipelines" not in replace(answer, replicas=None).plan_facts()
 
 
-@pytest.mark.parametrize(
-    ("spent", "left", "seconds"), [(20.0, 30.0, 10.0), (1.0, 49.0, 2.0), (100.0, 100.0, 30.0), (49.0, 1.0, 1.0)]
-)
-def test_the_search_takes_half_as_long_as_the_plan(spent, left, seconds):
-    assert allowed(spent, left) == seconds
+def test_the_search_has_the_time_that_is_left():
+    assert [allowed(left) for left in (12.0, 200.0)] == [12.0, 30.0]
+
+
+def test_time_is_spared_for_the_search_where_devices_are_idle(fast_nodes):
+    """Three tenths of the limit, at most 30 s; nothing where the plan uses all devices, or where the request wants none."""
+    free = asked()
+    assert [spared(replace(free, time_limit=limit), fast_nodes) for limit in (10.0, 1000.0)] == [3.0, 30.0]
+    assert spared(replace(free, target=None), fast_nodes) == 0.0
+    only = replace(free, topology=replace(free.topology, fleet=make.fleet(free.topology.fleet.cluster("a"))))
+    assert spared(only, simulate_plan(build(only, shape(1, 2), (("a", 3),), "by hand"))) == 0.0
+
+
+def test_the_proof_ends_before_the_spared_time(fast_nodes):
+    """With all of its time spared, the certified search returns its first plan, and the time is there for what follows."""
+    context = PlanningContext(replace(asked(), time_limit=1000.0))
+    asked_for: list[Plan] = []
+
+    def spare(plan: Plan) -> float:
+        asked_for.append(plan)
+        return 1000.0
+
+    context.spared = spare
+    found = api.plan(context.request, context=context)
+    assert len(asked_for) == 1
+    assert found.certificate is not None
+    assert found.certificate.time_limit_reached
+    assert context.limit.seconds_left > 900.0
 
 
 def test_the_file_of_an_earlier_plan_is_removed(fast_nodes, tmp_path):

@@ -22,6 +22,7 @@ from sim.engine.timeline import from_json  # noqa: E402
 from sim.hardware.cluster import Device  # noqa: E402
 from sim.plan.pipelines import PipelinesPlan, of_plans  # noqa: E402
 from sim.plan.plan import Plan  # noqa: E402
+from sim.workload.adapter import Adapter  # noqa: E402
 from tests.holmes_sim.documents import conforms  # noqa: E402
 from tests.holmes_sim.torch_backend.one_process import (  # noqa: E402
     GPT,
@@ -59,22 +60,36 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
         (((5,), (2,), {"tp": 4}), ((3, 2), (2,), {"tp": 2})),
         {"model": GPT_UNTIED, "sequence_parallel": True, "schedule": "zb-h1"},
     ),
+    "adapters on 4 bits, two stages and one, tied": (
+        (((3, 2), (3,), {}), ((5,), (2,), OF_TWO)),
+        {"adapter": Adapter(4, base_precision="nf4")},
+    ),
+    "adapters, tp 2 | 1 and 1": (
+        (((2, 3), (2,), {"tp": 2, "stage_tp": (2, 1)}), ((5,), (1,), {})),
+        {"model": LLAMA, "adapter": Adapter(4)},
+    ),
     "experts, tp 1 and 2": ((((5,), (2,), {}), ((5,), (1,), {"tp": 2})), {"model": EXPERTS}),
 }
 
 
 def made(folder: Path, shapes: tuple[Shape, ...], **options: object) -> tuple[PipelinesPlan, Plan]:
     """(unlike pipelines on the devices of a node in order, one replica of one stage for each of theirs)."""
-    plans, first = [], 0
+    plans, first, adapter = [], 0, options.pop("adapter", None)
     for layers, microbatches, own in shapes:
-        plan = plan_of(folder, layers, microbatches, **options | own)  # type: ignore[arg-type]
+        plan = adapted(plan_of(folder, layers, microbatches, **options | own), adapter)  # type: ignore[arg-type]
         placement = tuple(Device("a", 0, first + index) for index in range(plan.config.world_size))
         plans.append(replace(plan, placement=placement))
         first += len(placement)
     numbers = tuple(number * int(own.get("microbatch_size", 1)) for _, many, own in shapes for number in many)
-    whole = plan_of(folder, (5,), numbers, **options)  # type: ignore[arg-type]
+    whole = adapted(plan_of(folder, (5,), numbers, **options), adapter)  # type: ignore[arg-type]
     plans = [replace(plan, topology=whole.topology) for plan in plans]
     return of_plans(plans, plans[0].made_by), whole
+
+
+def adapted(plan: Plan, adapter: Adapter | None) -> Plan:
+    """The plan with adapters in place of all weights."""
+    workload = replace(plan.workload, adapter=adapter)
+    return replace(plan, workload=workload, topology=replace(plan.topology, workload=workload))
 
 
 @pytest.mark.parametrize("name", CASES)

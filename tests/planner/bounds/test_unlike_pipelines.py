@@ -11,6 +11,7 @@ from planner.costs.context import PlanningContext
 from planner.request import Request
 from sim.engine.engine import simulate
 from sim.kernels import memory
+from sim.workload.adapter import Adapter
 from tests.more import after
 from tests.planner.pipelines.drawn import drawn
 from tests.planner.pipelines.fleets import two_kinds
@@ -68,9 +69,19 @@ def test_two_replicas_must_fit():
     assert least(two_kinds(memory=1e5)) == math.inf
 
 
-@pytest.mark.parametrize("seed", after(20, range(400), last=40))
-def test_no_drawn_plan_is_below_the_bound(seed):
+def test_adapters_leave_frozen_weights_and_small_gradients():
+    """Gradients and 16-bit weights of the adapters alone travel; each replica keeps all weights in 16 bits besides."""
+    model, adapter = two_kinds().workload.model, Adapter(8)
+    asked, trained = two_kinds(adapter=adapter), 3 * adapter.layer_parameters(model)
+    assert bounds.payload(asked) == pytest.approx(6 * trained)
+    assert bounds.kept_bytes(asked) == pytest.approx(6 * trained + 2 * model.parameters)
+    assert least(asked) < least(two_kinds())
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(8)])
+@pytest.mark.parametrize("seed", after(10, range(400), last=40))
+def test_no_drawn_plan_is_below_the_bound(seed, adapter):
     """Pipelines on single devices, whole nodes and across nodes."""
-    asked, plan = drawn(seed)
+    asked, plan = drawn(seed, adapter)
     if plan is not None:
         assert least(asked) <= simulate(plan).step_s * (1 + 1e-9)

@@ -12,15 +12,16 @@ from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.pipelines import PipelinesPlan, of_plans
 from sim.plan.plan import MadeBy, Plan, Stage
+from sim.workload.adapter import Adapter
 from tests.planner.pipelines.fleets import two_kinds
 
 
-def drawn(seed: int) -> tuple[Request, PipelinesPlan | None]:
+def drawn(seed: int, adapter: Adapter | None = None) -> tuple[Request, PipelinesPlan | None]:
     """A fleet, and pipelines on some of its devices: stages, layers, tp, microbatches and recomputation at random."""
     rng = random.Random(seed)
     batch = rng.choice([4, 8, 12])
     nodes, devices = (rng.randint(1, 3), rng.randint(1, 2)), (rng.choice([1, 2, 3]), rng.choice([1, 2, 4]))
-    asked = two_kinds(nodes, devices, rng.choice([1e8, 1e10]), batch)
+    asked = two_kinds(nodes, devices, rng.choice([1e8, 1e10]), batch, adapter=adapter)
     common = {"schedule": rng.choice(["1f1b", "zb-h1", "gpipe"]), "overlap_param_gather": rng.choice([True, False])}
     slots = list[tuple[Device, ...]]()
     for cluster in asked.topology.fleet.clusters:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.request import Request
 from sim.hardware.cluster import Trunk
+from sim.workload.adapter import Adapter
 from tests import builders as make
 from tests.planner.builders import request
 
@@ -14,13 +17,20 @@ def two_kinds(
     rate: float = 1e9,
     batch: int = 8,
     memory: float = 8e10,
+    adapter: Adapter | None = None,
 ) -> Request:
     """Clusters `a`, whose devices are twice as fast, and `b`; a model of three layers. rate: bytes a second of a NIC; memory:
-    bytes of a device."""
+    bytes of a device; adapter: what is trained in place of all weights."""
     facts = zip("ab", nodes, devices, (2e12, 1e12), strict=True)
     clusters = [
         make.cluster(name, number, many, (make.nic(bandwidth=rate),), make.device(f"chip-{name}", speed, 1e12, memory=memory))
         for name, number, many, speed in facts
     ]
     machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", rate, 0.0),))
-    return request(machines, make.model(3), batch, seq_len=256)
+    return adapted(request(machines, make.model(3), batch, seq_len=256), adapter)
+
+
+def adapted(asked: Request, adapter: Adapter | None) -> Request:
+    """The request with adapters in place of all weights."""
+    workload = replace(asked.workload, adapter=adapter)
+    return replace(asked, workload=workload, topology=replace(asked.topology, workload=workload))

@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from planner.bounds.unlike_pipelines import least_step
+from planner.costs.context import PlanningContext
 from planner.pipelines.assembly import simulated
 from planner.pipelines.search import best
 from planner.placement.simulation import fits
 from planner.time_limit import TimeLimit
+from sim.engine.engine import simulate
 from sim.workload.adapter import Adapter
 from tests.planner.pipelines.fleets import two_kinds
 
-ASKED = two_kinds()
+ASKED = two_kinds(batch=32)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +27,7 @@ def found():
 
 def test_the_plan_trains_the_batch_on_all_nodes(found):
     plan = found.plan
-    assert plan.workload.global_batch_size == 8
+    assert plan.workload.global_batch_size == 32
     assert plan.nodes == 3
     assert all(map(fits, plan.pipelines))
     again = simulated(plan)
@@ -48,6 +51,16 @@ def test_nothing_is_searched_without_parts_or_time():
     assert best(ASKED, 1.0, TimeLimit(0.0)) is None
 
 
-def test_adapters_and_unlike_layers_are_left_out():
-    adapter = replace(ASKED, workload=replace(ASKED.workload, adapter=Adapter(8)))
-    assert best(adapter, math.inf) is None
+def test_adapters_train_on_slow_networks():
+    """On NICs of 1e6 bytes a second, over which gradients of all weights take ten times as long."""
+    slow, adapted = (two_kinds(rate=1e6, adapter=adapter) for adapter in (None, Adapter(2)))
+    faster = best(adapted, 1.0)
+    assert best(slow, 10 * faster.step_s) is None
+    assert least_step(PlanningContext(adapted)) <= faster.step_s
+    assert faster.step_s == pytest.approx(simulate(faster.plan).step_s)
+
+
+def test_unlike_layers_are_left_out():
+    """Windows in every second layer."""
+    model = replace(ASKED.workload.model, sliding_window=64, sliding_window_every=2)
+    assert best(replace(ASKED, workload=replace(ASKED.workload, model=model)), math.inf) is None

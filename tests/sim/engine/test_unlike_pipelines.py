@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from sim.hardware.cluster import Device
 from sim.kernels import compute, memory
 from sim.plan.pipelines import PipelinesPlan, of_plans
 from sim.plan.plan import MadeBy, Plan
+from sim.workload.adapter import Adapter
 from tests import builders as make
 from tests.sim.plan.pipelines_by_hand import devices, entries, nodes, pipelines
 
@@ -77,6 +80,12 @@ def test_slices_of_unlike_tp_cross_the_nic_once(folding, simple_layers):
     assert len(sums) == 2 if folding is unfolded else 1
 
 
+def adapted(plan: Plan, adapter: Adapter | None) -> Plan:
+    """The plan with adapters in place of all weights."""
+    workload = replace(plan.workload, adapter=adapter)
+    return replace(plan, workload=workload, topology=replace(plan.topology, workload=workload))
+
+
 def of_replica(plan: Plan, replica: int) -> tuple[Device, ...]:
     """The devices of a replica, stage by stage."""
     config = plan.config
@@ -98,10 +107,12 @@ def alike(draw: st.DrawFn) -> tuple[PipelinesPlan, object]:
         "recompute": draw(st.sampled_from(["none", "full"])), "sequence_parallel": tp > 1 and draw(st.booleans()),
         "shape": {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())},
     }  # fmt: skip
-    whole = make.plan(machines, dp=dp, microbatches=many, placement=tuple(free), **common)
+    adapter = draw(st.sampled_from([None, Adapter(8)]))
+    whole = adapted(make.plan(machines, dp=dp, microbatches=many, placement=tuple(free), **common), adapter)
     parts = []
     for replica, number in enumerate(many):
-        parts.append(make.plan(machines, microbatches=number, placement=of_replica(whole, replica), **common))
+        part = make.plan(machines, microbatches=number, placement=of_replica(whole, replica), **common)
+        parts.append(adapted(part, adapter))
     return of_plans(parts, HAND), whole
 
 
@@ -143,7 +154,8 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
 @given(data=st.data())
 def test_folding_and_extrapolation_change_nothing(data):
     _, plans, *_ = data.draw(any_pipelines().filter(lambda found: len(found[0]) > 1))
-    plan = of_plans(plans, HAND)
+    adapter = data.draw(st.sampled_from([None, Adapter(8)]))
+    plan = of_plans([adapted(one, adapter) for one in plans], HAND)
     slow = data.draw(st.sampled_from([None, *plan.placement]))
     drawn = DrawnFaults(slow=((slow, 1.5),)) if slow else NO_FAULTS
     step = simulate_at_length(plan, unfolded(plan, drawn), drawn).step_s

@@ -1,0 +1,219 @@
+"""Judges plans of unlike pipelines and their bound by brute force: `python -m benchmarks.certificates.pipelines`.
+
+Fleets are two clusters of one or two nodes with one or two devices of types that users own, joined by Ethernet, with a small
+model, of which some train adapters only. Every plan of unlike pipelines on whole nodes is simulated that may be the fastest:
+all sets of nodes, tp, pp and dp, layers, microbatch sizes, divisions of the batch, and the schedules of the search."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from benchmarks.certificates.brute import STRICT
+from benchmarks.owned_fleets import NODES
+from planner.bounds.unlike_pipelines import FEWEST, configuration, least_step
+from planner.costs.context import PlanningContext
+from planner.pipelines.assembly import step_of
+from planner.pipelines.part_bounds import PartBounds
+from planner.pipelines.parts import parts
+from planner.pipelines.search import SCHEDULES, best
+from planner.placement.simulation import fits
+from planner.request import Request, Wishes
+from planner.time_limit import TimeLimit
+from sim.engine.engine import simulate
+from sim.errors import HolmesError
+from sim.formats.documents import parse
+from sim.formats.topology import from_document
+from sim.hardware.cluster import Device
+from sim.plan.groups import groups_of
+from sim.plan.pipelines import PipelinesPlan, of_plans
+from sim.plan.plan import MadeBy, Plan, Stage
+from sim.results.report import predict
+from sim.units import Seconds
+
+LAYERS, BATCH = 3, 8
+SIZES = (1, 2, 4)
+"""Microbatch sizes; a pipeline has at most seven of eight samples."""
+RATES = (10, 25, 100)
+"""Gbit/s of the Ethernet of nodes and between them."""
+HIDDEN = (512, 1024, 2048)
+SEQUENCES = (256, 1024, 2048)
+NEAR = 0.005
+"""How much slower a found plan may be: the gap at which the search for alike replicas stops (`Budgets.target_gap`)."""
+Nodes = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of one seed: seconds of the bound, of the fastest plan, and of the plan that is found."""
+
+    seed: int
+    fleet: str
+    bound_s: Seconds
+    best_s: Seconds
+    found_s: Seconds
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the bound is above the fastest plan."""
+        return self.bound_s > self.best_s * (1 + STRICT)
+
+    @property
+    def slower(self) -> float:
+        """How much slower the found plan is than the fastest."""
+        return self.found_s / self.best_s - 1
+
+
+def owned(seed: int) -> Request:
+    """The request of a seed: two kinds of nodes with few of their devices, and a small model."""
+    rng = random.Random(f"pipelines {seed}")
+    types, nodes = rng.sample([*NODES], 2), rng.choice([(1, 1), (1, 1), (2, 1)])
+    clusters = {}
+    for index, (name, number) in enumerate(zip(types, nodes, strict=True)):
+        inside, rate = NODES[name][1], rng.choice(RATES)
+        devices = {"type": name, "count": rng.choice([1, 2]) if number == 1 else 1}
+        nics = [{"type": "ethernet", "bandwidth": f"{rate} Gbit/s", "count": 1}]
+        clusters[f"c{index}"] = {"nodes": number, "node": {"devices": devices, "intra_node": inside, "nics": nics}}
+    link = {"between": [*clusters], "type": "ethernet", "bandwidth": f"{rng.choice(RATES)} Gbit/s", "latency": "20 us"}
+    hidden = rng.choice(HIDDEN)
+    model = {
+        "name": f"tiny-{hidden}", "layers": LAYERS, "hidden": hidden, "heads": 8, "ffn_hidden": 4 * hidden, "vocab": 8192,
+        "tied_embeddings": False,
+    }  # fmt: skip
+    workload = {
+        "model": model, "global_batch_size": BATCH, "seq_len": rng.choice(SEQUENCES), "precision": "fp16",
+        **({"adapter": {"r": 16}} if rng.random() < 1 / 3 else {}),
+    }  # fmt: skip
+    name = f"pipelines-{seed}"
+    document = {"format": "holmes-sim/topology/1", "name": name, "clusters": clusters, "links": [link], "workload": workload}
+    topology = from_document(parse(name, json.dumps(document)))
+    assert topology.workload is not None
+    return Request(topology, topology.workload, Wishes(), math.inf)
+
+
+def judge(asked: Request, seed: int, tried: tuple[str, ...] = ("1f1b", *SCHEDULES)) -> Verdict:
+    """The bound, the fastest plan under the schedules that are tried, and the found plan of a request.
+
+    Raises AssertionError where a bound on the parts excludes the fastest plan."""
+    least = step_of(fastest(asked, tried))
+    excluded = PartBounds(asked).rules_out(parts(asked), least * (1 + STRICT), TimeLimit(math.inf))
+    assert not excluded, excluded
+    found = best(asked, 2 * least)
+    clusters = asked.topology.fleet.clusters
+    fleet = ", ".join(f"{one.nodes} x {one.node.count} {one.node.device.name}" for one in clusters)
+    if asked.workload.adapter is not None:
+        fleet += "; adapters"
+    bound = least_step(PlanningContext(asked))
+    return Verdict(seed, fleet, bound, least, found.step_s if found is not None else math.inf)
+
+
+def sets(nodes: Nodes) -> Iterator[tuple[Nodes, ...]]:
+    """All ways to divide nodes into sets, with nodes left out: the first set of each way is that of the nodes that are not
+    used."""
+    if not nodes:
+        yield ((),)
+        return
+    for some in sets(nodes[1:]):
+        for index in range(len(some)):
+            yield (*some[:index], (nodes[0], *some[index]), *some[index + 1 :])
+        yield (*some, (nodes[0],))
+
+
+def plans(asked: Request, nodes: Nodes, schedule: str) -> Iterator[Plan]:
+    """All plans on all devices of some nodes, in their order, with one microbatch for each replica."""
+    fleet = asked.topology.fleet
+    devices = [Device(name, node, index) for name, node in nodes for index in range(fleet.cluster(name).node.count)]
+    for tp, pp in itertools.product((1, 2), range(1, min(len(devices), LAYERS) + 1)):
+        if len(devices) % (tp * pp) or any(fleet.cluster(name).node.count % tp for name, _ in nodes):
+            continue
+        dp = len(devices) // (tp * pp)
+        own = replace(configuration(asked, tp, 1), schedule=schedule)
+        config = replace(own, pp=pp, dp=dp, num_microbatches=(1,) * dp, zero_stage=1, sequence_parallel=True)
+        workload = replace(asked.workload, global_batch_size=dp)
+        for cuts in itertools.combinations(range(1, LAYERS), pp - 1):
+            stages = tuple(Stage(*pair) for pair in itertools.pairwise((0, *cuts, LAYERS)))
+            placement = tuple(devices)
+            groups = groups_of(fleet, config, placement)
+            topology = replace(asked.topology, workload=workload)
+            yield Plan(topology, workload, config, stages, placement, groups, MadeBy("by hand", "1"))
+
+
+def with_microbatches(plan: Plan, microbatches: int, size: int) -> Plan | None:
+    """A plan with so many microbatches of all replicas together; None where some replica would have none, or too few for its
+    schedule."""
+    dp = plan.config.dp
+    if microbatches < dp:
+        return None
+    numbers = tuple(microbatches // dp + (one < microbatches % dp) for one in range(dp))
+    config = replace(plan.config, num_microbatches=numbers, microbatch_size=size)
+    workload = replace(plan.workload, global_batch_size=microbatches * size)
+    with suppress(HolmesError):
+        return replace(plan, config=config, workload=workload, topology=replace(plan.topology, workload=workload))
+    return None
+
+
+def entries(asked: Request, nodes: Nodes, schedule: str) -> dict[int, list[tuple[Seconds, Plan]]]:
+    """All plans on some nodes that fit, with the seconds of each by itself, by samples."""
+    found: dict[int, list[tuple[Seconds, Plan]]] = {}
+    for plan, number, size in itertools.product(plans(asked, nodes, schedule), range(1, BATCH), SIZES):
+        if number * size < BATCH and (entry := with_microbatches(plan, number, size)) is not None and fits(entry):
+            found.setdefault(number * size, []).append((predict(entry, simulate(entry)).step_s, entry))
+    return found
+
+
+def fastest(asked: Request, tried: tuple[str, ...] = ("1f1b", *SCHEDULES)) -> PipelinesPlan:
+    """The fastest of all plans, simulated; a plan whose slowest pipeline alone is slower is not simulated."""
+    clusters = asked.topology.fleet.clusters
+    nodes = tuple((cluster.name, node) for cluster in clusters for node in range(cluster.nodes))
+    least, found = math.inf, None
+    for schedule in tried:
+        of_set: dict[Nodes, dict[int, list[tuple[Seconds, Plan]]]] = {}
+        for _, *some in sets(nodes):
+            if len(some) < FEWEST:
+                continue
+            for one in some:
+                of_set[one] = of_set.get(one) or entries(asked, one, schedule)
+            for plan, alone in _joined([of_set[one] for one in some]):
+                if alone < least and (step_s := simulate(plan()).step_s) < least:
+                    least, found = step_s, plan()
+    assert found is not None
+    return found.annotated(predict(found, simulate(found)))
+
+
+def _joined(every: list[dict[int, list[tuple[Seconds, Plan]]]]) -> Iterator[tuple[Callable[[], PipelinesPlan], Seconds]]:
+    """Every plan that has an entry of each set and the whole batch, to be made, with the seconds of its slowest entry alone."""
+    for samples in itertools.product(range(1, BATCH), repeat=len(every)):
+        if sum(samples) == BATCH:
+            for chosen in itertools.product(*(own.get(number, []) for own, number in zip(every, samples, strict=True))):
+                own = [entry for _, entry in chosen]
+                yield partial(of_plans, own, own[0].made_by), max(alone for alone, _ in chosen)
+
+
+def main() -> None:
+    """Judge some seeds, and print a line for each and their sums."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.certificates.pipelines", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=50, help="number of fleets")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    given = parser.parse_args()
+    verdicts = []
+    for seed in range(given.first, given.first + given.seeds):
+        one = judge(owned(seed), seed)
+        verdicts.append(one)
+        wrong = "  BOUND ABOVE A PLAN" if one.is_wrong else ""
+        print(f"{seed:>4} {one.best_s:10.3e} {one.slower:8.2%} {one.bound_s / one.best_s:7.1%}  {one.fleet}{wrong}", flush=True)
+    near = sum(one.slower <= NEAR for one in verdicts)
+    print(
+        f"{len(verdicts)} fleets: {sum(one.is_wrong for one in verdicts)} bounds above the fastest plan; {near} plans within "
+        f"{NEAR:.1%} of it, the slowest {max(one.slower for one in verdicts):.1%}"
+    )
+
+
+if __name__ == "__main__":
+    main()
