@@ -25,8 +25,6 @@ class Improvement:
 
     incumbent: Incumbent
     solvers: dict[str, None] = field(default_factory=dict)
-    _solutions_since: int = field(default=0, init=False)
-    """Solutions simulated since the last one that was the fastest plan."""
     _programmes_since: int = field(default=0, init=False)
     """Programmes solved since the last solution that was the fastest plan."""
 
@@ -42,8 +40,7 @@ class Improvement:
         if not shape.divides(context.request.workload) or len(classes) > EVERY_ORDER:
             return  # few programmes are solved, and equal replicas come first; the stage search covers many classes
         for order in orders(context, classes):
-            tried_enough = self._solutions_since >= budgets.solved_tries or self._programmes_since >= budgets.programmes
-            if tried_enough or not self.incumbent.limit.leaves(self._longest):
+            if self._programmes_since >= budgets.programmes or not self.incumbent.limit.leaves(self._longest):
                 return
             self._solve(shape, order)
 
@@ -63,6 +60,5 @@ class Improvement:
             self._longest = max(self._longest, before - limit.seconds_left)
         if assignment is not None:
             self.solvers[assignment.solver] = None
-            better = incumbent.offer(shape, assignment.stages)
-            self._solutions_since = 0 if better else self._solutions_since + 1
-            self._programmes_since = 0 if better else self._programmes_since
+            if incumbent.offer(shape, assignment.stages):
+                self._programmes_since = 0

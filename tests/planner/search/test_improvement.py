@@ -73,9 +73,9 @@ def test_programmes_are_solved_for_up_to_three_classes(monkeypatch):
         assert sorted(solved) == [*"aabbcc"]
 
 
-def test_solutions_that_are_no_faster_end_the_programmes(monkeypatch):
+def test_solutions_that_are_no_faster_count_as_programmes_without_any(monkeypatch):
     """All six layers on the slow device are no faster than what is estimated."""
-    improvement = Improvement(incumbent(on_two_clusters(layers=6, batch=12), Budgets(solved_tries=2, programmes=16)))
+    improvement = Improvement(incumbent(on_two_clusters(layers=6, batch=12), Budgets(programmes=2)))
     solved = scripted(monkeypatch, *[(("b", 6),)] * 9)
     for name in ("1f1b", "gpipe", "zb-h1"):
         improvement.improve(shape(schedule=name))
@@ -85,7 +85,7 @@ def test_solutions_that_are_no_faster_end_the_programmes(monkeypatch):
 
 def test_a_faster_plan_starts_the_counts_anew(monkeypatch):
     """Without estimates there is no plan before: the first solution is the first plan, the third is faster, no other is."""
-    kept = incumbent(on_two_clusters(layers=6, batch=12), Budgets(improved_estimates=0, solved_tries=2, programmes=3))
+    kept = incumbent(on_two_clusters(layers=6, batch=12), Budgets(improved_estimates=0, programmes=2))
     solved = scripted(monkeypatch, (("b", 6),), (("b", 5), ("a", 1)), (("a", 4), ("b", 2)), *[(("b", 6),)] * 9)
     improvement = Improvement(kept)
     for name in ("1f1b",) * 4:
