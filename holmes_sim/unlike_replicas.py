@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,8 @@ class UnlikeReplicas:
         """The line that tells of a plan that was found; empty without one."""
         if self.plan is None:
             return ""
-        words = (f"{len(one.placement)} devices with {one.workload.global_batch_size} samples" for one in self.plan.pipelines)
         return (
-            f"Faster, but no framework runs it: {len(self.plan.pipelines)} unlike pipelines ({' and '.join(words)}), "
+            f"Faster, but no framework runs it: {len(self.plan.pipelines)} unlike pipelines ({in_words(self.plan.pipelines)}), "
             f"{time_text(self.step)}, {self.saved:.0%} less time; {self.certificate}. `-o FILE` also writes it, for "
             "`holmes-sim run`; docs/files.md says what is modelled."
         )
@@ -109,6 +109,15 @@ def remove_former(file: Path) -> Path | None:
 
     The removed file; None where there is none, or only a file of another kind, which stays."""
     return files.remove(beside(file), pipelinesfile.is_pipelines)
+
+
+def in_words(pipelines: Iterable[Plan]) -> str:
+    """The devices and samples of pipelines, those that are alike together."""
+    sizes = ((len(one.placement), one.workload.global_batch_size) for one in pipelines)
+    alike = Counter(
+        f"{devices} device{'s' * (devices > 1)} with {samples} sample{'s' * (samples > 1)}" for devices, samples in sizes
+    )
+    return " and ".join(text if number == 1 else f"{number} x {text}" for text, number in alike.items())
 
 
 def allowed(left: Seconds) -> Seconds:

@@ -15,7 +15,7 @@ from holmes_sim import printing, targets, unlike_pipelines
 from holmes_sim.intervals import plan_facts
 from holmes_sim.reporting.pipelines_page import pipelines_page
 from holmes_sim.results import Planned
-from holmes_sim.unlike_replicas import UnlikeReplicas, allowed, beside, idle, remove_former, searched, spared
+from holmes_sim.unlike_replicas import UnlikeReplicas, allowed, beside, idle, in_words, remove_former, searched, spared
 from planner import api
 from planner.bounds.unlike_pipelines import SPACE, least_step
 from planner.costs.context import PlanningContext
@@ -60,6 +60,11 @@ def test_the_idle_node_saves_more_than_a_quarter_of_the_step(fast_nodes):
     assert found.plan.workload.global_batch_size == 16
     assert "unlike pipelines (" in str(found)
     assert f"{found.saved:.0%} less time; no plan of unlike pipelines takes less than" in str(found)
+
+
+def test_pipelines_with_as_many_devices_and_samples_are_told_together(fast_nodes):
+    slow = build(asked(), shape(1, 1), (("b", 3),), "by hand")
+    assert in_words([fast_nodes, slow, fast_nodes]) == "2 x 2 devices with 16 samples and 1 device with 16 samples"
 
 
 def test_its_simulation_confirms_its_prediction(fast_nodes):
