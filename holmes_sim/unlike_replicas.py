@@ -117,7 +117,7 @@ def in_words(pipelines: Iterable[Plan]) -> str:
     alike = Counter(
         f"{devices} device{'s' * (devices > 1)} with {samples} sample{'s' * (samples > 1)}" for devices, samples in sizes
     )
-    return " and ".join(text if number == 1 else f"{number} x {text}" for text, number in alike.items())
+    return ", ".join(f"{number} on {text}{' each' * (number > 1)}" for text, number in alike.items())
 
 
 def allowed(left: Seconds) -> Seconds:

@@ -133,7 +133,8 @@ def layout(plan: Plan) -> str:
     parts += [f"vpp {config.vpp}"] if config.vpp > 1 else []
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
     parts += [f"{many} {noun} of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
-    parts += [f"recompute {_recomputation(config)}"] + (["sequence parallel"] if config.sequence_parallel else [])
+    parts += [f"recompute {_recomputation(config)}"]
+    parts += ["sequence parallel"] if config.sequence_parallel and config.tp > 1 else []
     parts += [f"{', '.join(config.offload)} on the hosts"] if config.offload else []
     parts += ["tied embedding summed by shards"] if config.tied_shards else []
     parts += [f"messages between clusters {config.message_compression}"] if config.message_compression != NONE else []

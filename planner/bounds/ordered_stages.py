@@ -117,7 +117,7 @@ class OrderedStages:
         self.may_be_first: Sequence[int] = (0,)
 
     def in_any_order(self) -> Self:
-        """The same stages with numbers that hold for every order of every subset of the classes."""
+        """The same stages with numbers that hold for every order of every subset of two or more of the classes."""
         self.neighbours = Neighbours(messages_between(self.context, self.order), self.max_stages, self.rates)
         least = [min(filter(math.isfinite, row), default=0.0) for row in self.neighbours.between]
         self.messages, self.borders = least, [min(least)] * (len(self.order) - 1)

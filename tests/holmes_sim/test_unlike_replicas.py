@@ -64,7 +64,7 @@ def test_the_idle_node_saves_more_than_a_quarter_of_the_step(fast_nodes):
 
 def test_pipelines_with_as_many_devices_and_samples_are_told_together(fast_nodes):
     slow = build(asked(), shape(1, 1), (("b", 3),), "by hand")
-    assert in_words([fast_nodes, slow, fast_nodes]) == "2 x 2 devices with 16 samples and 1 device with 16 samples"
+    assert in_words([fast_nodes, slow, fast_nodes]) == "2 on 2 devices with 16 samples each, 1 on 1 device with 16 samples"
 
 
 def test_its_simulation_confirms_its_prediction(fast_nodes):

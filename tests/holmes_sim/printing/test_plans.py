@@ -33,6 +33,13 @@ def test_degrees_that_differ_have_a_column(unlike, text, columns):
     assert {name: cells for name, cells in found.items() if name in ("tp", "dp")} == columns
 
 
+@pytest.mark.parametrize(("tp", "is_told"), [(1, False), (2, True)])
+def test_sequence_parallelism_is_told_where_a_tensor_group_has_several_ranks(tp, is_told):
+    """Pipelines of one plan have one setting, whatever their tp."""
+    plan = make.plan(make.fleet(make.cluster(devices=16)), tp, 3, sequence_parallel=True)
+    assert ("sequence parallel" in plans.layout(plan)) == is_told
+
+
 def test_layouts_that_lack_memory_are_one_row_for_all_microbatch_sizes():
     short = [Verdict(Shape(tp, 8, size, "none", "1f1b", 1, 1), math.inf, f"{tp} {size}") for tp in (1, 2) for size in (2, 1)]
     fits = Verdict(Shape(4, 2, 1, "none", "1f1b", 1, 1), 2.0, "stage 0")
