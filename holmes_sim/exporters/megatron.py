@@ -164,6 +164,11 @@ def _bridge_assumed(plan: Plan) -> Iterator[str]:
     yield "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
     if plan.workload.precision == "fp8" and plan.config.zero_stage and not plan.config.fp8_param_gather:
         yield "Megatron-Bridge gathers weights in fp8 (training/mixed_precision.py); the plan's step assumes bf16."
+    if megatron_flags.scales_by_current_values(plan):
+        yield (
+            f"{megatron_bridge.CURRENT_SCALING} of Megatron-Bridge keeps the first and the last layer in bf16 "
+            "(first_last_layers_bf16); the plan's step assumes fp8."
+        )
 
 
 def _assumed(plan: Plan) -> Iterator[str]:

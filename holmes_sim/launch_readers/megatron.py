@@ -25,6 +25,8 @@ SIGNS = ("tensor-model-parallel-size", "num-layers", "micro-batch-size")
 """Flags of which a launch of Megatron-LM has at least one."""
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """--data-parallel-sharding-strategy of Megatron-FSDP -> ZeRO stage."""
+FP8_RECIPES = ("delayed", "tensorwise", "mxfp8")
+"""Values of --fp8-recipe whose casts are modelled."""
 BATCH = re.compile(r"^#SBATCH\s+(-[A-Za-z]|--[\w-]+)(?:[= ]\s*)?(\S+)", re.MULTILINE)
 
 
@@ -61,7 +63,7 @@ def read(text: str, name: str, given: Given) -> Job:
         devices=_devices(launcher, asked),
         optimizer=_optimizer(flags),
         not_modelled=tuple(_not_modelled(flags, script)),
-        assumed=assumed,
+        assumed=(*assumed, *_scaling(flags)),
     )
     if flags.has("use-tp-pp-dp-mapping"):
         raise flags.fault("use-tp-pp-dp-mapping", "only the default order of ranks, tp-cp-ep-dp-pp, is modelled")
@@ -125,8 +127,17 @@ def _precision(flags: Flags) -> str:
     if flags.has("fp4-format"):
         return "nvfp4"
     if flags.has("fp8-format") or flags.has("fp8"):
+        if flags.values.get("fp8-recipe", ["delayed"])[0] not in FP8_RECIPES:
+            return "fp8"  # blockwise and custom stay among what is not modelled
         return "mxfp8" if flags.word("fp8-recipe") == "mxfp8" else "fp8"
     return kind
+
+
+def _scaling(flags: Flags) -> tuple[str, ...]:
+    """What a launch in fp8 with current scaling assumes: the stack of the topology says how tensors are scaled."""
+    if flags.values.get("fp8-recipe") != ["tensorwise"]:
+        return ()
+    return ("--fp8-recipe tensorwise: casts read each tensor twice if the topology's stack says current_scaling, once if not",)
 
 
 def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:

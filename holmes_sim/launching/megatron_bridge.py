@@ -25,6 +25,8 @@ PRECISIONS = {
     ("fp32", "fp32"): None,
 }
 """(precision, gradient precision) -> the mixed-precision recipe with both."""
+CURRENT_SCALING = "bf16_with_fp8_current_scaling_mixed"
+"""The recipe of fp8 in which each tensor has the scale of its own largest value, with gradients in fp32."""
 
 
 def missing(plan: Plan) -> str | None:
@@ -77,7 +79,7 @@ def overrides(plan: Plan) -> str:
         "dataset.seq_length": workload.seq_len,
         "train.micro_batch_size": config.microbatch_size,
         "train.global_batch_size": workload.global_batch_size,
-        "mixed_precision": PRECISIONS[workload.precision, config.gradient_precision],
+        "mixed_precision": _mixed_precision(plan),
         "comm_overlap": None,
         "ddp.use_distributed_optimizer": config.zero_stage > 0,
         "optimizer.use_distributed_optimizer": config.zero_stage > 0,
@@ -90,6 +92,12 @@ def overrides(plan: Plan) -> str:
         names = ",".join(adapters.modules(workload, adapters.MEGATRON))
         found |= {"peft.dim": workload.adapter.r, "peft.target_modules": f"[{names}]", "peft.dropout": 0.0}
     return "".join(f"{key}={_word(value)}\n" for key, value in found.items())
+
+
+def _mixed_precision(plan: Plan) -> str | None:
+    if megatron_flags.scales_by_current_values(plan):
+        return CURRENT_SCALING
+    return PRECISIONS[plan.workload.precision, plan.config.gradient_precision]
 
 
 def _model(plan: Plan) -> dict[str, Value]:

@@ -145,6 +145,8 @@ def numbers(plan: Plan) -> Flags:
     found: Flags = dict.fromkeys(PRECISIONS[precision], True)
     if precision == "fp8":
         found["fp8-format"] = "hybrid"
+        if scales_by_current_values(plan):
+            found["fp8-recipe"] = "tensorwise"
         if plan.config.fp8_param_gather and plan.config.zero_stage:
             found["fp8-param-gather"] = True
     elif precision == "mxfp8":
@@ -154,6 +156,12 @@ def numbers(plan: Plan) -> Flags:
     elif precision == "fp16" and gradients == "fp32":
         found["accumulate-allreduce-grads-in-fp32"] = True
     return found
+
+
+def scales_by_current_values(plan: Plan) -> bool:
+    """Whether each tensor in fp8 has the scale of its own largest value (`Stack.current_scaling`); else that of earlier values,
+    which is the default of --fp8-recipe, delayed (fp8_recipe of transformer_config.py)."""
+    return plan.workload.precision == "fp8" and any(spec.current_scaling for spec in plan.specs)
 
 
 def optimizer(plan: Plan) -> Flags:
@@ -208,7 +216,8 @@ def assumed(plan: Plan) -> Iterator[str]:
             "changes what is trained."
         )
     if workload.precision == "fp8":
-        yield "fp8 uses the format hybrid with delayed scaling, over bf16."
+        scaling = "current" if scales_by_current_values(plan) else "delayed"
+        yield f"fp8 uses the format hybrid with {scaling} scaling, over bf16."
     elif workload.precision == "mxfp8":
         yield "mxfp8 uses the format e4m3 with a scale for each 32 values, over bf16."
     if workload.model.mlp == "gelu":

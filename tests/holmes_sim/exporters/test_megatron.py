@@ -11,7 +11,9 @@ import yaml
 from holmes_sim import exporters
 from holmes_sim.exporters import megatron
 from holmes_sim.launching import environment, folder, hosts, megatron_flags, megatron_groups
+from sim.hardware.stack import DEFAULT
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import with_stack
 from tests import features
 
 BY_NAME = {feature.name: feature for feature in features.FEATURES}
@@ -195,6 +197,19 @@ def test_precision_of_gradients(precision, gradients, flags):
     )  # fmt: skip
     lines = written(features.plan_of(feature), "megatron.args").splitlines()
     assert lines[lines.index("--padded-vocab-size 51200") + 1 : lines.index("--use-distributed-optimizer")] == flags
+
+
+@pytest.mark.parametrize("current", [False, True])
+def test_scales_of_fp8_are_those_of_the_plan(current):
+    """fp8_recipe of transformer_config.py is delayed by default; tensorwise is Float8CurrentScaling of Transformer Engine."""
+    feature = replace(BY_NAME["plain"], precision="fp8", nodes=("b/node0", "b/node1"), second=("b200-sxm-180gb", "nvlink5"))
+    plan = with_stack(replace(DEFAULT, current_scaling=current), features.plan_of(feature))
+    launch = megatron.launch(plan)
+    assert ("--fp8-recipe tensorwise" in launch.files["megatron.args"].content.splitlines()) is current
+    kind = "current" if current else "delayed"
+    assert f"mixed_precision=bf16_with_fp8_{kind}_scaling_mixed" in launch.files["bridge-overrides.txt"].content.splitlines()
+    assert f"fp8 uses the format hybrid with {kind} scaling, over bf16." in launch.assumed
+    assert any("keeps the first and the last layer in bf16" in line for line in launch.assumed) is current
 
 
 def test_flash_attention_recomputes_nothing_selectively():

@@ -126,6 +126,17 @@ def test_narrow_precisions_are_beside_bf16(tmp_path, more, precision):
     assert job(tmp_path, MODEL + more).precision == precision
 
 
+def test_scales_of_fp8_are_those_of_the_topologys_stack(tmp_path):
+    delayed, current, blocks = (
+        job(tmp_path, f"{MODEL} --fp8-format hybrid --fp8-recipe {recipe}") for recipe in ("delayed", "tensorwise", "blockwise")
+    )
+    assert (delayed.assumed, delayed.not_modelled, current.not_modelled) == (blocks.assumed, (), ())
+    assert current.assumed[len(delayed.assumed) :] == (
+        "--fp8-recipe tensorwise: casts read each tensor twice if the topology's stack says current_scaling, once if not",
+    )
+    assert [line.split("launch.sh:")[1].split(" ", 1)[1] for line in blocks.not_modelled] == ["--fp8-recipe blockwise"]
+
+
 @pytest.mark.parametrize(
     ("more", "layers", "vpp"),
     [
