@@ -42,6 +42,7 @@ class Shape:
     tp_backward_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
+    current_scaling: bool = False
     domain: int = 0
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()

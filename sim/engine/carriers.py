@@ -52,8 +52,9 @@ class Carrier:
 def inner_operations(config: ParallelConfig) -> dict[str, tuple[str, ...]]:
     """Kind of group inside a stage and a replica -> the operations that it may run."""
     gathers = ("all_gather", "reduce_scatter")
+    scaled = ("all_reduce",) if config.current_scaling else ()  # ranks find the largest value of what they gather in fp8
     return {
-        "tp": gathers if config.sequence_parallel else ("all_gather", "all_reduce"),
+        "tp": (*gathers, *scaled) if config.sequence_parallel else ("all_gather", "all_reduce"),
         "cp": ("send_recv",) if config.cp_algo == "ring" else ("all_to_all",),
         "etp": gathers,
         "ep": gathers if config.dispatcher == "allgather" else ("all_to_all",),

@@ -38,7 +38,8 @@ class GemmFacts(StrictModel):
     reach, and the size of an output tile. The formula is that of `sim.hardware.device_spec.GemmCurve`. `sustained`: share of
     `compute_efficiency` that is left in training, where the power limit holds for minutes; 1 if the clock does not fall.
     `older`: share that is left with the libraries of most software; a stack with `newest_products` reaches all of it. `casts`:
-    of the inputs, contained in the curve or apart from it, with one copy or a transposed one too (`sim.kernels.casts`)."""
+    of the inputs, contained in the curve or apart from it, with one copy, a transposed one too, or two with scales for blocks
+    of values (`sim.kernels.casts`)."""
 
     launch: Time
     compute_efficiency: Share
@@ -47,7 +48,7 @@ class GemmFacts(StrictModel):
     tile: tuple[Count, Count] = (128, 256)
     sustained: Share = 1.0
     older: Share = 1.0
-    casts: Literal["contained", "copy", "transposed"] = "contained"
+    casts: Literal["contained", "copy", "transposed", "blocks"] = "contained"
 
     def curve(self) -> GemmCurve:
         """The curve of the simulator."""

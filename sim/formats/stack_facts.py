@@ -34,7 +34,7 @@ KeptName = Annotated[str, BeforeValidator(_kept_name)]
 
 def _pass_name(value: object) -> object:
     if value not in PASSES:
-        raise ValueError(f"{value!r} is not an elementwise kernel of a layer; known: {', '.join(PASSES)}")
+        raise ValueError(f"{value!r} is not an elementwise kernel; known: {', '.join(PASSES)}")
     return value
 
 

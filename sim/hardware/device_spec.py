@@ -14,7 +14,7 @@ FUSED_EXPERTS = "mxfp8"
 """Precision of products that apply the activation function of experts (Transformer Engine's fused operations
 ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward, transformer_engine/pytorch/ops/fused)."""
 
-CASTS = ("contained", "copy", "transposed")
+CASTS = ("contained", "copy", "transposed", "blocks")
 """What a curve of matrix products says of the casts of their inputs (`GemmCurve.casts`)."""
 
 
@@ -27,8 +27,8 @@ class GemmCurve:
     meaning one by one (the catalogue names the fit). s is `sustained`, the share that is left at the clock of a long run, times
     `older`, the share that products of most software reach, whose libraries are older than those of the measurement.
 
-    `casts` of the inputs (`CASTS`): "contained" in the curve, or apart from it, to a "copy" in the narrow precision or to one
-    and a "transposed" one (`sim.kernels.casts`).
+    `casts` of the inputs (`CASTS`): "contained" in the curve, or apart from it, to a "copy" in the narrow precision, to one and
+    a "transposed" one, or to two with scales for "blocks" of values (`sim.kernels.casts`).
     """
 
     launch: Seconds

@@ -30,7 +30,7 @@ FACTS = (
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
 facts."""
-PASSES = ("norm", "heads", "residual", "activation")
+PASSES = ("norm", "heads", "residual", "activation", "loss")
 """Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`)."""
 
 OVERLAPPED_LINKS = ("nvlink", "hccs")
@@ -161,7 +161,7 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    names = ("all_reduces", "tp_backward_overlap", "early_stop", "fp8_param_gather", "memory", "refuses")
+    names = ("all_reduces", "tp_backward_overlap", "early_stop", "fp8_param_gather", "current_scaling", "memory", "refuses")
     facts = {name: getattr(stack, name) for name in names}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 

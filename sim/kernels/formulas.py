@@ -5,14 +5,14 @@ A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (ban
 see the catalogue. Fused attention takes its causal FLOPs at the device's attention efficiency, or moves its bytes.
 An elementwise pass takes its bytes over the memory bandwidth. Backward: two products for each product (gradients of input and
 of weight), `FLASH_BACKWARD` times the FLOPs of fused attention, `PASS_BACKWARD` times the bytes of a pass. Beside products in
-fp8 there are the passes that cast their inputs (`sim.kernels.casts`).
+fp8 and mxfp8 there are the passes that cast their inputs (`sim.kernels.casts`).
 """
 
 from __future__ import annotations
 
 import math
 
-from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.device_spec import FUSED_EXPERTS, DeviceSpec
 from sim.kernels.casts import cast_bytes
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
@@ -156,7 +156,8 @@ def kernel_work(kernel: Kernel, device: DeviceSpec, workload: Workload, config: 
 
 def _cast_seconds(kernel: Gemm, device: DeviceSpec, precision: str, product: int) -> Seconds:
     """Seconds of the casts beside a product: 0 the forward, 1 the gradient of the input, 2 that of the weight."""
-    moved = cast_bytes(kernel, device.curve_of(precision), device.current_scaling)[product]
+    fused = device.fused_experts and precision == FUSED_EXPERTS
+    moved = cast_bytes(kernel, device.curve_of(precision), device.current_scaling, fused)[product]
     return pass_seconds(moved, device) if moved else 0.0
 
 

@@ -25,6 +25,15 @@ GATHERED = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 """Bytes of a quantised value that tensor-parallel ranks gather, with the scale of its block of 32 (mxfp8) or 16 values (nvfp4):
 Transformer Engine quantises before it gathers (NVIDIA/TransformerEngine d0067d0d pytorch/distributed.py, _all_gather_fp8,
 _all_gather_mxfp8, _all_gather_nvfp4, which packs two values into a byte)."""
+GATHERED_TWICE = ("mxfp8", "nvfp4")
+"""Precisions with a copy along rows and one along columns. Of the gradient of a result both are gathered, for the gradients of
+the input and of the weight (grad_output_preprocess of pytorch/module/base.py; _all_gather_mxfp8 and _all_gather_nvfp4); beside
+products one after the other (pytorch/module/linear.py, bulk_overlap_ag_with_external_gemm). Of an input, a forward gathers one
+and a backward the other; of fp8 there is one, which is transposed."""
+LARGEST_BYTES = 4
+"""Bytes of the largest value of a part of a tensor. With current scaling, ranks that gather a tensor in fp8 find the largest of
+these before they cast: of inputs of products, and of gradients of results (NVIDIA/TransformerEngine d0067d0d
+pytorch/module/linear.py and layernorm_linear.py, set_quantizer_amax_reduction_group)."""
 TAKEN = 0.15
 """Seconds that a product takes longer for each second of a collective beside it that needs multiprocessors, as for gradients
 over NVLink (calculon-ai/calculon systems/a100_80g.json); NeMo's configurations give it 2 to 32 of 132 (NVIDIA/NeMo 0594a700,
@@ -68,7 +77,8 @@ def tensor_collectives(
     MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
     With `tp_overlap` those of the layers run beside products (`sim.kernels.tensor_overlap`). Listed here is the last of
     `SCATTERED_PARTS` of each scatter of a forward, and what others take from the products (`TAKEN`). With `tp_backward_overlap`
-    alone the scatters of input gradients do, and what they take is listed. Experts have collectives
+    alone the scatters of input gradients do, and what they take is listed. With `current_scaling` ranks look for the largest
+    value of what they gather in fp8, one tensor after the other. Experts have collectives
     of their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
     if config.tp == 1:
         return ()
@@ -88,7 +98,8 @@ def tensor_collectives(
             routed += _gathered_tokens(alike, config, mlp)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out)),)
-    gathers, scattered = float(rounds), float(rounds - left_out)
+    twice = own_rounds if backward and workload.precision in GATHERED_TWICE else 0
+    gathers, scattered = float(rounds + twice), float(rounds - left_out)
     if backward and scatters_beside_weights(config):
         scattered -= (1 - TAKEN) * own_rounds
     if config.tp_overlap:
@@ -100,6 +111,8 @@ def tensor_collectives(
     narrow = gathered_activations(workload, config)
     if narrow == payload:
         return (("all_gather", payload, gathers + others), scatters, *routed)
+    if config.current_scaling and workload.precision == "fp8":
+        routed.append(("all_reduce", LARGEST_BYTES, float(rounds)))
     return (("all_gather", narrow, gathers), *((("all_gather", payload, others),) if others else ()), scatters, *routed)
 
 

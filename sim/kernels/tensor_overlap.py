@@ -58,7 +58,9 @@ def exchanges(
         if not config.tp_overlap:
             found = [("scatter", name, 1.0) for name in COLUMN] if direction == "B" else []
         elif direction == "B":
-            found = [("gather", name, 1.0) for name in (*ROW, *AGAIN)] + [("scatter", name, 1.0) for name in COLUMN]
+            copies = 2.0 if workload.precision in payloads.GATHERED_TWICE else 1.0
+            found = [("gather", name, copies) for name in ROW] + [("gather", name, 1.0) for name in AGAIN]
+            found += [("scatter", name, 1.0) for name in COLUMN]
         else:
             found = [("gather", name, 1.0) for name in COLUMN] + [("scatter", name, PIPELINED) for name in ROW]
         for kind, name, share in found:

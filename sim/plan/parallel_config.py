@@ -52,8 +52,9 @@ class ParallelConfig(ExpertParallelism):
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
     sequence parallelism, input gradients are scattered beside products of weight gradients. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
-    early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `memory`: what
-    the software keeps in memory beyond Megatron-LM. `refuses`: plans that it cannot run (`sim.hardware.refusals`).
+    early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
+    `current_scaling`: ranks that gather a tensor in fp8 find its largest value together. `memory`: what the software keeps in
+    memory beyond Megatron-LM. `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
@@ -81,6 +82,7 @@ class ParallelConfig(ExpertParallelism):
     tp_backward_overlap: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
+    current_scaling: bool = False
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()
 

@@ -38,7 +38,9 @@ COMMON = (
     "gradient_precision",
 )  # fmt: skip
 """Settings of a configuration that all pipelines have in common."""
-SOFTWARE = ("all_reduces", "tp_overlap", "tp_backward_overlap", "early_stop", "fp8_param_gather", "memory", "domain")
+SOFTWARE = (
+    "all_reduces", "tp_overlap", "tp_backward_overlap", "early_stop", "fp8_param_gather", "current_scaling", "memory", "domain",
+)  # fmt: skip
 """Facts of the software and of the fleet."""
 OWN = (
     "tp", "stage_tp", "pp", "dp", "microbatch_size", "num_microbatches", "recompute", "recompute_layers", "recompute_modules",

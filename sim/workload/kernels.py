@@ -19,11 +19,13 @@ from sim.workload.model import Model
 
 class Casts(NamedTuple):
     """How the inputs of a product are cast, where products are fp8: `input_parts` ranks cast a part of the input each, before
-    they gather it, and `gradient_parts` ranks a part of the gradient of the result. normed: the input comes from a norm."""
+    they gather it, and `gradient_parts` ranks a part of the gradient of the result. normed: the input comes from a norm.
+    activation: what the activation function of routed experts writes, the "input" or the "gradient" of the result."""
 
     input_parts: int = 1
     gradient_parts: int = 1
     normed: bool = False
+    activation: str = ""
 
 
 PLAIN = Casts()
@@ -258,7 +260,7 @@ def _mlp_kernels(
     """Kernels of `experts` MLPs of width `f` that divide `tokens` tokens evenly; `entered` bytes of input are kept.
 
     casts: those of both products; None: it is routed experts, whose input no norm writes and no ranks gather."""
-    first, second = casts or (PLAIN, PLAIN)
+    first, second = casts or (Casts(activation="gradient"), Casts(activation="input"))
     rows, up = max(tokens // experts, 1), f * (2 if model.mlp == "swiglu" else 1)
     return [
         Gemm("up", rows, up, model.hidden, count=experts, saved=entered, casts=first),

@@ -1,4 +1,4 @@
-"""Casts beside products in fp8: bytes counted by hand, and times that Transformer Engine's own benchmark measured.
+"""Casts beside products in fp8 and mxfp8: bytes counted by hand, and times that Transformer Engine's own benchmark measured.
 
 NVIDIA/TransformerEngine d0067d0d, docs/examples/gemm_profiling/gemm_profiling.rst: the twelve products of a layer of 15,872
 tokens, hidden 4,096 and intermediate 16,384, in milliseconds, after five seconds of products. Its autocast casts the input and
@@ -28,6 +28,8 @@ MEASURED = {
     "h200-sxm-141gb": {"bf16": 31.97, "cast before": 16.785, "delayed": 18.978, "current": 20.285},
     "b300-sxm-270gb": {"bf16": 13.102, "cast before": 6.812, "delayed": 7.802, "current": 9.147},
 }
+IN_MXFP8 = {"cast before": 7.161, "cast": 8.984}
+"""Of the B300."""
 """Device -> milliseconds; the H200 is an NVL of 600 W. bf16 as in the run with products that were cast before."""
 
 
@@ -67,6 +69,15 @@ def test_casts_take_what_was_measured(name: str, scaling: str) -> None:
     assert pass_seconds(moved, spec) * 1e3 == pytest.approx(measured, rel=0.25)
 
 
+def test_products_and_casts_in_mxfp8_take_what_was_measured() -> None:
+    """As in fp8, of both inputs of each product."""
+    spec = device("b300-sxm-270gb")
+    assert milliseconds("b300-sxm-270gb", "mxfp8") == pytest.approx(IN_MXFP8["cast before"], rel=0.01)
+    both = [matrix for one in LAYER for matrix in (one, replace(one, m=one.n))]
+    moved = sum(cast_bytes(one, spec.curve_of("mxfp8"))[0] for one in both)
+    assert pass_seconds(moved, spec) * 1e3 == pytest.approx(IN_MXFP8["cast"] - IN_MXFP8["cast before"], rel=0.15)
+
+
 @pytest.mark.parametrize(("casts", "kind", "current", "found"), [
     (Casts(), "copy", False, (3, 3, 0)),
     (Casts(), "copy", True, (5, 5, 0)),
@@ -80,6 +91,9 @@ def test_casts_take_what_was_measured(name: str, scaling: str) -> None:
     (Casts(4, 1, True), "transposed", True, (0.75, 6, 2)),
     (Casts(1, 4), "transposed", False, (4, 0.75, 20)),
     (Casts(1, 4), "copy", True, (5, 1.25, 0)),
+    (Casts(), "blocks", False, (4.0625, 4.0625, 0)),
+    (Casts(4, 1, True), "blocks", True, (4.0625 / 4, 4.0625, 0)),
+    (Casts(1, 4), "blocks", False, (4.0625, 4.0625 / 4, 0)),
     (Casts(), "contained", False, (0, 0, 0)),
     (None, "transposed", True, (0, 0, 0)),
 ])  # fmt: skip
@@ -120,5 +134,15 @@ def test_a_router_casts_nothing_and_experts_cast_all_they_get() -> None:
     config = ParallelConfig(dp=2, ep=2, num_microbatches=(1, 1))
     casts = {one.name: one.casts for one in rank_kernels(Workload(model, 8, 4096, "fp8"), config) if isinstance(one, Gemm)}
     assert casts == {
-        "qkv": Casts(normed=True), "projection": Casts(), "router": None, "up": Casts(), "down": Casts(),
+        "qkv": Casts(normed=True), "projection": Casts(), "router": None, "up": Casts(activation="gradient"),
+        "down": Casts(activation="input"),
     }  # fmt: skip
+
+
+def test_products_that_apply_the_activation_cast_what_it_writes() -> None:
+    """Of experts in mxfp8, m 10, n 200, k 20: the gradient of the first product's result, the input of the second product."""
+    curve = GemmCurve(0.0, 1.0, 1.0, casts="blocks")
+    first, second = (Gemm("expert", 10, 200, 20, casts=Casts(activation=one)) for one in ("gradient", "input"))
+    assert cast_bytes(first, curve, fused_experts=True) == (812.5, 0.0, 0.0)
+    assert cast_bytes(second, curve, fused_experts=True) == (0.0, 8125.0, 0.0)
+    assert cast_bytes(first, curve) == cast_bytes(second, curve) == (812.5, 8125.0, 0.0)

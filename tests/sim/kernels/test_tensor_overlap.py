@@ -22,6 +22,7 @@ from sim.plan.program import BESIDE, TENSOR, text
 from tests.sim.context_and_experts import nodes
 
 SHAPE = {"hidden": 512, "heads": 8, "kv_heads": 8, "ffn_hidden": 2048}
+NARROW_PEAKS = (("fp8", 2e14), ("mxfp8", 2e14), ("nvfp4", 4e14))
 QUIET = {"overlap_grad_reduce": False, "overlap_param_gather": False, "zero_stage": 0}
 
 
@@ -34,9 +35,9 @@ def overlapped(bandwidth: float = 1e9, overlaps: bool = True, **facts: object) -
 
 
 def _with_fp8(plan: Plan) -> Topology:
-    """The topology with devices that multiply in fp8 as well."""
+    """The topology with devices that multiply in fp8 and less as well."""
     (cluster,) = plan.fleet.clusters
-    device = replace(cluster.node.device, peak=(*cluster.node.device.peak, ("fp8", 2e14)))
+    device = replace(cluster.node.device, peak=(*cluster.node.device.peak, *NARROW_PEAKS))
     fleet = replace(plan.fleet, clusters=(replace(cluster, node=replace(cluster.node, device=device)),))
     return replace(plan.topology, fleet=fleet)
 
@@ -78,6 +79,34 @@ def test_all_collectives_of_three_layers_travel(facts: dict[str, object], again:
         f"{name} R": times / 3 * again["mlp" in name] for name, times in forward.items() if again["mlp" in name]
     }  # fmt: skip
     assert travelled(True) == {f"{name} B": times for name, times in own.items()} | repeated
+
+
+@pytest.mark.parametrize(("precision", "copies", "nbytes"), [("fp8", 1, 1.0), ("mxfp8", 2, 1 + 1 / 32), ("nvfp4", 2, 0.5625)])
+def test_gradients_with_copies_along_rows_and_columns_are_gathered_twice(precision: str, copies: int, nbytes: float) -> None:
+    """Of three layers: beside the gradient of the input, or all exposed without an overlap; inputs once in each direction."""
+    plan = overlapped(layers=(3,), precision=precision)
+    found = {one.operation: one for one in beside.exchanges(plan.workload, plan.config, 3, True)}
+    for name in ("attention out B", "mlp out B"):
+        assert (found[name].times, found[name].nbytes) == (3 * copies, 512 * 512 * nbytes)
+    assert found["mlp in again B"].times == 3
+    exposed = replace(plan.config, tp_overlap=False)
+    for backward, rounds in ((False, 6), (True, 6 * copies)):
+        gathers = payloads.tensor_collectives(plan.workload, exposed, 3, False, False, backward)[0]
+        assert gathers == ("all_gather", 512 * 512 * nbytes, rounds)
+
+
+@pytest.mark.parametrize(("precision", "current", "listed"), [
+    ("fp8", True, ("all_reduce", 4, 6)), ("fp8", False, None), ("mxfp8", True, None), ("bf16", True, None),
+])  # fmt: skip
+def test_ranks_look_for_the_largest_value_of_what_they_gather(
+    precision: str, current: bool, listed: tuple[str, int, int] | None
+) -> None:
+    """Of three layers with current scaling: two inputs a layer in a forward, two gradients in a backward."""
+    plan = overlapped(layers=(3,), precision=precision)
+    config = replace(plan.config, current_scaling=current)
+    for backward in (False, True):
+        found = payloads.tensor_collectives(plan.workload, config, 3, False, False, backward)
+        assert [one for one in found if one[0] == "all_reduce"] == ([listed] if listed else [])
 
 
 def test_products_hide_as_much_as_they_take() -> None:
@@ -124,6 +153,7 @@ def collective_seconds(plan: Plan, operation: str, nbytes: float, times: float) 
 
 @pytest.mark.parametrize("facts", [
     {}, {"recompute": "full"}, {"pp": 2, "layers": (2, 2), "microbatches": 4}, {"precision": "fp8"}, {"bandwidth": 1e12},
+    {"precision": "fp8", "current_scaling": True}, {"precision": "mxfp8"},
     {"pp": 2, "layers": (2, 2), "microbatches": 4, "schedule": "zb-h1"}, {"dp": 2, "zero_stage": 1}, {"dp": 2, "zero_stage": 3},
     {"shape": SHAPE | {"experts": 8, "experts_per_token": 2, "shared_ffn_hidden": 512}, "etp": 1},
 ])  # fmt: skip
