@@ -87,7 +87,8 @@ def test_steps_of_bloom_at_tp_4_and_2_which_no_stack_was_fitted_to() -> None:
 
 def test_an_unknown_version_of_a_software_has_its_facts_and_no_fit() -> None:
     case = Case("x", "s", "nemo-26.01", 1.0, None)
-    facts = replace(DEFAULT, **dict.fromkeys(("tp_overlap", "newest_products", "fused_accumulation", "current_scaling"), True))
+    switches = ("tp_overlap", "newest_products", "fused_accumulation", "fp8_param_gather", "current_scaling")
+    facts = replace(DEFAULT, **dict.fromkeys(switches, True), passes=(("loss", 0.2),))
     assert {validation.stack_of(case, mode) for mode in validation.STACKS} == {("default", facts, False)}
     assert validation.stack_of(Case("x", "s", "ours", 1.0, None), "fitted") == ("default", DEFAULT, False)
 
