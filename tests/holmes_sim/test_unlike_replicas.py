@@ -162,8 +162,10 @@ def test_a_plan_for_programs_has_what_is_known(fast_nodes, seconds):
     assert "unlike_pipelines" not in replace(answer, replicas=None).plan_facts()
 
 
-def test_the_search_has_the_time_that_is_left():
-    assert [allowed(left) for left in (12.0, 200.0)] == [12.0, 30.0]
+def test_the_search_has_the_time_that_is_left_and_no_more_than_the_plan_took():
+    """Seconds left, and spent: after a quick plan 10 s, after a slow one 30 s."""
+    assert [allowed(12.0, 40.0), allowed(200.0, 40.0), allowed(200.0, 17.0), allowed(200.0, 2.0)] == [12.0, 30.0, 17.0, 10.0]
+    assert allowed(4.0, 2.0) == 4.0
 
 
 def test_time_is_spared_for_the_search_where_devices_are_idle(fast_nodes):
