@@ -46,10 +46,12 @@ SCHEDULES = ("zb-h1", "zb-h2")
 FEW_PARTS, SETS, SIZES, SET_FORWARDS = 8, 256, 12, 12_000
 """Parts of a fleet up to which all pairs and triples of columns are estimated, under each schedule; of so many, the fastest,
 that many of each layout are simulated, which differ in their sizes of microbatches, up to so many forwards (guesses)."""
+TRIPLES = 20_000
+"""Triples of known columns up to which they are estimated, which takes a second (a guess)."""
 RESCHEDULED, NEARLY, RESCHEDULES = 8, 0.3, 8_000
 """The fastest plans that are tried under other schedules, too: how many, how much slower than the best one they are, and most
 forwards in them (guesses); the best one is always tried."""
-STARTS, SMALL = 8, 400
+STARTS, SMALL = 8, 64
 """Plans of different layouts whose neighbours are simulated, where they have few forwards; of large plans only those of the
 best (guesses)."""
 
@@ -174,13 +176,14 @@ class _Search:
                 yield columns, schedule
 
     def _disjoint(self) -> Iterator[tuple[tuple[Column, ...], str]]:
-        """Two and three known columns on nodes of their own, under each schedule."""
+        """Two known columns on nodes of their own, and three where columns are few, under each schedule."""
         for schedule in ("1f1b", *SCHEDULES):
             known = self._under(schedule)
-            for several in chain(combinations_with_replacement(known, 2), combinations_with_replacement(known, 3)):
-                used = map(sum, zip(*(column.part for column in several), strict=True))
-                if all(number <= have for number, have in zip(used, self.nodes, strict=True)):
-                    yield several, schedule
+            for number in (2, 3) if math.comb(len(known), 3) <= TRIPLES else (2,):
+                for several in combinations_with_replacement(known, number):
+                    used = map(sum, zip(*(column.part for column in several), strict=True))
+                    if all(number <= have for number, have in zip(used, self.nodes, strict=True)):
+                        yield several, schedule
 
     def _exchange(self, best: Tried) -> None:
         """Try other columns in place of those of the best plan while that makes it faster, those with the least estimates
