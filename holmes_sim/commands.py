@@ -34,6 +34,7 @@ from sim.plan.plan import Plan
 from sim.results.explain import Explanation
 from sim.results.explain import explain as account
 from sim.results.report import pipeline_ranks, predict
+from sim.units import Seconds
 from sim.workload.workload import Workload
 
 BASELINES = ("megatron", "holmes")
@@ -185,7 +186,7 @@ def plan(
         rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
         timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
         faster = _beyond(search, found, context)
-    replicas = _unlike_replicas(request, found, context) if fastest else None
+    replicas = _unlike_replicas(request, found, context, time.perf_counter() - started) if fastest else None
     seconds = time.perf_counter() - started
     try:
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
@@ -213,12 +214,12 @@ def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyo
         return None
 
 
-def _unlike_replicas(request: Request, found: Plan, context: PlanningContext) -> UnlikeReplicas | None:
-    """A faster plan of unlike pipelines, if there is time left."""
+def _unlike_replicas(request: Request, found: Plan, context: PlanningContext, spent: Seconds) -> UnlikeReplicas | None:
+    """A faster plan of unlike pipelines, if there is time left after the seconds that the plan took."""
     if context.interrupted:
         return None
     try:
-        seconds = unlike_replicas.allowed(context.limit.seconds_left)
+        seconds = unlike_replicas.allowed(context.limit.seconds_left, spent)
         return unlike_replicas.searched(request, found, seconds, context.progress)
     except KeyboardInterrupt:
         context.interrupted = True

@@ -28,6 +28,8 @@ from sim.units import Seconds, time_text
 
 LONGEST_S: Seconds = 30.0
 """Time limit of the search (a guess): its work is counted, and takes less on most machines (25 CPU seconds for 40 devices)."""
+SHORTEST_S: Seconds = 10.0
+"""Time limit of the search after a plan that took less (a guess); after others, the search may take as long as the plan."""
 SPARED = 0.3
 """Share of the time limit that the search for a plan of alike replicas leaves, where devices of its first plan are idle (a
 guess): what it proves in the last third seldom makes its plan faster."""
@@ -120,9 +122,10 @@ def in_words(pipelines: Iterable[Plan]) -> str:
     return ", ".join(f"{number} on {text}{' each' * (number > 1)}" for text, number in alike.items())
 
 
-def allowed(left: Seconds) -> Seconds:
-    """Time limit of the search where the time limit of the plan leaves so many seconds."""
-    return min(LONGEST_S, left)
+def allowed(left: Seconds, spent: Seconds) -> Seconds:
+    """Time limit of the search where the time limit of the plan leaves so many seconds, after so many were spent on the plan:
+    whoever waits for a plan waits no more than twice as long, where that is not short."""
+    return min(max(spent, SHORTEST_S), LONGEST_S, left)
 
 
 def spared(request: Request, plan: Plan) -> Seconds:

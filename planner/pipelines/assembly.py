@@ -26,6 +26,8 @@ STRATEGY = "unlike-pipelines"
 """Name of the strategy in the files of such plans."""
 MOVES = 6
 """How often microbatches are moved from the pipelines that end last to those that end first (a guess)."""
+BISECTIONS = 20
+"""Bisections of the time by which microbatches are done, before single ones are divided (a guess)."""
 MISJUDGED = 0.1
 """Share by which the first division may be slower than a plan must be, for microbatches to be moved (a guess): columns are
 divided such that all end together, and a simulation that is slower by more is abandoned."""
@@ -37,7 +39,7 @@ def divided(batch: int, columns: Sequence[Column]) -> tuple[int, ...] | None:
     Greedy, as in `planner.islands.batches`. None where the sizes of microbatches do not add up to the batch, or a replica would
     have none."""
     sizes = [column.plan.config.microbatch_size for column in columns]
-    numbers = [column.plan.config.dp for column in columns]
+    numbers = _begun(batch, columns)
     left = batch - sum(number * size for number, size in zip(numbers, sizes, strict=True))
     while left > 0:
         able = [index for index, size in enumerate(sizes) if size <= left]
@@ -47,6 +49,24 @@ def divided(batch: int, columns: Sequence[Column]) -> tuple[int, ...] | None:
         numbers[soonest] += 1
         left -= sizes[soonest]
     return tuple(numbers) if left == 0 else None
+
+
+def _begun(batch: int, columns: Sequence[Column]) -> list[int]:
+    """A division of most of a batch with which the greedy one begins: all microbatches that are done by some time, which is
+    found by bisection, and at least one of each replica."""
+    sizes = [column.plan.config.microbatch_size for column in columns]
+    early, late = 0.0, max(column.step(batch) for column in columns)
+    found = [column.plan.config.dp for column in columns]
+    for _ in range(BISECTIONS):
+        middle = (early + late) / 2
+        numbers = [
+            max(int((middle - column.fixed_s) / column.each_s), 1) * column.plan.config.dp for column in columns
+        ]  # fmt: skip
+        if sum(number * size for number, size in zip(numbers, sizes, strict=True)) <= batch - 2 * max(sizes):
+            early, found = middle, numbers
+        else:
+            late = middle
+    return found
 
 
 def assembled(

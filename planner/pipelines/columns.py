@@ -90,6 +90,7 @@ class Columns:
         self.request, self.progress, self._limit = request, progress, limit or TimeLimit(request.time_limit)
         self._clusters = tuple(request.clusters())
         self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
+        self._under: dict[tuple[object, ...], Column | None] = {}
         self.searched = 0
 
     @property
@@ -109,6 +110,13 @@ class Columns:
             self._found[part, one] = tuple(self._search(part, one))
         return self._found[part, one]
 
+    def under(self, column: Column, schedule: str) -> Column | None:
+        """A column under another schedule; None where it does not fit, or the schedule cannot run it."""
+        key = *column.key, schedule
+        if key not in self._under:
+            self._under[key] = column if schedule == column.plan.config.schedule else _rescheduled(column, schedule)
+        return self._under[key]
+
     def _search(self, part: Part, one: bool) -> Iterator[Column]:
         """The fastest plan of a part; where it has one replica and tensor parallelism also the fastest without, which reduces
         some gradients earlier, and on one node the fastest with one stage, which fills no pipeline, or with two, which reduce
@@ -116,6 +124,8 @@ class Columns:
         ones, of which a small share needs few."""
         plan = self._plan(part, replace(PINNED, dp=1) if one else PINNED)
         plans: list[tuple[Plan | None, bool]] = [(plan, True)] if plan is not None and (one or plan.config.dp > 1) else []
+        if plan is not None and sum(part) > 1 and (plan.config.pp < sum(part) if not one else _nodes(plan) < sum(part)):
+            plans.append((self._plan(part, replace(PINNED, dp=1 if one else None, pp=sum(part))), True))
         if one and plan is not None:
             if plan.config.tp > 1:
                 plans.append((self._plan(part, replace(PINNED, dp=1, tp=1)), True))
@@ -151,9 +161,14 @@ class Columns:
             return None
 
     def _gradients(self, part: Part, plan: Plan) -> Seconds:
-        """Seconds of the busiest link of the part's nodes that reduces gradients and gathers weights, with one more replica on
-        another node, of whose links others load the rest."""
-        partners, capacities, loads = self._other_node(part), Capacities(plan.fleet), dict[LinkName, Seconds]()
+        """Seconds of the busiest link of the part's nodes, or trunk, that reduces gradients and gathers weights, with one more
+        replica on another node, of whose links others load the rest: a node of the cluster with which it takes longest, since
+        the replicas of a plan are usually on several."""
+        return max(self._gradients_beside(plan, partners) for partners in self._other_nodes(part))
+
+    def _gradients_beside(self, plan: Plan, partners: list[Device]) -> Seconds:
+        """`_gradients` with the replica on some devices of another node."""
+        capacities, loads = Capacities(plan.fleet), dict[LinkName, Seconds]()
         summed, own = alike(plan, 1), {(device.cluster, device.node) for device in plan.placement}
         for number, (devices, payloads) in enumerate(_rings(summed)):
             ring = (*devices, partners[number % len(partners)])
@@ -161,15 +176,15 @@ class Columns:
             for operation, nbytes in zip(gradient_operations(summed.config), payloads, strict=False):
                 costs = protocol_costs(plan.fleet, (group,), operation, capacities)
                 for link, seconds in route_loads(_fastest(costs, nbytes).routes, capacities).items():
-                    if link[1:3] in own:
+                    if link[0] == "trunk" or link[1:3] in own:
                         loads[link] = loads.get(link, 0.0) + seconds * nbytes
         return max(loads.values(), default=0.0)
 
-    def _other_node(self, part: Part) -> list[Device]:
-        """Devices of a node that a part leaves to others."""
-        pairs = zip(self._clusters, part, strict=True)
-        cluster, first = next((cluster, number) for cluster, number in pairs if number < cluster.nodes)
-        return [Device(cluster.name, first, index) for index in range(cluster.node.count)]
+    def _other_nodes(self, part: Part) -> Iterator[list[Device]]:
+        """Devices of a node of each cluster of which a part leaves some to others."""
+        for cluster, number in zip(self._clusters, part, strict=True):
+            if number < cluster.nodes:
+                yield [Device(cluster.name, number, index) for index in range(cluster.node.count)]
 
 
 class ClosedForms(FastestTimeline):
@@ -178,6 +193,11 @@ class ClosedForms(FastestTimeline):
     def simulate_up_to(self, plan: Plan, limit: Seconds) -> Plan:
         """The plan with the closed form of its step; all else in its prediction is 0."""
         return plan.annotated(prediction=Prediction(step_seconds(plan), 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0))
+
+
+def _nodes(plan: Plan) -> int:
+    """Number of nodes that a plan uses."""
+    return len({(device.cluster, device.node) for device in plan.placement})
 
 
 def _sizes(size: int, largest: int) -> list[int]:
@@ -196,6 +216,15 @@ def _column(part: Part, plan: Plan, size: int, gradients: Seconds) -> Column | N
     long, short = map(step_seconds, plans)
     each = (long - short) / (many - many // 2)
     return Column(part, plans[0], long - many * each, each, gradients) if each > 0 else None
+
+
+def _rescheduled(column: Column, schedule: str) -> Column | None:
+    config = replace(column.plan.config, schedule=schedule)
+    try:
+        found = _column(column.part, replace(column.plan, config=config), config.microbatch_size, column.gradients_s)
+    except HolmesError:  # a schedule may need more microbatches, or no recomputation
+        return None
+    return replace(found, offered=column.offered) if found is not None else None
 
 
 def of_samples(plan: Plan, microbatches: tuple[int, ...], size: int) -> Plan:

@@ -26,9 +26,11 @@ from sim.results.report import PipelineRankReport, of_pipelines
 
 TRIES = 32
 """Most neighbours of a plan that are simulated (a guess)."""
-FORWARDS = 30_000
-"""Forwards of microbatches on stages in simulated neighbours of a plan, after which no more are simulated: some seconds (a
-guess)."""
+FORWARDS = 24_000
+"""Forwards of microbatches on the stages of a replica in simulated neighbours, after which no more are simulated: some seconds
+(a guess)."""
+CLEARLY = 0.003
+"""How much faster a neighbour of a large plan is whose own neighbours are simulated at once, without the others (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ Entries = tuple[Entry, ...]
 def refined(plan: PipelinesPlan, limit: TimeLimit) -> PipelinesPlan:
     """The plan after changes, each of which makes the simulated step shorter than any other of its neighbours does; `plan` has
     a prediction."""
-    best, seen = (plan, simulate(plan)), {_entries(plan)}
+    best, seen, left = (plan, simulate(plan)), {_entries(plan)}, FORWARDS
     while not limit.is_up():
-        found = _fastest(*best, seen, limit)
+        found, left = _fastest(*best, seen, left, limit)
         if found is None:
             break
         best = found
@@ -61,12 +63,13 @@ def refined(plan: PipelinesPlan, limit: TimeLimit) -> PipelinesPlan:
 
 
 def _fastest(
-    plan: PipelinesPlan, timeline: Timeline, seen: set[Entries], limit: TimeLimit
-) -> tuple[PipelinesPlan, Timeline] | None:
-    """The fastest of the neighbours that were not seen, as far as the budgets go; None where none is faster than the plan."""
-    forwards, tries, best = 0, 0, None
+    plan: PipelinesPlan, timeline: Timeline, seen: set[Entries], left: int, limit: TimeLimit
+) -> tuple[tuple[PipelinesPlan, Timeline] | None, int]:
+    """The fastest of the neighbours that were not seen, or the first that is clearly faster, as far as the budgets go, and the
+    forwards that are left then; None where none is faster than the plan."""
+    tries, best, is_large = 0, None, TRIES * _forwards(plan) > FORWARDS
     for entries in _neighbours(plan, timeline):
-        if tries >= TRIES or forwards >= FORWARDS or limit.is_up():
+        if tries >= TRIES or left <= 0 or limit.is_up():
             break
         if entries in seen:
             continue
@@ -75,12 +78,18 @@ def _fastest(
         if changed is None:
             continue
         tries += 1
-        forwards += sum(one.microbatches * len(one.layers) for one in entries)
+        left -= _forwards(changed)
         below = step_of(best[0] if best is not None else plan)
         found = simulated(changed, below)
         if found is not None and step_of(found[0]) < below:
             best = found
-    return best
+            if is_large and step_of(found[0]) < step_of(plan) * (1 - CLEARLY):
+                break
+    return best, left
+
+
+def _forwards(plan: PipelinesPlan) -> int:
+    return sum(one.config.pp * max(one.config.num_microbatches) for one in plan.pipelines)
 
 
 def _entries(plan: PipelinesPlan) -> Entries:

@@ -1,62 +1,59 @@
 """The search for plans of unlike pipelines that are faster than a plan of alike replicas.
 
-Column generation, in rounds. Each round solves the master programme for a deadline, the best step so far: columns that are
-planned compute what they are known to, all others an optimistic number of samples, from the peaks of their devices and the
-best share of its peak that a column of any part has reached. The columns of the solution that are not planned yet are planned,
-and it is solved anew, until a solution has planned columns only. This one, and before that the best ones of the columns known
-by then, are divided, simulated and balanced; where one is faster, its step is the next deadline. Gradients are reduced after
-the last microbatch, and the slowest column counts: each solution has a limit of their seconds, which its deadline pays for, and
-several limits are tried, with several limits of the number of replicas.
+Column generation, in rounds. Each round takes the solutions of the master programme for a deadline, the best step so far, those
+that promise most samples first (`solutions`). A solution is divided, simulated and balanced, also without one of its columns;
+where it is faster, its step is the next deadline. On fleets of few parts, pairs and triples of columns follow, under each
+schedule, the fastest by estimates first. Then columns of the best plan are exchanged for others of their parts, the best plans
+are tried under other schedules, and last the neighbours of the best ones are simulated (`refinement`).
 
-Parts that are not planned yet have no more samples than their bound says (`part_bounds`), and none where their gradients take
-longer than the limit. The search has no bound of its own: a part is planned without a proof, and parts consist of whole nodes;
+The search has no bound of its own: a part is planned without a proof, and parts consist of whole nodes;
 `planner.bounds.unlike_pipelines` bounds all plans."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, combinations_with_replacement, islice, product
 
-from planner.models.pipeline_master import Choice, most_samples
 from planner.pipelines.assembly import balanced, divided, step_of
 from planner.pipelines.columns import Column, Columns
 from planner.pipelines.part_bounds import PartBounds
-from planner.pipelines.parts import Part, parts, peak
+from planner.pipelines.parts import Part, parts
 from planner.pipelines.refinement import refined
+from planner.pipelines.solutions import MOST_COLUMNS, Solutions
 from planner.request import Request
 from planner.time_limit import TimeLimit
 from sim.plan.pipelines import PipelinesPlan
 from sim.units import Seconds
 
-MOST_COLUMNS = 24
-"""Searches for columns after which no more begin (a guess); one takes some tenths of a second to seconds."""
 ROUNDS = 24
-"""Most solutions that are simulated (a guess)."""
-FORWARDS = 60_000
-"""Forwards of microbatches on stages in simulated solutions, after which the search ends unless one of them is faster than all
-before: seconds (a guess). Small plans are many solutions, long pipelines few."""
-EXCHANGES = 16
-"""Most plans that are simulated after that, with a column exchanged for another one of its part (a guess)."""
-RESIZED = 6
-"""Plans that are simulated for each choice of sizes, the fastest by estimates (a guess)."""
-REPLICAS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
-"""Limits of the number of replicas that are tried (a guess)."""
+"""Most solutions of the master programme that are simulated (a guess)."""
+FORWARDS = 30_000
+"""Forwards of microbatches on stages (`forwards`) in simulated solutions, after which no more are simulated unless one of them
+is faster than all before: seconds (a guess). Small plans are many solutions, long pipelines few."""
+FIRST = 2
+"""Solutions of single nodes and whole clusters that are simulated before other parts are planned (a guess)."""
+EXCHANGES, EXCHANGED = 16, 8_000
+"""Most plans that are simulated after that for changes of the columns of the best one, and most forwards in them (guesses)."""
+MISJUDGED = 0.01
+"""How much slower columns may be estimated than those of the best plan to be simulated in place of them (a guess)."""
 FEW = 4
 """Columns of a solution up to which each of them is left out once (a guess)."""
 SCHEDULES = ("zb-h1", "zb-h2")
-"""Schedules that are tried at the end, in place of 1f1b: those without virtual stages that split the backward."""
-FEW_PARTS = 8
-"""Parts of a fleet up to which every two of them that have all nodes are tried (a guess)."""
-NEARLY, RESCHEDULED = 0.01, 3
-"""Plans that are tried under these schedules, too: how much slower than the best one they are, and how many (guesses)."""
-ALIKE = 0.1
-"""Relative difference of seconds of gradients for which one limit stands for several columns (a guess)."""
-SHARES = (1.0, 0.75)
-"""Shares of the batch that a solution must compute within the deadline to be simulated: first those that may meet it as
-estimated, then all whose gradients may take less than was estimated (a guess)."""
+"""Schedules that are tried beside 1f1b: those without virtual stages that split the backward."""
+FEW_PARTS, SETS, SIZES, SET_FORWARDS = 8, 256, 12, 12_000
+"""Parts of a fleet up to which all pairs and triples of columns are estimated, under each schedule; of so many, the fastest,
+that many of each layout are simulated, which differ in their sizes of microbatches, up to so many forwards (guesses)."""
+TRIPLES = 20_000
+"""Triples of known columns up to which they are estimated, which takes a second (a guess)."""
+RESCHEDULED, NEARLY, RESCHEDULES = 8, 0.3, 8_000
+"""The fastest plans that are tried under other schedules, too: how many, how much slower than the best one they are, and most
+forwards in them (guesses); the best one is always tried."""
+STARTS, SMALL = 8, 64
+"""Plans of different layouts whose neighbours are simulated, where they have few forwards; of large plans only those of the
+best (guesses)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,139 +100,55 @@ def why_none(request: Request, deadline: Seconds, limit: TimeLimit) -> str:
     return PartBounds(request).rules_out(every, deadline, limit)
 
 
+Tried = tuple[PipelinesPlan, tuple[Column, ...]]
+"""A simulated plan and its columns."""
+
+
 class _Search:
     """One search: its columns, and the solutions that were tried."""
 
     def __init__(self, request: Request, every: list[Part], limit: TimeLimit, progress: Callable[[str], None]):
         self.request, self.every, self.limit = request, every, limit
-        self.columns, self.bounds = Columns(request, progress, limit), PartBounds(request)
+        self.columns = Columns(request, progress, limit)
+        self.solutions = Solutions(request, every, self.columns, PartBounds(request), limit)
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
-        self.tried: set[tuple[tuple[Part, int, int, int, int], ...]] = set()  # keys of columns
-        self.rounds, self.forwards = 0, 0  # solutions that were simulated; forwards in them since a plan was faster
-        self.share, self.solutions = SHARES[0], list[tuple[PipelinesPlan, tuple[Column, ...]]]()
+        self.keys = set[tuple[object, ...]]()  # of the columns and schedules that were tried
+        self.tried = list[Tried]()
+        self.rounds, self.forwards = 0, 0  # plans that were simulated, and forwards in them
 
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
-        for number in range(len(self.nodes)):  # single nodes first: they say what share of a peak can be reached
-            self.columns.of(tuple(int(one == number) for one in range(len(self.nodes))), True)
-        best: tuple[PipelinesPlan, tuple[Column, ...]] | None = None
-        shares, solved = iter(SHARES[1:]), set[tuple[int, Seconds]]()
-        while self.rounds < ROUNDS and self.forwards < FORWARDS and not self.limit.is_up():
-            limits = next((one for one in self._limits(deadline) if one not in solved), None)
-            if limits is None:
-                self.share, solved = next(shares, 0.0), set()
-                if not self.share:
-                    break
-                continue
-            solved.add(limits)
-            for columns in self._and_smaller(self._solutions(deadline, *limits)):
-                plan = self._simulated(columns, deadline)
-                if plan is not None and step_of(plan) < deadline:
-                    best, deadline, solved, self.forwards = (plan, columns), step_of(plan), set(), 0
-                    break
-        for columns in self._halves() if best is not None else ():
-            plan = self._simulated(columns, deadline)
-            if plan is not None and step_of(plan) < deadline:
-                best, deadline = (plan, columns), step_of(plan)
+        best = self._by_master(deadline)
+        for columns, schedule in self._sets():
+            plan = self._simulated(columns, step_of(best[0]) if best else deadline, schedule)
+            if plan is not None and step_of(plan) < (step_of(best[0]) if best else deadline):
+                best = plan, columns
         if best is None:
             return None
-        plan, _ = self._resized(*self._exchanged(*best))
-        plan = refined(self._rescheduled(plan), self.limit)
-        return Found(plan, self.columns.searched)
+        self._exchange(best)
+        self._reschedule()
+        plans = list[PipelinesPlan]()
+        for plan, columns in self._starts():
+            if not plans or forwards(columns, microbatches(plan)) <= SMALL:
+                plans.append(refined(plan, self.limit))
+        return Found(min(plans, key=step_of), self.columns.searched)
 
-    def _halves(self) -> Iterator[tuple[Column, ...]]:
-        """Two columns of one replica on all nodes, where there are few parts: the master programme knows too little of
-        gradients to choose a pipeline over several nodes of a slow network."""
-        for part in self.every if len(self.every) <= FEW_PARTS else ():
-            other = tuple(have - used for have, used in zip(self.nodes, part, strict=True))
-            if part <= other and not self.limit.is_up():
-                found = [next(iter(self.columns.of(one, True)), None) for one in (part, other)]
-                if found[0] is not None and found[1] is not None:
-                    yield found[0], found[1]
-
-    def _rescheduled(self, best: PipelinesPlan) -> PipelinesPlan:
-        """The plan, or one of nearly the same step, under another schedule where that is faster."""
-        near = [one for one in self.solutions if step_of(one[0]) <= step_of(best) * (1 + NEARLY)]
-        for (plan, columns), schedule in product(sorted(near, key=lambda one: step_of(one[0]))[:RESCHEDULED], SCHEDULES):
-            numbers = [sum(one.config.num_microbatches) for one in plan.pipelines]
-            if not self.limit.is_up():
-                other = balanced(self.request, columns, numbers, schedule, step_of(best))
-                best = other if other is not None and step_of(other) < step_of(best) else best
-        return best
-
-    def _exchanged(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> tuple[PipelinesPlan, tuple[Column, ...]]:
-        """The plan and its columns, with other columns of the same parts where these make it faster, one at a time."""
-        index = 0
-        while index < len(columns) and not self.limit.is_up():
-            part = columns[index].part
-            others = (one for one in self.columns.known if one.part == part and one is not columns[index])
-            for other in others:
-                changed = (*columns[:index], other, *columns[index + 1 :])
-                plan = self._simulated(changed, step_of(best)) if self.rounds < ROUNDS + EXCHANGES else None
-                if plan is not None and step_of(plan) < step_of(best):
-                    best, columns, index = plan, changed, -1
+    def _by_master(self, deadline: Seconds) -> Tried | None:
+        """The fastest of the solutions of the master programme, each of which is the next one's deadline."""
+        best: Tried | None = None
+        begun, is_faster, plans_more = 0, True, False
+        while is_faster:
+            is_faster = False
+            solutions = self.solutions.ordered(deadline, plans_more)
+            for columns in self._and_smaller(solutions if plans_more else islice(solutions, FIRST)):
+                if self.rounds >= ROUNDS or self.forwards - begun >= FORWARDS or self.limit.is_up():
                     break
-            index += 1
-        return best, columns
-
-    def _resized(self, best: PipelinesPlan, columns: tuple[Column, ...]) -> tuple[PipelinesPlan, tuple[Column, ...]]:
-        """The plan and its columns, with microbatches of half or twice the size in several of them where that makes it faster:
-        gradients wait for all pipelines, so that sizes may have to change together."""
-        changed: tuple[Column, ...] | None = columns
-        while changed is not None and len(columns) <= FEW and not self.limit.is_up():
-            near = [[one for one in self.columns.known if _is_resized(one, column)] for column in columns]
-            estimates = sorted((self._estimated(several), number, several) for number, several in enumerate(product(*near)))
-            changed = None
-            for seconds, _, several in estimates[:RESIZED]:
-                plan = self._simulated(several, step_of(best)) if seconds < step_of(best) else None
-                if plan is not None and step_of(plan) < step_of(best):
-                    best, columns, changed = plan, several, several
-        return best, columns
-
-    def _estimated(self, columns: tuple[Column, ...]) -> Seconds:
-        """Estimated step of columns, without gradients; infinite where the batch cannot be divided."""
-        numbers = divided(self.request.workload.global_batch_size, columns)
-        return max(one.step(number) for one, number in zip(columns, numbers, strict=True)) if numbers else math.inf
-
-    def _limits(self, deadline: Seconds) -> Iterator[tuple[int, Seconds]]:
-        """Limits of replicas, and of the seconds of their gradients, the smallest first: those of known columns, without those
-        that are hardly above the one before."""
-        devices = sum(cluster.devices for cluster in self.request.clusters())
-        for replicas in (number for number in REPLICAS if number <= devices):
-            last = 0.0
-            for seconds in sorted(column.gradients(replicas) for column in self.columns.known):
-                if seconds < deadline and seconds > last:
-                    last = seconds * (1 + ALIKE)
-                    yield replicas, last
-
-    def _simulated(self, columns: tuple[Column, ...], below: Seconds) -> PipelinesPlan | None:
-        """The simulated plan of columns; None where they were tried, have no plan, or are far from `below` so many seconds."""
-        key = tuple(sorted(column.key for column in columns))
-        if len(columns) < 2 or key in self.tried or self.limit.is_up():
-            return None
-        self.tried.add(key)
-        numbers = divided(self.request.workload.global_batch_size, columns)
-        if numbers is None or max(one.step(number) for one, number in zip(columns, numbers, strict=True)) >= below:
-            return None
-        self.rounds += 1
-        self.forwards += sum(one.plan.config.pp * number for one, number in zip(columns, numbers, strict=True))
-        plan = balanced(self.request, columns, numbers, below=below)
-        self.solutions += [(plan, columns)] if plan is not None else []
-        return plan
-
-    def _solutions(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Column, ...]]:
-        """Planned columns with up to so many replicas that compute most samples within a deadline, and reduce gradients within
-        `allowed` seconds of it; whenever parts were planned, those of the columns known by then, and last those of all."""
-        while not self.limit.is_up():
-            chosen = self._chosen(list(self._offered(deadline - allowed, replicas, allowed)), replicas)
-            if all(column is not None for _, column in chosen):
-                yield tuple(column for _, column in chosen if column is not None)
-                return
-            for part, one in dict.fromkeys((choice.nodes, choice.replicas == 1) for choice, column in chosen if not column):
-                if not self.limit.is_up():
-                    self.columns.of(part, one)
-            known = [one for one in self._offered(deadline - allowed, replicas, allowed) if one[1] is not None]
-            yield tuple(column for _, column in self._chosen(known, replicas) if column is not None)
+                plan = self._simulated(columns, deadline)
+                if plan is not None and step_of(plan) < deadline:
+                    best, deadline, begun, is_faster = (plan, columns), step_of(plan), self.forwards, True
+                    break
+            is_faster, plans_more = is_faster or not plans_more, True
+        return best
 
     def _and_smaller(self, solutions: Iterator[tuple[Column, ...]]) -> Iterator[tuple[Column, ...]]:
         """Solutions, each also without one of its columns: a slow network of one node holds back the gradients of all."""
@@ -244,38 +157,131 @@ class _Search:
             if len(columns) <= FEW:
                 yield from ((*columns[:index], *columns[index + 1 :]) for index in range(len(columns)))
 
-    def _chosen(self, offered: list[tuple[Choice, Column | None]], replicas: int) -> list[tuple[Choice, Column | None]]:
-        """Those of the offered columns that together compute most samples; none where these are too few."""
-        copies = most_samples([choice for choice, _ in offered], self.nodes, replicas, self.limit) if offered else ()
-        chosen = [one for one, number in zip(offered, copies, strict=True) for _ in range(number)]
-        batch = self.request.workload.global_batch_size
-        return chosen if sum(choice.samples for choice, _ in chosen) >= self.share * batch * (1 - 1e-9) else []
+    def _sets(self) -> Iterator[tuple[tuple[Column, ...], str]]:
+        """Two and three columns on nodes of their own with a schedule, the fastest by estimates first, where there are few
+        parts: estimates are rough there, and simulations short."""
+        if len(self.every) > FEW_PARTS:
+            return
+        for part, one in product(self.every, (True, False)):
+            if self.columns.searched < MOST_COLUMNS and not self.limit.is_up():
+                self.columns.of(part, one)
+        every = list(self._disjoint())
+        times, begun = Counter[tuple[object, ...]](), self.forwards
+        for _, number in sorted((self._estimated(columns), number) for number, (columns, _) in enumerate(every)):
+            columns, schedule = every[number]
+            times[layouts(columns), schedule] += 1
+            if times.total() > SETS or self.forwards > begun + SET_FORWARDS:
+                return
+            if times[layouts(columns), schedule] <= SIZES:
+                yield columns, schedule
 
-    def _offered(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Choice, Column | None]]:
-        """The columns of the master programme for a deadline; None where a part is not planned yet."""
-        rate = self._best_rate() if self.columns.searched < MOST_COLUMNS else 0.0
-        for part, one in itertools.product(self.every, (True, False) if replicas > 2 else (True,)):
-            if self.columns.is_known(part, one):
-                for column in self.columns.of(part, one):
-                    samples = column.samples(deadline) if column.offered else 0
-                    if samples and column.gradients(replicas) <= allowed:
-                        yield Choice(part, column.plan.config.dp, samples), column
-            elif rate * deadline > 0 and self.bounds.gradients(part, replicas) <= allowed:
-                most = min(rate * peak(self.request, part) * deadline, self.bounds.samples(part, one, deadline))
-                if most:
-                    yield Choice(part, 1 if one else 2, most), None
+    def _disjoint(self) -> Iterator[tuple[tuple[Column, ...], str]]:
+        """Two known columns on nodes of their own, and three where columns are few, under each schedule."""
+        for schedule in ("1f1b", *SCHEDULES):
+            known = self._under(schedule)
+            for number in (2, 3) if math.comb(len(known), 3) <= TRIPLES else (2,):
+                for several in combinations_with_replacement(known, number):
+                    used = map(sum, zip(*(column.part for column in several), strict=True))
+                    if all(number <= have for number, have in zip(used, self.nodes, strict=True)):
+                        yield several, schedule
 
-    def _best_rate(self) -> float:
-        """The most samples a second for each FLOP/s of peak that a known column computes."""
-        rates = (
-            column.plan.config.dp * column.plan.config.microbatch_size / column.each_s / peak(self.request, column.part)
-            for column in self.columns.known
-        )
-        return max(rates, default=1 / self._flops())
+    def _exchange(self, best: Tried) -> None:
+        """Try other columns in place of those of the best plan while that makes it faster, those with the least estimates
+        first: one at a time, of the same part, or microbatches of half or twice the size in several."""
+        rounds, begun, is_faster = self.rounds, self.forwards, True
+        while is_faster:
+            (plan, columns), is_faster = best, False
+            most = self._estimated(columns) * (1 + MISJUDGED)
+            others = list(chain(self._exchanged(columns, plan.schedule), self._resized(columns, plan.schedule)))
+            for seconds, number in sorted((self._estimated(several), number) for number, several in enumerate(others)):
+                if seconds > most or self.rounds >= rounds + EXCHANGES or self.forwards >= begun + EXCHANGED:
+                    return
+                found = self._simulated(others[number], step_of(plan), plan.schedule)
+                if found is not None and step_of(found) < step_of(plan):
+                    best, is_faster = (found, others[number]), True
+                    break
 
-    def _flops(self) -> float:
-        """FLOPs of a sample."""
-        return self.request.workload.flops / self.request.workload.global_batch_size
+    def _under(self, schedule: str) -> list[Column]:
+        """The known columns that can run under a schedule."""
+        found = (self.columns.under(column, schedule) for column in self.columns.known)
+        return [column for column in found if column is not None]
+
+    def _exchanged(self, columns: tuple[Column, ...], schedule: str) -> Iterator[tuple[Column, ...]]:
+        """The columns with another one of its part in place of one of them."""
+        known = self._under(schedule)
+        for index, column in enumerate(columns):
+            for other in known:
+                if other.part == column.part and other.key != column.key:
+                    yield (*columns[:index], other, *columns[index + 1 :])
+
+    def _resized(self, columns: tuple[Column, ...], schedule: str) -> Iterator[tuple[Column, ...]]:
+        """The columns with microbatches of half or twice the size in several of them: gradients wait for all pipelines, so that
+        sizes may have to change together."""
+        if len(columns) <= FEW:
+            known = self._under(schedule)
+            yield from product(*([one for one in known if _is_resized(one, column)] for column in columns))
+
+    def _reschedule(self) -> None:
+        """Try the fastest plans under other schedules."""
+        begun = self.forwards
+        for (plan, columns), schedule in product(self._fastest(RESCHEDULED, NEARLY), ("1f1b", *SCHEDULES)):
+            if plan is self._fastest(1, 0.0)[0][0] or self.forwards < begun + RESCHEDULES:
+                self._simulated(columns, step_of(self._fastest(1, 0.0)[0][0]), schedule, microbatches(plan))
+
+    def _fastest(self, number: int, slower: float) -> list[Tried]:
+        """So many of the fastest plans that were tried, which are slower than the best by at most a share."""
+        every = sorted(self.tried, key=lambda one: step_of(one[0]))[:number]
+        return [one for one in every if step_of(one[0]) <= step_of(every[0][0]) * (1 + slower)]
+
+    def _starts(self) -> list[Tried]:
+        """The best of the plans that were tried for the same layouts, of those that have least steps."""
+        found = dict[tuple[object, ...], Tried]()
+        for plan, columns in self._fastest(len(self.tried), NEARLY):
+            found.setdefault(layouts(columns), (plan, columns))
+        return list(found.values())[:STARTS]
+
+    def _estimated(self, columns: tuple[Column, ...]) -> Seconds:
+        """Estimated step of columns; infinite where the batch cannot be divided."""
+        numbers = divided(self.request.workload.global_batch_size, columns)
+        if numbers is None:
+            return math.inf
+        replicas = sum(one.plan.config.dp for one in columns)
+        computed = max(one.step(number) for one, number in zip(columns, numbers, strict=True))
+        return computed + max(one.gradients(replicas) for one in columns)
+
+    def _simulated(
+        self, columns: tuple[Column, ...], below: Seconds, schedule: str = "1f1b", numbers: tuple[int, ...] | None = None
+    ) -> PipelinesPlan | None:
+        """The simulated plan of columns, with numbers of microbatches to begin with; None where they were tried, have no plan,
+        or are far from `below` so many seconds."""
+        key = schedule, *sorted(column.key for column in columns)
+        if len(columns) < 2 or key in self.keys or self.limit.is_up():
+            return None
+        self.keys.add(key)
+        numbers = numbers or divided(self.request.workload.global_batch_size, columns)
+        if numbers is None or max(one.step(number) for one, number in zip(columns, numbers, strict=True)) >= below:
+            return None
+        self.rounds += 1
+        self.forwards += forwards(columns, numbers)
+        plan = balanced(self.request, columns, numbers, schedule, below)
+        self.tried += [(plan, columns)] if plan is not None else []
+        return plan
+
+
+def layouts(columns: Sequence[Column]) -> tuple[tuple[object, ...], ...]:
+    """What tells columns apart but for the sizes of their microbatches."""
+    return tuple(sorted(column.key[:-1] for column in columns))
+
+
+def microbatches(plan: PipelinesPlan) -> tuple[int, ...]:
+    """Microbatches of all replicas of each pipeline."""
+    return tuple(sum(one.config.num_microbatches) for one in plan.pipelines)
+
+
+def forwards(columns: Sequence[Column], numbers: Sequence[int]) -> int:
+    """Forwards of microbatches on the stages of a replica of each column, which has so many microbatches: replicas that are
+    alike are simulated once."""
+    return sum(one.plan.config.pp * -(-number // one.plan.config.dp) for one, number in zip(columns, numbers, strict=True))
 
 
 def _is_resized(column: Column, other: Column) -> bool:

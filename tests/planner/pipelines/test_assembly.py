@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.pipelines.assembly import assembled, balanced, computed, divided, simulated, step_of
-from planner.pipelines.columns import Column, Columns
+from planner.pipelines.columns import Column, Columns, of_samples
 from sim.engine.engine import simulate
 from tests.more import after
 from tests.planner.pipelines.drawn import drawn
@@ -29,6 +31,21 @@ def test_a_batch_is_divided_by_the_seconds_of_a_microbatch(chosen):
     assert divided(12, chosen) == (4, 4, 4)
     assert divided(3, chosen) == (1, 1, 1)
     assert divided(2, chosen) is None
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_bisection_begins_the_greedy_division(chosen, size):
+    """Each microbatch goes to the column that has it done first, those of the first column first where several do."""
+    columns = [replace(column, plan=of_samples(column.plan, (1,) * column.plan.config.dp, one))
+               for column, one in zip(chosen, (size, 1, 2), strict=True)]  # fmt: skip
+    for batch in (16, 57, 200, 513):
+        numbers, left = [1, 1, 1], batch - size - 3
+        while left:
+            able = [index for index, one in enumerate((size, 1, 2)) if one <= left]
+            soonest = min(able, key=lambda index: (columns[index].step(numbers[index] + 1), index))
+            numbers[soonest] += 1
+            left -= (size, 1, 2)[soonest]
+        assert divided(batch, columns) == tuple(numbers)
 
 
 def test_copies_of_a_column_are_on_nodes_of_their_own(chosen):

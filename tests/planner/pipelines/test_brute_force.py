@@ -21,9 +21,7 @@ SLOWER = {35: 0.003, 42: 0.003, 48: 0.003}
 """How much slower the found plan is at most, by seed; 0 for others."""
 OWNED = (3, 7)
 """Seeds of two single devices, which take a second."""
-OWNED_SLOWER = {26: 0.022, 28: 0.25}
-"""As `SLOWER`, for fleets of catalogue devices; `NEAR` for others."""
-JUDGED = 29
+JUDGED = 50
 """Number of these fleets."""
 
 
@@ -54,4 +52,4 @@ def test_no_plan_is_much_faster_on_what_users_own(seed):
     """Under three schedules."""
     found = judge(owned(seed), seed)
     assert found.bound_s <= found.best_s
-    assert found.slower <= OWNED_SLOWER.get(seed, NEAR)
+    assert found.slower <= NEAR

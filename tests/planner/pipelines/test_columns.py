@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.pipelines.columns import ClosedForms, Columns, of_samples
@@ -48,6 +50,36 @@ def test_gradients_of_a_single_device(columns):
     nbytes = sum(n for _, n in (*bucket.whole.gradients, *bucket.whole.weights))
     assert column.gradients(2) == column.gradients_s == pytest.approx(nbytes / 2 / 1e9)
     assert column.gradients(3) == pytest.approx(nbytes * 2 / 3 / 1e9)
+
+
+def test_gradients_over_a_slow_trunk():
+    """Partners are in the cluster with which gradients take longest: here over a trunk of a tenth of the rate of the NICs."""
+    fast = two_kinds()
+    (trunk,) = fast.topology.fleet.trunks
+    slow = replace(fast.topology.fleet, trunks=(replace(trunk, bandwidth=trunk.bandwidth / 10),))
+    columns = Columns(replace(fast, topology=replace(fast.topology, fleet=slow)))
+    (column, *_), (other, *_) = columns.of((1, 0), True), Columns(fast).of((1, 0), True)
+    assert column.gradients_s == pytest.approx(10 * other.gradients_s)
+
+
+def test_columns_under_another_schedule(columns):
+    """Zero-bubble schedules fill pipelines sooner, and one stage as before."""
+    for column in columns.of((0, 1), True):
+        assert columns.under(column, "1f1b") is column
+        other = columns.under(column, "zb-h1")
+        assert other.plan.config.schedule == "zb-h1"
+        assert other.key == column.key
+        if column.plan.config.pp == 1:
+            assert other.step(8) == pytest.approx(column.step(8))
+        else:
+            assert other.step(8) < column.step(8)
+        assert columns.under(column, "zb-h1") is other
+
+
+def test_pipelines_use_all_nodes_of_a_part(columns):
+    """The fastest pipeline of a part may leave nodes idle; another one has a stage on each."""
+    every = columns.of((2, 0), True)
+    assert 2 in {len({device.node for device in column.plan.placement}) for column in every}
 
 
 def test_a_part_without_room_has_no_column():
