@@ -15,7 +15,7 @@ def test_no_pin_gives_a_faster_plan():
 def test_what_is_pinned_already_stays_pinned():
     for seed in range(5):
         question = pins.draw(seed)
-        wishes = pins.pinned(question, pins.random.Random(seed))
+        wishes = pins.pinned(question, None, pins.random.Random(seed))
         given = {key: value for key in wishes.__slots__ if (value := getattr(question.wishes, key)) is not None}
         assert {key: getattr(wishes, key) for key in given} == given
         assert wishes != question.wishes
