@@ -1,8 +1,9 @@
 """Whether a pin gives a faster plan than the search without it: `python -m benchmarks pins [owned] [FLEETS [PINS]]`.
 
 Small fleets of `benchmarks.certificates.fleets` are planned, and planned again with random pins; with `owned`, those of
-`benchmarks.owned_fleets`. A pin only makes the space smaller, so a faster plan is a defect of the search. Twenty fleets with
-five pins each, unless given, take some minutes, with `owned` half an hour.
+`benchmarks.owned_fleets`. A pin only makes the space smaller, so a faster plan is a defect of the search, and one below the
+bound of the plan without pins a defect of the bound. Twenty fleets with five pins each, unless given, take some minutes, with
+`owned` half an hour. Plans whose search the time limit ended are left out.
 """
 
 from __future__ import annotations
@@ -18,53 +19,80 @@ from planner import strategies
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
-from planner.space.shapes import searched
+from planner.search.mixed import is_mixed
+from planner.space.shapes import searched, variants
+from planner.space.unlike_tp import has_searched_degrees
 from sim.errors import Infeasible
-from sim.plan import schedules
+from sim.plan.parallel_config import BLOCK
+from sim.plan.plan import Plan
+from sim.units import Seconds
 
 SLACK = 0.005
 """Fraction by which a pinned plan may be faster: the search stops at plans that are faster by less (`Budgets.target_gap`)."""
+ROUNDING = 1e-9
+"""Fraction by which a step may be below a bound of its own value."""
+
+PINNED = ("tp", "dp", "cp", "ep", "vpp", "microbatch_size", "schedule", "zero_stage", "recompute")
+"""Dimensions of shapes that are pinned, beside pp."""
 
 
 class Pinned(NamedTuple):
-    """A random pin: its options, and step of the free plan / step of the pinned plan - 1."""
+    """A random pin: its options, step of the free plan / step of the pinned plan - 1, and bound of the free plan's certificate
+    on plans of this kind / step of the pinned plan - 1."""
 
     seed: int
     pins: str
     faster: float
+    bound: float
 
 
-def pinned(question: Request, rng: random.Random) -> Wishes:
-    """The wishes of a request with one or two more pins, of values that the search considers."""
-    shape = rng.choice(list(searched(question)))
-    values = {
-        "tp": shape.tp, "dp": shape.dp, "microbatch_size": shape.microbatch_size, "recompute": shape.recompute,
-        "pp": rng.randint(1, 4), "zero_stage": rng.choice([1, 2, 3]),
-        "schedule": rng.choice([name for name in schedules.names() if schedules.is_searched(name)]),
-    }  # fmt: skip
-    free = [key for key in values if getattr(question.wishes, key) is None]
+def pinned(question: Request, near: Plan | None, rng: random.Random) -> Wishes:
+    """The wishes of a request with one or two more pins: each of the value of a plan, or of a random shape."""
+    shape = rng.choice([variant for shape in searched(question) for variant in variants(question, shape)])
+    values = {key: getattr(shape, key) for key in PINNED} | {"pp": rng.randint(1, 4)}
+    if near is not None:
+        values |= {key: getattr(near.config, key) for key in values if rng.random() < 0.5}
+    free = [key for key in values if getattr(question.wishes, key) is None and values[key] != BLOCK]
     return replace(question.wishes, **{key: values[key] for key in rng.sample(free, min(len(free), rng.randint(1, 2)))})
 
 
-def seconds(question: Request) -> float:
-    """Step of the default strategy's plan. Raises Infeasible."""
-    return step(strategies.get("certified").plan(question, PlanningContext(question)))
+def planned(question: Request) -> Plan | None:
+    """The default strategy's plan; None where the time limit ended the search. Raises Infeasible."""
+    plan = strategies.get("certified").plan(question, PlanningContext(question))
+    assert plan.certificate is not None
+    return None if plan.certificate.time_limit_reached else plan
+
+
+def bound(question: Request, free: Plan, other: Plan) -> Seconds:
+    """The bound that the certificate of the free plan of a request states for plans of another plan's kind; 0 if none."""
+    stated = free.certificate
+    assert stated is not None
+    if is_mixed(other):
+        return stated.mixed_lower_bound_s or 0.0
+    return stated.whole_lower_bound_s or stated.lower_bound_s if has_searched_degrees(question, other) else 0.0
 
 
 def measure(fleets: int, pins: int, drawn: Callable[[int], Request] = draw) -> Iterator[Pinned]:
     """Plan fleets freely and with random pins; pins with which no plan fits are left out. `drawn`: the request of a seed."""
     for seed in range(fleets):
-        question, rng = drawn(seed), random.Random(f"pins {seed}")
+        yield from compared(seed, drawn(seed), pins)
+
+
+def compared(seed: int, question: Request, pins: int) -> Iterator[Pinned]:
+    """The plans with random pins of one fleet beside its free plan."""
+    rng = random.Random(f"pins {seed}")
+    try:
+        free = planned(question)
+    except Infeasible:
+        return
+    for _ in range(pins if free is not None else 0):
+        wishes = pinned(question, free, rng)
         try:
-            free = seconds(question)
+            other = planned(replace(question, wishes=wishes))
         except Infeasible:
             continue
-        for _ in range(pins):
-            wishes = pinned(question, rng)
-            try:
-                yield Pinned(seed, str(wishes), free / seconds(replace(question, wishes=wishes)) - 1)
-            except Infeasible:
-                continue
+        if other is not None:
+            yield Pinned(seed, str(wishes), step(free) / step(other) - 1, bound(question, free, other) / step(other) - 1)
 
 
 def show(options: list[str]) -> None:
@@ -77,5 +105,7 @@ def show(options: list[str]) -> None:
         found.append(one)
         if one.faster > 0:
             print(f"fleet {one.seed}: {one.pins} is faster by {one.faster:.2%}", flush=True)
+        if one.bound > ROUNDING:
+            print(f"fleet {one.seed}: {one.pins} is {one.bound:.2%} below the bound of the plan without it", flush=True)
     worse = sum(one.faster > SLACK for one in found)
     print(f"{worse} of {len(found)} pins give a plan that is faster by more than {SLACK:.1%}")

@@ -15,18 +15,23 @@ def test_no_pin_gives_a_faster_plan():
 def test_what_is_pinned_already_stays_pinned():
     for seed in range(5):
         question = pins.draw(seed)
-        wishes = pins.pinned(question, pins.random.Random(seed))
+        wishes = pins.pinned(question, None, pins.random.Random(seed))
         given = {key: value for key in wishes.__slots__ if (value := getattr(question.wishes, key)) is not None}
         assert {key: getattr(wishes, key) for key in given} == given
         assert wishes != question.wishes
 
 
 def test_fleets_as_users_own_them():
-    drawn = [owned_fleets.draw(seed) for seed in range(12)]
+    drawn = [owned_fleets.draw(seed) for seed in (0, 3, 7, 8, 10, 17, 23, 28)]
     assert {len(one.topology.fleet.clusters) for one in drawn} == {1, 2, 3}
-    assert 100 < max(one.topology.fleet.devices for one in drawn) <= 192
+    sizes = [one.topology.fleet.devices for one in drawn]
+    assert min(sizes) == 4 and 100 < max(sizes) <= 192
+    assert {one.target.name for one in drawn if one.target is not None} == {"any", "deepspeed", "torchtitan"}
+    workloads = [one.workload for one in drawn]
+    assert {one.adapter is not None for one in workloads} == {one.model.experts > 1 for one in workloads} == {True, False}
+    assert max(one.seq_len for one in workloads) == owned_fleets.LONG
     assert all(next(iter(searched(one)), None) is not None for one in drawn)
-    assert drawn[3].topology == owned_fleets.draw(3).topology
+    assert drawn[3].topology == owned_fleets.draw(8).topology
     for one in drawn:
         positions = one.workload.model.learned_positions
         assert positions == 0 or one.workload.seq_len <= positions

@@ -27,6 +27,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.bounds.deadline_test import PRECISE, ROUGH, deadline_bound
 from planner.bounds.orders import Orders, deadline_tests
@@ -82,6 +83,10 @@ class Proof:
         for bound, _, _, node in self._heap:
             self._count_left(bound, node)
         incumbent.simulate_pool(budgets.last_tries)
+        if incumbent.lower_bound < incumbent.target:
+            incumbent.simulate_pool(budgets.doubtful_tries, doubtful=True)
+            incumbent.simulate_pool(budgets.last_tries)
+            self._search_best()
         self._find_least_layout()
         return [bound for bound, *_ in self._heap]
 
@@ -100,6 +105,20 @@ class Proof:
             else:
                 self._branch(bound, shape, node)
             incumbent.report(f"{len(self.settled)} layouts settled")
+
+    def _search_best(self) -> None:
+        """Evaluate the variant of the best plan, as long as that is another one than before: where messages share links, its
+        bound may be so high above the others that the search ends before it, or lists few of its pipelines."""
+        incumbent, searched = self.incumbent, set[Shape]()
+        while incumbent.best_shape is not None and not incumbent.limit.is_up():
+            shape = replace(incumbent.best_shape, overlap_param_gather=True)
+            if shape in searched:
+                return
+            searched.add(shape)
+            bound, variant = self._tested(shape, None, 0.0)
+            if variant.tests and bound < incumbent.target:
+                self._exhaust.closer(shape, variant, bound, only=True)
+                incumbent.simulate_pool(incumbent.budgets.last_tries)
 
     def _turn(self, shape: Shape) -> int:
         """When variants of this kind are evaluated (`run`)."""

@@ -59,6 +59,8 @@ class Budgets:
     """Fastest of these that go through the search over stages once more."""
     first_tries: int = 6
     """Simulations in a row without a faster plan, after which mixed stages are tried and the proof begins."""
+    first_unlike_tries: int = 3
+    """The same for pipelines of unlike degrees or lengths, which are tried where messages of the fastest share links."""
     forwards_of_a_try: int = 4_000
     """Forwards of a pipeline (stages times microbatches times vpp) for which its simulation counts as one more try: where it
     finds no steady state, it takes about a second for each 4,000 of them."""
@@ -111,6 +113,9 @@ class Budgets:
     """Simulations in a row without a faster plan, after which such a round ends."""
     last_tries: int = 16
     """Simulations in a row without a faster plan, after which the search ends."""
+
+    doubtful_tries: int = 4
+    """Simulations in a row without a faster plan of candidates that only unlike ones make seem slow (`Pool.take_doubtful`)."""
 
     # layers moved by simulation (`planner.search.crowded_links`)
     crowded_delay: float = 0.02

@@ -6,7 +6,7 @@ and the step of the fastest evaluated pipeline: every other pipeline takes longe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,20 +70,23 @@ class Exhaust:
     settled: list[float]
     pipelines: int = 0
 
-    def closer(self, shape: Shape, variant: OpenVariant, bound: float) -> tuple[float, bool]:
+    def closer(self, shape: Shape, variant: OpenVariant, bound: float, only: bool = False) -> tuple[float, bool]:
         """(a tighter lower bound on a variant's pipelines of two or more stages, whether it is final).
+
+        `only`: the bound matters whatever was settled before, because the variant is searched for a faster plan.
 
         Where pipelines are too many to list, are not modelled, or may be faster than the evaluator says, the bound stays and is
         final, and `improvement` searches the variant for a faster plan. Where the bound does not matter, or `all_pipelines` are
         evaluated, at most `few_pipelines` are listed for each test."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
-        settled = min(self.settled, default=math.inf) * (1 - budgets.bound_slack)
-        matters = bound < settled and self.pipelines < budgets.all_pipelines
+        settled = () if only else self.settled
+        least = min(settled, default=math.inf) * (1 - budgets.bound_slack)
+        matters = bound < least and self.pipelines < budgets.all_pipelines
         incumbent.unproved += not matters
         if not matters and incumbent.unproved % budgets.round_variants == 0:
             incumbent.simulate_pool(budgets.round_tries)
         try:
-            listing = self._listed(shape, variant, bound, matters)
+            listing = self._listed(shape, variant, bound, matters, settled)
             candidates = list(self._evaluated(shape, variant, listing)) if listing is not None else []
         except NotModelled:
             listing, candidates = None, []
@@ -97,11 +100,13 @@ class Exhaust:
         least = min((candidate.seconds for candidate in candidates), default=math.inf)
         return min(least, listing.seconds), least <= listing.seconds
 
-    def _listed(self, shape: Shape, variant: OpenVariant, bound: float, matters: bool) -> Listing | None:
+    def _listed(
+        self, shape: Shape, variant: OpenVariant, bound: float, matters: bool, settled: Sequence[float]
+    ) -> Listing | None:
         """All pipelines that might beat the target. If they are too many and the bound `matters`: those that might finish
         within slightly more than the bound, and not later than a settled bound. None where no list is short enough."""
         incumbent, budgets, tests = self.incumbent, self.incumbent.budgets, variant.tests
-        most = min([incumbent.target, *self.settled])
+        most = min([incumbent.target, *settled])
         ordered = tuple(test for test in tests if isinstance(test, DeadlineTest))
         if variant.few is None or variant.target != incumbent.target:
             target, number = incumbent.target, budgets.few_pipelines

@@ -160,6 +160,7 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequen
     estimated.sort(key=lambda estimate: estimate.seconds)
     incumbent.report(f"evaluating {len(estimated)} estimates")
     evaluated: list[Candidate] = []
+    kinds = {_kind(candidate) for candidate in others}
     for estimate in estimated[: budgets.first_evaluated]:
         if incumbent.is_over:
             break
@@ -167,9 +168,30 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequen
         if estimate.seconds > fastest * (1 + budgets.estimate_error):
             break
         evaluated.append(estimate.evaluated())
+        kinds.add(_kind(estimate))
     most = 1 if incumbent.limit.is_up() else budgets.first_improved
     incumbent.pool.add([*others, *improved(evaluated, most)], incumbent.cutoff * (1 - budgets.optimal_gap))
     incumbent.simulate_pool(budgets.first_tries)
+    if not incumbent.limit.is_up():
+        _simulate_unlike(incumbent, [estimate for estimate in estimated if _kind(estimate) not in kinds])
+
+
+def _simulate_unlike(incumbent: Incumbent, estimated: Iterable[Estimate]) -> None:
+    """Simulate the best of each kind of estimates, the best first: where messages of the fastest pipelines on an idle network
+    share links, others that seem slower, such as those with one stage on a node, may be faster than the best plan."""
+    best: dict[tuple[object, ...], Estimate] = {}
+    for estimate in estimated:
+        if estimate.seconds < incumbent.target:
+            best.setdefault(_kind(estimate), estimate)
+    evaluated = [estimate.evaluated() for estimate in list(best.values())[: incumbent.budgets.first_improved]]
+    incumbent.pool.add(improved(evaluated, incumbent.budgets.first_improved), incumbent.cutoff)
+    incumbent.simulate_pool(incumbent.budgets.first_unlike_tries)
+
+
+def _kind(found: Candidate | Estimate) -> tuple[object, ...]:
+    """What decides which messages share links: the degrees and the number of stages."""
+    shape = found.shape
+    return shape.tp, shape.cluster_tp, shape.dp, shape.cp, shape.ep, shape.etp, len(found.pipeline)
 
 
 def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:

@@ -36,7 +36,8 @@ class Incumbent:
     `seen` holds the pipelines already offered; `unproved` counts variants as `Budgets.unproved_variants` says; `longest` is the
     largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0. `draft` is a
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
-    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans."""
+    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is the shape of the best
+    plan, where that is a pipeline that was offered."""
 
     request: Request
     context: PlanningContext
@@ -51,6 +52,7 @@ class Incumbent:
     lower_bound: float = 0.0
     work_bound: float = 0.0
     is_best_mixed: bool = False
+    best_shape: Shape | None = None
 
     @property
     def cutoff(self) -> float:
@@ -83,7 +85,7 @@ class Incumbent:
         self.context.simulated.append(simulated)
         better = step(simulated) < self.cutoff
         if better:
-            self.best, self.unproved, self.is_best_mixed = simulated, 0, is_mixed(simulated)
+            self.best, self.unproved, self.is_best_mixed, self.best_shape = simulated, 0, is_mixed(simulated), None
         return better
 
     def sketch(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> None:
@@ -145,6 +147,7 @@ class Incumbent:
             below = self.target if forwards > self.budgets.forwards_of_a_long_one else self.cutoff
             if idle + least_delay < below:
                 found.append(self.challenge(plan, below))
+                self.best_shape = shape if found[-1][1] else self.best_shape
                 least_delay = self.budgets.placement_delay * (found[-1][0] - idle)
         self._reserve(before - self.limit.seconds_left)
         return found
@@ -189,14 +192,15 @@ class Incumbent:
             self.pool.learn(candidate, min(seconds for seconds, _ in found))
         return any(better for _, better in found) if found else None
 
-    def simulate_pool(self, tries: int) -> None:
-        """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan.
+    def simulate_pool(self, tries: int, doubtful: bool = False) -> None:
+        """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan; or, where
+        `doubtful`, those that are slower than expected only by what was observed of unlike ones (`Pool.take_doubtful`).
 
         A long simulation counts as several tries (`Budgets.forwards_of_a_try`). Candidates that the target or the limits refuse
         are no tries; at most `Budgets.refused` of them are looked at."""
         since_improvement, refused = 0, 0
         while since_improvement < self.tries(tries) and refused < self.budgets.refused:
-            candidate = self.pool.take(self.cutoff)
+            candidate = self.pool.take_doubtful(self.target) if doubtful else self.pool.take(self.cutoff)
             if candidate is None:
                 return
             better = self.simulate(candidate)

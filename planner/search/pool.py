@@ -34,10 +34,11 @@ Key: TypeAlias = tuple[Shape, tuple[tuple[str, int], ...]]
 @dataclass(slots=True)
 class Pool:
     """`candidates` by shape and stages; `contention` by kind and microbatch size: the least fraction observed, of the busiest
-    link's message time."""
+    link's message time; `simulated`: what was simulated, in more detail (`_close_kind`)."""
 
     candidates: dict[Key, Candidate] = field(default_factory=dict)
     contention: dict[Kind, dict[int, float]] = field(default_factory=dict)
+    simulated: set[Kind] = field(default_factory=set)
 
     def add(self, found: Iterable[Candidate], cutoff: Seconds) -> None:
         """Keep candidates whose step on an idle network is below `cutoff`."""
@@ -69,8 +70,16 @@ class Pool:
             return None
         return self.candidates.pop(least)
 
+    def take_doubtful(self, target: Seconds) -> Candidate | None:
+        """Remove and return the fastest candidate on an idle network of those unlike all that were simulated: what is expected
+        of it was observed under another schedule, vpp or microbatch size. None where none is below `target`."""
+        every = ((key, one) for key, one in self.candidates.items() if one.seconds < target)
+        unlike = {key: one.seconds for key, one in every if _close_kind(one) not in self.simulated}
+        return self.candidates.pop(min(unlike, key=unlike.__getitem__)) if unlike else None
+
     def learn(self, candidate: Candidate, seconds: Seconds) -> None:
         """Record the seconds of a candidate's simulated step."""
+        self.simulated.add(_close_kind(candidate))
         if candidate.link_seconds > 0:
             fraction = max(seconds - candidate.seconds, 0.0) / candidate.link_seconds
             of_kind, size = self.contention.setdefault(_kind(candidate), {}), candidate.shape.microbatch_size
@@ -92,3 +101,9 @@ def _kind(candidate: Candidate, other_gather: bool = False) -> Kind:
         gather,
         len(candidate.pipeline),
     )
+
+
+def _close_kind(candidate: Candidate) -> Kind:
+    """The kind of a candidate with what is left out of it: schedule, vpp and microbatch size."""
+    shape = candidate.shape
+    return (*_kind(candidate), shape.schedule, shape.vpp, shape.microbatch_size)

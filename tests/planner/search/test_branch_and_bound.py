@@ -15,8 +15,8 @@ from planner.search.improvement import Improvement
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
-from tests.planner.builders import plan_of, random_request
-from tests.planner.search.searches import incumbent
+from tests.planner.builders import on_two_clusters, pipelines, plan_of, random_request, shape
+from tests.planner.search.searches import incumbent, simulated
 
 SEEDS = [0, 3, 5, 7, 13, 17, 19]
 
@@ -43,6 +43,18 @@ def test_a_search_that_may_do_nothing_leaves_the_quick_bounds_open(seed):
     assert sorted(proof.run(bases)) == sorted(expected)
     assert proof.settled == []
     assert kept.best is None
+
+
+def test_a_search_that_ends_early_evaluates_the_variant_of_its_best_plan():
+    """All its pipelines, not only the one that was simulated first."""
+    question = on_two_clusters(layers=6, batch=12)
+    best = min(step(simulated(question, shape(), *stages)) for stages in pipelines(question, shape()))
+    kept = incumbent(question, Budgets(unproved_variants=0))
+    assert kept.offer(shape(), (("a", 1), ("b", 5)))
+    assert kept.best_shape == shape()
+    assert kept.cutoff > 1.1 * best
+    Proof(kept, Improvement(kept)).run(list(searched(question)))
+    assert kept.cutoff <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

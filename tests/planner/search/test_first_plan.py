@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -14,7 +15,9 @@ from planner.search.budgets import Budgets
 from planner.search.first_plan import find_first_plan
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
+from sim.formats.documents import parse
 from sim.formats.edits import edited
+from sim.formats.topology import from_document
 from sim.kernels import memory
 from tests import builders as make
 from tests.more import more
@@ -30,6 +33,26 @@ def test_the_first_plan_of_a_small_fleet_is_within_a_tenth_of_the_best(seed):
     assert kept.best is not None and fits(kept.best)
     assert step(kept.best) <= 1.1 * step(plan_of(question))
     assert kept.cutoff == min(step(plan) for plan in kept.context.simulated)
+
+
+def test_pipelines_whose_messages_share_no_links_are_tried_where_those_of_the_fastest_do():
+    """Two GPUs and one slow NIC in a node: one stage of tp 2 on each node is slower on an idle network than two of tp 1, whose
+    messages share the NIC, and faster in the simulation."""
+    nics = [{"type": "ethernet", "bandwidth": "1 Gbit/s", "count": 1}]
+    node = {"devices": {"type": "rtx-3090", "count": 2}, "intra_node": "pcie4", "nics": nics}
+    link = {"between": ["a", "b"], "type": "ethernet", "bandwidth": "10 Gbit/s", "latency": "10 ms"}
+    workload = {"model": "gpt-3.6b", "global_batch_size": 32, "seq_len": 2048, "precision": "bf16"}
+    clusters = {"a": {"nodes": 8, "node": node}, "b": {"nodes": 4, "node": node}}
+    document = {"format": "holmes-sim/topology/1", "name": "desks", "clusters": clusters, "links": [link], "workload": workload}
+    fleet = from_document(parse("desks", json.dumps(document)))
+    assert fleet.workload is not None
+    steps, wishes = [], Wishes(dp=1, microbatch_size=1, schedule="1f1b")
+    for tp in (None, 2):
+        question = Request(fleet, fleet.workload, wishes.with_pin("tp", tp))
+        kept = incumbent(question)
+        find_first_plan(kept, list(searched(question)))
+        steps.append(kept.cutoff)
+    assert steps[0] <= steps[1]
 
 
 def test_nothing_that_fits_means_no_plan():

@@ -78,3 +78,18 @@ def test_smaller_microbatches_are_expected_to_wait_less():
     assert [pool.expected(each) for each in (one, four, eight)] == pytest.approx([6.5, 8.0, 8.0])
     pool.learn(two, 6.6)
     assert [pool.expected(each) for each in (one, two, four, eight)] == pytest.approx([6.3, 6.6, 6.6, 6.6])
+
+
+def test_what_only_unlike_ones_make_slow_is_doubtful():
+    """Two virtual stages waited for 20 times their messages, which says little of four: they are doubtful, others are not."""
+    pool, two = Pool(), candidate(6.0, 0.1, 3, 3)
+    two, other, four = (
+        replace(two, seconds=seconds, evaluation=SimpleNamespace(shape=replace(two.shape, vpp=vpp), classes=(CLASS,)))
+        for vpp, seconds in ((2, 6.0), (2, 5.8), (4, 5.9))
+    )
+    pool.add([other, four, candidate(5.95, 0.1, 2, 4)], 9.0)
+    pool.learn(two, 8.0)
+    assert pool.take(7.0) is None
+    assert pool.take_doubtful(5.9) is None
+    assert pool.take_doubtful(5.95) is four
+    assert pool.take_doubtful(5.95) is None
