@@ -109,6 +109,14 @@ class MixedStageCosts:
         every = [self.own_seconds(shape, one, ends, pp) for one in distinct_offsets(run, shape.tp, shape.cp)]
         return min(start for start, _ in every), min(each for _, each in every)
 
+    def least_passes(
+        self, shape: Shape, run: Run, ends: tuple[bool, bool], pp: int = 2
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
+        """`own_passes`, each number the least over all replicas of a run."""
+        every = [self.own_passes(shape, one, ends, pp) for one in distinct_offsets(run, shape.tp, shape.cp)]
+        forward, backward = ((min(one[way][0] for one in every), min(one[way][1] for one in every)) for way in (0, 1))
+        return forward, backward
+
     def slowest_stage(self, shape: Shape, group: Sequence[Run], layers: Sequence[int]) -> float:
         """Seconds of a microbatch on the slowest stage of a replica, given its slots and layers of each stage."""
         last = len(group) - 1
