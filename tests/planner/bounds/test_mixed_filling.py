@@ -56,8 +56,8 @@ def test_messages_behind_compute_load_links():
 
 
 def test_stages_behind_a_link_wait_for_its_gathers_and_leave_time_for_its_reductions():
-    """Stages 0 and 1 are on one node of each cluster, stages 2 and 3 on another. Those behind have their microbatches between all
-    gathers and all reductions of the first two."""
+    """Stages 0 and 1 are on one node of each cluster, stages 2 and 3 on another. Those behind have their microbatches between
+    all gathers and all reductions of the first two."""
     nics, spec = (make.nic("ethernet", 1e5),), make.device("chip", 1e8, 1e30)
     a, b = (make.cluster(name, 2, 2, nics, spec, intra_node=make.wire(bandwidth=1e12)) for name in "ab")
     fleet = make.fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
