@@ -36,7 +36,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ from planner.space.device_slots import Run, StageSlots, replica_groups
 from planner.space.mixed_schedules import variants_of_mixed
 from planner.space.shape import Shape
 from sim.analytic.stage_costs import StageCost
+from sim.hardware.device_spec import DeviceSpec
 from sim.plan.schedules import Schedule
 from sim.units import Seconds
 
@@ -92,9 +93,8 @@ class PlacedStages:
         if not self.splits:
             return 1.0
         weights = 0.0
-        for stage, runs in enumerate(self.placed):
-            for spec in {run.cluster.node.device.name: run.cluster.node.device for run in runs}.values():
-                one, two = (self.costs.cost(self.shape, runs, k, self.ends[stage], spec) for k in (1, 2))
+        for stage in range(len(self.placed)):
+            for one, two in zip(self._costs(stage, 1), self._costs(stage, 2), strict=True):
                 weights = max(weights, one.weight / one.both, (two.weight - one.weight) / (two.both - one.both))
         return 1.0 - weights
 
@@ -171,9 +171,9 @@ class PlacedStages:
         most, config = min(left, self._most_by_memory(stage)), self.costs.config(self.shape, len(self.placed))
         begin = tail = share = math.inf
         for k in range(test.most[stage], 0, -1):
-            cost = self._cost(stage, k)
-            begin = min(begin, cost.begin(0.0, config) if self.has_one_zero_stage else 0.0)
-            tail, share = min(tail, cost.tail(config)), min(share, 1 / cost.parts)
+            for cost in self._costs(stage, k):
+                begin = min(begin, cost.begin(0.0, config) if self.has_one_zero_stage else 0.0)
+                tail, share = min(tail, cost.tail(config)), min(share, 1 / cost.parts)
             if k > most:
                 continue
             shared = self._shared(stage, k, left - k, first, test)
@@ -229,10 +229,14 @@ class PlacedStages:
             done += here.replicas * max(times, 0)
         return done >= self.total
 
-    def _cost(self, stage: int, k: int) -> StageCost:
-        """Costs of a stage of k layers without sends."""
-        cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage])
-        return cost.sending(0.0, 0.0, 0.0, cost.weight if self.splits else 0.0)
+    def _costs(self, stage: int, k: int) -> Iterator[StageCost]:
+        """Costs of a stage of k layers, without sends, on each type of its devices."""
+        for spec in self._types(stage):
+            cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage], spec)
+            yield cost.sending(0.0, 0.0, 0.0, cost.weight if self.splits else 0.0)
+
+    def _types(self, stage: int) -> Iterable[DeviceSpec]:
+        return {run.cluster.node.device.name: run.cluster.node.device for run in self.placed[stage]}.values()
 
 
 @dataclass(frozen=True, slots=True)
