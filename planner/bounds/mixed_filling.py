@@ -101,7 +101,8 @@ class PlacedStages:
     def _group(self, runs: tuple[Run, ...]) -> list[OnStage]:
         """The replicas of a group on each stage."""
         costs, shape, last = self.costs, self.shape, len(runs) - 1
-        alike = alike_replicas(runs, shape.tp) if self.waits else 1
+        alike, nic = alike_replicas(runs, shape.tp) if self.waits else 1, costs.nic(runs, shape.tp)
+        tied = costs.tied(shape, runs, nic)
         found: list[OnStage] = []
         ahead = arrived = returned = 0.0
         before = math.inf
@@ -109,7 +110,7 @@ class PlacedStages:
             start, each = costs.least_seconds(shape, run, self.ends[stage])
             passes = costs.least_passes(shape, run, self.ends[stage])
             there, back = (
-                self._message(run, runs[stage + step], alike) if 0 <= stage + step <= last else 0.0 for step in (1, -1)
+                self._message(run, runs[stage + step], alike, nic) if 0 <= stage + step <= last else 0.0 for step in (1, -1)
             )
             arrived, returned = arrived + ahead, returned + back
             least = before if stage else 0.0
@@ -117,15 +118,16 @@ class PlacedStages:
                 messages = there + back, back, 0.0, arrived, arrived + returned - back
             else:
                 messages = 0.0, 0.0, there + back, 0.0, 0.0
-            found.append(OnStage(run.count // shape.cp, start, each, *passes, least, *messages))
+            embedding = tied if stage in (0, last) else 0.0
+            found.append(OnStage(run.count // shape.cp, start, each, *passes, least, embedding, *messages))
             ahead, before = there, min(before, each)
         return found
 
-    def _message(self, run: Run, other: Run, alike: int) -> Seconds:
+    def _message(self, run: Run, other: Run, alike: int, nic: str) -> Seconds:
         """Seconds of a message from a run to another one: until it has left, or the load of a link."""
         if self.waits:
-            return self.costs.sent(self.shape, run, other, alike)
-        return self.costs.leaves(self.shape, run, other)
+            return self.costs.sent(self.shape, run, other, alike, nic)
+        return self.costs.leaves(self.shape, run, other, nic)
 
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
@@ -210,23 +212,25 @@ class PlacedStages:
         for group in self.groups:
             here = group[one.stage]
             cycle, both = here.start + k * here.each + here.sent, here.layer_before * one.before
-            until = test.seconds
+            until, tail = test.seconds, one.tail + here.tied
             if test.forward:
                 arrived, drained = here.arrived, here.drained
                 if test.after is not None:
                     begin = group[test.after]
                     arrived, drained = arrived - begin.arrived, drained - begin.drained - begin.back
-                until -= max(test.shared.gathers + arrived + both * test.forward, one.begin) + one.tail - here.back
+                until -= max(test.shared.gathers + arrived + both * test.forward, one.begin) + tail - here.back
                 while_inputs = test.seconds - test.shared.both - both * self.inputs - drained
                 until = min(until, while_inputs / self.inputs)
             times = math.floor(until / cycle)
             if test.forward:
                 forward, backward = (start + k * each for start, each in (here.forward, here.backward))
-                behind = test.seconds - shared.gathers - forward * one.share - backward - one.tail
+                behind = test.seconds - shared.gathers - forward * one.share - backward - tail
                 times = min(times, 1 + math.floor(min(behind, (test.seconds - shared.both) / self.inputs) / cycle))
                 if here.lane:
                     times = min(times, math.floor(test.seconds / here.lane))
-            done += here.replicas * max(times, 0)
+            if times < 1:
+                return False
+            done += here.replicas * times
         return done >= self.total
 
     def _costs(self, stage: int, k: int) -> Iterator[StageCost]:
@@ -270,10 +274,10 @@ class OnStage(NamedTuple):
     """A group of `replicas` on a stage of a pipeline.
 
     A stage of k layers takes start + k each seconds for a microbatch; `forward` and `backward` are such a pair each, or less. A
-    layer of the stages before takes at least `layer_before`. Messages of a microbatch, in seconds: `sent`, where ranks wait
-    until they have left, of which reductions do not wait for the last one, `back`; else the `lane` that they load. Where ranks
-    wait, also those of the first microbatch up to this stage (`arrived`), and with them those of the last one from the stage
-    before back to the first (`drained`)."""
+    layer of the stages before takes at least `layer_before`; a tied embedding's all-reduce takes `tied` behind the reduction.
+    Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, of which reductions do not wait for the
+    last one, `back`; else the `lane` that they load. Where ranks wait, also those of the first microbatch up to this stage
+    (`arrived`), and with them those of the last one from the stage before back to the first (`drained`)."""
 
     replicas: int
     start: Seconds
@@ -281,6 +285,7 @@ class OnStage(NamedTuple):
     forward: tuple[Seconds, Seconds]
     backward: tuple[Seconds, Seconds]
     layer_before: Seconds
+    tied: Seconds
     sent: Seconds
     back: Seconds
     lane: Seconds
