@@ -33,7 +33,7 @@ def mixed_bound(
     It is the least over the placements; each is a bisection to the relative width `PRECISE`."""
     costs, bound, shares, work = MixedStageCosts(context), cutoff, dict[Shape, float](), Work(context)
     known: dict[tuple[Shape, bool], list[list[Schedule]]] = {}
-    for shape, placed in placements:
+    for shape, placed in sorted(placements, key=lambda pair: work.bound(pair[0])):
         if limit.is_up():
             return None
         if work.bound(shape) >= bound:

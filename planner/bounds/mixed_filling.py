@@ -64,6 +64,7 @@ class PlacedStages:
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size
         self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
+        self._ends: dict[tuple[int, int], tuple[Seconds, Seconds, float]] = {}
         self.groups = [self._group(runs) for runs in replica_groups(placed, shape.cp)]
 
     @functools.cached_property
@@ -170,18 +171,23 @@ class PlacedStages:
         """Most layers of a stage, with `left` layers in it and those before it from `first` on; 0 where it cannot hold one."""
         if not test.forward:
             return min(test.most[stage], left)
-        most, config = min(left, self._most_by_memory(stage)), self.costs.config(self.shape, len(self.placed))
-        begin = tail = share = math.inf
+        most, least = min(left, self._most_by_memory(stage)), (math.inf, math.inf, math.inf)
         for k in range(test.most[stage], 0, -1):
-            for cost in self._costs(stage, k):
-                begin = min(begin, cost.begin(0.0, config) if self.has_one_zero_stage else 0.0)
-                tail, share = min(tail, cost.tail(config)), min(share, 1 / cost.parts)
-            if k > most:
-                continue
-            shared = self._shared(stage, k, left - k, first, test)
-            if self._holds(OfSize(stage, k, left - k, begin, tail, share), test, shared):
-                return k
+            begin, tail, share = map(min, least, self._around(stage, k))
+            least = begin, tail, share
+            if k <= most:
+                shared = self._shared(stage, k, left - k, first, test)
+                if self._holds(OfSize(stage, k, left - k, *least), test, shared):
+                    return k
         return 0
+
+    def _around(self, stage: int, k: int) -> tuple[Seconds, Seconds, float]:
+        """`OfSize.begin`, `OfSize.tail` and `OfSize.share` of a stage of k layers: the least on any type of its devices."""
+        if (stage, k) not in self._ends:
+            config, found = self.costs.config(self.shape, len(self.placed)), list(self._costs(stage, k))
+            begins = [one.begin(0.0, config) for one in found] if self.has_one_zero_stage else [0.0]
+            self._ends[stage, k] = min(begins), min(one.tail(config) for one in found), min(1 / one.parts for one in found)
+        return self._ends[stage, k]
 
     def _most_by_compute(self, stage: int, seconds: float) -> int:
         """Most layers of a stage by the cycles of all microbatches alone."""
