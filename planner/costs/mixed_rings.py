@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from planner.costs.context import PlanningContext
 from planner.space.device_slots import Run, StageSlots, rows
@@ -26,8 +26,17 @@ from sim.network.paths import LinkName
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Seconds
 
-Load: TypeAlias = tuple[int, Seconds, Seconds]
-"""A stage, and the seconds of a link that it takes without layers and for each layer."""
+
+class Load(NamedTuple):
+    """Seconds of a link that a stage takes without layers and for each layer: for its gathers, and for these and reductions."""
+
+    stage: int
+    fixed: Seconds
+    each: Seconds
+    gather_fixed: Seconds = 0.0
+    gather_each: Seconds = 0.0
+
+
 PerByte: TypeAlias = dict[LinkName, Seconds]
 """Link -> its seconds for each byte of a payload."""
 
@@ -40,15 +49,41 @@ class RingLoads:
 
     def seconds(self, stage: int, layers: Sequence[int]) -> Seconds:
         """Seconds G + R of the busiest link whose last stage is `stage`. layers: those of each stage."""
-        ending = (link for link in self.links if link[-1][0] == stage)
-        return max((sum(fixed + each * layers[i] for i, fixed, each in link) for link in ending), default=0.0)
+        ending = (link for link in self.links if link[-1].stage == stage)
+        return max((sum(one.fixed + one.each * layers[one.stage] for one in link) for link in ending), default=0.0)
 
 
-def least_seconds(link: tuple[Load, ...], layers: int, held: int) -> Seconds:
-    """Least seconds G + R of a link whose last stage has so many layers. held: the layers of its other stages together."""
-    *others, (_, fixed, each) = link
-    seconds = fixed + each * layers + sum(one for _, one, _ in others)
-    return seconds + max(held, len(others)) * min(one for *_, one in others) if others else seconds
+class Shared(NamedTuple):
+    """Least seconds of a link in a step: for gathers of weights before the first microbatch, and for all gathers and
+    reductions."""
+
+    gathers: Seconds
+    both: Seconds
+
+
+NOTHING = Shared(0.0, 0.0)
+"""A link without loads."""
+
+
+def least_seconds(link: tuple[Load, ...], layers: int, held: int) -> Shared:
+    """Least seconds of a link whose last stage has so many layers. held: the layers of its other stages together."""
+    *others, last = link
+    more = _least(others, held)
+    return Shared(last.gather_fixed + last.gather_each * layers + more.gathers, last.fixed + last.each * layers + more.both)
+
+
+def least_together(link: tuple[Load, ...], held: int) -> Shared:
+    """Least seconds of a link whose stages have so many layers together."""
+    return _least(link, held)
+
+
+def _least(stages: Sequence[Load], held: int) -> Shared:
+    """Least seconds of a link for stages that hold so many layers together, and one each at least."""
+    if not stages:
+        return NOTHING
+    layers = max(held, len(stages))
+    gathers = sum(one.gather_fixed for one in stages) + layers * min(one.gather_each for one in stages)
+    return Shared(gathers, sum(one.fixed for one in stages) + layers * min(one.each for one in stages))
 
 
 class MixedRings:
@@ -63,27 +98,29 @@ class MixedRings:
         """The loads of a placement under the ZeRO stage of a shape. Raises NoRoute."""
         config, last = shape.config(self._workload, min(len(placed), 2)), len(placed) - 1
         degrees = shape.tp, shape.dp, shape.cp, shape.ep, shape.etp, shape.zero_stage, shape.zero_shard_size
-        key = *degrees, *map(_positions, placed)
+        key = *degrees, config.gathers_ahead, *map(_positions, placed)
         if key not in self._loads:
             found = dict[LinkName, list[Load]]()
             for stage, runs in enumerate(placed):
                 for link, load in self._of_stage(config, degrees, runs, (stage == 0, stage == last)).items():
-                    found.setdefault(link, []).append((stage, *load))
+                    found.setdefault(link, []).append(load._replace(stage=stage))
             self._loads[key] = RingLoads(tuple(dict.fromkeys(map(tuple, found.values()))))
         return self._loads[key]
 
     def _of_stage(
         self, config: ParallelConfig, degrees: tuple[object, ...], stage: StageSlots, ends: tuple[bool, bool]
-    ) -> dict[LinkName, tuple[Seconds, Seconds]]:
-        """Link -> its seconds for a stage without layers, and for each layer. ends: whether it is the (first, last)."""
-        found: dict[LinkName, tuple[Seconds, Seconds]] = {}
+    ) -> dict[LinkName, Load]:
+        """The load of each link by a stage. ends: whether it is the (first, last)."""
+        found: dict[LinkName, Load] = {}
         for operation, held in ((config.reduction, payloads.gradient_bytes), ("all_gather", payloads.parameter_bytes)):
             if operation == "all_gather" and not config.zero_stage:
                 continue
+            ahead = operation == "all_gather" and config.gathers_ahead
             one, two = (dict(held(self._workload, config, layers, *ends)).get("dp", 0.0) for layers in (1, 2))
             for link, seconds in self._per_byte(config, degrees, stage, operation).items():
-                fixed, each = found.get(link, (0.0, 0.0))
-                found[link] = fixed + seconds * (2 * one - two), each + seconds * (two - one)
+                before, fixed, each = found.get(link, Load(0, 0.0, 0.0)), seconds * (2 * one - two), seconds * (two - one)
+                gathers = (fixed, each) if ahead else (0.0, 0.0)
+                found[link] = Load(0, before.fixed + fixed, before.each + each, *gathers)
         return found
 
     def _per_byte(self, config: ParallelConfig, degrees: tuple[object, ...], stage: StageSlots, operation: str) -> PerByte:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_rings import MixedRings, RingLoads, least_seconds
+from planner.costs.mixed_rings import Load, MixedRings, RingLoads, least_seconds, least_together
 from planner.request import Request
 from planner.space.device_slots import Run, StageSlots
 from sim.hardware.cluster import Trunk
@@ -54,8 +54,10 @@ def test_stages_of_unlike_nodes_share_no_nic():
 
 def test_layers_that_others_cannot_hold_load_the_link():
     """Stage 2 with two layers, beside stages 0 and 1 that hold five layers together, or at least one each."""
-    link = (0, 1.0, 0.5), (1, 0.25, 0.125), (2, 2.0, 1.0)
+    link = Load(0, 1.0, 0.5, 0.25, 0.25), Load(1, 0.25, 0.125), Load(2, 2.0, 1.0, 1.0, 0.5)
     assert RingLoads((link,)).seconds(2, (1, 4, 2)) == 1 + 0.5 + 0.25 + 4 * 0.125 + 2 + 2
-    assert least_seconds(link, 2, 5) == 1 + 0.25 + 5 * 0.125 + 2 + 2 <= RingLoads((link,)).seconds(2, (1, 4, 2))
-    assert least_seconds(link, 2, 0) == 1 + 0.25 + 2 * 0.125 + 2 + 2
-    assert least_seconds(link[:1], 3, 7) == 1 + 3 * 0.5
+    assert least_seconds(link, 2, 5).both == 1 + 0.25 + 5 * 0.125 + 2 + 2 <= RingLoads((link,)).seconds(2, (1, 4, 2))
+    assert least_seconds(link, 2, 0) == (0.25 + 1 + 2 * 0.5, 1 + 0.25 + 2 * 0.125 + 2 + 2)
+    assert least_seconds(link[:1], 3, 7) == (0.25 + 3 * 0.25, 1 + 3 * 0.5)
+    assert least_together(link, 7) == (0.25 + 1, 1 + 0.25 + 2 + 7 * 0.125)
+    assert least_together(link, 2) == (0.25 + 1, 1 + 0.25 + 2 + 3 * 0.125)

@@ -1,0 +1,299 @@
+"""Layers that the stages of a placement with mixed stages may hold, if a step ends within T seconds.
+
+A replica takes cycle = s + k c seconds for one microbatch on a stage of k layers; with fill and drain as in
+`planner.bounds.deadline_test`, it processes at most
+
+    floor((T - fill - tail) / cycle)     and     floor((T - fill - drain) / cycle)
+
+microbatches in T seconds, where a schedule that splits the backward may put off weight gradients: there, the second limit is
+that of forwards and gradients of inputs, a share of both. The replicas of a stage together must process all microbatches, which
+bounds k from above. As in `planner.bounds.greedy_filling`, stages are filled from the last to the first; if layers are left
+over, no plan of the placement finishes within T. The exchange argument given there needs feasibility that is monotone in k, so
+the tail is the least one of this and all larger sizes that compute in time.
+
+Messages: where every schedule waits until a message has left, those of a microbatch are part of its cycle, of fill and of
+drain; but reductions do not wait for the last message back. The replicas of a group that one node holds at every stage keep
+step, so their messages share links (`alike_replicas`). Else messages count only as a limit on the microbatches of a replica: in
+T seconds, no more can leave a node, in both directions, than its links carry.
+
+Gradients and weights: several stages on one node share its links. A link takes G seconds for gathers before the first
+microbatch has left the last of these stages, stage q, and R seconds for reductions after the last one has come back to it
+(`planner.costs.mixed_rings`). So m microbatches of a replica take
+
+    G + (m - 1) cycle + max(R, forward / n + backward + tail)                 or longer on stage q of n buckets,
+    G + fill from q to s + m cycle + max(tail, drain from s to q + R)         or longer on a stage s behind it;
+
+beside R, cycle and drain are again those of forwards and gradients of inputs. Links carry layers: the more layers the stages
+up to q have, the less time is left for those behind. As the filling comes to q, the fewest layers up to q are sought for which
+the stages behind hold the others.
+
+Every simplification is a relaxation: latency of overlapped messages and the all-to-all of experts do not count. Each stage may
+distribute the microbatches over its replicas independently.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from planner.costs.mixed_rings import NOTHING, Load, Shared, least_seconds, least_together
+from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.stage_positions import alike_replicas
+from planner.space.device_slots import Run, StageSlots, replica_groups
+from planner.space.mixed_schedules import variants_of_mixed
+from planner.space.shape import Shape
+from sim.analytic.stage_costs import StageCost
+from sim.hardware.device_spec import DeviceSpec
+from sim.plan.schedules import Schedule
+from sim.units import Seconds
+
+
+class PlacedStages:
+    """Placed stages, and the speed of each group of identically placed replicas on each stage.
+
+    `schedules`: those that a plan may have. Raises NoRoute or NotModelled where no plan has this placement."""
+
+    def __init__(self, costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...], schedules: Iterable[Schedule]):
+        self.costs, self.shape, self.placed, self.schedules = costs, shape, placed, list(schedules)
+        self.waits = not any(one.OVERLAPS_SENDS for one in self.schedules)
+        self.splits = any(one.SPLITS_BACKWARD for one in self.schedules)
+        self.layers = costs.workload.model.layers
+        self.total = costs.workload.global_batch_size // shape.microbatch_size
+        self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
+        self._ends: dict[tuple[int, int], tuple[Seconds, Seconds, float]] = {}
+        self.groups = [self._group(runs) for runs in replica_groups(placed, shape.cp)]
+
+    @functools.cached_property
+    def links(self) -> tuple[tuple[Load, ...], ...]:
+        """The links that gradients and weights load; none where plans may have several ZeRO stages."""
+        return (
+            self.costs.rings.loads(replace(self.shape, schedule="1f1b"), self.placed).links if self.has_one_zero_stage else ()
+        )
+
+    @functools.cached_property
+    def has_one_zero_stage(self) -> bool:
+        """Whether all plans have the ZeRO stage of the shape."""
+        variants = variants_of_mixed(self.costs.context.request, self.shape)
+        return {one.zero_stage for one in variants} == {self.shape.zero_stage}
+
+    @functools.cached_property
+    def ending(self) -> dict[int, list[tuple[Load, ...]]]:
+        """Last stage -> the links that it and stages before it load."""
+        found: dict[int, list[tuple[Load, ...]]] = {}
+        for link in self.links:
+            found.setdefault(link[-1].stage, []).append(link)
+        return found
+
+    @functools.cached_property
+    def inputs(self) -> float:
+        """Least fraction of a stage's seconds that are forward and gradients of inputs, which no schedule puts off."""
+        if not self.splits:
+            return 1.0
+        weights = 0.0
+        for stage in range(len(self.placed)):
+            for one, two in zip(self._costs(stage, 1), self._costs(stage, 2), strict=True):
+                weights = max(weights, one.weight / one.both, (two.weight - one.weight) / (two.both - one.both))
+        return 1.0 - weights
+
+    def _group(self, runs: tuple[Run, ...]) -> list[OnStage]:
+        """The replicas of a group on each stage."""
+        costs, shape, last = self.costs, self.shape, len(runs) - 1
+        alike, nic = alike_replicas(runs, shape.tp) if self.waits else 1, costs.nic(runs, shape.tp)
+        tied = costs.tied(shape, runs, nic)
+        found: list[OnStage] = []
+        ahead = arrived = returned = 0.0
+        before = math.inf
+        for stage, run in enumerate(runs):
+            start, each = costs.least_seconds(shape, run, self.ends[stage])
+            passes = costs.least_passes(shape, run, self.ends[stage])
+            there, back = (
+                self._message(run, runs[stage + step], alike, nic) if 0 <= stage + step <= last else 0.0 for step in (1, -1)
+            )
+            arrived, returned = arrived + ahead, returned + back
+            least = before if stage else 0.0
+            if self.waits:
+                messages = there + back, back, 0.0, arrived, arrived + returned - back
+            else:
+                messages = 0.0, 0.0, there + back, 0.0, 0.0
+            embedding = tied if stage in (0, last) else 0.0
+            found.append(OnStage(run.count // shape.cp, start, each, *passes, least, embedding, *messages))
+            ahead, before = there, min(before, each)
+        return found
+
+    def _message(self, run: Run, other: Run, alike: int, nic: str) -> Seconds:
+        """Seconds of a message from a run to another one: until it has left, or the load of a link."""
+        if self.waits:
+            return self.costs.sent(self.shape, run, other, alike, nic)
+        return self.costs.leaves(self.shape, run, other, nic)
+
+    def within(self, seconds: float, forward: float) -> bool:
+        """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
+
+        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick)."""
+        stages, left = range(len(self.placed)), self.layers
+        most = [self._most_by_compute(stage, seconds) for stage in stages]
+        test = DeadlineOf(seconds, forward, most)
+        for stage in reversed(stages):
+            if forward and stage < len(stages) - 1:
+                left = self._least_left(stage, left, test)
+            held = self._most_layers(stage, left, test) if left <= self.layers else 0
+            if not held:
+                return False
+            left = max(left - held, stage)  # the stages before have a layer each
+        return left <= 0
+
+    def _least_left(self, stage: int, left: int, test: DeadlineOf) -> int:
+        """Fewest layers, `left` or more, of a stage and those before it, whose links leave the stages behind time for the other
+        layers; more than all layers where no number does."""
+        for link in self.ending.get(stage, ()):
+            outside = sum(test.most[: stage + 1]) - sum(test.most[load.stage] for load in link)
+            while left <= self.layers:
+                shared = least_together(link, left - outside)
+                if self._hold(stage + 1, self.layers - left, replace(test, after=stage, shared=shared)):
+                    break
+                left += 1
+        return left
+
+    def _hold(self, first: int, left: int, test: DeadlineOf) -> bool:
+        """Whether the stages from `first` on hold so many layers."""
+        for stage in range(len(self.placed) - 1, first - 1, -1):
+            held = self._most_layers(stage, left, test, first)
+            if not held:
+                return False
+            left = max(left - held, stage - first)
+        return left <= 0
+
+    def _most_layers(self, stage: int, left: int, test: DeadlineOf, first: int = 0) -> int:
+        """Most layers of a stage, with `left` layers in it and those before it from `first` on; 0 where it cannot hold one."""
+        if not test.forward:
+            return min(test.most[stage], left)
+        most, least = min(left, self._most_by_memory(stage)), (math.inf, math.inf, math.inf)
+        for k in range(test.most[stage], 0, -1):
+            begin, tail, share = map(min, least, self._around(stage, k))
+            least = begin, tail, share
+            if k <= most:
+                shared = self._shared(stage, k, left - k, first, test)
+                if self._holds(OfSize(stage, k, left - k, *least), test, shared):
+                    return k
+        return 0
+
+    def _around(self, stage: int, k: int) -> tuple[Seconds, Seconds, float]:
+        """`OfSize.begin`, `OfSize.tail` and `OfSize.share` of a stage of k layers: the least on any type of its devices."""
+        if (stage, k) not in self._ends:
+            config, found = self.costs.config(self.shape, len(self.placed)), list(self._costs(stage, k))
+            begins = [one.begin(0.0, config) for one in found] if self.has_one_zero_stage else [0.0]
+            self._ends[stage, k] = min(begins), min(one.tail(config) for one in found), min(1 / one.parts for one in found)
+        return self._ends[stage, k]
+
+    def _most_by_compute(self, stage: int, seconds: float) -> int:
+        """Most layers of a stage by the cycles of all microbatches alone."""
+        sizes, test = range(1, self.layers + 1), DeadlineOf(seconds, 0.0, ())
+        return bisect.bisect_left(sizes, True, key=lambda k: not self._holds(OfSize(stage, k), test, NOTHING))
+
+    def _most_by_memory(self, stage: int) -> int:
+        able = (replace(self.shape, schedule=one.NAME) for one in self.schedules)
+        return max(self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1) for shape in able)
+
+    def _shared(self, stage: int, k: int, before: int, first: int, test: DeadlineOf) -> Shared:
+        """Least seconds of the links whose last stage this is, of k layers, where the stages from `first` to it have so many
+        layers `before` it.
+
+        The other stages of a link have at least the layers that those which do not load it cannot hold."""
+        gathers = both = 0.0
+        for link in self.ending.get(stage, ()):
+            loading = {load.stage for load in link}
+            held = before - sum(test.most[other] for other in range(first, stage) if other not in loading)
+            shared = least_seconds(link, k, held)
+            gathers, both = max(gathers, shared.gathers), max(both, shared.both)
+        return Shared(gathers, both)
+
+    def _holds(self, one: OfSize, test: DeadlineOf, shared: Shared) -> bool:
+        """Whether the replicas of a stage have time for all microbatches and the tail. shared: seconds of the links whose last
+        stage this is."""
+        done, k = 0, one.layers
+        for group in self.groups:
+            here = group[one.stage]
+            cycle, both = here.start + k * here.each + here.sent, here.layer_before * one.before
+            until, tail = test.seconds, one.tail + here.tied
+            if test.forward:
+                arrived, drained = here.arrived, here.drained
+                if test.after is not None:
+                    begin = group[test.after]
+                    arrived, drained = arrived - begin.arrived, drained - begin.drained - begin.back
+                until -= max(test.shared.gathers + arrived + both * test.forward, one.begin) + tail - here.back
+                while_inputs = test.seconds - test.shared.both - both * self.inputs - drained
+                until = min(until, while_inputs / self.inputs)
+            times = math.floor(until / cycle)
+            if test.forward:
+                forward, backward = (start + k * each for start, each in (here.forward, here.backward))
+                behind = test.seconds - shared.gathers - forward * one.share - backward - tail
+                times = min(times, 1 + math.floor(min(behind, (test.seconds - shared.both) / self.inputs) / cycle))
+                if here.lane:
+                    times = min(times, math.floor(test.seconds / here.lane))
+            if times < 1:
+                return False
+            done += here.replicas * times
+        return done >= self.total
+
+    def _costs(self, stage: int, k: int) -> Iterator[StageCost]:
+        """Costs of a stage of k layers, without sends, on each type of its devices."""
+        for spec in self._types(stage):
+            cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage], spec)
+            yield cost.sending(0.0, 0.0, 0.0, cost.weight if self.splits else 0.0)
+
+    def _types(self, stage: int) -> Iterable[DeviceSpec]:
+        return {run.cluster.node.device.name: run.cluster.node.device for run in self.placed[stage]}.values()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineOf:
+    """Whether stages finish within `seconds`. forward: as in `PlacedStages.within`; most: layers of each stage by compute.
+
+    after: the stage whose links take `shared` seconds, where the stages behind it are tested; None where all stages are."""
+
+    seconds: float
+    forward: float
+    most: Sequence[int]
+    after: int | None = None
+    shared: Shared = NOTHING
+
+
+class OfSize(NamedTuple):
+    """A stage of so many layers, with those before it.
+
+    begin: seconds before the first forward, for gathers of its own weights; tail: seconds after its last backward, or weight
+    gradient where schedules split the backward; share: least fraction of the first forward that follows these gathers."""
+
+    stage: int
+    layers: int
+    before: int = 0
+    begin: Seconds = 0.0
+    tail: Seconds = 0.0
+    share: float = 0.0
+
+
+class OnStage(NamedTuple):
+    """A group of `replicas` on a stage of a pipeline.
+
+    A stage of k layers takes start + k each seconds for a microbatch; `forward` and `backward` are such a pair each, or less. A
+    layer of the stages before takes at least `layer_before`; a tied embedding's all-reduce takes `tied` behind the reduction.
+    Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, of which reductions do not wait for the
+    last one, `back`; else the `lane` that they load. Where ranks wait, also those of the first microbatch up to this stage
+    (`arrived`), and with them those of the last one from the stage before back to the first (`drained`)."""
+
+    replicas: int
+    start: Seconds
+    each: Seconds
+    forward: tuple[Seconds, Seconds]
+    backward: tuple[Seconds, Seconds]
+    layer_before: Seconds
+    tied: Seconds
+    sent: Seconds
+    back: Seconds
+    lane: Seconds
+    arrived: Seconds
+    drained: Seconds

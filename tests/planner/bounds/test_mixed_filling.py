@@ -1,0 +1,85 @@
+"""Layers that mixed stages may hold before a deadline, on fleets whose seconds are known by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from planner.bounds.mixed_deadline import mixed_bound
+from planner.bounds.mixed_filling import PlacedStages
+from planner.costs.context import PlanningContext
+from planner.costs.mixed_stages import MixedStageCosts
+from planner.placement.ranks import assemble
+from planner.placement.simulation import simulate_plan, step
+from planner.request import Request, Wishes
+from planner.space.device_slots import Run, StageSlots, devices
+from sim.hardware.cluster import Trunk
+from sim.plan import schedules
+from tests import builders as make
+from tests.planner.builders import request, shape
+
+
+def three_stages() -> tuple[Request, tuple[StageSlots, ...]]:
+    """Stages of two replicas, of which the third has one on each cluster: nodes of two devices, Ethernet of 1e5 bytes a
+    second."""
+    nics = (make.nic("ethernet", 1e5),)
+    clusters = [
+        make.cluster(name, nodes, 2, nics, make.device(f"chip-{name}", 2e11, 1e30)) for name, nodes in (("a", 3), ("b", 1))
+    ]
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),))
+    question = request(fleet, make.model(4), 16, Wishes())
+    a, b = question.clusters()
+    return question, ((Run(a, 0, 2),), (Run(a, 2, 2),), (Run(a, 4, 1), Run(b, 0, 1)))
+
+
+def test_messages_that_ranks_wait_for_are_part_of_fill_and_cycle():
+    """Two messages bring the first microbatch to the last stage, and three of each group its gradient from the stage before
+    back to the first. A message is 0.123 s alone on its NIC, and each replica is in a group of its own."""
+    message = 64 * 96 * 2 / 1e5
+    question, placed = three_stages()
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), shape(dp=2), placed, [schedules.get("1f1b")])
+    for first, middle, last in stages.groups:
+        found = [first.sent, middle.sent, last.sent, last.back, last.arrived, last.drained]
+        assert found == pytest.approx([message * count for count in (1, 2, 1, 1, 2, 3)])
+        assert (first.back, first.arrived, first.drained, last.lane) == (0, 0, 0, 0)
+
+
+def test_messages_behind_compute_load_links():
+    """Under a schedule that overlaps messages, stage 1 sends one ahead and one back over its NIC."""
+    question, placed = three_stages()
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), shape(dp=2), placed, [schedules.get("zb-h1")])
+    for _, middle, _ in stages.groups:
+        assert (middle.sent, middle.arrived, middle.drained) == (0, 0, 0)
+        assert middle.lane > 0
+
+
+def test_stages_behind_a_link_wait_for_its_gathers_and_leave_time_for_its_reductions():
+    """Stages 0 and 1 are on one node of each cluster, stages 2 and 3 on another. Those behind have their microbatches between
+    all gathers and all reductions of the first two."""
+    nics, spec = (make.nic("ethernet", 1e5),), make.device("chip", 1e8, 1e30)
+    a, b = (make.cluster(name, 2, 2, nics, spec, intra_node=make.wire(bandwidth=1e12)) for name in "ab")
+    fleet = make.fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
+    question = request(fleet, make.model(6), 16, Wishes(schedule="1f1b", zero_stage=1))
+    context, one = PlanningContext(question), shape(dp=2)
+    placed = tuple((Run(a, i, 1), Run(b, i, 1)) for i in range(4))
+    costs, bound = MixedStageCosts(context), mixed_bound(context, [(one, placed)], 1e9, context.limit)
+    assert bound is not None
+
+    def behind(layers: tuple[int, ...]) -> float:
+        """Seconds of stages 2 and 3 with a link's gathers and reductions before and after."""
+        linear = [costs.own_seconds(one, Run(a, i, 1), (i == 0, i == 3)) for i in range(4)]
+        cycles = [start + k * each for k, (start, each) in zip(layers, linear, strict=True)]
+        shared = costs.rings.loads(one, placed).seconds(1, layers)
+        return shared + max(8 * cycles[2], cycles[2] + 8 * cycles[3])
+
+    splits = [layers for layers in itertools.product(range(1, 4), repeat=4) if sum(layers) == 6]
+    assert bound >= min(map(behind, splits)) * (1 - 2e-3)
+    steps = {}
+    for layers in splits:
+        plan = assemble(question, one, layers, devices(placed, 1), "by hand", (8, 8))
+        steps[layers] = step(simulate_plan(plan))
+    assert bound <= min(steps.values()) * (1 + 1e-9)
+    assert bound >= 0.8 * min(steps.values()), "gradients and weights of two stages are counted"
+    assert math.isfinite(bound)
