@@ -102,8 +102,8 @@ class PlacedStages:
     def _group(self, runs: tuple[Run, ...]) -> list[OnStage]:
         """The replicas of a group on each stage."""
         costs, shape, last = self.costs, self.shape, len(runs) - 1
-        alike, nic = alike_replicas(runs, shape.tp) if self.waits else 1, costs.nic(runs, shape.tp)
-        tied = costs.tied(shape, runs, nic)
+        alike, nic = alike_replicas(runs, shape.tp) if self.waits else 1, costs.peers.nic(runs, shape.tp)
+        tied = costs.peers.tied(shape, runs, nic)
         found: list[OnStage] = []
         ahead = arrived = returned = 0.0
         before = math.inf
@@ -127,8 +127,8 @@ class PlacedStages:
     def _message(self, run: Run, other: Run, alike: int, nic: str) -> Seconds:
         """Seconds of a message from a run to another one: until it has left, or the load of a link."""
         if self.waits:
-            return self.costs.sent(self.shape, run, other, alike, nic)
-        return self.costs.leaves(self.shape, run, other, nic)
+            return self.costs.peers.sent(self.shape, run, other, alike, nic)
+        return self.costs.peers.leaves(self.shape, run, other, nic)
 
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).

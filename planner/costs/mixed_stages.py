@@ -11,20 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
+from planner.costs.mixed_messages import MixedMessages
 from planner.costs.mixed_rings import MixedRings
 from planner.space.device_slots import Run, StageSlots, borders, distinct_offsets, rows
 from planner.space.shape import Shape
-from planner.space.shapes import slot
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.transport import common_transport
 from sim.kernels import memory
-from sim.kernels.payloads import message_bytes, tied_bytes
-from sim.network.alpha_beta import AlphaBeta, protocol_costs
+from sim.kernels.payloads import message_bytes
+from sim.network.alpha_beta import AlphaBeta
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 
@@ -36,14 +35,12 @@ class MixedStageCosts:
 
     def __init__(self, context: PlanningContext):
         self.context, self.fleet, self.workload = context, context.request.topology.fleet, context.request.workload
-        self.rings = MixedRings(context)
+        self.rings, self.peers = MixedRings(context), MixedMessages(context)
         self._collective_costs: dict[tuple[object, ...], CollectiveCosts] = {}
         self._costs: dict[tuple[object, ...], StageCost] = {}
         self._linear: dict[tuple[object, ...], tuple[float, float]] = {}
         self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
         self._pairs: dict[tuple[str, str, bool], AlphaBeta] = {}
-        self._lanes: dict[tuple[object, ...], AlphaBeta] = {}
-        self._tied: dict[tuple[object, ...], list[AlphaBeta]] = {}
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
         self._bytes: dict[tuple[object, ...], float] = {}
 
@@ -170,65 +167,6 @@ class MixedStageCosts:
             for a, b in itertools.pairwise(stages)
         ]
 
-    def nic(self, runs: Sequence[Run], tp: int) -> str:
-        """The type of NICs for all messages between nodes of replicas on these runs, one for each stage; empty where the two
-        nodes of a message choose it, on one cluster. Raises NoRoute."""
-        clusters = {run.cluster.name: slot(run.cluster, tp, run.first)[0] for run in runs}
-        return common_transport(self.fleet, tuple(clusters.values()))[0] if len(clusters) > 1 else ""
-
-    def leaves(self, shape: Shape, run: Run, other: Run, nic: str = "") -> float:
-        """Least seconds in which the concurrent messages of all replicas on a run's first node leave the node for another run.
-
-        0 where they stay inside the node. nic: as `nic` returns it. Raises NoRoute where no link joins the two runs."""
-        pairs = self._beside(shape, run, other, self._on_first_node(shape, run), nic, True)
-        return pairs.per_byte * message_bytes(self.workload, self.config(shape, 2))
-
-    def sent(self, shape: Shape, run: Run, other: Run, together: int, nic: str = "") -> float:
-        """Least seconds of the message of a run's first slot to that of another run, beside those of the next slots, `together`
-        in all. nic: as `nic` returns it. Raises NoRoute."""
-        pairs = self._beside(shape, run, other, together, nic, False)
-        return pairs.seconds(message_bytes(self.workload, self.config(shape, 2)))
-
-    def tied(self, shape: Shape, runs: Sequence[Run], nic: str = "") -> float:
-        """Least seconds of the all-reduce of a tied embedding's gradient between the first stage and the last, of those on
-        the first node of the first stage together. 0 where nothing is tied. nic: as `nic` returns it. Raises NoRoute."""
-        nbytes = tied_bytes(self.workload, self.config(shape, min(len(runs), 2)))
-        if not nbytes:
-            return 0.0
-        many = self._on_first_node(shape, runs[0])
-        key = _geometry((runs[0], runs[-1]), shape.tp), _nodes_apart(runs[0], runs[-1], shape.tp), many, shape.tp, nic
-        if key not in self._tied:
-            fleet, pairs = self.context.fleets.open, self._pairs_of(shape, runs[0], runs[-1], many)
-            members = tuple(member(pair, nic or common_transport(fleet, pair)[0], "ring") for pair in pairs)
-            self._tied[key] = [
-                replace(protocol.cost, latency=min(route.latency for route in protocol.routes))
-                for protocol in protocol_costs(fleet, members, "all_reduce", self.context.fleets.open_capacities)
-            ]
-        return min(one.seconds(nbytes) for one in self._tied[key])
-
-    def _on_first_node(self, shape: Shape, run: Run) -> int:
-        """Slots of a run on its first node."""
-        per_node = run.cluster.node.count // shape.tp
-        return min(run.count, per_node - run.first % per_node)
-
-    def _pairs_of(self, shape: Shape, run: Run, other: Run, many: int) -> list[tuple[Device, Device]]:
-        """Devices of the first `many` slots of two runs, each with its peer."""
-        slots = ((slot(one.cluster, shape.tp, one.first + i) for one in (run, other)) for i in range(many))
-        return [pair for a, b in slots for pair in zip(a, b, strict=True)]
-
-    def _beside(self, shape: Shape, run: Run, other: Run, many: int, nic: str, leaving: bool) -> AlphaBeta:
-        """AlphaBeta of the messages of the first slots of a run to those of another run, `many` at once; `leaving`: only of
-        those that leave the node."""
-        ends = tuple((one.cluster.name, one.first % (one.cluster.node.count // shape.tp)) for one in (run, other))
-        key = ends, _nodes_apart(run, other, shape.tp), many, shape.tp, nic, leaving
-        if key not in self._lanes:
-            pairs = self._pairs_of(shape, run, other, many)
-            between = [(x, y) for x, y in pairs if not leaving or (x.cluster, x.node) != (y.cluster, y.node)]
-            fleet, capacities = self.context.fleets.open, self.context.fleets.open_capacities
-            hops = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in between)
-            self._lanes[key] = messages_alpha_beta(fleet, hops, capacities) if hops else AlphaBeta(0.0, 0.0)
-        return self._lanes[key]
-
     def _pair(self, a: Device, b: Device) -> AlphaBeta:
         """AlphaBeta of one message between two devices. Raises NoRoute where no link joins them."""
         key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
@@ -247,12 +185,6 @@ def _narrow(shape: Shape) -> Shape:
 def _geometry(stage: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:
     """Positions of a stage on the nodes of its clusters: (cluster, first slot on its node, slots) of every run."""
     return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stage)
-
-
-def _nodes_apart(run: Run, other: Run, tp: int) -> int | None:
-    """By how many nodes a run begins behind another one of its cluster; None for unlike clusters."""
-    first, second = (one.first // (one.cluster.node.count // tp) for one in (run, other))
-    return second - first if run.cluster == other.cluster else None
 
 
 def _types(stage: StageSlots) -> Iterator[str]:

@@ -257,8 +257,8 @@ def _whole_step(
 
 def _hops(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], alone: list[float]) -> list[float]:
     """Estimated seconds of a message of a group's replicas over each border: all replicas of a node send at the same time."""
-    nic = costs.nic(runs, shape.tp)
-    both = ((costs.leaves(shape, a, b, nic), costs.leaves(shape, b, a, nic)) for a, b in itertools.pairwise(runs))
+    nic = costs.peers.nic(runs, shape.tp)
+    both = ((costs.peers.leaves(shape, a, b, nic), costs.peers.leaves(shape, b, a, nic)) for a, b in itertools.pairwise(runs))
     return [max(one, *pair) for one, pair in zip(alone, both, strict=True)]
 
 

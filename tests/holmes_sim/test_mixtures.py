@@ -79,4 +79,4 @@ def test_gpt_oss_on_eight_devices_is_predicted_too_fast() -> None:
     known."""
     found = tuple(case for case in cases.load(FOLDER / "mlperf_v60_moe.yaml") if case.id.endswith("-g8"))
     errors = {case.id.split("-")[-2]: row.error for case, row in zip(found, validation.validate(found, "default"), strict=True)}
-    assert errors == pytest.approx({"gb300": -0.076, "gb200": -0.126, "b300": -0.132}, abs=0.002)
+    assert errors == pytest.approx({"gb300": -0.072, "gb200": -0.126, "b300": -0.125}, abs=0.002)

@@ -7,26 +7,10 @@ import pytest
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.costs.node_classes import node_classes
-from planner.request import Request
 from planner.space.device_slots import Run, cut
 from planner.space.shapes import slot
-from sim.hardware.cluster import Trunk
-from sim.kernels import payloads
-from tests import builders as make
-from tests.planner.builders import request, shape
-
-BYTES = 64 * 96 * 2
-"""Bytes of a message: 64 tokens of 96 values of 2 bytes."""
-
-
-def fast_and_slow(memories: tuple[float, float] = (80e9, 40e9)) -> Request:
-    """Nodes of two devices, twice as fast in cluster a; Ethernet of 1e7 bytes a second, a trunk of 1e6."""
-    nics = (make.nic("ethernet", 1e7),)
-    clusters = [
-        make.cluster(name, 2, 2, nics, make.device(f"chip-{name}", speed, 1e30, memory=nbytes), make.wire(bandwidth=1e8))
-        for name, speed, nbytes in zip("ab", (2e9, 1e9), memories, strict=True)
-    ]
-    return request(make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),)), make.model(4), 8)
+from tests.planner.builders import shape
+from tests.planner.costs.fast_and_slow import BYTES, fast_and_slow
 
 
 def test_a_stage_is_as_slow_as_its_slowest_device():
@@ -81,14 +65,6 @@ def test_messages_cross_the_slowest_border_there_and_back():
     assert across == pytest.approx(2 * BYTES / 1e6)
 
 
-def test_what_leaves_a_node_shares_its_nic():
-    question = fast_and_slow()
-    costs, (a, _) = MixedStageCosts(PlanningContext(question)), question.clusters()
-    assert costs.leaves(shape(dp=2), Run(a, 0, 2), Run(a, 2, 2)) == pytest.approx(2 * BYTES / 1e7)
-    assert costs.leaves(shape(dp=1), Run(a, 0, 1), Run(a, 2, 1)) == pytest.approx(BYTES / 1e7)
-    assert costs.leaves(shape(dp=1), Run(a, 0, 1), Run(a, 1, 1)) == 0.0
-
-
 def test_seconds_per_byte_are_those_of_the_slowest_link():
     question = fast_and_slow()
     costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
@@ -97,43 +73,3 @@ def test_seconds_per_byte_are_those_of_the_slowest_link():
     assert costs.per_byte([(x, y), (x, z)]) == pytest.approx(1e-7)
     assert costs.per_byte([(x, y), (x, z), (x, w)]) == pytest.approx(1e-6)
     assert costs.per_byte([]) == 0.0
-
-
-def test_messages_of_slots_that_send_together_share_a_trunk():
-    question = fast_and_slow()
-    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
-    one = shape(dp=2)
-    assert costs.sent(one, Run(a, 0, 2), Run(b, 0, 2), 1) == pytest.approx(BYTES / 1e6)
-    assert costs.sent(one, Run(a, 0, 2), Run(b, 0, 2), 2) == pytest.approx(2 * BYTES / 1e6)
-    assert costs.sent(one, Run(a, 0, 2), Run(a, 2, 2), 2) == pytest.approx(2 * BYTES / 1e7)
-    assert costs.sent(one, Run(a, 0, 1), Run(a, 1, 1), 1) == pytest.approx(BYTES / 1e8)  # inside a node
-
-
-def test_all_messages_between_nodes_of_a_pipeline_use_one_type_of_nics():
-    """Clusters a and b have InfiniBand each and are joined by Ethernet only: a pipeline on both sends over Ethernet inside a,
-    too; one on a alone over InfiniBand."""
-    nics = make.nic("infiniband", 1e7), make.nic("ethernet", 1e6)
-    clusters = [make.cluster(name, 2, 1, nics) for name in "ab"]
-    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
-    question = request(fleet, make.model(4))
-    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
-    one, runs = shape(dp=1), (Run(a, 0, 1), Run(a, 1, 1), Run(b, 0, 1))
-    assert (costs.nic(runs, 1), costs.nic(runs[:2], 1)) == ("ethernet", "")
-    assert costs.sent(one, *runs[:2], 1, "ethernet") == pytest.approx(BYTES / 1e6)
-    assert costs.sent(one, *runs[:2], 1) == costs.leaves(one, *runs[:2]) == pytest.approx(BYTES / 1e7)
-    assert costs.leaves(one, *runs[:2], "ethernet") == pytest.approx(BYTES / 1e6)
-
-
-@pytest.mark.parametrize(("tied", "together"), [(True, 1), (True, 2), (False, 1)])
-def test_the_sum_of_a_tied_embedding_shares_the_nic_of_the_first_stage(tied, together):
-    """Each of the replicas on the first stage's node sends the gradient of the whole table over the node's NIC."""
-    nics = (make.nic("ethernet", 1e6),)
-    clusters = [make.cluster(name, 1, 2, nics) for name in "ab"]
-    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
-    question = request(fleet, make.model(4, tied_embeddings=tied))
-    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
-    one, runs = shape(dp=together), (Run(a, 0, together), Run(b, 0, together))
-    table = payloads.tied_bytes(question.workload, one.config(question.workload, 2))
-    assert (table > 0) == tied
-    assert costs.tied(one, runs, "ethernet") == pytest.approx(together * table / 1e6)
-    assert costs.tied(one, runs[:1]) == 0.0
