@@ -29,7 +29,7 @@ from tests.planner.builders import NO_PROOF, plan_of, shape
 from tests.planner.search.searches import incumbent, simulated
 from tests.planner.unlike_dp import PINNED, drawn, every_unlike, question
 
-LIKELY = (15, 50, 13, 10)
+LIKELY = (15, 50, 13)
 """Seeds whose plan has stages of unlike dp."""
 
 
