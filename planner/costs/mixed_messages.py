@@ -40,7 +40,7 @@ class MixedMessages:
         """Least seconds in which the concurrent messages of all replicas on a run's first node leave the node for another run.
 
         0 where they stay inside the node. nic: as `nic` returns it. Raises NoRoute where no link joins the two runs."""
-        pairs = self._beside(shape, run, other, self._on_first_node(shape, run), nic, True)
+        pairs = self._beside(shape, run, other, _on_first_node(run, shape.tp), nic, True)
         return pairs.per_byte * self._bytes(shape)
 
     def sent(self, shape: Shape, run: Run, other: Run, together: int, nic: str = "") -> float:
@@ -55,10 +55,10 @@ class MixedMessages:
         nbytes = tied_bytes(self.workload, shape.config(self.workload, min(len(runs), 2)))
         if not nbytes:
             return 0.0
-        many = self._on_first_node(shape, runs[0])
+        many = _on_first_node(runs[0], shape.tp)
         key = _ends(runs[0], runs[-1], shape.tp), many, shape.tp, nic
         if key not in self._tied:
-            fleet, pairs = self.context.fleets.open, self._pairs_of(shape, runs[0], runs[-1], many)
+            fleet, pairs = self.context.fleets.open, _peers(runs[0], runs[-1], many, shape.tp)
             members = tuple(member(pair, nic or common_transport(fleet, pair)[0], "ring") for pair in pairs)
             self._tied[key] = [
                 replace(protocol.cost, latency=min(route.latency for route in protocol.routes))
@@ -72,27 +72,29 @@ class MixedMessages:
             self._sizes[shape] = message_bytes(self.workload, shape.config(self.workload, 2))
         return self._sizes[shape]
 
-    def _on_first_node(self, shape: Shape, run: Run) -> int:
-        """Slots of a run on its first node."""
-        per_node = run.cluster.node.count // shape.tp
-        return min(run.count, per_node - run.first % per_node)
-
-    def _pairs_of(self, shape: Shape, run: Run, other: Run, many: int) -> list[tuple[Device, Device]]:
-        """Devices of the first `many` slots of two runs, each with its peer."""
-        slots = ((slot(one.cluster, shape.tp, one.first + i) for one in (run, other)) for i in range(many))
-        return [pair for a, b in slots for pair in zip(a, b, strict=True)]
-
     def _beside(self, shape: Shape, run: Run, other: Run, many: int, nic: str, leaving: bool) -> AlphaBeta:
         """AlphaBeta of the messages of the first slots of a run to those of another run, `many` at once; `leaving`: only of
         those that leave the node."""
         key = _ends(run, other, shape.tp), many, shape.tp, nic, leaving
         if key not in self._lanes:
-            pairs = self._pairs_of(shape, run, other, many)
+            pairs = _peers(run, other, many, shape.tp)
             between = [(x, y) for x, y in pairs if not leaving or (x.cluster, x.node) != (y.cluster, y.node)]
             fleet, capacities = self.context.fleets.open, self.context.fleets.open_capacities
             hops = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in between)
             self._lanes[key] = messages_alpha_beta(fleet, hops, capacities) if hops else AlphaBeta(0.0, 0.0)
         return self._lanes[key]
+
+
+def _on_first_node(run: Run, tp: int) -> int:
+    """Slots of a run on its first node."""
+    per_node = run.cluster.node.count // tp
+    return min(run.count, per_node - run.first % per_node)
+
+
+def _peers(run: Run, other: Run, many: int, tp: int) -> list[tuple[Device, Device]]:
+    """Devices of the first `many` slots of two runs, each with its peer."""
+    slots = ((slot(one.cluster, tp, one.first + i) for one in (run, other)) for i in range(many))
+    return [pair for a, b in slots for pair in zip(a, b, strict=True)]
 
 
 def _ends(run: Run, other: Run, tp: int) -> tuple[object, ...]:

@@ -68,16 +68,11 @@ NOTHING = Shared(0.0, 0.0)
 def least_seconds(link: tuple[Load, ...], layers: int, held: int) -> Shared:
     """Least seconds of a link whose last stage has so many layers. held: the layers of its other stages together."""
     *others, last = link
-    more = _least(others, held)
+    more = least_together(others, held)
     return Shared(last.gather_fixed + last.gather_each * layers + more.gathers, last.fixed + last.each * layers + more.both)
 
 
-def least_together(link: tuple[Load, ...], held: int) -> Shared:
-    """Least seconds of a link whose stages have so many layers together."""
-    return _least(link, held)
-
-
-def _least(stages: Sequence[Load], held: int) -> Shared:
+def least_together(stages: Sequence[Load], held: int) -> Shared:
     """Least seconds of a link for stages that hold so many layers together, and one each at least."""
     if not stages:
         return NOTHING

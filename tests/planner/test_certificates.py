@@ -16,6 +16,7 @@ from benchmarks.certificates.cities import of_cities
 from benchmarks.certificates.fleets import draw, size
 from benchmarks.certificates.hosts import offloaded
 from benchmarks.certificates.judge import NEAR, certified, features, judge
+from benchmarks.certificates.pinned import pinned
 from benchmarks.certificates.routing import routed
 from benchmarks.certificates.scarce import tight, windowed
 from benchmarks.certificates.space import pipelines, shapes
@@ -77,6 +78,14 @@ def test_certified_is_near_the_best_plan_of_five_or_six_cities(seed):
 def test_no_bound_is_above_the_best_plan_where_adapters_are_trained(seed):
     verdict = judge(seed, SMALL, adapted)
     assert not verdict.faults, verdict
+
+
+@pytest.mark.parametrize("seed", after(6, range(40), last=10))
+def test_no_bound_is_above_the_best_plan_with_pins_that_other_fleets_lack(seed):
+    """ZeRO 0 and 2, schedules that are searched only if asked for, selective recomputation."""
+    verdict = judge(seed, SMALL, pinned)
+    assert not {"bound", "order"} & set(verdict.faults), verdict
+    assert verdict.step_s <= verdict.best_s * (1 + NEAR) or verdict.mixed, verdict
 
 
 @pytest.mark.parametrize("seed", after(2, [5012, 5011, 5014, 5021, 5023, 5026], last=2))
