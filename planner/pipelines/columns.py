@@ -219,6 +219,7 @@ def _column(part: Part, plan: Plan, size: int, gradients: Seconds) -> Column | N
 
 
 def _rescheduled(column: Column, schedule: str) -> Column | None:
+    """A column under another schedule, as `Columns.under` gives it."""
     config = replace(column.plan.config, schedule=schedule)
     try:
         found = _column(column.part, replace(column.plan, config=config), config.microbatch_size, column.gradients_s)

@@ -53,6 +53,8 @@ Entries = tuple[Entry, ...]
 def refined(plan: PipelinesPlan, limit: TimeLimit) -> PipelinesPlan:
     """The plan after changes, each of which makes the simulated step shorter than any other of its neighbours does; `plan` has
     a prediction."""
+    if limit.is_up():
+        return plan
     best, seen, left = (plan, simulate(plan)), {_entries(plan)}, FORWARDS
     while not limit.is_up():
         found, left = _fastest(*best, seen, left, limit)

@@ -165,7 +165,7 @@ class _Search:
         for part, one in product(self.every, (True, False)):
             if self.columns.searched < MOST_COLUMNS and not self.limit.is_up():
                 self.columns.of(part, one)
-        every = list(self._disjoint())
+        every = [] if self.limit.is_up() else list(self._disjoint())
         times, begun = Counter[tuple[object, ...]](), self.forwards
         for _, number in sorted((self._estimated(columns), number) for number, (columns, _) in enumerate(every)):
             columns, schedule = every[number]

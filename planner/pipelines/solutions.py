@@ -53,7 +53,7 @@ class Solutions:
     def ordered(self, deadline: Seconds, plans_more: bool = True) -> Iterator[tuple[Column, ...]]:
         """Columns that compute most samples within a deadline, by the limits of replicas and gradients: those of the limits
         that promise most first. plans_more: whether parts are planned beside single nodes and whole clusters."""
-        self._plan_clusters(deadline)
+        self._plan_clusters()
         seen = set[Limits]()
         waiting = [(-math.inf, *limits) for limits in self._limits(deadline, seen)]
         heapq.heapify(waiting)
@@ -80,7 +80,7 @@ class Solutions:
             else:
                 yield tuple(column for _, column in chosen if column is not None)
 
-    def _plan_clusters(self, deadline: Seconds) -> None:
+    def _plan_clusters(self) -> None:
         """Plan single nodes, which say what a cluster can reach, and whole clusters: few parts are planned sooner, and
         pipelines on them send their messages over the network of the cluster."""
         for cluster, number in enumerate(self._nodes):
