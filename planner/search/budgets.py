@@ -124,6 +124,11 @@ class Budgets:
     """Simulations in a row without a faster plan, after which it ends; a long one counts as several, as for
     `forwards_of_a_try`."""
 
+    crowded_near: float = 0.1
+    """Fraction by which the fastest plan of another kind may be slower than the best one for its layers to be moved, too."""
+    crowded_starts: int = 4
+    """Most plans of other kinds of which layers are moved, the fastest first."""
+
     # stages of unlike dp (`planner.search.unlike_dp`)
     unlike_layouts: int = 60
     """Layouts with the least estimates of which layers are assigned to stages, and then pipelines that are priced."""

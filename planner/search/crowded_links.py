@@ -1,15 +1,17 @@
-"""Faster plans where messages share links: layers of the best plan are moved between near stages, by simulation.
+"""Faster plans where messages share links: layers are moved between stages, by simulation.
 
 The evaluator knows an idle network. Where the messages of several stages share links, stages at the borders of nodes wait
 longer than it says, and should have fewer layers than local search by the evaluator gives them
-(`planner.search.local_search`). So here every neighbour of the best plan is simulated: a layer is moved to one of the next two
-stages, first from the stages that wait least for others in the simulated step to those that wait most. Such plans prove
-nothing, and need not be in the searched space: a plan may fill its nodes evenly, or have mixed stages."""
+(`planner.search.local_search`). So here neighbours of the best plan are simulated: a layer is moved, first from the stages that
+wait least for others in the simulated step to those that wait most. A plan of another kind that is a little slower may
+gain more, so some of these are tried as well. Such plans prove nothing, and need not be in the searched space: a plan may fill
+its nodes evenly, or have mixed stages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain, zip_longest
 
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits, step
@@ -18,36 +20,53 @@ from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
 from sim.results.report import pipeline_ranks
+from sim.units import Seconds
 
 NEAR = 2
-"""Largest distance of the two stages of a move (a guess): on `peers/metis-64`, a search over all pairs found no other moves."""
+"""Largest distance of the two stages of every other move (a guess): moves over one stage found the best plans on
+`peers/metis-64`, moves from one end of the pipeline to the other on `peers/dtfm-2-universities`."""
 
 
 def move_layers(incumbent: Incumbent) -> None:
-    """Simulate neighbours of the best plan until some in a row are no faster, if its step is longer than on an idle network."""
+    """Simulate neighbours of the best plan until some in a row are no faster; then those of the fastest plans of other kinds that
+    are not much slower (`Budgets.crowded_near`). Only of plans that take longer than on an idle network."""
     best, budgets = incumbent.best, incumbent.budgets
-    if best is None or step(best) <= _idle(best) * (1 + budgets.crowded_delay):
-        return
-    if incumbent.lower_bound >= incumbent.target and not incumbent.is_best_mixed:  # the bound does not cover mixed stages
-        return
-    seen, since_improvement = {best.layers}, 0
-    neighbours = _neighbours(incumbent, best)
+    if best is None or (incumbent.lower_bound >= incumbent.target and not incumbent.is_best_mixed):
+        return  # the bound does not cover mixed stages
+    near = incumbent.cutoff * (1 + budgets.crowded_near)
+    others = (pair for pair in incumbent.fastest_of.values() if pair[0] <= near and not _alike(pair[1], best))
+    starts = sorted(others, key=lambda pair: pair[0])[: budgets.crowded_starts]
+    for seconds, start in ((step(best), best), *starts):
+        idle = _idle(start)
+        if idle < incumbent.target and seconds > idle * (1 + budgets.crowded_delay):
+            _descend(incumbent, start, seconds)
+
+
+def _descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:
+    """Simulate neighbours of a plan, whose step takes some seconds, and then those of its first faster neighbour, and so on."""
+    budgets, seen, since_improvement = incumbent.budgets, {start.layers}, 0
+    neighbours = _neighbours(incumbent, start)
     while since_improvement < budgets.crowded_tries and not incumbent.limit.is_up():
         layers = next((one for one in neighbours if one not in seen), None)
         if layers is None:
             return
         seen.add(layers)
         with suppress(NoRoute, NotDefined):
-            moved = with_layers(incumbent.request, best, layers)
+            moved = with_layers(incumbent.request, start, layers)
             if not fits(moved) or _idle(moved) >= incumbent.cutoff:
                 continue
             forwards = max(moved.config.num_microbatches) * moved.config.num_stages
             since_improvement += 1 + forwards // budgets.forwards_of_a_try
-            if incumbent.challenge(moved)[1]:
-                assert incumbent.best is not None
-                best, since_improvement = incumbent.best, 0
-                neighbours = _neighbours(incumbent, best)
+            found = incumbent.challenge(moved, seconds)[0]
+            if found < seconds:
+                start, seconds, since_improvement = moved, found, 0
+                neighbours = _neighbours(incumbent, start)
             incumbent.report("moving layers between stages that share links")
+
+
+def _alike(plan: Plan, best: Plan) -> bool:
+    """Whether two plans differ in nothing but the layers of their stages."""
+    return plan.config == best.config and plan.placement == best.placement
 
 
 def _neighbours(incumbent: Incumbent, plan: Plan) -> Iterator[tuple[int, ...]]:
@@ -55,10 +74,10 @@ def _neighbours(incumbent: Incumbent, plan: Plan) -> Iterator[tuple[int, ...]]:
     waits = [row.bubble for row in pipeline_ranks(plan, incumbent.context.timelines.of(plan))]
     layers, vpp = plan.layers, plan.config.vpp
     stages = range(len(layers))
-    pairs = [(waits[a] - waits[b], a, b) for a in stages for b in stages if 1 <= abs(a - b) <= NEAR]
-    for _, a, b in sorted(pairs):
-        if layers[a] > vpp:
-            yield tuple(count + vpp * ((stage == b) - (stage == a)) for stage, count in enumerate(layers))
+    pairs = sorted((waits[a] - waits[b], a, b) for a in stages for b in stages if a != b and layers[a] > vpp)
+    near, far = ([pair for pair in pairs if (abs(pair[1] - pair[2]) <= NEAR) == is_near] for is_near in (True, False))
+    for _, a, b in filter(None, chain.from_iterable(zip_longest(near, far))):
+        yield tuple(count + vpp * ((stage == b) - (stage == a)) for stage, count in enumerate(layers))
 
 
 def _idle(plan: Plan) -> float:

@@ -76,9 +76,10 @@ def promising(evaluation: PipelineEvaluation, by_speed: bool = False) -> Iterato
     for order in dict.fromkeys(chosen):
         for counts in stage_counts:
             stages = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
-            layers = assigned_layers(evaluation, stages) if _allows(evaluation, stages) else None
-            if layers is not None:
-                yield tuple(zip(stages, layers, strict=True))
+            for waits in (True, False) if _allows(evaluation, stages) else ():
+                layers = assigned_layers(evaluation, stages, waits)
+                if layers is not None:
+                    yield tuple(zip(stages, layers, strict=True))
 
 
 def _orders_by_speed(classes: Sequence[NodeClass]) -> list[tuple[NodeClass, ...]]:
@@ -152,11 +153,14 @@ def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slow
     return counts
 
 
-def assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[int] | None:
-    """Layers of each stage, given its class: one by one to the stage that finishes first; None where memory is short."""
+def assigned_layers(evaluation: PipelineEvaluation, stages: list[int], waits: bool = True) -> list[int] | None:
+    """Layers of each stage, given its class: one by one to the stage that finishes first; None where memory is short.
+
+    waits: a stage also waits for its messages, so that one at a border of nodes or clusters has fewer layers."""
     classes, pp, m = evaluation.classes, len(stages), evaluation.microbatches
     stage_roles, capacity, least = roles(pp), evaluation.layer_capacity(stages), evaluation.shape.vpp
     fewest = evaluation.fewest(stages)
+    ahead, back, _ = evaluation.messages(tuple(stages)) if waits else ([0.0] * pp, [0.0] * pp, 0.0)
     fill, before = [], 0.0
     even = max(1, round(evaluation.layers / pp))
     for i in stages:
@@ -169,7 +173,8 @@ def assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[i
     def finish(stage: int) -> tuple[float, int]:
         """(when the stage ends its microbatches with one more layer, stage)."""
         more = layers[stage] + 1
-        cost = classes[stages[stage]].cost(stage_roles[stage], more, fewest[stage][more])
+        sends = ahead[stage] if stage + 1 < pp else 0.0, back[stage]
+        cost = classes[stages[stage]].with_messages(stage_roles[stage], more, *sends, fewest[stage][more])
         return fill[stage] + m * cost.cycle, stage
 
     heap = [finish(stage) for stage in range(pp) if capacity[stage] > least]

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
@@ -37,7 +37,8 @@ class Incumbent:
     largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0. `draft` is a
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
     `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is the shape of the best
-    plan, where that is a pipeline that was offered."""
+    plan, where that is a pipeline that was offered. `fastest_of` holds the fastest plan offered of each shape and number of
+    stages, with its seconds."""
 
     request: Request
     context: PlanningContext
@@ -53,6 +54,7 @@ class Incumbent:
     work_bound: float = 0.0
     is_best_mixed: bool = False
     best_shape: Shape | None = None
+    fastest_of: dict[tuple[Shape, int], tuple[Seconds, Plan]] = field(default_factory=dict)
 
     @property
     def cutoff(self) -> float:
@@ -124,7 +126,7 @@ class Incumbent:
         limit = math.inf if self.context.every_step else self.cutoff if below is None else below
         with self.context.effort.spent("plans simulated", 1):
             found = self.context.timelines.simulate_up_to(plan, limit)
-        return (found.estimate_s, False) if isinstance(found, Abandoned) else (step(found), self.keep(found))
+        return (max(found.estimate_s, limit), False) if isinstance(found, Abandoned) else (step(found), self.keep(found))
 
     def offer(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
         """Simulate the plans of a pipeline of (cluster, layers) stages, if it is not in `seen`; return whether one is the
@@ -142,11 +144,14 @@ class Incumbent:
         self.seen.add((shape, stages))
         before = self.limit.seconds_left
         found, least_delay = list[tuple[Seconds, bool]](), 0.0
+        kind = replace(shape, overlap_param_gather=True), len(stages)
         for idle, plan in self._placed(shape, stages):
             forwards = plan.config.num_stages * max(plan.config.num_microbatches)
             below = self.target if forwards > self.budgets.forwards_of_a_long_one else self.cutoff
             if idle + least_delay < below:
                 found.append(self.challenge(plan, below))
+                if found[-1][0] < self.fastest_of.get(kind, (math.inf,))[0]:
+                    self.fastest_of[kind] = found[-1][0], plan
                 self.best_shape = shape if found[-1][1] else self.best_shape
                 least_delay = self.budgets.placement_delay * (found[-1][0] - idle)
         self._reserve(before - self.limit.seconds_left)

@@ -51,3 +51,17 @@ def test_it_ends_after_some_tries_in_a_row():
     kept = incumbent(question, replace(Budgets(), crowded_tries=0), simulated(question, shape(), *FLAT))
     move_layers(kept)
     assert kept.context.simulated == []
+
+
+def test_layers_of_a_slower_plan_of_another_kind_are_moved_too():
+    """Four stages of tp 2, one on each node, do not share NICs; eight of tp 1 do, and are slower until layers are moved."""
+    question = four_nodes(2.5e5)
+    whole = simulated(question, shape(tp=2), *[("c", 4)] * 4)
+    kept = incumbent(question, best=whole)
+    assert not kept.offer(shape(), tuple(FLAT))
+    move_layers(kept)
+    assert kept.best.config.tp == 1 and step(kept.best) < step(whole)
+    far = incumbent(question, replace(Budgets(), crowded_near=0.02), whole)
+    assert not far.offer(shape(), tuple(FLAT))
+    move_layers(far)
+    assert far.best.config.tp == 2

@@ -10,9 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.request import Wishes
-from planner.search.generation import every_pipeline, promising
+from planner.search.generation import assigned_layers, every_pipeline, promising
 from planner.space.shape import Shape
 from sim.errors import NoRoute
+from tests import builders as make
 from tests.planner.builders import on_one_cluster, on_two_clusters, pipelines, random_request, shape
 from tests.planner.search.searches import evaluation
 
@@ -67,3 +68,12 @@ def test_layers_follow_the_speed_of_the_classes():
     found = list(promising(of))
     assert found
     assert all(dict(pipeline)[0] in (15, 16, 17) for pipeline in found)
+
+
+def test_stages_that_wait_for_messages_between_nodes_have_fewer_layers():
+    """Four nodes of four devices, one stage on each. A message between nodes takes 0.123 s, three layers 0.136 s. Without
+    messages, the first stages, which begin first, have most layers; with them, those at a border of two nodes have fewest."""
+    nics, spec = (make.nic("ethernet", 1e5),), make.device(speed=1e9, memory_bandwidth=1e12)
+    of = evaluation(on_one_cluster(32, 32, nodes=4, devices=4, nics=nics, spec=spec), shape())
+    assert assigned_layers(of, [0] * 16, waits=False) == [3, *[2] * 14, 1]
+    assert assigned_layers(of, [0] * 16) == [3, 3, 3, 1, 1, 3, 3, 1, 1, 3, 2, 1, 1, 2, 2, 2]
