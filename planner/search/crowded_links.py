@@ -28,8 +28,8 @@ NEAR = 2
 
 
 def move_layers(incumbent: Incumbent) -> None:
-    """Simulate neighbours of the best plan until some in a row are no faster; then those of the fastest plans of other kinds that
-    are not much slower (`Budgets.crowded_near`). Only of plans that take longer than on an idle network."""
+    """Simulate neighbours of the best plan until some in a row are no faster; then those of the fastest plans of other kinds
+    that are not much slower (`Budgets.crowded_near`). Only of plans that take longer than on an idle network."""
     best, budgets = incumbent.best, incumbent.budgets
     if best is None or (incumbent.lower_bound >= incumbent.target and not incumbent.is_best_mixed):
         return  # the bound does not cover mixed stages
