@@ -45,13 +45,13 @@ class Budgets:
     restaged_shapes: int = 6
     """Shapes, the best by the quick estimate, of which candidates go through the local search over stages
     (`planner.search.stage_search`), where there are more than three node classes."""
-    restaged_estimates: int = 3
-    """Estimated pipelines that are evaluated of each schedule of these shapes that splits the backward."""
-    restaged_starts: int = 6
+    restaged_estimates: int = 6
+    """Estimated pipelines that are evaluated of each schedule of these shapes from which this search begins."""
+    restaged_starts: int = 12
     """Fastest of all these pipelines from which this search begins."""
     restaged_pipelines: int = 6_000
     """Pipelines evaluated in one such search, after which it ends."""
-    restaged_kept: int = 3
+    restaged_kept: int = 6
     """Candidates of this search, the fastest first, that go through the local search over layers and may be simulated."""
     latency_pipelines: int = 3
     """Best pipelines of this search whose warm-ups are chosen by the borders between clusters (`planner.search.latency`)."""

@@ -122,8 +122,9 @@ def _unusual(incumbent: Incumbent, shape: Shape) -> tuple[float, int]:
 def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape, Shape]) -> list[Candidate]:
     """Candidates after the local search over stages, if there are more classes than all orders are estimated of.
 
-    The search begins with the fastest candidate of each schedule that splits the backward, for the fastest of these. Where
-    stages choose how many layers they recompute, it begins with none, if any candidate fits so: it finds better plans then."""
+    The search begins with the fastest candidates of each schedule that splits the backward or, where none is searched, without
+    virtual stages. Where stages choose how many layers they recompute, it begins with none, if any candidate fits so: it finds
+    better plans then."""
     budgets, bases = incumbent.budgets, [base_of[shape] for shape in shapes]
     every = ([base.extremes[0] for base in bases], bases)
     starts = next(filter(None, (list(_starts(incumbent, some)) for some in every)), [])
@@ -138,13 +139,14 @@ def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape
 
 
 def _starts(incumbent: Incumbent, bases: Iterable[Shape]) -> Iterator[Candidate]:
-    """The best estimates of bases under each schedule that splits the backward, evaluated."""
+    """The best estimates of bases under each of these schedules, evaluated."""
     context, budgets = incumbent.context, incumbent.budgets
     for base in bases:
-        for variant in variants(incumbent.request, base):
+        every = [one for one in variants(incumbent.request, base) if one.zero_stage == base.zero_stage]
+        split = [one for one in every if schedules.get(one.schedule).SPLITS_BACKWARD]
+        for variant in split or [one for one in every if one.vpp == 1] or every:
             classes = node_classes(context, variant)
-            splits = schedules.get(variant.schedule).SPLITS_BACKWARD and variant.zero_stage == base.zero_stage
-            if splits and len(classes) > EVERY_ORDER and not incumbent.is_over:
+            if len(classes) > EVERY_ORDER and not incumbent.is_over:
                 best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True)
                 yield from (estimate.evaluated() for estimate in best if len(estimate.pipeline) > 1)
 

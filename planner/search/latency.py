@@ -18,6 +18,7 @@ from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate, priced
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.stage_search import StageSearch, kept_layers
+from planner.space.runnable import runs
 from planner.space.shapes import recomputations
 from sim.errors import NotModelled
 from sim.plan.parallel_config import BLOCK
@@ -65,6 +66,8 @@ def _tuned(candidate: Candidate, recompute: str, borders: Iterable[int]) -> Iter
         warm_ups = _warm_ups(candidate.evaluation, [i for i, _ in candidate.pipeline], border)
         shape = replace(candidate.shape, schedule=zb_latency.name_of(warm_ups), recompute=recompute)
         context = candidate.evaluation.context
+        if not runs(context.request, shape, len(candidate.pipeline)):
+            return
         classes = under(context, shape, candidate.evaluation.classes)
         evaluation = PipelineEvaluation(context, shape, classes)
         layers = kept_layers(evaluation, candidate.pipeline)

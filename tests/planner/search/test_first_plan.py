@@ -21,7 +21,7 @@ from sim.formats.topology import from_document
 from sim.kernels import memory
 from tests import builders as make
 from tests.more import more
-from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, plan_of, random_request
+from tests.planner.builders import SEARCHED_ONCE, many_clusters, on_one_cluster, on_two_clusters, plan_of, random_request
 from tests.planner.search.searches import incumbent
 
 
@@ -108,3 +108,15 @@ def test_plans_on_one_site_are_simulated_in_the_order_of_their_estimates():
     alone = [plan for plan in kept.context.simulated if len({device.cluster for device in plan.placement}) == 1]
     assert alone and all(plan.config.dp == 8 for plan in alone)
     assert step(kept.best) <= 15.8
+
+
+@pytest.mark.parametrize(("seed", "saved"), [(0, 0.13), (3, 0.06), (10, 0.04)])
+def test_stages_of_many_classes_are_changed_under_1f1b_as_well(seed: int, saved: float):
+    """Six clusters: few orders and numbers of stages are estimated, and the local search over stages finds faster ones."""
+    question = many_clusters(seed, 6, layers=14, batch=12)
+    question, steps = replace(question, wishes=replace(question.wishes, schedule="1f1b")), []
+    for budgets in (Budgets(), replace(Budgets(), restaged_shapes=0)):
+        kept = incumbent(question, budgets)
+        find_first_plan(kept, list(searched(question)))
+        steps.append(kept.cutoff)
+    assert steps[0] <= (1 - saved) * steps[1]
