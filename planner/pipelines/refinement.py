@@ -30,8 +30,9 @@ from sim.plan.pipelines import PipelinesPlan, of_plans
 from sim.plan.plan import Plan, Stage
 from sim.results.report import PipelineRankReport, of_pipelines
 
-SCHEDULES = ("zb-h1", "zb-h2")
-"""Schedules that are tried beside 1f1b: those without virtual stages that split the backward."""
+SCHEDULES = ("zb-h1", "zb-h2", "zb-latency")
+"""Schedules that are tried beside 1f1b: those without virtual stages that split the backward. zb-latency without a list of
+warm-ups has those of 1f1b, and needs hardly more memory."""
 TRIES = 32
 """Most neighbours of a plan that are simulated (a guess)."""
 FORWARDS = 24_000
@@ -39,7 +40,7 @@ FORWARDS = 24_000
 (a guess)."""
 CLEARLY = 0.003
 """How much faster a neighbour of a large plan is whose own neighbours are simulated at once, without the others (a guess)."""
-PATIENCE = 2_000
+PATIENCE = 4_000
 """Forwards since the last faster plan, after which the neighbours of slower ones are not simulated (a guess)."""
 LEAST_FORWARDS = 10
 """Forwards that take as long as what each simulation takes beside them, milliseconds (a guess)."""

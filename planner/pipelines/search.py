@@ -42,8 +42,10 @@ MISJUDGED = 0.01
 FEW = 4
 """Columns of a solution up to which each of them is left out once (a guess)."""
 FEW_PARTS, SETS, SIZES, SET_FORWARDS = 8, 256, 12, 12_000
-"""Parts of a fleet up to which all pairs and triples of columns are estimated, under each schedule; of so many, the fastest,
+"""Parts of a fleet up to which all pairs and triples of columns are estimated, under `OF_SETS`; of so many, the fastest,
 that many of each layout are simulated, which differ in their sizes of microbatches, up to so many forwards (guesses)."""
+OF_SETS = ("1f1b", "zb-h1", "zb-h2")
+"""Schedules of these pairs and triples; the others differ little from one of them where pipelines are short."""
 TRIPLES = 20_000
 """Triples of known columns up to which they are estimated, which takes a second (a guess)."""
 RESCHEDULED, NEARLY, RESCHEDULES = 8, 0.3, 8_000
@@ -169,8 +171,8 @@ class _Search:
                 yield columns, schedule
 
     def _disjoint(self) -> Iterator[tuple[tuple[Column, ...], str]]:
-        """Two known columns on nodes of their own, and three where columns are few, under each schedule."""
-        for schedule in ("1f1b", *SCHEDULES):
+        """Two known columns on nodes of their own, and three where columns are few, under each of `OF_SETS`."""
+        for schedule in OF_SETS:
             known = self._under(schedule)
             for number in (2, 3) if math.comb(len(known), 3) <= TRIPLES else (2,):
                 for several in combinations_with_replacement(known, number):
