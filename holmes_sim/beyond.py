@@ -42,6 +42,11 @@ class Beyond:
     alike: bool = False
 
     @property
+    def step(self) -> Seconds:
+        """Its simulated step."""
+        return step(self.plan)
+
+    @property
     def _target(self) -> str:
         """What `--for` needs to find the plan: the first framework that runs it, else `none`."""
         return next((name for name in self.able if name != BACKEND), "none")
@@ -53,7 +58,7 @@ class Beyond:
         named = " and ".join(f"`{name}`" if " " in name else name for name in self.able)
         runs = f"it runs with {named}" if named else "nothing runs it yet"
         return (
-            f"Faster, but few or no frameworks run it: {what}{tied} takes at most {time_text(step(self.plan))}, "
+            f"Faster, but few or no frameworks run it: {what}{tied} takes at most {time_text(self.step)}, "
             f"{self.saved:.0%} less time; {runs}. `--for {self._target}` searches such plans."
         )
 

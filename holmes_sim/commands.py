@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -186,7 +187,7 @@ def plan(
         rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
         timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
         faster = _beyond(search, found, context)
-    replicas = _unlike_replicas(request, found, context, time.perf_counter() - started) if fastest else None
+    replicas = _unlike_replicas(request, found, faster, context, time.perf_counter() - started) if fastest else None
     seconds = time.perf_counter() - started
     try:
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
@@ -214,13 +215,17 @@ def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyo
         return None
 
 
-def _unlike_replicas(request: Request, found: Plan, context: PlanningContext, spent: Seconds) -> UnlikeReplicas | None:
-    """A faster plan of unlike pipelines, if there is time left after the seconds that the plan took."""
+def _unlike_replicas(
+    request: Request, found: Plan, faster: Beyond | None, context: PlanningContext, spent: Seconds
+) -> UnlikeReplicas | None:
+    """A plan of unlike pipelines that is faster than both plans of alike replicas that run, if there is time left after the
+    seconds that these took."""
     if context.interrupted:
         return None
     try:
         seconds = unlike_replicas.allowed(context.limit.seconds_left, spent)
-        return unlike_replicas.searched(request, found, seconds, context.progress)
+        fastest_s = faster.step if faster is not None and faster.able else math.inf
+        return unlike_replicas.searched(request, found, seconds, context.progress, fastest_s)
     except KeyboardInterrupt:
         context.interrupted = True
         return None

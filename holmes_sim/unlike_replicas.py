@@ -1,4 +1,4 @@
-"""What unlike pipelines save where a plan leaves devices idle: a bound on all of them, and a search in the time left."""
+"""What unlike pipelines save beside a plan of alike replicas: a bound on all of them, and a search in the time left."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ SPARED = 0.3
 """Share of the time limit that the search for a plan of alike replicas leaves, where devices of its first plan are idle (a
 guess): what it proves in the last third seldom makes its plan faster."""
 IDLE = 0.02
-"""Share of the fleet's peak that a plan must leave idle for a search (a guess): replicas that are alike seldom lose to others
-where they use all devices."""
+"""Share of the fleet's peak from which on devices are idle (a guess)."""
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
 
@@ -130,7 +129,7 @@ def allowed(left: Seconds, spent: Seconds) -> Seconds:
 
 def spared(request: Request, plan: Plan) -> Seconds:
     """Seconds of the time limit that the search needs after a plan of alike replicas, whose first one is given; 0 where nothing
-    will be searched."""
+    will be searched, or hardly any device is idle (`IDLE`): then the search has the time that is left."""
     if not is_wanted(request) or not search.has_parts(request) or idle(request, plan) < IDLE:
         return 0.0
     return min(SPARED * request.time_limit, LONGEST_S)
@@ -143,22 +142,27 @@ def is_wanted(request: Request) -> bool:
 
 
 def searched(
-    request: Request, plan: Plan, seconds: Seconds, progress: Callable[[str], None] = lambda text: None
+    request: Request,
+    plan: Plan,
+    seconds: Seconds,
+    progress: Callable[[str], None] = lambda text: None,
+    fastest_s: Seconds = math.inf,
 ) -> UnlikeReplicas | None:
     """What is known of unlike pipelines after a search within some seconds (`allowed`), and their bound.
 
-    None where the request pins or limits something or asks for a launch target, or the model has no such plans. Nothing is
-    searched where the plan leaves hardly any device idle (`IDLE`), or where no pipelines, or none on whole nodes of their own,
-    which the search tries, can save `LEAST_GAIN`."""
+    fastest_s: the step of another plan of alike replicas that no framework runs, but the torch backend: one of unlike pipelines
+    must be faster than both. None where the request pins or limits something or asks for a launch target, or the model has no
+    such plans. Nothing is searched where all nodes are of one cluster and hardly any device is idle (`IDLE`), or where it is
+    proved that no pipelines, or none on whole nodes of their own, which the search tries, can save `LEAST_GAIN`."""
     if not is_wanted(request) or seconds <= 0:
         return None
     limit, alike_s = TimeLimit(seconds), step(plan)
     progress("unlike pipelines: lower bound")
     try:
         bound_s = least_step(PlanningContext(request))
-        if idle(request, plan) < IDLE:
-            return UnlikeReplicas(alike_s, bound_s, not_searched="the plan uses nearly all devices")
-        deadline = alike_s * (1 - LEAST_GAIN)
+        if len(list(request.clusters())) == 1 and idle(request, plan) < IDLE:
+            return UnlikeReplicas(alike_s, bound_s, not_searched="all nodes are alike, and the plan uses nearly all devices")
+        deadline = min(alike_s, fastest_s) * (1 - LEAST_GAIN)
         if why := search.why_none(request, deadline, limit):
             return UnlikeReplicas(alike_s, bound_s, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
         if bound_s >= deadline:

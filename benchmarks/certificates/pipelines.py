@@ -2,7 +2,8 @@
 
 Fleets are two clusters of one or two nodes with one or two devices of types that users own, joined by Ethernet, with a small
 model, of which some train adapters only. Every plan of unlike pipelines on whole nodes is simulated that may be the fastest:
-all sets of nodes, tp, pp and dp, layers, microbatch sizes, divisions of the batch, and the schedules of the search."""
+all sets of nodes and orders of them, tp, pp and dp, layers, microbatch sizes, divisions of the batch, the schedules of the
+search, and weights gathered at both times (`overlap_param_gather`)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 from benchmarks.certificates.brute import STRICT
 from benchmarks.owned_fleets import NODES
@@ -126,15 +129,21 @@ def sets(nodes: Nodes) -> Iterator[tuple[Nodes, ...]]:
         yield (*some, (nodes[0],))
 
 
-def plans(asked: Request, nodes: Nodes, schedule: str) -> Iterator[Plan]:
-    """All plans on all devices of some nodes, in their order, with one microbatch for each replica."""
+def orders(nodes: Nodes) -> list[Nodes]:
+    """All orders of nodes but for those of a cluster, which are alike."""
+    return list({tuple(name for name, _ in order): order for order in itertools.permutations(nodes)}.values())
+
+
+def plans(asked: Request, nodes: Nodes, **common: Any) -> Iterator[Plan]:
+    """All plans on all devices of some nodes, in their order, with one microbatch for each replica; `common`: settings of their
+    configurations."""
     fleet = asked.topology.fleet
     devices = [Device(name, node, index) for name, node in nodes for index in range(fleet.cluster(name).node.count)]
     for tp, pp in itertools.product((1, 2), range(1, min(len(devices), LAYERS) + 1)):
         if len(devices) % (tp * pp) or any(fleet.cluster(name).node.count % tp for name, _ in nodes):
             continue
         dp = len(devices) // (tp * pp)
-        own = replace(configuration(asked, tp, 1), schedule=schedule)
+        own = replace(configuration(asked, tp, 1), **common)
         config = replace(own, pp=pp, dp=dp, num_microbatches=(1,) * dp, zero_stage=1, sequence_parallel=True)
         workload = replace(asked.workload, global_batch_size=dp)
         for cuts in itertools.combinations(range(1, LAYERS), pp - 1):
@@ -159,10 +168,11 @@ def with_microbatches(plan: Plan, microbatches: int, size: int) -> Plan | None:
     return None
 
 
-def entries(asked: Request, nodes: Nodes, schedule: str) -> dict[int, list[tuple[Seconds, Plan]]]:
-    """All plans on some nodes that fit, with the seconds of each by itself, by samples."""
+def entries(asked: Request, nodes: Nodes, **common: Any) -> dict[int, list[tuple[Seconds, Plan]]]:
+    """All plans on some nodes, in all orders, that fit, with the seconds of each by itself, by samples."""
     found: dict[int, list[tuple[Seconds, Plan]]] = {}
-    for plan, number, size in itertools.product(plans(asked, nodes, schedule), range(1, BATCH), SIZES):
+    every = itertools.chain.from_iterable(plans(asked, order, **common) for order in orders(nodes))
+    for plan, number, size in itertools.product(every, range(1, BATCH), SIZES):
         if number * size < BATCH and (entry := with_microbatches(plan, number, size)) is not None and fits(entry):
             found.setdefault(number * size, []).append((predict(entry, simulate(entry)).step_s, entry))
     return found
@@ -173,27 +183,29 @@ def fastest(asked: Request, tried: tuple[str, ...] = ("1f1b", *SCHEDULES)) -> Pi
     clusters = asked.topology.fleet.clusters
     nodes = tuple((cluster.name, node) for cluster in clusters for node in range(cluster.nodes))
     least, found = math.inf, None
-    for schedule in tried:
+    for schedule, overlaps in itertools.product(tried, (True, False)):
         of_set: dict[Nodes, dict[int, list[tuple[Seconds, Plan]]]] = {}
         for _, *some in sets(nodes):
             if len(some) < FEWEST:
                 continue
             for one in some:
-                of_set[one] = of_set.get(one) or entries(asked, one, schedule)
-            for plan, alone in _joined([of_set[one] for one in some]):
-                if alone < least and (step_s := simulate(plan()).step_s) < least:
-                    least, found = step_s, plan()
+                of_set[one] = of_set.get(one) or entries(asked, one, schedule=schedule, overlap_param_gather=overlaps)
+            for alone, make in sorted(_joined([of_set[one] for one in some]), key=itemgetter(0)):
+                if alone >= least:
+                    break
+                if (step_s := simulate(plan := make()).step_s) < least:
+                    least, found = step_s, plan
     assert found is not None
     return found.annotated(predict(found, simulate(found)))
 
 
-def _joined(every: list[dict[int, list[tuple[Seconds, Plan]]]]) -> Iterator[tuple[Callable[[], PipelinesPlan], Seconds]]:
-    """Every plan that has an entry of each set and the whole batch, to be made, with the seconds of its slowest entry alone."""
+def _joined(every: list[dict[int, list[tuple[Seconds, Plan]]]]) -> Iterator[tuple[Seconds, Callable[[], PipelinesPlan]]]:
+    """Every plan that has an entry of each set and the whole batch, to be made: after the seconds of its slowest entry."""
     for samples in itertools.product(range(1, BATCH), repeat=len(every)):
         if sum(samples) == BATCH:
             for chosen in itertools.product(*(own.get(number, []) for own, number in zip(every, samples, strict=True))):
                 own = [entry for _, entry in chosen]
-                yield partial(of_plans, own, own[0].made_by), max(alone for alone, _ in chosen)
+                yield max(alone for alone, _ in chosen), partial(of_plans, own, own[0].made_by)
 
 
 def main() -> None:

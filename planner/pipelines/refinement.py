@@ -1,17 +1,23 @@
-"""Faster plans near one of unlike pipelines: its layers, microbatches and their sizes changed, by simulation.
+"""Faster plans near some of unlike pipelines: their layers, microbatches, sizes and schedule changed, by simulation.
 
 Columns have the layers and the microbatch size that suit their part alone. Beside other pipelines, others may: the gradients of
 a layer wait for the slowest pipeline, so that a pipeline may have fewer of the layers that are summed last, and few larger
-microbatches end earlier where a pipeline has a small share of the batch. Here the neighbours of the plan are simulated, and the
-fastest takes its place: a layer moved between neighbouring stages, from those that wait least for others to those that wait
-most; microbatches of twice or half the size; samples moved from one pipeline to another."""
+microbatches end earlier where a pipeline has a small share of the batch. A plan's neighbours have one change: a layer moved
+between neighbouring stages, from those that wait least for others to those that wait most; microbatches of twice or half the
+size; samples moved from one pipeline to another; another schedule, or weights gathered at another time.
+
+Best-first search (Pearl, Heuristics, 1984): of all simulated plans, the neighbours of the fastest come next that had none yet.
+So two or three changes are found that only together make a plan faster. Where no neighbour of the best plan is faster, the
+search goes on for `PATIENCE` forwards more, which is nothing where simulations are long."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planner.pipelines.assembly import simulated, step_of
 from planner.placement.recomputation import recomputing
@@ -24,6 +30,9 @@ from sim.plan.pipelines import PipelinesPlan, of_plans
 from sim.plan.plan import Plan, Stage
 from sim.results.report import PipelineRankReport, of_pipelines
 
+SCHEDULES = ("zb-h1", "zb-h2", "zb-latency")
+"""Schedules that are tried beside 1f1b: those without virtual stages that split the backward. zb-latency without a list of
+warm-ups has those of 1f1b, and needs hardly more memory."""
 TRIES = 32
 """Most neighbours of a plan that are simulated (a guess)."""
 FORWARDS = 24_000
@@ -31,6 +40,12 @@ FORWARDS = 24_000
 (a guess)."""
 CLEARLY = 0.003
 """How much faster a neighbour of a large plan is whose own neighbours are simulated at once, without the others (a guess)."""
+PATIENCE = 4_000
+"""Forwards since the last faster plan, after which the neighbours of slower ones are not simulated (a guess)."""
+LEAST_FORWARDS = 10
+"""Forwards that take as long as what each simulation takes beside them, milliseconds (a guess)."""
+NEAR = 0.1
+"""How much slower than the best plan those are whose neighbours are simulated, too (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,60 +65,105 @@ class Entry:
 Entries = tuple[Entry, ...]
 
 
-def refined(plan: PipelinesPlan, limit: TimeLimit) -> PipelinesPlan:
-    """The plan after changes, each of which makes the simulated step shorter than any other of its neighbours does; `plan` has
-    a prediction."""
-    if limit.is_up():
-        return plan
-    best, seen, left = (plan, simulate(plan)), {_entries(plan)}, FORWARDS
-    while not limit.is_up():
-        found, left = _fastest(*best, seen, left, limit)
-        if found is None:
-            break
-        best = found
-    return best[0]
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is changed of a plan: its entries, and what they have in common."""
+
+    entries: Entries
+    schedule: str
+    overlap_param_gather: bool
+
+    @classmethod
+    def of(cls, plan: PipelinesPlan) -> Choice:
+        """That of a plan."""
+        config = plan.pipelines[0].config
+        return cls(tuple(map(Entry.of, plan.pipelines)), config.schedule, config.overlap_param_gather)
 
 
-def _fastest(
-    plan: PipelinesPlan, timeline: Timeline, seen: set[Entries], left: int, limit: TimeLimit
-) -> tuple[tuple[PipelinesPlan, Timeline] | None, int]:
-    """The fastest of the neighbours that were not seen, or the first that is clearly faster, as far as the budgets go, and the
-    forwards that are left then; None where none is faster than the plan."""
-    tries, best, is_large = 0, None, TRIES * _forwards(plan) > FORWARDS
-    for entries in _neighbours(plan, timeline):
-        if tries >= TRIES or left <= 0 or limit.is_up():
-            break
-        if entries in seen:
-            continue
-        seen.add(entries)
-        changed = _with(plan, entries)
-        if changed is None:
-            continue
-        tries += 1
-        left -= _forwards(changed)
-        below = step_of(best[0] if best is not None else plan)
-        found = simulated(changed, below)
-        if found is not None and step_of(found[0]) < below:
-            best = found
-            if is_large and step_of(found[0]) < step_of(plan) * (1 - CLEARLY):
+def refined(starts: Sequence[PipelinesPlan], limit: TimeLimit) -> PipelinesPlan:
+    """The fastest plan that is reached from some, by changes that keep devices and degrees; they have predictions."""
+    search = _BestFirst(starts, limit)
+    while search.goes_on():
+        search.expand()
+    return search.best
+
+
+class _BestFirst:
+    """The plans that are simulated, those without neighbours yet in a heap."""
+
+    def __init__(self, starts: Sequence[PipelinesPlan], limit: TimeLimit):
+        self.limit, self.left, self.since = limit, FORWARDS, 0
+        self.best = min(starts, key=step_of)
+        self.heap: list[tuple[float, int, PipelinesPlan, Timeline | None]] = []
+        self.seen = set[tuple[tuple[tuple[object, ...], ...], Choice]]()
+        for plan in starts:
+            self.seen.add(_identity(plan, Choice.of(plan)))
+            self._push(plan, None)
+
+    def goes_on(self) -> bool:
+        """Whether some plan's neighbours are to be simulated: those of the best, or of one that is nearly as fast."""
+        if not self.heap or self.left <= 0 or self.limit.is_up():
+            return False
+        step_s, _, plan, _ = self.heap[0]
+        return step_s <= step_of(self.best) * (1 + NEAR) and (plan is self.best or self.since + _cost(plan) <= PATIENCE)
+
+    def expand(self) -> None:
+        """Simulate neighbours of the fastest plan that has none yet, as far as the budgets go: of a large plan those before the
+        first that is clearly faster."""
+        step_s, _, plan, timeline = heapq.heappop(self.heap)
+        timeline = timeline if timeline is not None else simulate(plan)
+        tries, is_large = 0, TRIES * _cost(plan) > FORWARDS
+        near = 1 + NEAR if TRIES * _cost(plan) <= PATIENCE else 1.0
+        for choice in _neighbours(plan, timeline):
+            if tries >= TRIES or self.left <= 0 or self.limit.is_up():
                 break
-    return best, left
+            if (key := _identity(plan, choice)) in self.seen:
+                continue
+            self.seen.add(key)
+            changed = _with(plan, choice)
+            if changed is None:
+                continue
+            tries += 1
+            self.left -= _cost(changed)
+            self.since += _cost(changed)
+            found = simulated(changed, step_of(self.best) * near)
+            if found is not None:
+                self._push(*found)
+                if is_large and step_of(found[0]) < step_s * (1 - CLEARLY):
+                    break
+
+    def _push(self, plan: PipelinesPlan, timeline: Timeline | None) -> None:
+        if step_of(plan) < step_of(self.best):
+            self.best, self.since = plan, 0
+        heapq.heappush(self.heap, (step_of(plan), len(self.seen), plan, timeline))
 
 
-def _forwards(plan: PipelinesPlan) -> int:
-    return sum(one.config.pp * max(one.config.num_microbatches) for one in plan.pipelines)
+def _cost(plan: PipelinesPlan) -> int:
+    """What a simulation takes, in forwards."""
+    return LEAST_FORWARDS + sum(one.config.pp * max(one.config.num_microbatches) for one in plan.pipelines)
 
 
-def _entries(plan: PipelinesPlan) -> Entries:
-    return tuple(map(Entry.of, plan.pipelines))
+def _identity(plan: PipelinesPlan, choice: Choice) -> tuple[tuple[tuple[object, ...], ...], Choice]:
+    """What tells plans apart: the devices and degrees of one, and the choice that is made beside them."""
+    return tuple((one.placement, one.config.tp, one.config.stage_tp, one.config.dp) for one in plan.pipelines), choice
 
 
-def _neighbours(plan: PipelinesPlan, timeline: Timeline) -> Iterator[Entries]:
-    """The entries after one change, kind by kind of changes in turn."""
-    now = _entries(plan)
-    kinds = (_layers_moved(of_pipelines(plan, timeline), now), _sizes_changed(now), _samples_moved(plan, now))
-    for several in itertools.zip_longest(*kinds):
+def _neighbours(plan: PipelinesPlan, timeline: Timeline) -> Iterator[Choice]:
+    """The choices after one change, kind by kind of changes in turn."""
+    now = Choice.of(plan)
+    rows = of_pipelines(plan, timeline)
+    kinds = (_layers_moved(rows, now.entries), _sizes_changed(now.entries), _samples_moved(plan, now.entries))
+    entries = (replace(now, entries=one) for several in itertools.zip_longest(*kinds) for one in several if one is not None)
+    for several in itertools.zip_longest(_in_common(plan, now), entries):
         yield from (one for one in several if one is not None)
+
+
+def _in_common(plan: PipelinesPlan, now: Choice) -> Iterator[Choice]:
+    """Weights gathered at another time, beside the forwards or as soon as the optimizer is done; and other schedules, where
+    some pipeline has several stages."""
+    yield replace(now, overlap_param_gather=not now.overlap_param_gather)
+    if any(one.config.pp > 1 for one in plan.pipelines):
+        yield from (replace(now, schedule=one) for one in ("1f1b", *SCHEDULES) if one != now.schedule)
 
 
 def _layers_moved(rows: tuple[tuple[PipelineRankReport, ...], ...], now: Entries) -> Iterator[Entries]:
@@ -145,23 +205,28 @@ def _put(now: Entries, index: int, entry: Entry) -> Entries:
     return (*now[:index], entry, *now[index + 1 :])
 
 
-def _with(plan: PipelinesPlan, entries: Sequence[Entry]) -> PipelinesPlan | None:
-    """The plan with other entries; None where a replica has no microbatch, it does not fit, or is not defined."""
+def _with(plan: PipelinesPlan, choice: Choice) -> PipelinesPlan | None:
+    """The plan with another choice; None where a replica has no microbatch, it does not fit, or is not defined."""
+    now = Choice.of(plan)
+    common = {"schedule": choice.schedule, "overlap_param_gather": choice.overlap_param_gather}
+    if (choice.schedule, choice.overlap_param_gather) == (now.schedule, now.overlap_param_gather):
+        common = {}
     try:
-        pipelines = [_changed(*pair) for pair in zip(plan.pipelines, entries, strict=True)]
+        pipelines = [_changed(one, entry, common) for one, entry in zip(plan.pipelines, choice.entries, strict=True)]
         found = of_plans(pipelines, plan.made_by)
-    except HolmesError:  # a schedule may need more microbatches
+    except HolmesError:  # a schedule may need more microbatches, or no recomputation
         return None
     return found if all(map(fits, found.pipelines)) else None
 
 
-def _changed(plan: Plan, entry: Entry) -> Plan:
-    """The pipeline of an entry, whose stages recompute as few layers as fit, or all as before."""
-    if entry == Entry.of(plan):
+def _changed(plan: Plan, entry: Entry, common: dict[str, Any]) -> Plan:
+    """The pipeline of an entry, whose stages recompute as few layers as fit, or all as before. common: what changes of all
+    pipelines."""
+    if entry == Entry.of(plan) and not common:
         return plan
     dp, ends = plan.config.dp, list(itertools.accumulate(entry.layers, initial=0))
     shares = tuple(entry.microbatches // dp + (one < entry.microbatches % dp) for one in range(dp))
-    config = replace(plan.config, num_microbatches=shares, microbatch_size=entry.size)
+    config = replace(plan.config, num_microbatches=shares, microbatch_size=entry.size, **common)
     workload = replace(plan.workload, global_batch_size=entry.microbatches * entry.size)
     stages = tuple(itertools.starmap(Stage, itertools.pairwise(ends)))
     topology = replace(plan.topology, workload=workload)

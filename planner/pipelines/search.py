@@ -21,7 +21,7 @@ from planner.pipelines.assembly import balanced, divided, step_of
 from planner.pipelines.columns import Column, Columns
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, parts
-from planner.pipelines.refinement import refined
+from planner.pipelines.refinement import SCHEDULES, refined
 from planner.pipelines.solutions import MOST_COLUMNS, Solutions
 from planner.request import Request
 from planner.time_limit import TimeLimit
@@ -41,19 +41,18 @@ MISJUDGED = 0.01
 """How much slower columns may be estimated than those of the best plan to be simulated in place of them (a guess)."""
 FEW = 4
 """Columns of a solution up to which each of them is left out once (a guess)."""
-SCHEDULES = ("zb-h1", "zb-h2")
-"""Schedules that are tried beside 1f1b: those without virtual stages that split the backward."""
 FEW_PARTS, SETS, SIZES, SET_FORWARDS = 8, 256, 12, 12_000
-"""Parts of a fleet up to which all pairs and triples of columns are estimated, under each schedule; of so many, the fastest,
+"""Parts of a fleet up to which all pairs and triples of columns are estimated, under `OF_SETS`; of so many, the fastest,
 that many of each layout are simulated, which differ in their sizes of microbatches, up to so many forwards (guesses)."""
+OF_SETS = ("1f1b", "zb-h1", "zb-h2")
+"""Schedules of these pairs and triples; the others differ little from one of them where pipelines are short."""
 TRIPLES = 20_000
 """Triples of known columns up to which they are estimated, which takes a second (a guess)."""
 RESCHEDULED, NEARLY, RESCHEDULES = 8, 0.3, 8_000
 """The fastest plans that are tried under other schedules, too: how many, how much slower than the best one they are, and most
 forwards in them (guesses); the best one is always tried."""
-STARTS, SMALL = 8, 64
-"""Plans of different layouts whose neighbours are simulated, where they have few forwards; of large plans only those of the
-best (guesses)."""
+STARTS = 8
+"""Plans of different layouts whose neighbours are simulated (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +126,7 @@ class _Search:
             return None
         self._exchange(best)
         self._reschedule()
-        plans = list[PipelinesPlan]()
-        for plan, columns in self._starts():
-            if not plans or forwards(columns, microbatches(plan)) <= SMALL:
-                plans.append(refined(plan, self.limit))
-        return Found(min(plans, key=step_of), self.columns.searched)
+        return Found(refined([plan for plan, _ in self._starts()], self.limit), self.columns.searched)
 
     def _by_master(self, deadline: Seconds) -> Tried | None:
         """The fastest of the solutions of the master programme, each of which is the next one's deadline."""
@@ -176,8 +171,8 @@ class _Search:
                 yield columns, schedule
 
     def _disjoint(self) -> Iterator[tuple[tuple[Column, ...], str]]:
-        """Two known columns on nodes of their own, and three where columns are few, under each schedule."""
-        for schedule in ("1f1b", *SCHEDULES):
+        """Two known columns on nodes of their own, and three where columns are few, under each of `OF_SETS`."""
+        for schedule in OF_SETS:
             known = self._under(schedule)
             for number in (2, 3) if math.comb(len(known), 3) <= TRIPLES else (2,):
                 for several in combinations_with_replacement(known, number):

@@ -1,4 +1,4 @@
-"""What `plan` says of unlike pipelines where a plan leaves devices idle."""
+"""What `plan` says of unlike pipelines beside a plan of alike replicas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from benchmarks.certificates.pipelines import owned
 from holmes_sim import printing, targets, unlike_pipelines
 from holmes_sim.intervals import plan_facts
 from holmes_sim.reporting.pipelines_page import pipelines_page
@@ -92,7 +93,7 @@ def test_nothing_is_searched_where_it_was_not_asked_for(fast_nodes):
     assert searched(free, fast_nodes, 0.0) is None
 
 
-def test_nothing_is_searched_where_no_device_is_idle():
+def test_nothing_is_searched_where_nodes_are_alike_and_none_is_idle():
     every = simulate_plan(build(asked(), shape(), (("a", 1), ("a", 1), ("b", 1)), "by hand"))
     only = replace(asked(), machines=(("a", 2),))
     assert idle(asked(), every) == pytest.approx(2 / 9)
@@ -100,8 +101,30 @@ def test_nothing_is_searched_where_no_device_is_idle():
     whole = replace(asked(), topology=replace(asked().topology, fleet=make.fleet(asked().topology.fleet.cluster("a"))))
     known = searched(whole, simulate_plan(build(whole, shape(1, 2), (("a", 3),), "by hand")), math.inf)
     assert known is not None
-    assert (known.plan, known.not_searched, str(known)) == (None, "the plan uses nearly all devices", "")
+    assert (known.plan, known.not_searched, str(known)) == (
+        None,
+        "all nodes are alike, and the plan uses nearly all devices",
+        "",
+    )
     assert known.saved == 0.0
+
+
+def test_unlike_nodes_are_searched_though_none_is_idle():
+    """The plan has a stage on each of the devices of two clusters; a pipeline on each cluster is faster."""
+    unlike = replace(owned(0), target=targets.any_framework(), time_limit=100.0)
+    every = api.plan(unlike)
+    known = searched(unlike, every, math.inf)
+    assert idle(unlike, every) == pytest.approx(0.0)
+    assert known is not None
+    assert known.plan is not None
+    assert known.saved > 0.04
+
+
+def test_another_plan_of_alike_replicas_may_be_faster(fast_nodes, found):
+    """One that no framework runs."""
+    known = searched(asked(), fast_nodes, math.inf, fastest_s=found.step)
+    assert known is not None
+    assert (known.plan, known.not_searched, known.alike_s) == (None, "", step(fast_nodes))
 
 
 def test_the_bound_is_told_with_its_gap_and_space(found):
@@ -155,7 +178,7 @@ def test_a_search_that_its_time_limit_ends_says_so(fast_nodes):
 @pytest.mark.parametrize("seconds", [1.5, math.inf])
 def test_a_plan_for_programs_has_what_is_known(fast_nodes, seconds):
     """`plan --json` has the key, with null for a bound of plans that have no room; the file of a plan has not."""
-    known = UnlikeReplicas(2.0, seconds, not_searched="the plan uses nearly all devices")
+    known = UnlikeReplicas(2.0, seconds, not_searched="all nodes are alike, and the plan uses nearly all devices")
     answer = Planned(fast_nodes, simulate(fast_nodes), (), (), 1.0, replicas=known)
     facts = answer.plan_facts()["unlike_pipelines"]
     assert UnlikePipelinesFacts(**facts).model_dump() == facts

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
         {"tp": 2, "sequence_parallel": True, "overlap_grad_reduce": False, "overlap_param_gather": False},
     ),
     "zb-h1": ((((2, 3), (4,), {}), ((4, 1), (2,), {})), {"model": LLAMA, "schedule": "zb-h1"}),
+    "zb-latency": ((((1, 2, 2), (4,), {}), ((4, 1), (2,), {})), {"model": LLAMA, "schedule": "zb-latency"}),
     "tp 1 and 2": ((((5,), (3,), {}), ((3, 2), (2,), {"tp": 2})), {"model": LLAMA}),
     "tp 2 | 1 and 1 | 2, tied, sequence parallel": (
         (((2, 3), (3,), {"tp": 2, "stage_tp": (2, 1)}), ((4, 1), (1,), OF_TWO | {"tp": 2, "stage_tp": (1, 2)})),

@@ -47,7 +47,7 @@ def test_slow_networks_leave_no_room_for_the_gradients(found):
 
 
 def test_nothing_is_searched_without_parts_or_time():
-    assert best(two_kinds((1 << 199, 1)), 1.0) is None
+    assert best(two_kinds((1 << 199, 1 << 199)), 1.0) is None
     assert best(ASKED, 1.0, TimeLimit(0.0)) is None
 
 

@@ -102,7 +102,7 @@ def alike(draw: st.DrawFn) -> tuple[PipelinesPlan, object]:
     free = draw(st.permutations(make.every_device(machines)))
     common = {
         "layers": layers, "tp": tp, "pp": pp, "microbatch_size": draw(st.integers(1, 2)),
-        "schedule": draw(st.sampled_from(["1f1b", "gpipe", "zb-h1"])), "zero_stage": draw(st.integers(0, 1)),
+        "schedule": draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-latency"])), "zero_stage": draw(st.integers(0, 1)),
         "overlap_grad_reduce": draw(st.booleans()), "overlap_param_gather": draw(st.booleans()),
         "recompute": draw(st.sampled_from(["none", "full"])), "sequence_parallel": tp > 1 and draw(st.booleans()),
         "shape": {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())},
@@ -143,7 +143,7 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
         shapes.append(shape | {"microbatch_size": draw(st.integers(1, 2))})
         free = free[tp * pp * dp :]
     common = {
-        "schedule": draw(st.sampled_from(["1f1b", "zb-h1"])), "zero_stage": draw(st.integers(0, 1)),
+        "schedule": draw(st.sampled_from(["1f1b", "zb-h1", "zb-latency"])), "zero_stage": draw(st.integers(0, 1)),
         "overlap_grad_reduce": draw(st.booleans()), "overlap_param_gather": draw(st.booleans()),
         "shape": {"hidden": draw(st.sampled_from([96, 3072]))},
     } | common  # fmt: skip
