@@ -187,7 +187,7 @@ def expert_collectives(
     tokens decides how long an all_to_all takes (`load`: padding travels like tokens), or the busiest link under a placement of
     the experts (`exchange`). With sequence parallelism the tokens are this rank's slice of the sequence. The ranks that divide
     an expert gather the tokens that were dispatched to them, and scatter the sums; where etp is tp, that is part of
-    `tensor_collectives`. Recomputation repeats the forward's. What runs beside shared experts is not listed here.
+    `tensor_collectives`. Recomputation repeats the forward's. What `sim.kernels.beside` has is not listed here.
     """
     exposed = EXPOSED if config.overlap_expert_communication else 1.0
     found: list[tuple[str, str, Bytes, float]] = []
@@ -198,7 +198,7 @@ def expert_collectives(
         sent = routed_bytes(alike, config)
         if config.ep > 1 and config.dispatcher == "allgather":
             found += [("ep", operation, sent, exposed * mlp) for operation in ("all_gather", "reduce_scatter")]
-        elif config.ep > 1 and not hides_exchange(alike, config):
+        elif config.ep > 1 and not hides_exchange(alike, config) and not config.overlaps_from_host:
             found.append(("ep", "all_to_all", sent * config.exchange_factor, 2.0 * exposed * mlp))
         if config.etp and config.etp > 1:
             found += [("etp", *one) for one in _gathered_tokens(alike, config, mlp)]

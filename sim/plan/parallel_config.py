@@ -172,6 +172,13 @@ class ParallelConfig(ExpertParallelism):
         return self.sums_gradients and self.zero_stage == 3
 
     @property
+    def overlaps_from_host(self) -> bool:
+        """Whether the exchange of tokens overlaps another microbatch, and the host launches every layer: without a CUDA graph
+        of the whole iteration (`sim.kernels.launches`)."""
+        launched = self.ep > 1 and "full_iteration" not in self.cuda_graphs
+        return launched and self.overlap_expert_communication and self.dispatcher != "allgather"
+
+    @property
     def offloads_optimizer(self) -> bool:
         """Whether the hosts keep the optimizer state and run the optimizer."""
         return OPTIMIZER in self.offload

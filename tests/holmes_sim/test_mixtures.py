@@ -69,7 +69,7 @@ def test_layouts_of_qwen3_235b_are_in_their_order() -> None:
     assert [row.case.measured_s for row in rows] == [17.6, 17.6, 19.7]
     errors = {row.case.id: row.error or 0.0 for row in rows}
     overlapped = next(name for name in errors if name.endswith("overlap"))
-    assert -0.14 < errors.pop(overlapped) < -0.1, "the exposed share of an overlapped exchange is a guess, too small here"
+    assert 0 < errors.pop(overlapped) < 0.08, "launches of an overlapped layer were set by another model in another precision"
     assert all(abs(error) < 0.05 for error in errors.values())
 
 
