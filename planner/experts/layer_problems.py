@@ -15,7 +15,7 @@ import numpy as np
 from planner.experts.problem import ExpertProblem, Numbers, Pairs, Ranks
 from sim.errors import OptionError
 from sim.hardware.cluster import Device
-from sim.kernels import compute, payloads
+from sim.kernels import beside, compute, payloads
 from sim.network.paths import LinkName
 from sim.network.token_exchange import token_exchange
 from sim.plan.expert_parallelism import DEDUPLICATED
@@ -154,8 +154,10 @@ def _with_experts(plan: Plan, pp_rank: int) -> tuple[int, Workload]:
 def _exchanged(workload: Workload, config: ParallelConfig, layers: int) -> tuple[Bytes, float]:
     """(bytes of one rank's choices, exchanges of each direction of one layer and microbatch, forward and backward); no bytes
     where the dispatcher sends every token to every rank."""
-    found = [one for back in (False, True) for one in payloads.expert_collectives(workload, config, layers, back)]
+    ways = (False, True)
+    found = [one for back in ways for one in payloads.expert_collectives(workload, config, layers, back)]
     exchanges = [(nbytes, count) for kind, operation, nbytes, count in found if (kind, operation) == ("ep", "all_to_all")]
+    exchanges += [(one.nbytes, one.times) for back in ways for one in beside.beside_launches(workload, config, layers, back)]
     return (exchanges[0][0], sum(count for _, count in exchanges) / layers / 2) if exchanges else (0.0, 0.0)
 
 

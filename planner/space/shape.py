@@ -43,6 +43,7 @@ class Shape:
     early_stop: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
+    amax_reduction: bool = False
     domain: int = 0
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()

@@ -7,10 +7,13 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import compute, memory, offload, payloads
+from sim.kernels import compute, layer_groups, memory, offload, payloads
+from sim.kernels.casts import weight_cast_bytes
+from sim.kernels.formulas import pass_seconds
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
+from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
 ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
@@ -28,7 +31,25 @@ def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfi
 def optimizer_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> Seconds:
-    """Seconds of the optimizer step of a stage on one rank, on the device or on its host."""
+    """Seconds of the optimizer step of a stage on one rank, on the device or on its host, and of the casts of new weights."""
+    return _update_seconds(device, workload, config, layers, first, last) + _cast_seconds(device, workload, config, layers)
+
+
+def _cast_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> Seconds:
+    """Seconds of the casts of a stage's weights to fp8 or mxfp8, once a step (`sim.kernels.casts.weight_cast_bytes`)."""
+    if workload.precision not in NARROW or workload.adapter is not None:
+        return 0.0
+    shards, curve = {"dp": config.shards, "edp": config.edp}, device.curve_of(workload.precision)
+    gathered = config.fp8_param_gather and workload.precision == "fp8" and config.zero_stage >= 1
+    moved = 0.0
+    for group, number in layer_groups.linear_parameters(workload, config, layers).items():
+        moved += number * weight_cast_bytes(curve, config.current_scaling, 1 / shards[group] if gathered else None)
+    return pass_seconds(moved, device) if moved else 0.0
+
+
+def _update_seconds(
+    device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> Seconds:
     shared = memory.by_sharing(workload, config, layers, first, last)
     owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
     held = sum(parameters for _, parameters, _ in shared)

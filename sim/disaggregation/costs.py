@@ -17,7 +17,7 @@ from sim.disaggregation.tasks import Task, tasks
 from sim.disaggregation.timetable import stream_ends, timetable
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.transport import common_transport
-from sim.kernels import compute
+from sim.kernels import compute, launches
 from sim.kernels.formulas import backward_seconds, forward_seconds, pass_seconds
 from sim.network.alpha_beta import ProtocolCost, protocol_costs
 from sim.network.paths import Capacities
@@ -96,8 +96,8 @@ class TaskCosts:
     def _share_on(self, device: DeviceSpec, share: Share) -> Both:
         parameters = share.experts * shares.expert_size(self.stage)
         both = self._kernels_on(device, shares.expert_kernels(self.stage, share), parameters)
-        launches = compute.EXPERT_LAUNCHES - 1.0 + compute.LAUNCHES_PER_EXPERT * share.experts
-        forward, backward = (max(pair) for pair in zip(both, _launches(device, launches), strict=True))
+        layers = launches.EXPERT_LAUNCHES - 1.0 + launches.LAUNCHES_PER_EXPERT * share.experts
+        forward, backward = (max(pair) for pair in zip(both, _launches(device, layers), strict=True))
         return forward, backward + (forward if self.config.recompute == "full" else 0.0)
 
     def _kernels_on(self, device: DeviceSpec, kernels: tuple[Kernel, ...], parameters: float) -> Both:
@@ -208,9 +208,9 @@ def _slowest(every: Iterable[Both]) -> Both:
 def _launches(device: DeviceSpec, layers: float) -> Both:
     """Host seconds to launch the kernels of `layers` dense layers, forward and backward.
 
-    A layer with experts takes `EXPERT_LAUNCHES` and more for each expert (`sim.kernels.compute`). A guess: attention ranks have
-    the launches of a dense layer, and ranks with experts the rest. Blocking launches are taken to overlap, too."""
-    return layers * device.launch, compute.LAUNCH_BACKWARD * layers * device.launch
+    A layer with experts takes `EXPERT_LAUNCHES` and more for each expert (`sim.kernels.launches`). A guess: attention ranks
+    have the launches of a dense layer, and ranks with experts the rest. Blocking launches are taken to overlap, too."""
+    return layers * device.launch, launches.LAUNCH_BACKWARD * layers * device.launch
 
 
 def _alike(devices: Devices, ranks: int) -> tuple[Devices, ...]:

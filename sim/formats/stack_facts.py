@@ -103,6 +103,7 @@ class StackConstants(StrictModel):
     fp8_attention: Flag = False
     fp8_head: Flag = False
     current_scaling: Flag = False
+    amax_reduction: Flag = False
     fused_experts: Flag = False
     passes: dict[PassName, Factor] = Field({})
     memory: StackMemory = StackMemory()

@@ -26,7 +26,8 @@ NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
-    "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "fused_experts",
+    "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
+    "fused_experts",
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
 facts."""
@@ -57,7 +58,7 @@ class Stack:
     `fp8_param_gather`: weights of fp8 products are gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
-    four: `DeviceSpec`).
+    four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8 (`ParallelConfig`).
     `memory`: what the software keeps beyond Megatron-LM.
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
@@ -83,6 +84,7 @@ class Stack:
     fp8_attention: bool = False
     fp8_head: bool = False
     current_scaling: bool = False
+    amax_reduction: bool = False
     fused_experts: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     memory: MemoryFacts = MEGATRON
@@ -161,8 +163,8 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    names = ("all_reduces", "tp_backward_overlap", "early_stop", "fp8_param_gather", "current_scaling", "memory", "refuses")
-    facts = {name: getattr(stack, name) for name in names}
+    names = ("all_reduces", "tp_backward_overlap", "early_stop", "fp8_param_gather", "current_scaling", "amax_reduction")
+    facts = {name: getattr(stack, name) for name in (*names, "memory", "refuses")}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

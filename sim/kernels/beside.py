@@ -3,6 +3,7 @@
 cp ring     keys and values, beside the attention of a layer (`sim.kernels.payloads.ring_exchanges`)
 dispatch    tokens to their experts, beside the first product and the activation of the shared experts
 combine     their results, beside the second product of the shared experts
+tokens      both: what another microbatch does not hide of them, beside the wait of a layer's kernels for their launches
 gather, scatter   what tensor-parallel ranks exchange, beside products (`sim.kernels.tensor_overlap`)
 
 Dispatch and combine are Megatron-Core's --moe-shared-expert-overlap (NVIDIA/Megatron-LM d98e8a64, transformer/moe of
@@ -21,7 +22,9 @@ from typing import NamedTuple
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, payloads, tensor_overlap
 from sim.kernels.formulas import input_gradient_seconds, kernel_seconds
+from sim.kernels.launches import overlaps_from_host
 from sim.plan import schedules
+from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Kernel
@@ -46,10 +49,23 @@ def exchanges(workload: Workload, config: ParallelConfig, layers: int, backward:
     """The exchanges of one microbatch on one stage that run beside compute."""
     tensors = tensor_overlap.exchanges(workload, config, layers, backward) if tensor_overlap.applies(config) else ()
     found = tuple(Exchange(*one) for one in tensors)
+    found = (*beside_launches(workload, config, layers, backward), *found)
     if config.cp == 1 and not config.overlap_shared_experts:
         return found
     rings = payloads.ring_exchanges(workload, config, layers, backward)
     return (*(Exchange("ring", "cp", *one) for one in rings), *_of_tokens(workload, config, layers, backward), *found)
+
+
+def beside_launches(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> Iterator[Exchange]:
+    """The part of the exchanges of tokens that another microbatch does not hide, where the host launches overlapped layers
+    (`sim.kernels.launches`); those of all layers are of one size."""
+    if not config.overlaps_from_host:
+        return
+    hiding = [(number, one) for number, one in workload.alike(layers) if overlaps_from_host(one, config)]
+    count = sum(number + payloads.repeated(one, config, number, backward)[1] for number, one in hiding)
+    if count:
+        nbytes = payloads.routed_bytes(hiding[0][1], config) * config.exchange_factor
+        yield Exchange("beside", "ep", f"tokens {'B' if backward else 'F'}", nbytes, 2.0 * EXPOSED * count)
 
 
 def _of_tokens(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> Iterator[Exchange]:
@@ -74,6 +90,10 @@ def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, laye
         forward, backward = (compute.ring_seconds(device, alike, config, way) for way in (False, True))
         for direction, seconds in (("F", number * forward), ("B", number * backward), ("R", again * forward)):
             found[direction] += seconds
+        if overlaps_from_host(alike, config):
+            for direction, seconds in zip("FB", compute.launch_gaps(device, alike, config), strict=True):
+                key = f"tokens {direction}"
+                found[key] = found.get(key, 0.0) + number * seconds
         if payloads.hides_exchange(alike, config):
             again = payloads.repeated(alike, config, number, True)[1]
             for name, (ahead, back) in zip(SHARED, shared_seconds(device, alike, config), strict=True):

@@ -21,8 +21,8 @@ models in mxfp8 unset (NVIDIA-NeMo/Megatron-Bridge v0.3.0 scripts/performance/pe
 experts that apply the activation function (`DeviceSpec.fused_experts`) write its copies, too: the input of the second product,
 and the gradient of the first one's result (ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward, pytorch/ops/fused).
 
-Left out: the cast of weights, once a step, the sum of gradients of a bias, and the second pass over gradients in mxfp8 that are
-gathered beside products (a part of them on each rank).
+Weights are cast once a step (`weight_cast_bytes`). Left out: the sum of gradients of a bias, and the second pass over gradients
+in mxfp8 that are gathered beside products (a part of them on each rank).
 """
 
 from __future__ import annotations
@@ -61,3 +61,21 @@ def cast_bytes(
     back = READ + WRITTEN + (COPY if transposed and casts.gradient_parts == 1 else 0.0) + search
     forward = 0.0 if in_norm else own * inputs / casts.input_parts
     return forward, back * gradients / casts.gradient_parts, later
+
+
+def weight_cast_bytes(curve: GemmCurve, current_scaling: bool, owned: float | None) -> Bytes:
+    """Bytes that the casts of a step move for each weight of linear layers on a rank.
+
+    Transformer Engine keeps the casts of weights for all microbatches of a step (is_first_microbatch of
+    pytorch/module/linear.py).
+    owned: the share of the weights that a rank updates, where it casts these and gathers all in fp8; Hopper's products then
+    need a transposed copy of all that was gathered (post_all_gather_processing, pytorch/tensor/utils.py). None: each rank casts
+    all weights, as it does under mxfp8, whose weights are gathered in bf16."""
+    if curve.casts == "contained":
+        return 0.0
+    if curve.casts == "blocks":
+        return BLOCKS
+    transposed, cast = curve.casts == "transposed", READ + WRITTEN + (READ if current_scaling else 0.0)
+    if owned is None:
+        return cast + (COPY if transposed else 0.0)
+    return cast * owned + (TRANSPOSED_LATER if transposed else 0.0)

@@ -24,7 +24,9 @@ from sim.kernels.formulas import (
     weight_gradient_seconds,
 )
 from sim.kernels.frozen_weights import trained_layer_parameters
+from sim.kernels.launches import launch_seconds, launched
 from sim.kernels.recomputation import repeated, stops_early
+from sim.plan import schedules
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
@@ -33,18 +35,6 @@ from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embeddi
 from sim.workload.model import NARROW
 from sim.workload.optimizers import OPTIMIZERS
 from sim.workload.workload import Workload
-
-LAUNCH_BACKWARD = 1.3
-"""Seconds that the host takes to launch a layer's backward for each second of its forward's launches (`DeviceSpec.launch`)."""
-EXPERT_LAUNCHES, LAUNCHES_PER_EXPERT = 2.0, 0.1
-"""Seconds that the host takes to launch a layer with experts (router, sorting, exchange), and the products of each expert of
-the rank, for each second of a dense layer's launches: Transformer Engine launches the products of a rank's experts one after
-the other (GroupedLinear). Chosen on a grid over seven runs of Megatron-Core on H100, five of them bound by launches: with 256
-sequences Qwen2-57B-A14B on 64 and Mixtral 8x22B-G8T8 on 128, unfolded and folded (arXiv 2504.14960, table 1), and
-Qwen3-235B-A22B with tp 4, with pp 32 and with ep 32 (Megatron-MoE-ModelZoo e8650517)."""
-LAUNCHES, ADAPTER_LAUNCHES, DEQUANTISE_LAUNCHES = 30, 4, 3
-"""Kernels that the host launches for the forward of a dense layer (a guess), for each adapter (two products, scaling, sum), and
-to write out 4-bit weights (bitsandbytes: scales, their mean, weights). Larger shares: adapters cost more where launches do."""
 
 
 def _parts(
@@ -73,29 +63,6 @@ def accumulated(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     The accumulated gradient is read and written; the new one is read, or if accumulation is fused, not written."""
     own = -workload.bytes_per_value if device.fuses_accumulation(workload.precision) else workload.bytes_per_value
     return own + 2.0 * GRADIENT_BYTES[config.gradient_precision]
-
-
-def _launched(
-    device: DeviceSpec, config: ParallelConfig, workload: Workload, forward: Seconds, backward: Seconds
-) -> tuple[Seconds, Seconds]:
-    """(forward, backward) seconds of a layer, with the launches of its kernels by the host.
-
-    Launches overlap the kernels, so the longer of both counts; where launches block, the two are added. A CUDA graph of the
-    whole iteration is launched once."""
-    if "full_iteration" in config.cuda_graphs:
-        return forward, backward
-    ranks = config.tp if config.tp > 1 and config.pp > 1 else 0
-    experts = workload.model.experts / config.ep
-    dense = EXPERT_LAUNCHES + LAUNCHES_PER_EXPERT * experts if experts else 1.0
-    if workload.adapter is not None:
-        names = [kernel.name for kernel in rank_kernels(workload, config)]
-        more = ADAPTER_LAUNCHES * names.count("adapter A") + DEQUANTISE_LAUNCHES * names.count("dequantise")
-        dense += more / LAUNCHES
-    launch = device.launch * dense + device.launch_per_rank * ranks
-    launches = launch, LAUNCH_BACKWARD * launch
-    if device.blocking:
-        return forward + launches[0], backward + launches[1]
-    return max(forward, launches[0]), max(backward, launches[1])
 
 
 def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
@@ -178,7 +145,8 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     """
     kernels, row = rank_kernels(workload, config), measured(device, workload, config)
     forward, inputs, weights = _parts(kernels, trained_layer_parameters(workload, config), device, workload, config)
-    forward, backward = row.layer if row else _launched(device, config, workload, forward, inputs + weights)
+    launches = launch_seconds(device, workload, config, kernels)
+    forward, backward = row.layer if row else launched(device, launches, forward, inputs + weights)
     weights *= backward / (inputs + weights)
     inputs = backward - weights
     if config.recompute == "full":
@@ -186,6 +154,19 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     for kernel in repeated(kernels, config):
         inputs += forward_seconds(kernel, device, workload.precision, workload.bytes_per_value, config.attention)
     return forward, inputs, weights
+
+
+@functools.lru_cache(maxsize=4096)
+def launch_gaps(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of one layer in which its kernels wait for launches, so that an exchange of tokens beside it
+    takes no time of its own. Of a split backward, the share of input gradients; none where launches block."""
+    kernels, parameters = rank_kernels(workload, config), trained_layer_parameters(workload, config)
+    forward, inputs, weights = _parts(kernels, parameters, device, workload, config)
+    ahead, back = launch_seconds(device, workload, config, kernels)
+    if device.blocking:
+        return 0.0, 0.0
+    share = inputs / (inputs + weights) if schedules.get(config.schedule).SPLITS_BACKWARD else 1.0
+    return max(ahead - forward, 0.0), share * max(back - inputs - weights, 0.0)
 
 
 def _repeated_share(kernels: tuple[Kernel, ...], device: DeviceSpec, workload: Workload, config: ParallelConfig) -> float:

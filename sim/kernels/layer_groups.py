@@ -36,3 +36,12 @@ def on_device_bytes(workload: Workload, config: ParallelConfig, layers: int, fir
     sizes += [workload.model.embedding_parameters] if first else []
     sizes += [workload.model.head_parameters] if last else []
     return BUFFERS * max(sizes, default=0.0) * (workload.bytes_per_value + gradient_bytes(workload, config))
+
+
+def linear_parameters(workload: Workload, config: ParallelConfig, layers: int) -> dict[str, float]:
+    """Kind of gradient group -> parameters on one rank of the matrices of linear layers, of a stage with `layers` layers."""
+    alike = workload.alike(layers)
+    experts = sum(number * one.model.expert_linear_parameters for number, one in alike)
+    dense = (sum(number * one.model.linear_parameters for number, one in alike) - experts) / config.tp
+    shared = experts / config.expert_mesh
+    return {"dp": dense, "edp": shared} if config.splits_experts else {"dp": dense + shared}

@@ -147,11 +147,7 @@ def fp8_parameters(workload: Workload, config: ParallelConfig, layers: int) -> d
     """
     if not config.fp8_param_gather or workload.precision != "fp8":
         return {}
-    alike = workload.alike(layers)
-    experts = sum(number * one.model.expert_linear_parameters for number, one in alike)
-    dense = (sum(number * one.model.linear_parameters for number, one in alike) - experts) / config.tp
-    shared = experts / config.expert_mesh
-    return {"dp": dense, "edp": shared} if config.splits_experts else {"dp": dense + shared}
+    return layer_groups.linear_parameters(workload, config, layers)
 
 
 def outside_torch(config: ParallelConfig) -> Bytes:

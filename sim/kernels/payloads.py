@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sim.kernels import memory
 from sim.kernels.recomputation import stops_early
+from sim.plan.amax import shares_amax
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
@@ -34,6 +35,8 @@ LARGEST_BYTES = 4
 """Bytes of the largest value of a part of a tensor. With current scaling, ranks that gather a tensor in fp8 find the largest of
 these before they cast: of inputs of products, and of gradients of results (NVIDIA/TransformerEngine d0067d0d
 pytorch/module/linear.py and layernorm_linear.py, set_quantizer_amax_reduction_group)."""
+AMAX_BYTES = (4.0 * 3 * 4, 4.0 * 4)
+"""Bytes of the largest values of a layer's tensors that a (forward, backward) shares."""
 TAKEN = 0.15
 """Seconds that a product takes longer for each second of a collective beside it that needs multiprocessors, as for gradients
 over NVLink (calculon-ai/calculon systems/a100_80g.json); NeMo's configurations give it 2 to 32 of 132 (NVIDIA/NeMo 0594a700,
@@ -165,8 +168,16 @@ def layer_collectives(
 
     Under Ulysses four all_to_alls a layer and direction (queries, keys, values, results) give a rank all tokens of its share of
     the heads (arXiv 2309.14509, section 3.2); key and value heads are copied where there are fewer of them than cp ranks. They
-    are counted as two of half the bytes of all four."""
+    are counted as two of half the bytes of all four.
+
+    With `amax_reduction` and one scale for each tensor (fp8), a pass of a stage ends with an all_reduce of the largest values
+    of its tensors (reduce_and_update_fp8_tensors of Transformer Engine v2.2.1, pytorch/fp8.py, after an autocast and in a
+    backward): 4 bytes each of input, weight and result of four products a layer, in a backward of gradients of results. The
+    step inside nodes among tensor-parallel ranks is left out. Counted by layers: a rank has one for each of its stages."""
     experts = expert_collectives(workload, config, layers, backward)
+    if shares_amax(config) and workload.precision == "fp8":
+        share = layers * config.num_stages / workload.model.layers
+        experts = (("dp", "all_reduce", AMAX_BYTES[backward] * layers / share, share), *experts) if layers else experts
     if config.cp == 1 or config.cp_algo != "ulysses":
         return experts
     model, tokens = workload.model, config.microbatch_size * workload.seq_len / config.cp
@@ -187,7 +198,7 @@ def expert_collectives(
     tokens decides how long an all_to_all takes (`load`: padding travels like tokens), or the busiest link under a placement of
     the experts (`exchange`). With sequence parallelism the tokens are this rank's slice of the sequence. The ranks that divide
     an expert gather the tokens that were dispatched to them, and scatter the sums; where etp is tp, that is part of
-    `tensor_collectives`. Recomputation repeats the forward's. What runs beside shared experts is not listed here.
+    `tensor_collectives`. Recomputation repeats the forward's. What `sim.kernels.beside` has is not listed here.
     """
     exposed = EXPOSED if config.overlap_expert_communication else 1.0
     found: list[tuple[str, str, Bytes, float]] = []
@@ -198,7 +209,7 @@ def expert_collectives(
         sent = routed_bytes(alike, config)
         if config.ep > 1 and config.dispatcher == "allgather":
             found += [("ep", operation, sent, exposed * mlp) for operation in ("all_gather", "reduce_scatter")]
-        elif config.ep > 1 and not hides_exchange(alike, config):
+        elif config.ep > 1 and not hides_exchange(alike, config) and not config.overlaps_from_host:
             found.append(("ep", "all_to_all", sent * config.exchange_factor, 2.0 * exposed * mlp))
         if config.etp and config.etp > 1:
             found += [("etp", *one) for one in _gathered_tokens(alike, config, mlp)]

@@ -19,6 +19,7 @@ from sim.network.paths import End, LinkName, Path, Traffic, path
 from sim.network.protocols import in_network, offered
 from sim.network.rings import Floats, Integers, Ring, RingRound, Sites
 from sim.network.routes import Leg, Route
+from sim.plan.amax import shares_amax
 from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -26,7 +27,8 @@ from sim.plan.plan import Plan
 
 def gradient_operations(config: ParallelConfig) -> tuple[str, ...]:
     """Operations that gradient groups run in a step."""
-    return (config.reduction, "all_gather") if config.zero_stage >= 1 else (config.reduction,)
+    found = (config.reduction, "all_gather") if config.zero_stage >= 1 else (config.reduction,)
+    return (*found, "all_reduce") if shares_amax(config) and "all_reduce" not in found else found
 
 
 def gradient_parts(groups: Sequence[Group], operation: str, shard_size: int | None) -> tuple[tuple[Integers, str, float], ...]:

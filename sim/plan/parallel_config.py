@@ -53,7 +53,8 @@ class ParallelConfig(ExpertParallelism):
     sequence parallelism, input gradients are scattered beside products of weight gradients. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
     early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
-    `current_scaling`: ranks that gather a tensor in fp8 find its largest value together. `memory`: what the software keeps in
+    `current_scaling`: ranks that gather a tensor in fp8 find its largest value together. `amax_reduction`: after each pass of a
+    stage in fp8, its ranks find the largest values of all tensors together (`payloads`). `memory`: what the software keeps in
     memory beyond Megatron-LM. `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
@@ -83,6 +84,7 @@ class ParallelConfig(ExpertParallelism):
     early_stop: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
+    amax_reduction: bool = False
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()
 
@@ -170,6 +172,12 @@ class ParallelConfig(ExpertParallelism):
     def shards_parameters(self) -> bool:
         """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
         return self.sums_gradients and self.zero_stage == 3
+
+    @property
+    def overlaps_from_host(self) -> bool:
+        """Whether the host launches layers whose exchange of tokens overlaps another microbatch (`sim.kernels.launches`)."""
+        launched = self.ep > 1 and "full_iteration" not in self.cuda_graphs
+        return launched and self.overlap_expert_communication and self.dispatcher != "allgather"
 
     @property
     def offloads_optimizer(self) -> bool:

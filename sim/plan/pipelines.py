@@ -39,7 +39,8 @@ COMMON = (
 )  # fmt: skip
 """Settings of a configuration that all pipelines have in common."""
 SOFTWARE = (
-    "all_reduces", "tp_overlap", "tp_backward_overlap", "early_stop", "fp8_param_gather", "current_scaling", "memory", "domain",
+    "all_reduces", "tp_overlap", "tp_backward_overlap", "early_stop", "fp8_param_gather", "current_scaling", "amax_reduction",
+    "memory", "domain",
 )  # fmt: skip
 """Facts of the software and of the fleet."""
 OWN = (

@@ -69,14 +69,14 @@ def test_layouts_of_qwen3_235b_are_in_their_order() -> None:
     assert [row.case.measured_s for row in rows] == [17.6, 17.6, 19.7]
     errors = {row.case.id: row.error or 0.0 for row in rows}
     overlapped = next(name for name in errors if name.endswith("overlap"))
-    assert -0.14 < errors.pop(overlapped) < -0.1, "the exposed share of an overlapped exchange is a guess, too small here"
+    assert 0 < errors.pop(overlapped) < 0.08, "launches of an overlapped layer were set by another model in another precision"
     assert all(abs(error) < 0.05 for error in errors.values())
 
 
 def test_gpt_oss_on_eight_devices_is_predicted_too_fast() -> None:
     """MLPerf v6.0 on GB300, GB200 and B300, to which no number was fitted. Every device has all experts, so that none has more
-    tokens than another: while an imbalance of 1.3 was counted by mistake, the errors were 2 to 9 %. What is missing is not
-    known."""
+    tokens than another. Three points less than before the cast of all weights, once a step, was counted: a step has one
+    microbatch. What is missing is not known."""
     found = tuple(case for case in cases.load(FOLDER / "mlperf_v60_moe.yaml") if case.id.endswith("-g8"))
     errors = {case.id.split("-")[-2]: row.error for case, row in zip(found, validation.validate(found, "default"), strict=True)}
-    assert errors == pytest.approx({"gb300": -0.072, "gb200": -0.126, "b300": -0.125}, abs=0.002)
+    assert errors == pytest.approx({"gb300": -0.044, "gb200": -0.093, "b300": -0.099}, abs=0.002)

@@ -13,7 +13,7 @@ from planner.experts.layer_problems import layer_problems
 from planner.experts.problem import cost
 from sim.engine.carriers import carriers_of
 from sim.errors import OptionError
-from sim.kernels import payloads
+from sim.kernels import beside, payloads
 from sim.kernels.compute import layer_seconds
 from sim.plan.plan import Plan
 from sim.workload.expert_counts import ExpertCounts, LayerCounts
@@ -40,8 +40,10 @@ def test_equal_tokens_cost_what_the_simulator_says(facts: dict[str, object]) -> 
     (block,) = layer_problems(given, counts())[0].blocks
     found = cost(block.problem, rules.contiguous(block.problem))
     carrier = next(one for key, one in carriers_of(given).items() if key[0] == "ep")
-    work = [one for back in (False, True) for one in payloads.expert_collectives(given.workload, given.config, 1, back)]
-    bytes_part = sum(count * nbytes * carrier.paces[-1].per_byte for _, _, nbytes, count in work)
+    work = [one[2:] for back in (False, True) for one in payloads.expert_collectives(given.workload, given.config, 1, back)]
+    work += [one[3:] for back in (False, True) for one in beside.beside_launches(given.workload, given.config, 1, back)]
+    assert work, "the exchange is waited for, or beside launches"
+    bytes_part = sum(count * nbytes * carrier.paces[-1].per_byte for nbytes, count in work)
     assert found.exchange == pytest.approx(bytes_part)
     assert block.even == pytest.approx(bytes_part)
     assert found.busiest == pytest.approx(1.0)

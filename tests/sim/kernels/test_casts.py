@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 
+from sim.analytic import stage_amounts
 from sim.formats import catalog
 from sim.hardware.device_spec import DeviceSpec, GemmCurve
 from sim.hardware.stack import DEFAULT
-from sim.kernels.casts import cast_bytes
+from sim.kernels.casts import cast_bytes, weight_cast_bytes
 from sim.kernels.compute import rank_kernels
 from sim.kernels.formulas import forward_seconds, gemm_seconds, input_gradient_seconds, pass_seconds, weight_gradient_seconds
 from sim.plan.parallel_config import ParallelConfig
@@ -146,3 +147,34 @@ def test_products_that_apply_the_activation_cast_what_it_writes() -> None:
     assert cast_bytes(first, curve, fused_experts=True) == (812.5, 0.0, 0.0)
     assert cast_bytes(second, curve, fused_experts=True) == (0.0, 8125.0, 0.0)
     assert cast_bytes(first, curve) == cast_bytes(second, curve) == (812.5, 8125.0, 0.0)
+
+
+@pytest.mark.parametrize(("kind", "current", "owned", "found"), [
+    ("contained", False, None, 0.0),
+    ("copy", False, None, 2 + 1),
+    ("copy", True, None, 2 + 2 + 1),
+    ("copy", True, 0.25, 5 / 4),
+    ("transposed", False, None, 2 + 1 + 1),
+    ("transposed", True, None, 2 + 2 + 1 + 1),
+    ("transposed", False, 0.125, 3 / 8 + 2),
+    ("blocks", False, None, 2 + 2 * 33 / 32),
+])  # fmt: skip
+def test_bytes_of_the_casts_of_weights(kind: str, current: bool, owned: float | None, found: float) -> None:
+    curve = replace(catalog.device_facts("h100-sxm5-80gb").isolated().gemm, casts=kind)
+    assert weight_cast_bytes(curve, current, owned) == found
+
+
+@pytest.mark.parametrize(("precision", "gathered", "bytes_per_weight"), [
+    ("bf16", True, 0.0), ("mxfp8", True, 4.0625), ("fp8", False, 3.0), ("fp8", True, 3 / 4), ("nvfp4", True, 0.0),
+])  # fmt: skip
+def test_weights_are_cast_once_a_step(precision: str, gathered: bool, bytes_per_weight: float) -> None:
+    """Of two layers of Llama 3 8B on 4 B200, 218,103,808 matrix parameters each: attention 2 x 4096 x 4096 + 2 x 4096 x 1024,
+    MLP 3 x 4096 x 14336. Gathered in fp8, each rank casts a quarter."""
+    chip = device("b200-sxm-180gb")
+    config = ParallelConfig(dp=4, num_microbatches=(8,) * 4, fp8_param_gather=gathered)
+    workload, plain = (Workload(catalog.model("llama-3-8b"), 32, 8192, one) for one in (precision, "bf16"))
+    both = [stage_amounts.optimizer_seconds(chip, one, config, 2, False, False) for one in (workload, plain)]
+    expected = pass_seconds(bytes_per_weight * 2 * 218_103_808, chip) if bytes_per_weight else 0.0
+    assert both[0] - both[1] == pytest.approx(expected)
+    more = replace(config, num_microbatches=(1,) * 4)
+    assert stage_amounts.optimizer_seconds(chip, workload, more, 2, False, False) == both[0], "whatever the microbatches"

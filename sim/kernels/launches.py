@@ -1,0 +1,63 @@
+"""Seconds that the host takes to launch the kernels of a layer, and what of them its kernels leave to an exchange of tokens."""
+
+from __future__ import annotations
+
+from sim.hardware.device_spec import DeviceSpec
+from sim.plan.parallel_config import ParallelConfig
+from sim.units import Seconds
+from sim.workload.kernels import Kernel
+from sim.workload.workload import Workload
+
+LAUNCH_BACKWARD = 1.3
+"""Seconds that the host takes to launch a layer's backward for each second of its forward's launches (`DeviceSpec.launch`)."""
+EXPERT_LAUNCHES, LAUNCHES_PER_EXPERT = 2.0, 0.1
+"""Seconds that the host takes to launch a layer with experts (router, sorting, exchange), and the products of each expert of
+the rank, for each second of a dense layer's launches: Transformer Engine launches the products of a rank's experts one after
+the other (GroupedLinear). Chosen on a grid over seven runs of Megatron-Core on H100, five of them bound by launches: with 256
+sequences Qwen2-57B-A14B on 64 and Mixtral 8x22B-G8T8 on 128, unfolded and folded (arXiv 2504.14960, table 1), and
+Qwen3-235B-A22B with tp 4, with pp 32 and with ep 32 (Megatron-MoE-ModelZoo e8650517)."""
+LAUNCHES, ADAPTER_LAUNCHES, DEQUANTISE_LAUNCHES = 30, 4, 3
+"""Kernels that the host launches for the forward of a dense layer (a guess), for each adapter (two products, scaling, sum), and
+to write out 4-bit weights (bitsandbytes: scales, their mean, weights). Larger shares: adapters cost more where launches do."""
+OVERLAP_LAUNCHES = 2.0
+"""Launches of a layer with experts whose exchange overlaps another microbatch, over those of such a layer without the overlap.
+Megatron-Core (d98e8a64, TransformerLayerSchedulePlan of models/common/model_chunk_schedule_plan.py) then runs each layer as
+four to six nodes of a forward and as many of a backward, each with streams and events of its own, and calls autograd and the
+weight gradients from Python for each, where one call for a microbatch does it else. How much longer that takes is set by one
+run: Qwen3-30B-A3B on 16 H100 in fp8 with ep 8 takes 16.7 ms for a layer and microbatch (Megatron-Bridge 26.02)."""
+
+
+def launch_seconds(
+    device: DeviceSpec, workload: Workload, config: ParallelConfig, kernels: tuple[Kernel, ...]
+) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds that the host takes to launch the `kernels` of a layer: none with a CUDA graph of the whole
+    iteration, which is launched once."""
+    if "full_iteration" in config.cuda_graphs:
+        return 0.0, 0.0
+    ranks = config.tp if config.tp > 1 and config.pp > 1 else 0
+    experts = workload.model.experts / config.ep
+    dense = EXPERT_LAUNCHES + LAUNCHES_PER_EXPERT * experts if experts else 1.0
+    if workload.adapter is not None:
+        names = [kernel.name for kernel in kernels]
+        more = ADAPTER_LAUNCHES * names.count("adapter A") + DEQUANTISE_LAUNCHES * names.count("dequantise")
+        dense += more / LAUNCHES
+    launch = device.launch * dense + device.launch_per_rank * ranks
+    if overlaps_from_host(workload, config):
+        launch *= OVERLAP_LAUNCHES
+    return launch, LAUNCH_BACKWARD * launch
+
+
+def launched(
+    device: DeviceSpec, launches: tuple[Seconds, Seconds], forward: Seconds, backward: Seconds
+) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of a layer, with the launches of its kernels by the host.
+
+    Launches overlap the kernels, so the longer of both counts; where launches block, the two are added."""
+    if device.blocking:
+        return forward + launches[0], backward + launches[1]
+    return max(forward, launches[0]), max(backward, launches[1])
+
+
+def overlaps_from_host(workload: Workload, config: ParallelConfig) -> bool:
+    """Whether the host launches a layer whose exchange of tokens overlaps another microbatch: one with routed experts."""
+    return workload.model.experts > 0 and config.overlaps_from_host
