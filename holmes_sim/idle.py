@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from holmes_sim import targets
 from holmes_sim.describing.defaults import STATE_BYTES
@@ -16,6 +17,9 @@ from sim.units import BytesPerSecond, rate_text, time_text
 THIN = 0.1
 """Share of a step from which on the seconds of all gradients on a link make it thin. A guess: exact plans hide a part of them
 beside the backward."""
+
+OLDER = "fp16"
+"""The number format of 16 bits that devices without bf16 have."""
 
 
 def idle_devices(plan: Plan) -> str:
@@ -39,8 +43,15 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     """Why no rank is on a cluster, as text with a place for "it"."""
     device, precision = cluster.node.device, plan.workload.precision
     if not device.runs(precision):
-        return f"{device.name} has no {precision}"
+        able = all(plan.fleet.cluster(one).node.device.runs(OLDER) for one in (*used, cluster.name))
+        return f"{device.name} has no {precision}" + (f"; with --set workload.precision={OLDER} plans may use {{}}" * able)
     if not any(joint_nics(plan.fleet, (one, cluster.name)) for one in used):
+        unified = replace(plan.fleet, communicator="unified")
+        if any(joint_nics(unified, (one, cluster.name)) for one in used):
+            return (
+                f"RDMA joins no devices of different vendors ({device.vendor} here): it needs Ethernet NICs and a link of type "
+                "ethernet, or a library that joins them (`communicator: unified` of the topology)"
+            )
         return f"no link of a common NIC type leads to {', '.join(used)} (`links` of the topology)"
     target = plan.certificate.target if plan.certificate is not None else ""
     if target and not targets.named(target).joins(plan.fleet, (*used, cluster.name)):

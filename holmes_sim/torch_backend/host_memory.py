@@ -65,7 +65,7 @@ def paced_bytes(plan: Plan) -> Bytes:
 
 
 def computing_bytes(plan: Plan) -> Bytes:
-    """Memory of all ranks of a plan that compute, at least: their training state, and the activations that wait for a backward."""
+    """Memory of all ranks of a plan that compute, at least: their training state, and activations that wait for a backward."""
     return training_state(plan) + kept_activations(plan)
 
 

@@ -36,7 +36,24 @@ def test_devices_without_the_precision_are_idle():
     old = device("old", peak=(("fp16", 1e14),))
     of = plan(fleet(cluster("a"), replace(cluster("b"), node=replace(cluster("b").node, device=old))))
     assert of.workload.precision == "bf16"
-    assert list(idle_clusters(of)) == ["b is idle: old has no bf16."]
+    assert list(idle_clusters(of)) == ["b is idle: old has no bf16; with --set workload.precision=fp16 plans may use it."]
+    oldest = device("oldest", peak=(("fp32", 1e14),))
+    of = plan(fleet(cluster("a"), replace(cluster("b"), node=replace(cluster("b").node, device=oldest))))
+    assert list(idle_clusters(of)) == ["b is idle: oldest has no bf16."]
+
+
+def test_rdma_that_joins_no_vendors_is_the_reason():
+    """Both clusters have RoCE NICs and a link of that type; with a unified communicator a plan could use it."""
+    nics = (nic("roce"),)
+    other = replace(cluster("b", nics=nics), node=replace(cluster("b", nics=nics).node, device=device("mi", vendor="amd")))
+    where = fleet(cluster("a", nics=nics), other, trunks=(Trunk(("a", "b"), "roce", 1e9, 0.0),))
+    assert list(idle_clusters(plan(where))) == [
+        "b is idle: RDMA joins no devices of different vendors (amd here): it needs Ethernet NICs and a link of type ethernet, "
+        "or a library that joins them (`communicator: unified` of the topology)."
+    ]
+    assert list(idle_clusters(plan(replace(where, communicator="unified")))) == [
+        "b is idle: no plan that uses it was found to be faster."
+    ]
 
 
 def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
