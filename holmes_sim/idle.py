@@ -43,8 +43,10 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     """Why no rank is on a cluster, as text with a place for "it"."""
     device, precision = cluster.node.device, plan.workload.precision
     if not device.runs(precision):
-        able = all(plan.fleet.cluster(one).node.device.runs(OLDER) for one in (*used, cluster.name))
-        return f"{device.name} has no {precision}" + (f"; with --set workload.precision={OLDER} plans may use {{}}" * able)
+        runs_older = all(plan.fleet.cluster(one).node.device.runs(OLDER) != "" for one in (*used, cluster.name))
+        return f"{device.name} has no {precision}" + (
+            f"; with --set workload.precision={OLDER} plans may use {{}}" * runs_older
+        )
     if not any(joint_nics(plan.fleet, (one, cluster.name)) for one in used):
         unified = replace(plan.fleet, communicator="unified")
         if any(joint_nics(unified, (one, cluster.name)) for one in used):
