@@ -24,6 +24,7 @@ from planner.diagnosis.reasons import Verdict
 from planner.space.shape import Shape
 from sim.compression import NONE
 from sim.kernels import memory
+from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.parallel_config import BLOCK, ParallelConfig
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
@@ -201,9 +202,11 @@ def groups(plan: Plan) -> Table:
 
 
 def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
-    """Number of groups by (kind, ranks, NIC, transport, collective, clusters)."""
+    """Number of groups by (kind, ranks, NIC, transport, collective, clusters), with those that follow from a plan: of the
+    gradients of experts (edp), and of a tied embedding."""
     counts: dict[tuple[str, str, str, str, str, str], int] = {}
-    for group in plan.groups:
+    tied = embedding_groups(plan, plan.groups) if plan.workload.model.tied_embeddings and plan.config.pp > 1 else ()
+    for group in (*plan.groups, *(group for group in gradient_groups(plan) if group.kind == "edp"), *tied):
         clusters = dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks)
         collective = "send / recv" if group.kind == "pp" else group.collective
         row = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
