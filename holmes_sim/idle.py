@@ -8,7 +8,7 @@ from dataclasses import replace
 from holmes_sim import targets
 from holmes_sim.describing.defaults import STATE_BYTES
 from planner.target import ANY
-from sim.hardware.cluster import Cluster
+from sim.hardware.cluster import Cluster, Trunk
 from sim.hardware.transport import joint_nics
 from sim.plan.parallel_config import GRADIENT_BYTES
 from sim.plan.plan import Plan
@@ -73,8 +73,19 @@ def _islands(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     model, memory = plan.workload.model, cluster.nodes * cluster.node.count * cluster.node.device.memory
     if not links or model.parameters * STATE_BYTES > memory:
         return ""
-    reason = _thin(plan, "its link", max(trunk.bandwidth for trunk in links))
+    rates = [min(trunk.bandwidth, _nics(plan, trunk)) for trunk in links]
+    widest = max(range(len(links)), key=rates.__getitem__)
+    narrow = rates[widest] < links[widest].bandwidth
+    over = f"the {links[widest].kind} NICs at its link" if narrow else "its link"
+    reason = _thin(plan, over, rates[widest])
     return f"; {reason}" if reason else ""
+
+
+def _nics(plan: Plan, trunk: Trunk) -> BytesPerSecond:
+    """Rate of the NICs of a link's type that the nodes of one of its clusters have together, of the one that has less."""
+    ends = map(plan.fleet.cluster, trunk.between)
+    found = ((cluster.nodes, cluster.node.nic(trunk.kind)) for cluster in ends)
+    return min(0.0 if nic is None else nodes * nic.count * nic.bandwidth for nodes, nic in found)
 
 
 def idle_nodes(plan: Plan) -> Iterator[str]:

@@ -80,6 +80,17 @@ def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
     assert told(4 * parameters / 0.11, Axis("required", ("devices at most 1",))) == told(4 * parameters / 0.09)
 
 
+def test_nics_that_are_thinner_than_a_link_are_what_gradients_wait_for():
+    """Three nodes of a have a NIC of 1 GB/s each, one of b has one of 0.5 GB/s; the link between them would carry 100 GB/s."""
+    slow = cluster("b", nics=(nic("ethernet", 5e8),))
+    where = fleet(cluster("a", nodes=3, nics=ETHERNET), slow, trunks=(Trunk(("a", "b"), "ethernet", 1e11, 0.0),))
+    of = plan(where, seq_len=64)
+    seconds = 4 * of.workload.model.parameters / 5e8
+    of = replace(of, prediction=Prediction(9 * seconds, 8.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0))
+    (told,) = list(idle_clusters(of))
+    assert "to send the gradients of a step over the ethernet NICs at its link of 4 Gbit/s takes" in told
+
+
 def test_idle_nodes_of_a_cluster_with_a_thin_network_point_to_islands():
     """The model has 4 bytes of gradients a parameter; the step takes 1 s, on one of three nodes."""
     parameters = plan(fleet(cluster("a"))).workload.model.parameters
