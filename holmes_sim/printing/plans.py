@@ -14,7 +14,7 @@ from holmes_sim.intervals import step_range, step_text
 from holmes_sim.launchable import frameworks
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.layouts import short_layout
-from holmes_sim.printing.tables import HEADS, STYLE, grid
+from holmes_sim.printing.tables import HEADS, STYLE, grid, slower_text
 from holmes_sim.printing.workloads import model_text
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
@@ -254,7 +254,7 @@ def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
             table.add_row(row.name, "-", "-", "-", row.reason)
             continue
         other = _predicted(row.plan)
-        slower = f"{'~ ' if is_close(plan, row.plan) else ''}{other.step_s / best.step_s - 1:.1%}"
+        slower = f"{'~ ' if is_close(plan, row.plan) else ''}{slower_text(other.step_s / best.step_s)}"
         table.add_row(row.name, time_text(other.step_s), f"{other.samples_per_s:.4g}", slower, short_layout(row.plan))
     return table
 
