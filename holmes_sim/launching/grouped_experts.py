@@ -9,22 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 PRECISIONS = ("bf16", "fp8", "mxfp8")
 """Precisions whose flags have bf16."""
 
 
-def multiplies_together(plan: Plan) -> bool:
+def multiplies_together(workload: Workload) -> bool:
     """Whether --moe-grouped-gemm is written."""
-    workload = plan.workload
     return bool(workload.model.experts) and workload.precision in PRECISIONS and workload.model.mlp != "gelu"
 
 
 def assumed(plan: Plan) -> Iterator[str]:
     """That experts run one after the other, where a rank has several."""
-    if plan.workload.model.experts > plan.config.ep and not multiplies_together(plan):
+    if plan.workload.model.experts > plan.config.ep and not multiplies_together(plan.workload):
         yield (
             "The experts of a rank run one after the other, which takes longer than the plan counts: --moe-grouped-gemm needs "
             "bf16, and experts without biases."
         )
+
+
+def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """The recomputed module moe_act where experts run one after the other (transformer_config.py)."""
+    if workload.model.experts and "moe_act" in config.modules and not multiplies_together(workload):
+        yield "recompute_modules moe_act: it needs --moe-grouped-gemm, and that bf16 and experts without biases; other modules"

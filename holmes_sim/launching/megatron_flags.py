@@ -114,7 +114,7 @@ def shape(plan: Plan) -> Flags:
     if model.experts:
         found |= {"num-experts": model.experts, "moe-router-topk": model.experts_per_token}
         found |= {"moe-ffn-hidden-size": model.ffn_hidden} | dispatcher(plan.config) | capacity(plan.config)
-        found |= {"moe-grouped-gemm": True} if grouped_experts.multiplies_together(plan) else {}
+        found |= {"moe-grouped-gemm": True} if grouped_experts.multiplies_together(plan.workload) else {}
     if model.shared_ffn_hidden:
         found["moe-shared-expert-intermediate-size"] = model.shared_ffn_hidden
     return found | model_keys.flags(model)
@@ -259,7 +259,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
             f"kv_heads {model.kv_heads}: neither a multiple nor a divisor of tp {config.tp}; a tp that divides them or is a "
             "multiple"
         )
-    yield from expert_overlap.unsupported(config, workload)
+    yield from (*expert_overlap.unsupported(config, workload), *grouped_experts.unsupported(config, workload))
     if config.cuda_graphs:
         yield f"cuda_graphs {', '.join(config.cuda_graphs)}: the export does not set them; leave it out"
     if config.pad_to_capacity and config.dispatcher == "deepep":

@@ -35,3 +35,12 @@ def written(of: Plan) -> tuple[bool, bool, bool]:
 )
 def test_experts_are_multiplied_together_where_megatron_can(of: Plan, expected: tuple[bool, bool, bool]):
     assert written(of) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "refused"), [("bf16", []), ("fp16", ["recompute_modules moe_act: it needs --moe-grouped-gemm"])]
+)
+def test_recomputed_activations_of_experts_need_it(precision: str, refused: list[str]):
+    config = {"ep": 2, "recompute": "selective", "recompute_modules": ("moe_act",)}
+    of = features.plan_of(features.Feature("", config, precision=precision, model=features.EXPERTS))
+    assert [fault.split(",")[0] for fault in exporters.unsupported("megatron", of)] == refused
