@@ -12,6 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import processes
+from holmes_sim.running import cores
 from sim import units
 from sim.engine import faults as kinds
 from sim.engine.engine import simulate
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = "holmes-sim/trouble/1"
 MOST_SEEDS, LEAST_SEEDS, BATCH = 200, 24, 8
-"""Most and least number of seeds where it is not given, and how many are simulated at once (guesses)."""
+"""Most and least number of seeds where it is not given, and how many quick ones are simulated at once (guesses)."""
 MEAN_WITHIN = 0.01
 """Seeds are enough when the 95 % confidence interval of the mean step is within this share of it (a guess)."""
 LONGEST_S: Seconds = 45.0
@@ -136,7 +137,8 @@ def trouble(
     """Simulate one step per seed with faults, written as on the command line (`1%:1.5`, `3%`, `1%:50%`, `100h:5s`).
 
     Without `seeds`, they are 0, 1, 2, ... until the mean is known to `MEAN_WITHIN`, there are `MOST_SEEDS`, or `LONGEST_S` have
-    passed. Seeds that draw equal faults are simulated once. Ctrl-C returns the seeds simulated so far. Raises HolmesError."""
+    passed, but at least two. Slow simulations are as many at once as there are cores. Seeds that draw equal faults are
+    simulated once. Ctrl-C returns the seeds simulated so far. Raises HolmesError."""
     faults = Faults(
         kinds.stragglers(stragglers) if stragglers is not None else None,
         kinds.jitter(jitter) if jitter is not None else 0.0,
@@ -151,10 +153,12 @@ def trouble(
     steps: list[Seconds] = []
     interrupted = False
     try:
-        for first in range(0, len(every), BATCH):
-            progress(f"seed {first + 1} of {'at most ' if seeds is None else ''}{len(every)}")
-            drawn = [draw(faults, plan.fleet, seed, fault_free) for seed in every[first : first + BATCH]]
-            _simulate(plan, [one for one in dict.fromkeys(drawn) if one not in simulated], simulated)
+        is_slow = True  # until the first one is simulated, alone
+        while len(steps) < len(every):
+            progress(f"seed {len(steps) + 1} of {'at most ' if seeds is None else ''}{len(every)}")
+            many = BATCH - len(steps) % BATCH if not is_slow else cores() if steps else 1
+            drawn = [draw(faults, plan.fleet, seed, fault_free) for seed in every[len(steps) : len(steps) + many]]
+            is_slow = _simulate(plan, [one for one in dict.fromkeys(drawn) if one not in simulated], simulated, is_slow)
             steps += [simulated[one] for one in drawn]
             if seeds is None and _is_enough(steps, time.perf_counter() - begun):
                 break
@@ -166,14 +170,14 @@ def trouble(
     return Troubled(plan, faults, fault_free, every[: len(steps)], tuple(steps), len(simulated), spent, interrupted)
 
 
-def _simulate(plan: Plan | PipelinesPlan, drawn: Sequence[DrawnFaults], simulated: dict[DrawnFaults, Seconds]) -> None:
-    """Simulate the step with each of these faults: the first here and, if that takes long, the others on all cores."""
-    step = functools.partial(_step, plan)
+def _simulate(
+    plan: Plan | PipelinesPlan, drawn: Sequence[DrawnFaults], simulated: dict[DrawnFaults, Seconds], is_slow: bool
+) -> bool:
+    """Simulate the step with each of these faults, on all cores if simulations are slow; whether they are now."""
     begun = time.perf_counter()
-    simulated.update((one, step(one)) for one in drawn[:1])
-    least = 2 if time.perf_counter() - begun > SLOW_S else BATCH
-    others = list(drawn[1:])
-    simulated.update(zip(others, processes.each(step, others, least=least), strict=True))
+    found = processes.each(functools.partial(_step, plan), list(drawn), least=2 if is_slow else BATCH + 1)
+    simulated.update(zip(drawn, found, strict=True))
+    return time.perf_counter() - begun > SLOW_S * len(drawn) if drawn else is_slow
 
 
 def _step(plan: Plan | PipelinesPlan, drawn: DrawnFaults) -> Seconds:
@@ -182,7 +186,7 @@ def _step(plan: Plan | PipelinesPlan, drawn: DrawnFaults) -> Seconds:
 
 def _is_enough(steps: Sequence[Seconds], spent: Seconds) -> bool:
     """Whether the mean of the steps is known well enough, or the time is over."""
-    return spent > LONGEST_S or (len(steps) >= LEAST_SEEDS and _within(steps) <= MEAN_WITHIN)
+    return (spent > LONGEST_S and len(steps) > 1) or (len(steps) >= LEAST_SEEDS and _within(steps) <= MEAN_WITHIN)
 
 
 def _within(steps: Sequence[Seconds]) -> float:

@@ -18,7 +18,7 @@ from planner.time_limit import TimeLimit
 from sim.formats import expert_counts
 from sim.plan.groups import group_ranks, with_transport
 from sim.plan.plan import Plan
-from sim.units import Bytes, Seconds
+from sim.units import Bytes, Seconds, time_text
 from sim.workload.expert_counts import ExpertCounts
 
 RULES: dict[str, Callable[[ExpertProblem], ExpertPlacement]] = {
@@ -150,6 +150,10 @@ class ExpertsPlaced:
     rows: tuple[PlacementRow, ...]
     replica_bytes: Bytes
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        best, kinds = self.chosen, len(self.rows)
+        return f"{self.plan.topology.name}: {kinds} placements of experts; chosen {best.name}, a step of {time_text(best.step)}"
 
     @property
     def chosen(self) -> PlacementRow:

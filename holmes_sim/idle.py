@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from holmes_sim import targets
 from holmes_sim.describing.defaults import STATE_BYTES
 from planner.target import ANY
-from sim.hardware.cluster import Cluster
+from sim.hardware.cluster import Cluster, Trunk
 from sim.hardware.transport import joint_nics
 from sim.plan.parallel_config import GRADIENT_BYTES
 from sim.plan.plan import Plan
@@ -16,6 +17,9 @@ from sim.units import BytesPerSecond, rate_text, time_text
 THIN = 0.1
 """Share of a step from which on the seconds of all gradients on a link make it thin. A guess: exact plans hide a part of them
 beside the backward."""
+
+OLDER = "fp16"
+"""The number format of 16 bits that devices without bf16 have."""
 
 
 def idle_devices(plan: Plan) -> str:
@@ -39,8 +43,17 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     """Why no rank is on a cluster, as text with a place for "it"."""
     device, precision = cluster.node.device, plan.workload.precision
     if not device.runs(precision):
-        return f"{device.name} has no {precision}"
+        runs_older = all(plan.fleet.cluster(one).node.device.runs(OLDER) != "" for one in (*used, cluster.name))
+        return f"{device.name} has no {precision}" + (
+            f"; with --set workload.precision={OLDER} plans may use {{}}" * runs_older
+        )
     if not any(joint_nics(plan.fleet, (one, cluster.name)) for one in used):
+        unified = replace(plan.fleet, communicator="unified")
+        if any(joint_nics(unified, (one, cluster.name)) for one in used):
+            return (
+                f"RDMA joins no devices of different vendors ({device.vendor} here): it needs Ethernet NICs and a link of type "
+                "ethernet, or a library that joins them (`communicator: unified` of the topology)"
+            )
         return f"no link of a common NIC type leads to {', '.join(used)} (`links` of the topology)"
     target = plan.certificate.target if plan.certificate is not None else ""
     if target and not targets.named(target).joins(plan.fleet, (*used, cluster.name)):
@@ -60,8 +73,19 @@ def _islands(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     model, memory = plan.workload.model, cluster.nodes * cluster.node.count * cluster.node.device.memory
     if not links or model.parameters * STATE_BYTES > memory:
         return ""
-    reason = _thin(plan, "its link", max(trunk.bandwidth for trunk in links))
+    rates = [min(trunk.bandwidth, _nics(plan, trunk)) for trunk in links]
+    widest = max(range(len(links)), key=rates.__getitem__)
+    narrow = rates[widest] < links[widest].bandwidth
+    over = f"the {links[widest].kind} NICs at its link" if narrow else "its link"
+    reason = _thin(plan, over, rates[widest])
     return f"; {reason}" if reason else ""
+
+
+def _nics(plan: Plan, trunk: Trunk) -> BytesPerSecond:
+    """Rate of the NICs of a link's type that the nodes of one of its clusters have together, of the one that has less."""
+    ends = map(plan.fleet.cluster, trunk.between)
+    found = ((cluster.nodes, cluster.node.nic(trunk.kind)) for cluster in ends)
+    return min(0.0 if nic is None else nodes * nic.count * nic.bandwidth for nodes, nic in found)
 
 
 def idle_nodes(plan: Plan) -> Iterator[str]:

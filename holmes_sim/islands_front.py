@@ -34,6 +34,11 @@ class IslandsFront:
     unknown: int
     interrupted: bool = False
 
+    def __repr__(self) -> str:
+        return (
+            f"{self.request.topology.name}: {len(self.rows)} plans to choose from, the fastest with sync {self.rows[0].short}"
+        )
+
     @property
     def has_costs(self) -> bool:
         """Whether the cost of every plan is known, and compared."""

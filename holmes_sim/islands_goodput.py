@@ -33,6 +33,9 @@ class IslandsGoodput:
     tokens_per_s: float
     elastic: ElasticIslands | None = None
 
+    def __repr__(self) -> str:
+        return f"{self.plan.topology.name}: goodput of islands {self.goodput:.2%}, {self.tokens_per_s:,.0f} useful tokens/s"
+
     @property
     def goodput(self) -> float:
         """Fraction of the time that the islands spend on inner steps that no failure undoes, weighted by their batches."""

@@ -12,7 +12,7 @@ from sim.engine.faults import NO_FAULTS, Faults, draw
 from sim.islands.outer_period import simulate
 from sim.islands.prediction import inner_steps, timing
 from sim.plan.islands import IslandsPlan
-from sim.units import Seconds
+from sim.units import Seconds, time_text
 
 SEEDS = 40
 """Number of seeds where it is not given. A guess; the mean of a rare fault needs more."""
@@ -28,6 +28,10 @@ class IslandsTrouble:
     fault_free_s: Seconds
     seeds: tuple[int, ...]
     periods_s: tuple[Seconds, ...]
+
+    def __repr__(self) -> str:
+        mean, free = time_text(self.mean_s), time_text(self.fault_free_s)
+        return f"{len(self.seeds)} outer periods with faults ({self.faults}): fault-free {free}, mean {mean}"
 
     @property
     def mean_s(self) -> Seconds:

@@ -18,7 +18,7 @@ from sim.islands.token_worth import TokenWorth, token_worth
 from sim.plan.islands import IslandsPlan
 from sim.results import goodput, islands_cost
 from sim.results.goodput import DAY, HOUR, Run
-from sim.units import Seconds
+from sim.units import Seconds, tokens_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class IslandsWholeRun:
     worth: TokenWorth | None
     goodput: float
     restart_s: Seconds
+
+    def __repr__(self) -> str:
+        effective = self.by_effective_tokens
+        more = f", {effective.days[0]:,.3g} by effective tokens" if effective is not None else ""
+        return f"{tokens_text(self.tokens)} tokens on islands in {self.by_tokens.days[0]:,.3g} days{more}"
 
     def facts(self) -> dict[str, Any]:
         """The run as plain data."""

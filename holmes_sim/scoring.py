@@ -30,6 +30,7 @@ from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 from sim.results.explain import Explanation
+from sim.units import time_text
 from sim.workload.workload import Workload
 
 SCORE_FORMAT = "holmes-sim/score/1"
@@ -44,6 +45,10 @@ class Scored:
     explanation: Explanation
     best: Planned | None
     reason: str = ""
+
+    def __repr__(self) -> str:
+        more = f"the best plan is {self.faster:.1%} faster" if self.faster is not None else f"no better plan: {self.reason}"
+        return f"{self.job.target} today: a step of {time_text(self.today.prediction.step_s)}; {more}"
 
     @property
     def faster(self) -> float | None:

@@ -37,6 +37,10 @@ class WholeRun:
     checkpoint_s: Seconds
     restart_s: Seconds
 
+    def __repr__(self) -> str:
+        days, least, most = self.days
+        return f"{units.tokens_text(self.tokens)} tokens in {days:,.3g} days ({least:,.3g} to {most:,.3g})"
+
     def facts(self) -> dict[str, Any]:
         """The run as plain data."""
         return asdict(self)

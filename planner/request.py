@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from planner.limits import NO_LIMITS, Limits
 from planner.target import Target
-from sim.errors import PlanError
+from sim.errors import OptionError, PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
 from sim.plan import schedules
@@ -106,6 +106,10 @@ class Request:
     target: Target | None = None
     limits: Limits = NO_LIMITS
     unfit_target: Target | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.time_limit, int | float):
+            raise OptionError(f"time_limit: a number of seconds is expected, not {self.time_limit!r}")
 
     def refuses(self, plan: Plan) -> str:
         """Why a limit forbids a plan or the target cannot run it, as a sentence; empty where nothing refuses it."""

@@ -138,5 +138,7 @@ def duration_text(value: Seconds) -> str:
 
 
 def tokens_text(value: float) -> str:
-    """A number of tokens as text: `2 T`, `300 B`."""
-    return f"{value / TERA:.4g} T" if value >= TERA else f"{value / GIGA:.4g} B"
+    """A number of tokens as text: `2 T`, `300 B`, `100 M`."""
+    if value >= TERA:
+        return f"{value / TERA:.4g} T"
+    return f"{value / GIGA:.4g} B" if value >= GIGA else f"{value / MEGA:.4g} M"

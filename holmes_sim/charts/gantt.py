@@ -21,11 +21,12 @@ WORDS = {
     "F": "forward", "B": "backward", "W": "weight gradient", "optimizer": "optimizer",
     "tp": "tensor-parallel collective (and strip 1)", "ep": "expert-parallel collective (and strip 1)",
     "cp": "context-parallel ring (strip 1)", "exposed": "waits for the network", "bubble": "bubble",
-    "dp": "data-parallel collective (strip 2)", "send": "message sent (strip 3)",
+    "dp": "data-parallel collective (strip 2)", "embedding": "sum of the tied embedding's gradient (strip 2)",
+    "send": "message sent (strip 3)",
 }  # fmt: skip
 KINDS = {kind: (words, ACTIONS[kind]) for kind, words in WORDS.items()}
 """Kind of bar -> its text in the legend and its colour, in the order of the legend."""
-DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp", "send")
+DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp", "embedding", "send")
 """Kinds in the order they are painted: a collective covers the wait that it causes."""
 BAR = (0.0, 0.66)
 """Vertical extent of a bar, and of the strips below it, within a row of height 1."""
@@ -38,7 +39,7 @@ STACK = ("F", "B", "W", "optimizer", "tp", "ep", "exposed", "bubble")
 STRIPS = (0.7, 0.77), (0.79, 0.86), (0.88, 0.95)
 HEIGHTS = {
     "tp": (BAR, STRIPS[0]), "ep": (BAR, STRIPS[0]), "cp": (STRIPS[0],),
-    "dp": (STRIPS[1],), "send": (STRIPS[2],),
+    "dp": (STRIPS[1],), "embedding": (STRIPS[1],), "send": (STRIPS[2],),
 }  # fmt: skip
 """Kind -> vertical extents at which it is drawn, if not only as a bar."""
 
@@ -97,7 +98,9 @@ def legend(drawn: set[str]) -> list[Patch]:
 
 
 def kind_of(span: Span) -> str:
-    """The key of `KINDS` for a span."""
+    """The key of `KINDS` for a span. The ends of a tied embedding sum its gradient in the lane of data-parallel collectives."""
+    if span.lane == "dp" and span.group == "embedding":
+        return "embedding"
     lane = "dp" if span.lane == "edp" else span.lane
     return lane if lane in ("tp", "cp", "ep", "dp") else span.kind
 

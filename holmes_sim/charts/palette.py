@@ -15,13 +15,13 @@ from holmes_sim.charts.style import BLACK, BLUE, DARK, GREEN, ORANGE, PALE, PURP
 BROWN = "#6D4C41"
 ACTIONS = {
     "F": SKY, "B": GREEN, "W": YELLOW, "optimizer": PURPLE, "tp": ORANGE, "ep": DARK, "cp": BROWN, "exposed": RED,
-    "bubble": PALE, "dp": BLUE, "send": BLACK,
+    "bubble": PALE, "dp": BLUE, "embedding": "#B000B0", "send": BLACK,
 }  # fmt: skip
 """Kind of bar of the pipeline chart (`holmes_sim.charts.gantt`) -> colour."""
 SECONDS = {
     "forward": ACTIONS["F"], "backward": ACTIONS["B"], "recompute": "#A6761D", "optimizer": ACTIONS["optimizer"],
     "tp": ACTIONS["tp"], "cp": ACTIONS["cp"], "ep": ACTIONS["ep"], "etp": "#5E5E7E", "pp": ACTIONS["send"],
-    "dp": ACTIONS["dp"], "edp": "#003F66", "embedding": "#B000B0", "bubble": ACTIONS["bubble"],
+    "dp": ACTIONS["dp"], "edp": "#003F66", "embedding": ACTIONS["embedding"], "bubble": ACTIONS["bubble"],
 }  # fmt: skip
 """Kind of seconds of `sim.results.explain` -> colour: that of the bars in which these seconds are, or one of its own."""
 NICS = {

@@ -12,6 +12,7 @@ from holmes_sim.importing import hardware
 from holmes_sim.importing.facts import Devices, Interconnect, Nics
 from holmes_sim.importing.groups import Group
 from sim.errors import HolmesError
+from sim.formats import catalog
 from sim.formats.documents import KeyPath
 from sim.units import GIBI, rate_text
 
@@ -70,8 +71,8 @@ def devices(group: Group, notes: ImportNotes) -> tuple[str, int]:
         count = _used_by_run(group, given, notes)
     if kind is None and unknown is not None:
         notes.blocking.append(
-            f"{unknown.where}: {unknown.label!r} of cluster {group.name} is not the full name of a device in the catalogue; "
-            f"sources with full names: {NAMES_DEVICES}"
+            f"{unknown.where}: {unknown.label!r} of cluster {group.name} is not the full name of a device in the catalogue"
+            f"{_candidates(unknown.label)}; sources with full names: {NAMES_DEVICES}"
         )
     elif kind is None:
         notes.blocking.append(f"no source names the devices of cluster {group.name}; sources that do: {NAMES_DEVICES}")
@@ -85,6 +86,12 @@ def devices(group: Group, notes: ImportNotes) -> tuple[str, int]:
     notes.read.append(f"cluster {group.name}: {count[0]} x {kind[0]} in a node ({places})")
     notes.note_origin(group, "devices", f"read from {places}")
     return kind[0], count[0]
+
+
+def _candidates(label: str) -> str:
+    """Devices of the catalogue whose names contain a label, for messages; empty where there are none."""
+    found = [name for name in catalog.names("devices") if label.lower() in name]
+    return f" ({' or '.join(found)}?)" if found else ""
 
 
 def _used_by_run(group: Group, given: Sequence[Devices], notes: ImportNotes) -> tuple[int, str] | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.lab.wiring import CONTROL, MTU, Bridge, Shape, Wiring
-from sim.units import KIBI, MILLI, Bytes, Seconds
+from sim.errors import HolmesError
+from sim.units import GIBI, KIBI, MILLI, Bytes, Seconds, size_text
 
 SEGMENT: Bytes = 32 * KIBI
 """Bytes that TCP passes to a NIC in one segment (gso_max_size)."""
@@ -24,6 +25,8 @@ BUFFER: Bytes = 256 * KIBI
 """Smallest socket buffer. A window needs four times its bytes, since the kernel counts half of the buffer as overhead."""
 QUEUE = 32
 """Capacity of a queue, in windows of the largest size."""
+MOST_QUEUED: Bytes = 3.9 * GIBI
+"""Most bytes that a queue can hold: the kernel counts them in 32 bits (tc-tbf(8), limit), with a burst beside them."""
 BURST: Seconds = 1 * MILLI
 """Time by which a link that was idle may exceed its rate; at least one segment."""
 CONGESTION = "cubic"
@@ -58,7 +61,7 @@ def forwarding(bridges: tuple[Bridge, ...]) -> Iterator[str]:
 
 def shaping(wiring: Wiring, has_latency: bool) -> Iterator[str]:
     """`tc` commands in the bridges' namespace: rates into the hosts, and of both directions of cables."""
-    limit = QUEUE * largest_window(wiring, has_latency)
+    limit = _capacity(wiring, has_latency)
     for host in wiring.hosts:
         yield from (line for nic in host.interfaces for line in _qdisc(nic.port, nic.shape, limit, False))
     for cable in wiring.cables:
@@ -85,7 +88,7 @@ def addresses(wiring: Wiring, number: int, has_latency: bool) -> Iterator[str]:
 
 def rates(wiring: Wiring, number: int, has_latency: bool) -> Iterator[str]:
     """`tc` commands in a host's namespace: rates out of its NICs."""
-    limit = QUEUE * largest_window(wiring, has_latency)
+    limit = _capacity(wiring, has_latency)
     yield from (line for nic in wiring.hosts[number].interfaces for line in _qdisc(nic.name, nic.shape, limit, has_latency))
 
 
@@ -104,6 +107,18 @@ def largest_window(wiring: Wiring, has_latency: bool) -> Bytes:
     """The largest window of all connections, in bytes."""
     latency = has_latency * _longest_latency(wiring)
     return max((_window(nic.shape, latency) for host in wiring.hosts for nic in host.interfaces), default=BUFFER)
+
+
+def _capacity(wiring: Wiring, has_latency: bool) -> Bytes:
+    """Bytes that the queue of a port holds. Raises HolmesError where the kernel has no queue of that size."""
+    window = largest_window(wiring, has_latency)
+    if QUEUE * window > MOST_QUEUED:
+        raise HolmesError(
+            f"links of this plan are too fast for the lab at this scale: a connection has {size_text(window)} in flight, and "
+            f"the kernel's queues hold {size_text(MOST_QUEUED / QUEUE)} of each; take a larger --scale, or leave it out: then "
+            "the lab chooses one"
+        )
+    return QUEUE * window
 
 
 def _window(shape: Shape, latency: Seconds) -> Bytes:

@@ -63,7 +63,7 @@ def read(text: str, name: str, given: Given) -> Job:
         devices=_devices(launcher, asked),
         optimizer=_optimizer(flags),
         not_modelled=tuple(_not_modelled(flags, script)),
-        assumed=(*assumed, *_scaling(flags)),
+        assumed=(*assumed, *_scaling(flags), *_one_by_one(flags)),
     )
     if flags.has("use-tp-pp-dp-mapping"):
         raise flags.fault("use-tp-pp-dp-mapping", "only the default order of ranks, tp-cp-ep-dp-pp, is modelled")
@@ -138,6 +138,14 @@ def _scaling(flags: Flags) -> tuple[str, ...]:
     if flags.values.get("fp8-recipe") != ["tensorwise"]:
         return ()
     return ("--fp8-recipe tensorwise: casts read each tensor twice if the topology's stack says current_scaling, once if not",)
+
+
+def _one_by_one(flags: Flags) -> tuple[str, ...]:
+    """What a launch with several experts on a rank assumes without --moe-grouped-gemm: Megatron-Core has a SequentialMLP."""
+    several = flags.number("num-experts", 1) > flags.number("expert-model-parallel-size", 1)
+    if not several or flags.has("moe-grouped-gemm"):
+        return ()
+    return ("no --moe-grouped-gemm: the experts of a rank run one after the other, which takes longer than is counted here",)
 
 
 def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:

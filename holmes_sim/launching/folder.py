@@ -37,6 +37,9 @@ class Launch:
     how: str
     assumed: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"{len(self.files)} files: {', '.join(self.files)}"
+
 
 def complete(plan: Plan, title: str, readers: str, launch: Launch) -> Launch:
     """The launch with the plan, all assumptions and its README added."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holmes_sim.launching import adapters, megatron_flags
+from holmes_sim.launching import adapters, grouped_experts, megatron_flags
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -121,6 +121,7 @@ def _model(plan: Plan) -> dict[str, Value]:
             "model.moe_router_topk": model.experts_per_token,
             "model.moe_ffn_hidden_size": model.ffn_hidden,
             "model.moe_shared_expert_intermediate_size": model.shared_ffn_hidden or None,
+            "model.moe_grouped_gemm": grouped_experts.multiplies_together(plan.workload),
         }
         flags = megatron_flags.dispatcher(config) | megatron_flags.capacity(config)
         found |= {f"model.{_field(flag)}": value for flag, value in flags.items()}

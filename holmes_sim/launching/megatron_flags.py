@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holmes_sim.launching import environment, expert_overlap, head, model_keys, nets, replicas, tied
+from holmes_sim.launching import environment, expert_overlap, grouped_experts, head, model_keys, nets, replicas, tied
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -114,6 +114,7 @@ def shape(plan: Plan) -> Flags:
     if model.experts:
         found |= {"num-experts": model.experts, "moe-router-topk": model.experts_per_token}
         found |= {"moe-ffn-hidden-size": model.ffn_hidden} | dispatcher(plan.config) | capacity(plan.config)
+        found |= {"moe-grouped-gemm": True} if grouped_experts.multiplies_together(plan.workload) else {}
     if model.shared_ffn_hidden:
         found["moe-shared-expert-intermediate-size"] = model.shared_ffn_hidden
     return found | model_keys.flags(model)
@@ -215,6 +216,7 @@ def assumed(plan: Plan) -> Iterator[str]:
             f"Each expert drops the tokens above {config.capacity_factor:g} times the mean, those of least probability: that "
             "changes what is trained."
         )
+    yield from grouped_experts.assumed(plan)
     if workload.precision == "fp8":
         scaling = "current" if scales_by_current_values(plan) else "delayed"
         yield f"fp8 uses the format hybrid with {scaling} scaling, over bf16."
@@ -257,7 +259,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
             f"kv_heads {model.kv_heads}: neither a multiple nor a divisor of tp {config.tp}; a tp that divides them or is a "
             "multiple"
         )
-    yield from expert_overlap.unsupported(config, workload)
+    yield from (*expert_overlap.unsupported(config, workload), *grouped_experts.unsupported(config, workload))
     if config.cuda_graphs:
         yield f"cuda_graphs {', '.join(config.cuda_graphs)}: the export does not set them; leave it out"
     if config.pad_to_capacity and config.dispatcher == "deepep":

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from holmes_sim.intervals import step_range
 from holmes_sim.printing.layouts import degrees, layers_by_cluster
-from holmes_sim.printing.tables import HEADS, STYLE, grid
+from holmes_sim.printing.tables import HEADS, STYLE, grid, slower_text
 from holmes_sim.printing.workloads import model_text
 from holmes_sim.results import PLURAL, Compared, reason, tokens_per_device
 from planner.request import Request
@@ -69,7 +69,7 @@ def _table(answer: Compared) -> Table:
             f"{prediction.samples_per_s:.4g}",
             f"{tokens_per_device(plan, prediction):,.0f}",
             f"{prediction.upper_bound_fraction:.1%}",
-            "fastest" if fastest else f"{'~ ' if name in answer.close else ''}{prediction.step_s / best - 1:.1%}",
+            "fastest" if fastest else f"{'~ ' if name in answer.close else ''}{slower_text(prediction.step_s / best)}",
             seconds[name],
             _layout(plan),
             style=STYLE if fastest else None,

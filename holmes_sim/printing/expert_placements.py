@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group
 from rich.text import Text
 
@@ -11,6 +13,8 @@ from sim.units import size_text, time_text
 
 LITTLE = 0.5
 """Gap above which a bound is not worth a number. Guess."""
+WORTH_PLANNING = 0.01
+"""Share of a step from which on another ep is worth a new plan. Guess."""
 
 
 def experts_placed(found: ExpertsPlaced) -> Group:
@@ -41,7 +45,18 @@ def experts_placed(found: ExpertsPlaced) -> Group:
             f"Replicas take {size_text(found.replica_bytes)} of weights on each rank, which the check of memory leaves out; "
             "the step leaves out the sums of their gradients."
         )
+    lines += _faster(found)
     return Group(table, Text(), *(Text(line) for line in (*lines, *found.notes)))
+
+
+def _faster(found: ExpertsPlaced) -> Iterator[str]:
+    """That another ep, whose groups are inside nodes, is faster than what is written."""
+    best = min(found.rows, key=lambda row: row.step)
+    if best.plan.config.ep != found.plan.config.ep and best.step < found.chosen.step * (1 - WORTH_PLANNING):
+        yield (
+            f"Faster: ep {best.plan.config.ep}, {time_text(best.step)} in place of {time_text(found.chosen.step)}; plan anew "
+            f"with --ep {best.plan.config.ep}, and place the experts of that plan."
+        )
 
 
 def _proved(row: PlacementRow) -> str:

@@ -206,6 +206,8 @@ GIVES_UP = {"exact": "nothing", "bounded": "islands differ", "changed": "one mod
 """What a strategy gives up, in two words (`sim.sync.PRICES` has the sentence)."""
 MESSAGES = "exact messages"
 """What compressed messages give up."""
+ROUNDED = "not the result of synchronous training: messages of the pipeline between clusters send rounded values"
+"""The same as a sentence."""
 
 
 def _is_best(row: SyncRow, best: SyncRow) -> bool:
@@ -225,7 +227,8 @@ def _price(answer: PlannedIslands) -> list[str]:
             low, high = (best.tokens_per_s * share / most for share in (best.worth.low, best.worth.high))
             more = f"{low:.2f} to {high:.2f} times as many effective ones"
         lines.append(f"Against the best exact plan: {best.tokens_per_s / most:.2f} times as many tokens/s, {more}.")
-    return [*lines, f"It gives up: {PRICES[best.price]}.", *worth_source(best.worth)]
+    gives_up = PRICES[best.price] if isinstance(best.plan, IslandsPlan) else ROUNDED
+    return [*lines, f"It gives up: {gives_up}.", *worth_source(best.worth)]
 
 
 def worth_source(worth: TokenWorth | None) -> list[str]:

@@ -59,7 +59,7 @@ def elastic_islands(found: ElasticIslands) -> Group:
     for name, tokens in rows.items():
         costs.add_row(name, f"{tokens:,.0f}", f"{tokens / rate.full:.2%}")
     least, most, runs = min(found.simulated), max(found.simulated), len(found.simulated)
-    words = f"Simulated, {found.days:g} days, {runs} seeds: {found.mean:,.0f} useful tokens/s ({least:,.0f} to {most:,.0f})."
+    words = f"Simulated, {found.days:.3g} days, {runs} seeds: {found.mean:,.0f} useful tokens/s ({least:,.0f} to {most:,.0f})."
     if found.together is not None:
         words += f" One synchronous run that stops until all are back: {found.together.goodput:.2%}."
     return Group(Text(), islands, Text(), costs, Text(words))

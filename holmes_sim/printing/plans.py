@@ -14,7 +14,7 @@ from holmes_sim.intervals import step_range, step_text
 from holmes_sim.launchable import frameworks
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.layouts import short_layout
-from holmes_sim.printing.tables import HEADS, STYLE, grid
+from holmes_sim.printing.tables import HEADS, STYLE, grid, slower_text
 from holmes_sim.printing.workloads import model_text
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
@@ -24,6 +24,7 @@ from planner.diagnosis.reasons import Verdict
 from planner.space.shape import Shape
 from sim.compression import NONE
 from sim.kernels import memory
+from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.parallel_config import BLOCK, ParallelConfig
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
@@ -201,9 +202,11 @@ def groups(plan: Plan) -> Table:
 
 
 def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
-    """Number of groups by (kind, ranks, NIC, transport, collective, clusters)."""
+    """Number of groups by (kind, ranks, NIC, transport, collective, clusters), with those that follow from a plan: of the
+    gradients of experts (edp), and of a tied embedding."""
     counts: dict[tuple[str, str, str, str, str, str], int] = {}
-    for group in plan.groups:
+    tied = embedding_groups(plan, plan.groups) if plan.workload.model.tied_embeddings and plan.config.pp > 1 else ()
+    for group in (*plan.groups, *(group for group in gradient_groups(plan) if group.kind == "edp"), *tied):
         clusters = dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks)
         collective = "send / recv" if group.kind == "pp" else group.collective
         row = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
@@ -251,7 +254,7 @@ def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
             table.add_row(row.name, "-", "-", "-", row.reason)
             continue
         other = _predicted(row.plan)
-        slower = f"{'~ ' if is_close(plan, row.plan) else ''}{other.step_s / best.step_s - 1:.1%}"
+        slower = f"{'~ ' if is_close(plan, row.plan) else ''}{slower_text(other.step_s / best.step_s)}"
         table.add_row(row.name, time_text(other.step_s), f"{other.samples_per_s:.4g}", slower, short_layout(row.plan))
     return table
 

@@ -11,6 +11,9 @@ WRAPPED = {"layout": None, "why": None, "plan": None, "change": None, "sync": 16
 HEADS = "What rows and columns mean: docs/tables.md"
 """The line below tables of plans."""
 
+TIMES_FROM = 10.0
+"""Ratio from which on a slower step is told in times, not in percent (a guess of what can be read)."""
+
 
 def grid(title: str, *columns: str) -> Table:
     """An empty table with text columns aligned left and number columns aligned right, by column name."""
@@ -39,3 +42,8 @@ def grid(title: str, *columns: str) -> Table:
             column, justify="left" if left else "right", no_wrap=column not in WRAPPED, min_width=WRAPPED.get(column)
         )
     return table
+
+
+def slower_text(ratio: float) -> str:
+    """How much slower something is that takes `ratio` times as long: `9.3%`, from ten times on `636 times`."""
+    return f"{ratio - 1:.1%}" if ratio < TIMES_FROM else f"{ratio:,.0f} times"

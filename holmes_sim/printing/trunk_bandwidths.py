@@ -41,6 +41,8 @@ def trunk_bandwidths(found: TrunkBandwidths) -> Group:
     table.add_row("islands that the exact plan uses", *used, "")
     lines = [_crossing(crossing) for crossing in sweep.crossings]
     lines += ["No crossing in this range."] if not lines else []
+    if any(row is None for rows in sweep.rows.values() for row in rows):
+        lines.append("-: no room for the strategy's state in memory, or no NICs and links over which the islands can exchange.")
     lines += [
         f"TCP between {' and '.join(trunk.between)} carries at most {rate_text(tcp.rank_rate((trunk,)) or 0.0)} for each rank, "
         "whatever the bandwidth."

@@ -9,18 +9,19 @@ from holmes_sim.islands_whole_runs import IslandsWholeRun, Spent
 from holmes_sim.printing.tables import grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.whole_runs import WholeRun
-from sim.units import duration_text, tokens_text
+from sim.results.goodput import DAY, HOUR
+from sim.units import MILLI, duration_text, tokens_text
 
 
 def whole_run(found: WholeRun) -> Group:
     """Table of the run, and a sentence that says what its days contain."""
     table = grid(f"Training on {tokens_text(found.tokens)} tokens", "name", "value")
     table.show_header = False
-    days, least, most = found.days
-    table.add_row("days", f"{days:,.3g}, 80 % range {least:,.3g} to {most:,.3g}")
+    name, (days, least, most) = _times(found.days)
+    table.add_row(name, f"{days}, 80 % range {least} to {most}")
     table.add_row("device hours", f"{found.device_hours:,.0f}")
     table.add_row("money", "a price is missing" if found.usd is None else f"{found.usd:,.0f} USD")
-    table.add_row("energy of the devices", "a power is missing" if found.mwh is None else f"{found.mwh:,.4g} MWh")
+    table.add_row("energy of the devices", _energy(found.mwh))
     return Group(
         Text(),
         table,
@@ -60,11 +61,25 @@ def islands_whole_run(found: IslandsWholeRun) -> Group:
 
 def _cells(spent: Spent, what: str) -> dict[str, str]:
     """The cells of a count by the names of their rows."""
-    days, least, most = (f"{one:,.3g}" for one in spent.days)
+    name, (days, least, most) = _times(spent.days)
     return {
         "tokens trained": tokens_text(spent.tokens),
-        "days": f"{days}, {what} {least} to {most}" if least != most else days,
+        name: f"{days}, {what} {least} to {most}" if least != most else days,
         "device hours": f"{spent.device_hours:,.0f}",
         "money": "a price is missing" if spent.usd is None else f"{spent.usd:,.0f} USD",
-        "energy of the devices": "a power is missing" if spent.mwh is None else f"{spent.mwh:,.4g} MWh",
+        "energy of the devices": _energy(spent.mwh),
     }
+
+
+def _times(days: tuple[float, float, float]) -> tuple[str, tuple[str, str, str]]:
+    """The unit, and three times in it: days, or hours if the first one is below a day."""
+    unit, scale = ("hours", DAY / HOUR) if days[0] < 1 else ("days", 1.0)
+    first, least, most = (f"{one * scale:,.3g}" for one in days)
+    return unit, (first, least, most)
+
+
+def _energy(mwh: float | None) -> str:
+    """Energy in MWh, below one in kWh."""
+    if mwh is None:
+        return "a power is missing"
+    return f"{mwh:,.4g} MWh" if mwh >= 1 else f"{mwh / MILLI:,.4g} kWh"

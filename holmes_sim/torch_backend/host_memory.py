@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,17 +25,21 @@ RANK_PROCESS = 17 * MEBI
 
 def check_memory(plans: Iterable[Plan], options: RunOptions, available: Bytes | None = None) -> None:
     """Raise HolmesError where ranks need more memory than is available on this machine, in bytes (default: as the operating
-    system says): weights, gradients and optimizer state of ranks that compute on CPUs, or what paced ranks hold, which is no
-    weights."""
+    system says): weights, gradients, optimizer state and activations of ranks that compute on CPUs, or what paced ranks hold,
+    which are no weights."""
     on_cpus = options.device == "cpu" or not any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
     is_paced = options.compute == "paced"
     if not is_paced and not on_cpus:
         return
     every = list(plans)
-    needed, ranks = sum(map(paced_bytes if is_paced else training_state, every)), sum(plan.config.world_size for plan in every)
+    needed, ranks = sum(map(paced_bytes if is_paced else computing_bytes, every)), sum(plan.config.world_size for plan in every)
     free = available_bytes() if available is None else available
     if needed > free:
-        what = "processes and buffers of messages and collectives" if is_paced else "weights, gradients and optimizer state"
+        what = (
+            "processes and buffers of messages and collectives"
+            if is_paced
+            else "weights, gradients, optimizer state and activations"
+        )
         remedy = "" if is_paced else ", or add --compute paced, which holds no weights"
         raise HolmesError(
             f"{what} of {ranks} ranks take {needed / GIBI:.3g} GiB at least, and this machine has {free / GIBI:.3g} GiB "
@@ -57,6 +62,23 @@ def paced_bytes(plan: Plan) -> Bytes:
             }
             each[program] = RANK_PROCESS + sum(nbytes for _, nbytes in buffers)
     return sum(each[program] for _, program in programs)
+
+
+def computing_bytes(plan: Plan) -> Bytes:
+    """Memory of all ranks of a plan that compute, at least: their training state, and activations that wait for a backward."""
+    return training_state(plan) + kept_activations(plan)
+
+
+def kept_activations(plan: Plan) -> Bytes:
+    """Activations that all ranks of a plan keep for the backward of the microbatches in flight, without buffers, the embedding
+    and the head. In the steady state of a pipeline all ranks hold theirs at once."""
+    ranks, kept = Counter(plan.config.coordinates(rank)[2] for rank in range(plan.config.world_size)), 0.0
+    for pp_rank, count in ranks.items():
+        stages = plan.stages_of(pp_rank)
+        layers, config = sum(plan.stages[stage].layers for stage in stages), plan.config_of(stages)
+        each = memory.activation_bytes(plan.workload_of(stages), config, layers, *plan.ends(stages)).kept / config.vpp
+        kept += count * each * max(held for held, _ in memory.in_flight(plan, pp_rank))
+    return kept
 
 
 def training_state(plan: Plan) -> Bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -18,16 +19,13 @@ from sim.plan.plan import Plan
 def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | None:
     """The old plan with the most replicas that every stage still has, simulated; None where no such plan exists or fits.
 
-    A stage keeps its first replicas; the devices of other replicas are idle. None with expert parallelism (ep, etp), which is
-    not handled here."""
+    A stage keeps its first replicas; the devices of other replicas are idle. Replicas that divide experts among them stay or
+    go together."""
     replicas = [list(_surviving(before, stage, {old: new for new, old in came.items()})) for stage in range(before.config.pp)]
-    if before.config.splits_experts:
-        return None
-    for dp in range(min(map(len, replicas)), 0, -1):
+    for blocks in range(min(map(len, replicas)), 0, -1):
+        placement = [device for stage in replicas for devices in stage[:blocks] for device in devices]
         try:
-            plan = _with_replicas(
-                before, left, dp, [device for stage in replicas for devices in stage[:dp] for device in devices]
-            )
+            plan = _with_replicas(before, left, blocks * _together(before.config), placement)
         except (NoRoute, NotDefined):
             continue
         if simulation.fits(plan):
@@ -35,13 +33,18 @@ def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | 
     return None
 
 
+def _together(config: ParallelConfig) -> int:
+    """Number of consecutive replicas whose ranks divide the experts of a layer; 1 where each replica has all of them."""
+    return math.lcm(config.expert_rows, config.cp) // config.cp if config.splits_experts else 1
+
+
 def _surviving(before: Plan, stage: int, goes: Mapping[Place, Place]) -> Iterator[tuple[Device, ...]]:
-    """Devices of every replica of a stage that lost no device, under the names of the remaining fleet."""
-    config = before.config
-    for replica in range(config.dp):
+    """Devices of every block of `_together` replicas of a stage that lost no device, under the names of the remaining fleet."""
+    config, together = before.config, _together(before.config)
+    for replica in range(0, config.dp, together):
         rows = config.dp_cp_of(stage) // config.dp
         first = config.rank(0, replica * rows, stage)
-        devices = before.placement[first : first + rows * config.tp_of(stage)]
+        devices = before.placement[first : first + together * rows * config.tp_of(stage)]
         if all((device.cluster, device.node) in goes for device in devices):
             yield tuple(Device(*goes[device.cluster, device.node], device.index) for device in devices)
 

@@ -288,4 +288,5 @@ def _link_faults(at: KeyPath, link: dict[Any, Any], clusters: dict[Any, Any]) ->
         if isinstance(name, str) and name not in clusters:
             yield (*at, "between", end), f"cluster {name!r} does not exist{suggestion(name, map(str, clusters))}"
         elif name in clusters and kind in catalog.names("nics") and kind not in _nic_types(clusters[name]):
-            yield (*at, "type"), f"the nodes of cluster {name!r} have no {kind} NIC, which this link needs"
+            types = ", ".join(sorted(map(str, _nic_types(clusters[name])))) or "none"
+            yield (*at, "type"), f"the nodes of cluster {name!r} have no {kind} NIC, which this link needs; they have: {types}"

@@ -58,6 +58,10 @@ class IslandsPlan:
     prediction: IslandsPrediction | None = None
     certificate: Certificate | None = None
 
+    def __repr__(self) -> str:
+        speed = f", {self.prediction.tokens_per_s:,.0f} tokens/s" if self.prediction is not None else ""
+        return f"{self.topology.name}: {self.workload.model.name} on {len(self.islands)} islands, sync {self.sync.short}{speed}"
+
     def __post_init__(self) -> None:
         if len(self.islands) < 2:
             raise PlanError(f"islands: {len(self.islands)} given; at least two exchange something")

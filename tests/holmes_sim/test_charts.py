@@ -403,3 +403,13 @@ def test_every_chart_is_a_picture_that_a_notebook_shows():
     """Jupyter prints the words `<Figure size ...>` for matplotlib's own where pyplot was not imported."""
     for path in Path(charts.__file__).parent.glob("*.py"):
         assert " Figure(" not in path.read_text(), f"{path.name} draws on a Figure; a Picture shows itself"
+
+
+def test_the_sum_of_a_tied_embedding_is_no_data_parallel_collective():
+    """One replica of two stages: their only collective is that of the embedding, which the chart names."""
+    tied = builders.plan(builders.fleet(builders.cluster(devices=2)), pp=2, shape={"tied_embeddings": True})
+    figure = charts.pipeline(tied, engine.simulate(tied))
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "sum of the tied embedding's gradient (strip 2)" in texts
+    assert not any("data-parallel" in text for text in texts)
+    assert figure.axes[0].findobj(lambda artist: artist.get_gid() == "embedding")

@@ -78,6 +78,35 @@ def test_seeds_end_when_the_mean_is_known(hybrid: Plan, monkeypatch: pytest.Monk
     assert len(hs.trouble(hybrid, jitter="3%").seeds) == 8
 
 
+def test_slow_seeds_are_few_and_kept(hybrid: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each simulation is slow and no time is left, there is one seed, then one for each of three cores, all at once.
+    Ctrl-C keeps the seeds before these."""
+    chunks: list[int] = []
+
+    def each(work: object, items: list[int], least: int) -> list[float]:
+        chunks.append(len(items))
+        assert len(items) == 1 or least == 2
+        return [1.0 + item % 2 for item in items]
+
+    draws = iter(range(10_000))
+    monkeypatch.setattr(distribution, "draw", lambda *given: next(draws))
+    monkeypatch.setattr(distribution, "cores", lambda: 3)
+    monkeypatch.setattr(distribution, "SLOW_S", -1.0)
+    monkeypatch.setattr(distribution, "LONGEST_S", 0.0)
+    monkeypatch.setattr("holmes_sim.processes.each", each)
+    found = hs.trouble(hybrid, jitter="3%")
+    assert (found.steps_s, found.seeds, chunks) == ((1.0, 2.0, 1.0, 2.0), (0, 1, 2, 3), [1, 3])
+
+    def interrupted(work: object, items: list[int], least: int) -> list[float]:
+        if len(items) > 1:
+            raise KeyboardInterrupt
+        return [3.0]
+
+    monkeypatch.setattr("holmes_sim.processes.each", interrupted)
+    found = hs.trouble(hybrid, jitter="3%")
+    assert (found.steps_s, found.seeds, found.interrupted) == ((3.0,), (0,), True)
+
+
 @more
 def test_more_stragglers_make_no_seed_of_this_plan_faster(hybrid: Plan) -> None:
     """Holds for this plan and these seeds; it is not a law.

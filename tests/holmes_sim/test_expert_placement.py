@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
+from rich.console import Console
 
-from holmes_sim import commands, expert_files, expert_placement
+from holmes_sim import commands, expert_files, expert_placement, printing
 from holmes_sim.expert_placement import ExpertsPlaced, inside_nodes, place_experts
 from sim.errors import OptionError
 from sim.formats import expert_counts, planfile
@@ -82,6 +84,20 @@ def test_groups_inside_nodes() -> None:
     assert inner is not None
     assert (inner.config.ep, {group.nic for group in inner.groups if group.kind == "ep"}) == (4, {"intra_node"})
     assert inside_nodes(plan(ep=4)) is None, "they are already"
+
+
+@pytest.mark.parametrize(("times", "is_named"), [(0.5, True), (0.995, False)])
+def test_a_smaller_ep_that_is_faster_is_named(times: float, is_named: bool) -> None:
+    """Rows of ep 4 with a step of so many times that of the chosen row, which has ep 16."""
+    found = place_experts(plan(), ExpertCounts("by hand", (LayerCounts(None, {"": (1.0,) * 16}),)), time_limit=2.0)
+    prediction = replace(found.chosen.plan.prediction, step_s=times * found.chosen.step)  # type: ignore[type-var]
+    rows = [
+        replace(row, plan=replace(row.plan, prediction=prediction)) if row.plan.config.ep == 4 else row for row in found.rows
+    ]
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(printing.experts_placed(replace(found, rows=tuple(rows))))
+    named = "; plan anew with --ep 4, and place the experts of that plan." in console.export_text()
+    assert named == is_named
 
 
 def test_a_smaller_ep_that_exceeds_memory_is_tried_with_recomputation(monkeypatch: pytest.MonkeyPatch) -> None:

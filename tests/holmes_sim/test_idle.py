@@ -36,7 +36,24 @@ def test_devices_without_the_precision_are_idle():
     old = device("old", peak=(("fp16", 1e14),))
     of = plan(fleet(cluster("a"), replace(cluster("b"), node=replace(cluster("b").node, device=old))))
     assert of.workload.precision == "bf16"
-    assert list(idle_clusters(of)) == ["b is idle: old has no bf16."]
+    assert list(idle_clusters(of)) == ["b is idle: old has no bf16; with --set workload.precision=fp16 plans may use it."]
+    oldest = device("oldest", peak=(("fp32", 1e14),))
+    of = plan(fleet(cluster("a"), replace(cluster("b"), node=replace(cluster("b").node, device=oldest))))
+    assert list(idle_clusters(of)) == ["b is idle: oldest has no bf16."]
+
+
+def test_rdma_that_joins_no_vendors_is_the_reason():
+    """Both clusters have RoCE NICs and a link of that type; with a unified communicator a plan could use it."""
+    nics = (nic("roce"),)
+    other = replace(cluster("b", nics=nics), node=replace(cluster("b", nics=nics).node, device=device("mi", vendor="amd")))
+    where = fleet(cluster("a", nics=nics), other, trunks=(Trunk(("a", "b"), "roce", 1e9, 0.0),))
+    assert list(idle_clusters(plan(where))) == [
+        "b is idle: RDMA joins no devices of different vendors (amd here): it needs Ethernet NICs and a link of type ethernet, "
+        "or a library that joins them (`communicator: unified` of the topology)."
+    ]
+    assert list(idle_clusters(plan(replace(where, communicator="unified")))) == [
+        "b is idle: no plan that uses it was found to be faster."
+    ]
 
 
 def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
@@ -61,6 +78,17 @@ def test_a_thin_link_to_a_cluster_that_holds_the_model_points_to_islands():
     assert thin.endswith(f" takes 110 ms: {islands}.")
     assert small_one == f"c is idle: {slower.format('it')}."
     assert told(4 * parameters / 0.11, Axis("required", ("devices at most 1",))) == told(4 * parameters / 0.09)
+
+
+def test_nics_that_are_thinner_than_a_link_are_what_gradients_wait_for():
+    """Three nodes of a have a NIC of 1 GB/s each, one of b has one of 0.5 GB/s; the link between them would carry 100 GB/s."""
+    slow = cluster("b", nics=(nic("ethernet", 5e8),))
+    where = fleet(cluster("a", nodes=3, nics=ETHERNET), slow, trunks=(Trunk(("a", "b"), "ethernet", 1e11, 0.0),))
+    of = plan(where, seq_len=64)
+    seconds = 4 * of.workload.model.parameters / 5e8
+    of = replace(of, prediction=Prediction(9 * seconds, 8.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0))
+    (told,) = list(idle_clusters(of))
+    assert "to send the gradients of a step over the ethernet NICs at its link of 4 Gbit/s takes" in told
 
 
 def test_idle_nodes_of_a_cluster_with_a_thin_network_point_to_islands():

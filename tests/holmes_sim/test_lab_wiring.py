@@ -318,3 +318,10 @@ def test_the_fleet_of_the_hybrid_is_as_the_tests_say(hybrid: Plan) -> None:
         ("dp", "roce"),
     }
     assert fleet.devices == 8
+
+
+def test_links_that_no_queue_can_hold_are_refused(hybrid: Plan) -> None:
+    """InfiniBand of 20 GB/s: in 10 ms 200 MB are in flight, of which 32 windows exceed 3.9 GiB; at scale 10 they do not."""
+    with pytest.raises(HolmesError, match=r"links of this plan are too fast for the lab at this scale: .* a larger --scale"):
+        list(shaping(wire(hybrid, 1.0), False))
+    assert list(shaping(wire(hybrid, 10.0), False))

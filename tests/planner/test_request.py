@@ -8,10 +8,10 @@ import pytest
 
 from planner import strategies
 from planner.costs.context import PlanningContext
-from planner.request import Wishes
+from planner.request import Request, Wishes
 from planner.space.shapes import searched
 from sim.analytic.plan_costs import upper_bound_seconds
-from sim.errors import PlanError
+from sim.errors import OptionError, PlanError
 from sim.hardware.memory_facts import MEGATRON
 from sim.hardware.stack import DEFAULT
 from tests import builders as make
@@ -89,3 +89,9 @@ def test_a_pinned_recomputation_is_known():
         Wishes(recompute="some")
     with pytest.raises(PlanError, match="offload 'activations' is unknown; known: none, optimizer, parameters"):
         Wishes(offload="activations")
+
+
+def test_a_time_limit_is_a_number_of_seconds():
+    asked = request(make.fleet(make.cluster()), make.model())
+    with pytest.raises(OptionError, match="time_limit: a number of seconds is expected, not '30s'"):
+        Request(asked.topology, asked.workload, time_limit="30s")  # type: ignore[arg-type]

@@ -146,3 +146,8 @@ def test_quantities_of_one_kind_are_numbers_in_the_first_ones_unit(values, found
 )
 def test_long_times_have_large_units(seconds: float, said: str) -> None:
     assert units.duration_text(seconds) == said
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(2e12, "2 T"), (3e11, "300 B"), (1e8, "100 M")])
+def test_tokens_have_the_unit_that_fits(tokens: float, said: str) -> None:
+    assert units.tokens_text(tokens) == said

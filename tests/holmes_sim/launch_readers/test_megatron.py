@@ -232,3 +232,12 @@ def test_another_word_than_a_variable_is_refused():
 def test_the_precision_of_moments(tmp_path, flags, optimizer, left):
     found = job(tmp_path, MODEL + flags)
     assert (found.optimizer, len(found.not_modelled)) == (optimizer, left)
+
+
+def test_experts_without_grouped_products_are_told(tmp_path):
+    """Eight experts on four ranks: two of them are on each rank, and run one after the other without --moe-grouped-gemm."""
+    launch = f"torchrun --nproc-per-node 4 pretrain_gpt.py {MODEL.replace(chr(10), ' ')} --moe-router-topk 2 {ALLTOALL}"
+    told = "no --moe-grouped-gemm: the experts of a rank run one after the other, which takes longer than is counted here"
+    assert told in job(tmp_path, f"{launch} --expert-model-parallel-size 4").assumed
+    assert told not in job(tmp_path, f"{launch} --expert-model-parallel-size 4 --moe-grouped-gemm").assumed
+    assert told not in job(tmp_path, launch.replace(ALLTOALL, "")).assumed

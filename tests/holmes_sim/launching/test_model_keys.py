@@ -27,7 +27,7 @@ def test_experts_on_a_mesh_of_their_own():
     assert [line for line in written(plan) if "expert" in line or "moe" in line] == [
         "--expert-model-parallel-size 4", "--expert-tensor-parallel-size 1", "--num-experts 8", "--moe-router-topk 2",
         "--moe-ffn-hidden-size 6144", "--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend deepep",
-        "--overlap-moe-expert-parallel-comm",
+        "--overlap-moe-expert-parallel-comm", "--moe-grouped-gemm",
     ]  # fmt: skip
     groups = dict.fromkeys(name for name, _ in megatron_groups.of_config(plan.config))
     expert = {name: [ranks for one, ranks in megatron_groups.of_config(plan.config) if one == name] for name in groups}
@@ -64,7 +64,8 @@ def test_flags_of_a_model_like_deepseek():
     assert [line for line in lines if line.startswith(wanted)] == [
         "--pipeline-model-parallel-layout Et*13|t*11mL", "--micro-batch-size 1", "--ffn-hidden-size 9216",
         "--max-position-embeddings 2048", "--moe-router-topk 2", "--moe-ffn-hidden-size 6144",
-        "--moe-token-dispatcher-type alltoall", "--moe-shared-expert-intermediate-size 6144", "--multi-latent-attention",
+        "--moe-token-dispatcher-type alltoall", "--moe-grouped-gemm", "--moe-shared-expert-intermediate-size 6144",
+        "--multi-latent-attention",
         "--kv-lora-rank 256", "--qk-head-dim 64", "--qk-pos-emb-head-dim 32", "--v-head-dim 64", "--q-lora-rank 768",
         "--moe-layer-freq ([0]*3+[1]*21)", "--mtp-num-layers 1",
     ]  # fmt: skip

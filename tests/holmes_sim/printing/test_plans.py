@@ -40,6 +40,16 @@ def test_sequence_parallelism_is_told_where_a_tensor_group_has_several_ranks(tp,
     assert ("sequence parallel" in plans.layout(plan)) == is_told
 
 
+def test_groups_of_experts_and_of_a_tied_embedding_are_listed():
+    """tp 2 and dp 4 on each of two stages: ep 4 with etp 1 leaves edp 2, by Megatron-Core's rank generator. Ranks of the first
+    and the last stage share the embedding."""
+    shape = {"tied_embeddings": True, "experts": 4, "experts_per_token": 1}
+    of = make.plan(make.fleet(make.cluster(devices=16)), 2, 2, 4, ep=4, etp=1, sequence_parallel=True, shape=shape)
+    counts = {(kind, ranks): many for (kind, ranks, *_), many in plans.group_counts(of).items()}
+    listed = {("tp", "2"): 8, ("ep", "4"): 4, ("dp", "4"): 4, ("pp", "2"): 8}
+    assert counts == listed | {("edp", "2"): 8, ("embedding", "2"): 8}
+
+
 def test_layouts_that_lack_memory_are_one_row_for_all_microbatch_sizes():
     short = [Verdict(Shape(tp, 8, size, "none", "1f1b", 1, 1), math.inf, f"{tp} {size}") for tp in (1, 2) for size in (2, 1)]
     fits = Verdict(Shape(4, 2, 1, "none", "1f1b", 1, 1), 2.0, "stage 0")

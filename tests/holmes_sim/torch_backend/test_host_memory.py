@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from holmes_sim.torch_backend.host_memory import RANK_PROCESS, available_bytes, check_memory, paced_bytes, training_state
+from holmes_sim.torch_backend.host_memory import (
+    RANK_PROCESS,
+    available_bytes,
+    check_memory,
+    computing_bytes,
+    kept_activations,
+    paced_bytes,
+    training_state,
+)
 from holmes_sim.torch_backend.run_options import RunOptions
 from sim.errors import HolmesError
 from sim.plan.plan import Plan
@@ -41,11 +49,21 @@ def test_adapters_count_frozen_weights_of_layers(zero_stage: int, copies: int):
     assert found == copies * 2 * model.layers * model.layer_parameters
 
 
+def test_activations_of_all_microbatches_in_flight_are_counted():
+    """1F1B of two stages: the first one holds two microbatches, the second one holds one. Each has a layer of 96 hidden values,
+    64 tokens a microbatch and bf16; with full recomputation a layer keeps its input alone."""
+    piped = plan(fleet(cluster(devices=4)), pp=2, dp=2, microbatches=3, recompute="full")
+    layers = piped.stages[0].layers
+    assert kept_activations(piped) == 2 * (2 + 1) * layers * 64 * 96 * 2
+    assert kept_activations(plan(fleet(cluster(devices=4)), pp=2, dp=2, microbatches=3)) > 10 * kept_activations(piped)
+
+
 def test_a_run_that_does_not_fit_is_refused():
     of = small()
-    needed = training_state(of)
+    needed = computing_bytes(of)
+    assert needed == training_state(of) + kept_activations(of)
     check_memory([of], ON_CPUS, needed)
-    text = f"weights, gradients and optimizer state of 4 ranks take {2 * needed / GIBI:.3g} GiB at least, and "
+    text = f"weights, gradients, optimizer state and activations of 4 ranks take {2 * needed / GIBI:.3g} GiB at least, and "
     with pytest.raises(HolmesError) as told:
         check_memory([of, of], ON_CPUS, 1.9 * needed)
     assert str(told.value).startswith(text)

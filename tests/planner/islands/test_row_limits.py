@@ -51,7 +51,7 @@ def test_the_refusal_has_a_remedy():
     error = refusal(days(0.5), [slow], slow, 4.0, "any")
     assert isinstance(error, TooLate)
     assert str(error) == (
-        "no plan with --sync any that was found trains 8.64e-05 B tokens in 0.5 days, which takes 2 tokens/s at a goodput of "
+        "no plan with --sync any that was found trains 0.0864 M tokens in 0.5 days, which takes 2 tokens/s at a goodput of "
         "100.0% (as required): the fastest takes 1 days, with 1 effective tokens/s (diloco 30)\n"
         "no plan of the searched space takes less than 0.25 days, so one in time may exist, which a longer --time-limit may "
         "find; remedy: at least 1 days, or at most 0.0432M tokens"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.islands.trunk_sweep import TrunkSweep, trunk_sweep, with_trunks
 from planner.placement.simulation import step
 from planner.request import Wishes
-from sim.errors import OptionError
+from sim.errors import NotModelled, OptionError
 from sim.plan.islands import IslandsPlan
 from sim.sync import Sync
+from sim.workload.adapter import Adapter
 from tests.planner.islands.fleets import request, slow_trunk, three_clusters
 
 RATES = (1e6, 1e7, 1e8, 1e9, 1e10)
@@ -69,3 +72,10 @@ def test_a_fleet_without_trunks():
         trunk_sweep(type(one)(one.topology, one.workload, one.wishes, 5.0, (("east", 2),)), RATES, SYNCS)
     with pytest.raises(OptionError, match="at least two bandwidths"):
         trunk_sweep(one, RATES[:1], SYNCS)
+
+
+def test_adapters_are_refused_before_anything_is_planned():
+    one = request(slow_trunk())
+    tuned = replace(one, workload=replace(one.workload, adapter=Adapter(4)))
+    with pytest.raises(NotModelled, match="adapter: exchanges between islands are modelled for all weights of a model"):
+        trunk_sweep(tuned, RATES, SYNCS, pytest.fail)

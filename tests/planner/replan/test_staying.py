@@ -53,3 +53,22 @@ def test_a_stage_without_a_replica_leaves_no_plan():
     before = two_stages_of_two_replicas()
     came = {("c", 0): ("c", 0), ("c", 1): ("c", 1)}
     assert stayed(before, replace(before.topology, fleet=make.fleet(make.cluster("c", 2))), came) is None
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(4, (0, 1, 2, 3)), (3, (0, 1)), (1, (2, 3))])
+def test_replicas_that_divide_experts_stay_or_go_together(lost, kept):
+    """Four replicas on nodes 0 to 3, of which two each divide the experts; node 4 is idle."""
+    shape = {"experts": 4, "experts_per_token": 1}
+    before = make.plan(make.fleet(make.cluster("c", 5)), dp=4, ep=2, microbatches=4, shape=shape)
+    came = {("c", new): ("c", old) for new, old in enumerate(node for node in range(5) if node != lost)}
+    plan = stayed(before, replace(before.topology, fleet=make.fleet(make.cluster("c", 4))), came)
+    assert plan is not None
+    assert tuple(came["c", device.node][1] for device in plan.placement) == kept
+    assert (plan.config.dp, plan.config.ep, sum(plan.config.num_microbatches)) == (len(kept), 2, 16)
+
+
+def test_experts_that_all_nodes_divide_cannot_stay():
+    shape = {"experts": 4, "experts_per_token": 1}
+    before = make.plan(make.fleet(make.cluster("c", 4)), dp=4, ep=4, shape=shape)
+    came = {("c", new): ("c", new) for new in range(3)}
+    assert stayed(before, replace(before.topology, fleet=make.fleet(make.cluster("c", 3))), came) is None

@@ -87,7 +87,7 @@ ONE_LINE = [
     # faults of clusters and links together
     ("[ib, roce]", "[ib, rocks]", "23: links[0].between[1]: cluster 'rocks' does not exist; did you mean 'roce'?"),
     ("[ib, roce]", "[ib, ib]", "23: links[0].between: a link joins two different clusters, not 'ib' to itself"),
-    ("type: ethernet, bandwidth: 100", "type: infiniband, bandwidth: 100", "23: links[0].type: the nodes of cluster 'roce' have no infiniband NIC, which this link needs"),
+    ("type: ethernet, bandwidth: 100", "type: infiniband, bandwidth: 100", "23: links[0].type: the nodes of cluster 'roce' have no infiniband NIC, which this link needs; they have: ethernet, roce"),
     ("type: roce", "type: ethernet", "21: clusters.roce.node.nics[1].type: NIC type 'ethernet' is listed twice; write it once with its count"),
 ]  # fmt: skip
 

@@ -24,6 +24,10 @@ CARDS = {
     "deepseek-v3": 671, "deepseek-v2": 236, "kimi-k2": 1026, "gpt-oss-120b": 116.83, "gpt-oss-20b": 20.91,
     "llama-4-maverick": 400, "qwen3-235b-a22b": 235, "qwen3-30b-a3b": 30.53, "mixtral-8x7b": 46.7, "mixtral-8x22b": 140.6,
     "glm-4.5": 352.8, "grok-1": 315.7,
+    "gemma-2b": 2.506, "gemma-7b": 8.538, "gemma-2-9b": 9.241, "gemma-2-27b": 27.227, "phi-3-mini": 3.82,
+    "phi-4": 14.66, "mistral-small-24b": 23.57, "glm-4-9b": 9.4, "qwen3-8b": 8.19, "qwen3-14b": 14.77,
+    "qwen3-32b": 32.76, "qwen2-57b-a14b": 57.41, "glm-4.5-air": 106.85, "llama-4-scout": 107.77,
+    "deepseek-v2-lite": 15.7,
     "gemma-3-1b": 1.0, "gemma-3-4b": 3.884, "gemma-3-12b": 11.771, "gemma-3-27b": 27.016,  # arXiv 2503.19786, table 1
 }  # fmt: skip
 
