@@ -51,6 +51,8 @@ class Budgets:
     """Fastest of all these pipelines from which this search begins."""
     restaged_pipelines: int = 6_000
     """Pipelines evaluated in one such search, after which it ends."""
+    restaged_again: int = 2
+    """Fastest pipelines of these searches from which it begins again after random changes of stages."""
     restaged_kept: int = 6
     """Candidates of this search, the fastest first, that go through the local search over layers and may be simulated."""
     latency_pipelines: int = 3

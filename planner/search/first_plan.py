@@ -134,6 +134,8 @@ def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape
         if start.shape not in searches:
             searches[start.shape] = StageSearch(incumbent.context, start.shape, budgets.restaged_pipelines)
         found.append(searches[start.shape].improved(start))
+    found.sort(key=lambda candidate: candidate.seconds)
+    found += [searches[one.shape].restarted(one) for one in found[: budgets.restaged_again]]
     found += latency_candidates(incumbent.context, found, budgets)
     return improved(found, budgets.restaged_kept)
 

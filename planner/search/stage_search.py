@@ -9,6 +9,7 @@ layers. Each step of a descent evaluates all neighbours in one batch (`planner.s
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, permutations
 from typing import TypeAlias
@@ -25,6 +26,8 @@ from sim.errors import NoRoute, NotModelled
 
 Run: TypeAlias = tuple[int, tuple[int, ...]]
 """Neighbouring stages of one class: the class and the layers of each stage."""
+KICKS = 2
+"""Random changes of stages after which the descents begin anew (a guess)."""
 Moves: TypeAlias = Callable[[Pipeline], Iterable[Pipeline]]
 """The neighbours of a pipeline."""
 
@@ -44,16 +47,51 @@ class StageSearch:
 
     def improved(self, start: Candidate) -> Candidate:
         """The candidate after the descents; at least as fast on an idle network. `start` is of the same shape."""
+        return self._candidate(*self._converged(*self._start(start), [self.most]))
+
+    def restarted(self, start: Candidate) -> Candidate:
+        """The candidate after more descents, each from the best pipeline so far after `KICKS` random changes of its stages, the
+        same ones in each run. Reference: iterated local search (H. R. Lourenço, O. C. Martin, T. Stützle, Handbook of
+        Metaheuristics, 2003, chapter 11)."""
+        (least, best), left, rng = self._start(start), [self.most], random.Random(0)
+        while left[0] > 0 and not self.context.limit.is_up():
+            kicked = self._kicked(best, rng)
+            if kicked is None:
+                break
+            left[0] -= 1
+            seconds, found = self._converged(math.inf, kicked, left)
+            if seconds < least:
+                least, best = seconds, found
+        return self._candidate(least, best)
+
+    def _start(self, start: Candidate) -> tuple[float, Pipeline]:
+        """(seconds, pipeline) of a candidate, with indices into all classes of the shape."""
         number = [self._numbers[option.cluster.name] for option in start.evaluation.classes]
-        best, left = tuple((number[i], layers) for i, layers in start.pipeline), [self.most]
-        least, before = start.seconds, math.inf
-        self._seconds[best] = start.seconds
-        while least < before:
-            before = least
+        pipeline = tuple((number[i], layers) for i, layers in start.pipeline)
+        self._seconds[pipeline] = start.seconds
+        return start.seconds, pipeline
+
+    def _candidate(self, seconds: float, pipeline: Pipeline) -> Candidate:
+        evaluation, alike = self._evaluated(pipeline)
+        return Candidate.of(evaluation, seconds, alike)
+
+    def _converged(self, seconds: float, pipeline: Pipeline, left: list[int]) -> tuple[float, Pipeline]:
+        """(seconds, pipeline) after both descents in turn, until neither shortens the step or `left` is used up."""
+        before = None
+        while before is None or seconds < before:
+            before = seconds
             for moves in (self._stage_moves, self._layer_moves):
-                least, best = self._descended(least, best, moves, left)
-        evaluation, pipeline = self._evaluated(best)
-        return Candidate.of(evaluation, self._seconds[best], pipeline)
+                seconds, pipeline = self._descended(seconds, pipeline, moves, left)
+        return seconds, pipeline
+
+    def _kicked(self, pipeline: Pipeline, rng: random.Random) -> Pipeline | None:
+        """The pipeline after some random changes of stages; None where there are none."""
+        for _ in range(KICKS):
+            changed = list(dict.fromkeys(self._stage_moves(pipeline)))
+            if not changed:
+                return None
+            pipeline = rng.choice(changed)
+        return pipeline
 
     def _descended(self, seconds: float, pipeline: Pipeline, moves: Moves, left: list[int]) -> tuple[float, Pipeline]:
         """(seconds, pipeline) after the fastest neighbour has been taken as long as it is faster, or `left` is used up."""
