@@ -28,6 +28,7 @@ from sim.engine.engine import simulate as simulate_step
 from sim.engine.timeline import Timeline, from_json
 from sim.errors import Infeasible, OptionError, PlanError, TopologyError
 from sim.formats import adapter_facts, documents, planfile, profile, routing_facts, topology
+from sim.formats.suggestions import suggestion
 from sim.hardware.stack import DEFAULT
 from sim.hardware.topology import Topology
 from sim.kernels import compute
@@ -69,6 +70,9 @@ def load(name: str | Path, measured: str | Path | None = None) -> Topology:
     Raises TopologyError.
     """
     path = topology_path(name)
+    if not path.exists() and not path.suffix:
+        shipped = suggestion(str(name), shipped_topologies())
+        raise TopologyError(f"{name}: no such file, and no shipped topology has this name{shipped}")
     found = topology.load(path)
     requirements.check_file(found, path)
     return topology.profiled(found, profile.load(measured)) if measured is not None else found

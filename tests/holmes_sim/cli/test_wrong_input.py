@@ -15,6 +15,10 @@ KNOWN_STRATEGIES = ", ".join(strategies.names())
 KNOWN_SCHEDULES = ", ".join(schedules.names())
 WRONG = {
     ("plan", "nope.yaml"): (2, "error: nope.yaml: no such file\n"),
+    ("plan", "holmes-hybird-4"): (
+        2,
+        "error: holmes-hybird-4: no such file, and no shipped topology has this name; did you mean 'holmes-hybrid-4'?\n",
+    ),
     ("simulate", "nope.json"): (2, "error: nope.json: no such file\n"),
     ("show", "nope.json"): (2, "error: nope.json: no such file\n"),
     (*HYBRID, "--strategy", "foo"): (2, f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n"),
