@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
-from sim.plan.expert_parallelism import matches_tp, mesh_rows, used_degrees
+from sim.plan.expert_parallelism import DISPATCHERS, matches_tp, mesh_rows, used_degrees
 from sim.plan.parallel_config import BLOCK, USUAL_GRADIENTS, ParallelConfig
 from sim.workload.workload import Workload
 
@@ -19,8 +19,9 @@ class Shape:
 
     With `recompute` block, each stage recomputes whole layers, as few as its memory allows; a plan has their number by stage
     (`ParallelConfig.recompute_layers`). `cluster_tp`: tensor-parallel degree of the stages on some clusters, which divides
-    `tp`, the one of all others (`planner.space.unlike_tp`). The last six fields are facts of the
-    software and the fleet (`sim.hardware.stack.software_facts`)."""
+    `tp`, the one of all others (`planner.space.unlike_tp`). The fields from `all_reduces` on
+    are facts of the software and the fleet (`sim.hardware.stack.searched_facts`); those of an exchange of tokens hold where
+    there is one (`config`)."""
 
     tp: int
     dp: int
@@ -44,6 +45,8 @@ class Shape:
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False
+    dispatcher: str = DISPATCHERS[0]
+    overlap_shared_experts: bool = False
     domain: int = 0
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()
@@ -161,6 +164,10 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
     facts = {name: getattr(shape, name) for name in FACTS}
     if shape.recompute == BLOCK:
         facts["recompute"] = "none"
+    if shape.ep == 1:
+        facts["dispatcher"] = DISPATCHERS[0]
+    beside = shape.ep > 1 and shape.dispatcher != "allgather" and workload.model.shared_ffn_hidden > 0
+    facts["overlap_shared_experts"] = shape.overlap_shared_experts and beside
     facts["tied_shards"] = shape.tied_shards and pp > 1 and shape.zero_stage >= 1
     return ParallelConfig(
         pp=pp,

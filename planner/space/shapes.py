@@ -19,7 +19,7 @@ from planner.space.shape import Shape
 from planner.space.unequal_batches import can_have, is_faster_with, unequal_degrees
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
-from sim.hardware.stack import software_facts
+from sim.hardware.stack import searched_facts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import mesh_rows
 from sim.plan.parallel_config import BLOCK
@@ -162,7 +162,7 @@ def shapes(
     check_degrees(request.workload, cp, ep, request.wishes.etp)
     for tp in tensor_degrees(request):
         etp = None if request.wishes.etp == tp else request.wishes.etp
-        facts = software_facts(request.topology.stack, request.topology.fleet, tp)
+        facts = searched_facts(request.topology.stack, request.topology.fleet, tp)
         for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
             for size in _sizes(request, dp, every_size):
                 for recompute in recomputations(request, by_stage):

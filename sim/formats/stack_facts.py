@@ -11,6 +11,7 @@ from sim.formats.fields import Count, Factor, Flag, Fraction, NonNegative, Relat
 from sim.hardware.memory_facts import KEPT, MEGATRON, MemoryFacts
 from sim.hardware.refusals import REFUSED
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, PASSES, TIMES, Stack
+from sim.plan.expert_parallelism import DISPATCHERS
 from sim.units import MEBI, MICRO
 
 
@@ -44,6 +45,13 @@ def _refused_name(value: object) -> object:
     return value
 
 
+def _dispatcher_name(value: object) -> object:
+    if value not in DISPATCHERS:
+        raise ValueError(f"{value!r} is unknown; known: {', '.join(DISPATCHERS)}")
+    return value
+
+
+DispatcherName = Annotated[str, BeforeValidator(_dispatcher_name)]
 RefusedName = Annotated[str, BeforeValidator(_refused_name)]
 PassName = Annotated[str, BeforeValidator(_pass_name)]
 
@@ -105,6 +113,8 @@ class StackConstants(StrictModel):
     current_scaling: Flag = False
     amax_reduction: Flag = False
     fused_experts: Flag = False
+    dispatcher: DispatcherName = DEFAULT.dispatcher
+    overlap_shared_experts: Flag = False
     passes: dict[PassName, Factor] = Field({})
     memory: StackMemory = StackMemory()
     refuses: tuple[RefusedName, ...] = ()
@@ -115,7 +125,8 @@ class StackConstants(StrictModel):
         chosen = self.fitted if numbers is None else numbers
         passes = tuple(sorted(self.passes.items()))
         switches = {fact: getattr(self, fact) for fact in FACTS}
-        return replace(chosen.stack(), memory=self.memory.facts(), passes=passes, refuses=self.refuses, **switches)
+        found = replace(chosen.stack(), memory=self.memory.facts(), passes=passes, refuses=self.refuses, **switches)
+        return replace(found, dispatcher=self.dispatcher)
 
     def unfitted(self) -> Stack:
         """The default stack with the facts of this entry."""
@@ -136,7 +147,8 @@ def written_facts(stack: Stack) -> dict[str, object]:
     switches = {fact: own for fact in FACTS if (own := getattr(stack, fact)) != getattr(DEFAULT, fact)}
     passes = {"passes": dict(stack.passes)} if stack.passes else {}
     refuses = {"refuses": list(stack.refuses)} if stack.refuses else {}
-    return switches | passes | ({"memory": found} if found else {}) | refuses
+    dispatcher = {"dispatcher": stack.dispatcher} if stack.dispatcher != DEFAULT.dispatcher else {}
+    return switches | dispatcher | passes | ({"memory": found} if found else {}) | refuses
 
 
 class StackErrors(StrictModel):

@@ -18,7 +18,8 @@ def load(name: str, folder: Path = Path()) -> StackConstants:
         document = parse(str(path), read_text(path))
         kind = document.value.get("format") if isinstance(document.value, dict) else None
         if not str(kind).startswith("holmes-sim/stack/"):
-            raise TopologyError(document.fault(("format",), "this is no software stack; holmes-sim calibrate writes one"))
+            right = "its format is holmes-sim/stack/1, and holmes-sim calibrate writes one"
+            raise TopologyError(document.fault(("format",), f"this is no software stack; {right}"))
         return check(document, StackFacts)
     if name in catalog.names("stacks"):
         return catalog.stack_facts(name)

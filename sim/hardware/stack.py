@@ -27,10 +27,10 @@ NUMBERS = (*SHARES, *TIMES, "update_bytes")
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
-    "fused_experts",
+    "fused_experts", "overlap_shared_experts",
 )  # fmt: skip
-"""What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
-facts."""
+"""What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
+are further facts."""
 PASSES = ("norm", "heads", "residual", "activation", "loss")
 """Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`)."""
 
@@ -58,7 +58,9 @@ class Stack:
     `fp8_param_gather`: weights of fp8 products are gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
-    four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8 (`ParallelConfig`).
+    four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8; `dispatcher`: how tokens reach the
+    ranks of an ep group; `overlap_shared_experts`: they travel beside shared experts (all three: `ParallelConfig`, the last two
+    for plans that are searched; a plan that is given has its own).
     `memory`: what the software keeps beyond Megatron-LM.
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
@@ -86,6 +88,8 @@ class Stack:
     current_scaling: bool = False
     amax_reduction: bool = False
     fused_experts: bool = False
+    dispatcher: str = "alltoall"
+    overlap_shared_experts: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()
@@ -166,6 +170,12 @@ def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     names = ("all_reduces", "tp_backward_overlap", "early_stop", "fp8_param_gather", "current_scaling", "amax_reduction")
     facts = {name: getattr(stack, name) for name in (*names, "memory", "refuses")}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
+
+
+def searched_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
+    """`software_facts`, and what the software does with the tokens of experts: a plan that is given has its own."""
+    exchange = {name: getattr(stack, name) for name in ("dispatcher", "overlap_shared_experts")}
+    return software_facts(stack, fleet, tp) | exchange
 
 
 def _several_nodes(fleet: Fleet) -> bool:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from planner.space.shape import split_backward
 from sim.plan import schedules
 from sim.workload.routing import Routing
@@ -48,3 +50,14 @@ def test_a_configuration_has_the_routing_of_its_workload_for_its_ep():
     assert [shape(dp=4, ep=ep).config(counted, 1).imbalance for ep in (1, 2, 4)] == [1.0, 1.6, 2.0]
     padded = replace(counted, routing=Routing(capacity_factor=1.25, pad_to_capacity=True))
     assert shape(dp=4, ep=2).config(padded, 2).load == 1.25
+
+
+@pytest.mark.parametrize("name", ["alltoall", "allgather", "deepep"])
+@pytest.mark.parametrize(("ep", "shared"), [(1, 64), (2, 0), (2, 64)])
+def test_the_exchange_of_a_stack_is_that_of_plans_that_have_one(name: str, ep: int, shared: int):
+    """Shared experts run beside an all_to_all only; without ep above 1 no token travels."""
+    workload = on_one_cluster(batch=4).workload
+    workload = replace(workload, model=replace(workload.model, experts=4, experts_per_token=2, shared_ffn_hidden=shared))
+    config = shape(dp=2, ep=ep, dispatcher=name, overlap_shared_experts=True).config(workload, 2)
+    assert config.dispatcher == (name if ep > 1 else "alltoall")
+    assert config.overlap_shared_experts == (ep > 1 and shared > 0 and name != "allgather")

@@ -73,6 +73,21 @@ def test_the_best_plan_of_some_requests_divides_sequences_or_experts(seed, cp, e
     assert (plan.config.cp, plan.config.ep) == (cp, ep)
 
 
+@pytest.mark.parametrize("dispatcher", ["deepep", "alltoall"])
+@pytest.mark.parametrize("seed", after(1, [seed for seed, _, ep in DIVIDED if ep > 1]))
+def test_plans_have_the_exchange_of_the_software(seed: int, dispatcher: str):
+    """Brute force has it as well: software that sends a token once to each rank, and beside shared experts."""
+    question = random_request_with_experts_or_long_sequences(seed)
+    model = replace(question.workload.model, shared_ffn_hidden=96)
+    stack = replace(question.topology.stack, dispatcher=dispatcher, overlap_shared_experts=True)
+    question = replace(
+        question, topology=replace(question.topology, stack=stack), workload=replace(question.workload, model=model)
+    )
+    as_good_as_brute_force(question)
+    config = strategies.get("certified").plan(question, PlanningContext(question)).config
+    assert (config.dispatcher, config.overlap_shared_experts) == ((dispatcher, True) if config.ep > 1 else ("alltoall", False))
+
+
 def as_good_as_brute_force(question: Request) -> None:
     """What certified plans is as fast as the fastest of all plans, or faster with mixed stages; no bound is above it."""
     best = fastest_step(every_plan(question, (with_tied_shards(question, base) for base in searched(question))))

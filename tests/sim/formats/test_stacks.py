@@ -96,6 +96,19 @@ def test_what_software_refuses_reaches_the_plan_and_its_file(tmp_path: Path) -> 
         load(topology(tmp_path, "{name: ours, refuses: [all], fitted: {}}"))
 
 
+def test_an_exchange_of_tokens_reaches_the_stack_and_no_plan_that_is_given(tmp_path: Path) -> None:
+    found = load(topology(tmp_path, "{name: ours, dispatcher: deepep, overlap_shared_experts: true, fitted: {}}"))
+    assert (found.stack.dispatcher, found.stack.overlap_shared_experts) == ("deepep", True)
+    written = {"name": "ours", "dispatcher": "deepep", "overlap_shared_experts": True, "fitted": {}}
+    assert found.facts()["stack"] == written
+    base = builders.plan(found.fleet, tp=2)
+    mine = replace(base, topology=replace(found, workload=base.workload))
+    again = planfile.from_text("plan.json", planfile.to_json(mine))
+    assert (again.topology.stack, again.config.dispatcher) == (found.stack, "alltoall")
+    with pytest.raises(HolmesError, match="'deepp' is unknown; known: alltoall, allgather, deepep, hybridep"):
+        load(topology(tmp_path, "{name: ours, dispatcher: deepp, fitted: {}}"))
+
+
 def test_passes_and_early_stop_reach_the_plan_and_its_file(tmp_path: Path) -> None:
     found = load(topology(tmp_path, "{name: ours, early_stop: true, passes: {norm: 1.5, heads: 3.3}, fitted: {}}"))
     assert (found.stack.early_stop, found.stack.passes) == (True, (("heads", 3.3), ("norm", 1.5)))
@@ -158,7 +171,8 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TopologyError) as fault:
         stacks.load("runs.yaml", tmp_path)
     where = f"{tmp_path / 'runs.yaml'}:1: format"
-    assert str(fault.value) == f"{where}: this is no software stack; holmes-sim calibrate writes one"
+    right = "its format is holmes-sim/stack/1, and holmes-sim calibrate writes one"
+    assert str(fault.value) == f"{where}: this is no software stack; {right}"
 
 
 def test_an_unknown_number_is_refused(tmp_path: Path) -> None:
