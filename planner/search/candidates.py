@@ -86,11 +86,13 @@ def estimates(
     most: int | None = None,
     by_speed: bool = False,
     near: bool = False,
+    waits: bool = False,
 ) -> list[Estimate]:
     """Pipelines of a shape over sets of its classes (`class_sets`), the fastest first; empty where nothing fits.
 
     `near`: of many classes, also over those that are near each other (`class_orders.near_sets`).
     `by_speed`: many classes are ordered by their speed along the pipeline, not by the cheapest borders (`promising`).
+    `waits`: stages that wait for messages between nodes have fewer layers (`generation.assigned_layers`).
     With `most`, only so many of them: the seconds of the busiest link, which are slow to compute, are left out for others."""
     idle: list[Estimate] = []
     sets = [*class_sets(classes), *(near_sets(context, classes) if near and len(classes) > EVERY_ORDER else ())]
@@ -99,7 +101,7 @@ def estimates(
             evaluation = PipelineEvaluation(context, shape, some)
         except NoRoute:
             continue  # nothing joins these classes
-        idle += _estimated(evaluation, by_speed)
+        idle += _estimated(evaluation, by_speed, waits)
     fastest: list[Estimate] = []
     for estimate in sorted(idle, key=lambda estimate: estimate.seconds):
         if most is not None and len(fastest) >= most and (not fastest or estimate.seconds >= fastest[-1].seconds):
@@ -111,13 +113,13 @@ def estimates(
     return sorted(fastest, key=lambda estimate: estimate.seconds)
 
 
-def _estimated(evaluation: PipelineEvaluation, by_speed: bool) -> Iterator[Estimate]:
+def _estimated(evaluation: PipelineEvaluation, by_speed: bool, waits: bool) -> Iterator[Estimate]:
     """All pipelines over these classes, evaluated, where they are few; else promising ones, roughly estimated.
 
     Seconds are without those of the busiest link."""
     few = every_pipeline(evaluation)
     if few is None:
-        for pipeline in dict.fromkeys(promising(evaluation, by_speed)):
+        for pipeline in dict.fromkeys(promising(evaluation, by_speed, waits)):
             yield Estimate(rough_stage_seconds(evaluation, pipeline), evaluation, pipeline)
         return
     try:

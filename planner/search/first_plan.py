@@ -45,7 +45,11 @@ def find_first_plan(
     restaged = _restaged(incumbent, promising[: budgets.restaged_shapes], base_of)
     first = _ranked(incumbent, quick, budgets.first_variants)
     partly = _ranked(incumbent, _quick(incumbent, on_some), budgets.partial_shapes, between=True)
-    _simulate_best(incumbent, dict.fromkeys([*first, *partly]), restaged)
+    tried = list(dict.fromkeys([*first, *partly]))
+    _simulate_best(incumbent, tried)
+    if not incumbent.limit.is_up():
+        _simulate_found(incumbent, restaged)
+        _simulate_best(incumbent, tried, waits=True)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
     if incumbent.best is not None and not incumbent.limit.is_up():
@@ -153,29 +157,37 @@ def _starts(incumbent: Incumbent, bases: Iterable[Shape]) -> Iterator[Candidate]
                 yield from (estimate.evaluated() for estimate in best if len(estimate.pipeline) > 1)
 
 
-def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequence[Candidate] = ()) -> None:
-    """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them and `others`."""
+def _simulate_found(incumbent: Incumbent, found: Iterable[Candidate]) -> None:
+    """Simulate candidates that are expected to be faster than the best plan."""
+    incumbent.pool.add(found, incumbent.cutoff * (1 - incumbent.budgets.optimal_gap))
+    incumbent.simulate_pool(incumbent.budgets.first_tries)
+
+
+def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], waits: bool = False) -> None:
+    """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them.
+
+    waits: stages that wait for messages between nodes have fewer layers. Where messages share links, such pipelines may be much
+    slower or much faster than others, so they are simulated after them."""
     budgets, context = incumbent.budgets, incumbent.context
     estimated: list[Estimate] = []
     for shape in shapes:
         if incumbent.is_over or (estimated and incumbent.limit.is_up()):
             break
-        estimated += estimates(context, shape, node_classes(context, shape), budgets.first_estimates)
+        estimated += estimates(context, shape, node_classes(context, shape), budgets.first_estimates, waits=waits)
     estimated.sort(key=lambda estimate: estimate.seconds)
     incumbent.report(f"evaluating {len(estimated)} estimates")
     evaluated: list[Candidate] = []
-    kinds = {_kind(candidate) for candidate in others}
+    kinds = set[tuple[object, ...]]()
     for estimate in estimated[: budgets.first_evaluated]:
         if incumbent.is_over:
             break
-        fastest = min((candidate.seconds for candidate in [*others, *evaluated]), default=math.inf)
+        fastest = min((candidate.seconds for candidate in evaluated), default=math.inf)
         if estimate.seconds > fastest * (1 + budgets.estimate_error):
             break
         evaluated.append(estimate.evaluated())
         kinds.add(_kind(estimate))
     most = 1 if incumbent.limit.is_up() else budgets.first_improved
-    incumbent.pool.add([*others, *improved(evaluated, most)], incumbent.cutoff * (1 - budgets.optimal_gap))
-    incumbent.simulate_pool(budgets.first_tries)
+    _simulate_found(incumbent, improved(evaluated, most))
     if not incumbent.limit.is_up():
         _simulate_unlike(incumbent, [estimate for estimate in estimated if _kind(estimate) not in kinds])
 

@@ -63,10 +63,11 @@ def _allows_length(evaluation: PipelineEvaluation, pp: int) -> bool:
     return shape.is_defined(evaluation.microbatches, pp) and lengths.allows(request, shape, pp) and runs(request, shape, pp)
 
 
-def promising(evaluation: PipelineEvaluation, by_speed: bool = False) -> Iterator[Pipeline]:
+def promising(evaluation: PipelineEvaluation, by_speed: bool = False, waits: bool = False) -> Iterator[Pipeline]:
     """Pipelines with a stage on each class: orders of the classes with every stage count of `_stage_counts`.
 
-    Orders are those of `orders`; `by_speed`: of more than `EVERY_ORDER` classes, those by speed instead."""
+    Orders are those of `orders`; `by_speed`: of more than `EVERY_ORDER` classes, those by speed instead. `waits` is that of
+    `assigned_layers`."""
     classes = evaluation.classes
     number = {id(option): i for i, option in enumerate(classes)}
     chosen = orders(evaluation.context, list(classes)) if len(classes) > 1 else [classes]
@@ -76,10 +77,9 @@ def promising(evaluation: PipelineEvaluation, by_speed: bool = False) -> Iterato
     for order in dict.fromkeys(chosen):
         for counts in stage_counts:
             stages = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
-            for waits in (True, False) if _allows(evaluation, stages) else ():
-                layers = assigned_layers(evaluation, stages, waits)
-                if layers is not None:
-                    yield tuple(zip(stages, layers, strict=True))
+            layers = assigned_layers(evaluation, stages, waits) if _allows(evaluation, stages) else None
+            if layers is not None:
+                yield tuple(zip(stages, layers, strict=True))
 
 
 def _orders_by_speed(classes: Sequence[NodeClass]) -> list[tuple[NodeClass, ...]]:
@@ -156,11 +156,12 @@ def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slow
 def assigned_layers(evaluation: PipelineEvaluation, stages: list[int], waits: bool = True) -> list[int] | None:
     """Layers of each stage, given its class: one by one to the stage that finishes first; None where memory is short.
 
-    waits: a stage also waits for its messages, so that one at a border of nodes or clusters has fewer layers."""
+    waits: a stage waits for its own messages, so that one at a border of nodes or clusters has fewer layers; else for the least
+    messages of its class."""
     classes, pp, m = evaluation.classes, len(stages), evaluation.microbatches
     stage_roles, capacity, least = roles(pp), evaluation.layer_capacity(stages), evaluation.shape.vpp
     fewest = evaluation.fewest(stages)
-    ahead, back, _ = evaluation.messages(tuple(stages)) if waits else ([0.0] * pp, [0.0] * pp, 0.0)
+    ahead, back, _ = evaluation.messages(tuple(stages))
     fill, before = [], 0.0
     even = max(1, round(evaluation.layers / pp))
     for i in stages:
@@ -172,9 +173,11 @@ def assigned_layers(evaluation: PipelineEvaluation, stages: list[int], waits: bo
 
     def finish(stage: int) -> tuple[float, int]:
         """(when the stage ends its microbatches with one more layer, stage)."""
-        more = layers[stage] + 1
-        sends = ahead[stage] if stage + 1 < pp else 0.0, back[stage]
-        cost = classes[stages[stage]].with_messages(stage_roles[stage], more, *sends, fewest[stage][more])
+        more, option = layers[stage] + 1, classes[stages[stage]]
+        cost = option.cost(stage_roles[stage], more, fewest[stage][more])
+        if waits:
+            sends = ahead[stage] if stage + 1 < pp else 0.0, back[stage]
+            cost = option.with_messages(stage_roles[stage], more, *sends, fewest[stage][more])
         return fill[stage] + m * cost.cycle, stage
 
     heap = [finish(stage) for stage in range(pp) if capacity[stage] > least]

@@ -91,9 +91,9 @@ def test_after_the_time_limit_or_without_a_budget_a_candidate_stays_as_it_is():
         assert StageSearch(context, one, most).improved(start).stages == start.stages
 
 
-@pytest.mark.parametrize("seed", after(1, [5, 4, 7, 10]))
+@pytest.mark.parametrize("seed", after(1, [5, 0, 7]))
 def test_new_beginnings_find_faster_pipelines(seed: int):
-    """Six clusters: descents from the three best estimates end 1.5 % and more above what they find from changed pipelines."""
+    """Six clusters: descents from the three best estimates end 1.7 to 4 % above what they find from changed pipelines."""
     context, one = PlanningContext(many_clusters(seed, 6, layers=14, batch=12)), shape()
     found, search = searched(context, one)[0], StageSearch(context, one, 6_000)
     again = search.restarted(found)
