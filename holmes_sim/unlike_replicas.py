@@ -30,6 +30,9 @@ LONGEST_S: Seconds = 30.0
 """Time limit of the search (a guess): its work is counted, and takes less on most machines (25 CPU seconds for 40 devices)."""
 SHORTEST_S: Seconds = 10.0
 """Time limit of the search after a plan that took less (a guess); after others, the search may take as long as the plan."""
+HURRIED_S: Seconds = 3.0
+"""Time limit of the search where hardly any device is idle (a guess): it found nothing to tell on the shipped topologies of
+this kind, and something on one of three small fleets, in less time."""
 SPARED = 0.3
 """Share of the time limit that the search for a plan of alike replicas leaves, where devices of its first plan are idle (a
 guess): what it proves in the last third seldom makes its plan faster."""
@@ -148,7 +151,8 @@ def searched(
     progress: Callable[[str], None] = lambda text: None,
     fastest_s: Seconds = math.inf,
 ) -> UnlikeReplicas | None:
-    """What is known of unlike pipelines after a search within some seconds (`allowed`), and their bound.
+    """What is known of unlike pipelines after a search within some seconds (`allowed`; at most `HURRIED_S` where hardly any
+    device is idle), and their bound.
 
     fastest_s: the step of another plan of alike replicas that no framework runs, but the torch backend: one of unlike pipelines
     must be faster than both. None where the request pins or limits something or asks for a launch target, or the model has no
@@ -156,11 +160,12 @@ def searched(
     proved that no pipelines, or none on whole nodes of their own, which the search tries, can save `LEAST_GAIN`."""
     if not is_wanted(request) or seconds <= 0:
         return None
-    limit, alike_s = TimeLimit(seconds), step(plan)
+    uses_all = idle(request, plan) < IDLE
+    limit, alike_s = TimeLimit(min(seconds, HURRIED_S) if uses_all else seconds), step(plan)
     progress("unlike pipelines: lower bound")
     try:
         bound_s = least_step(PlanningContext(request))
-        if len(list(request.clusters())) == 1 and idle(request, plan) < IDLE:
+        if len(list(request.clusters())) == 1 and uses_all:
             return UnlikeReplicas(alike_s, bound_s, not_searched="all nodes are alike, and the plan uses nearly all devices")
         deadline = min(alike_s, fastest_s) * (1 - LEAST_GAIN)
         if why := search.why_none(request, deadline, limit):
