@@ -61,6 +61,11 @@ class Estimate:
         """Its degrees and schedule."""
         return self.evaluation.shape
 
+    @property
+    def forwards(self) -> int:
+        """As those of `Candidate`."""
+        return self.evaluation.microbatches * len(self.pipeline) * self.shape.vpp
+
     def evaluated(self) -> Candidate:
         """The candidate with the evaluator's seconds, or the estimated ones where the evaluator does not model the pipeline."""
         return all_evaluated([self])[0]

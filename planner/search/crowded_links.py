@@ -29,12 +29,14 @@ NEAR = 2
 
 def move_layers(incumbent: Incumbent) -> None:
     """Simulate neighbours of the best plan until some in a row are no faster; then those of the fastest plans of other kinds
-    that are not much slower (`Budgets.crowded_near`). Only of plans that take longer than on an idle network."""
+    that are not much slower (`Budgets.crowded_near`) and quick to simulate. Only of plans that take longer than on an idle
+    network."""
     best, budgets = incumbent.best, incumbent.budgets
     if best is None or (incumbent.lower_bound >= incumbent.target and not incumbent.is_best_mixed):
         return  # the bound does not cover mixed stages
     near = incumbent.cutoff * (1 + budgets.crowded_near)
-    others = (pair for pair in incumbent.fastest_of.values() if pair[0] <= near and not _alike(pair[1], best))
+    quick = (pair for pair in incumbent.fastest_of.values() if _forwards(pair[1]) < budgets.forwards_of_a_try)
+    others = (pair for pair in quick if pair[0] <= near and not _alike(pair[1], best))
     starts = sorted(others, key=lambda pair: pair[0])[: budgets.crowded_starts]
     for seconds, start in ((step(best), best), *starts):
         idle = _idle(start)
@@ -55,13 +57,17 @@ def _descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:
             moved = with_layers(incumbent.request, start, layers)
             if not fits(moved) or _idle(moved) >= incumbent.cutoff:
                 continue
-            forwards = max(moved.config.num_microbatches) * moved.config.num_stages
-            since_improvement += 1 + forwards // budgets.forwards_of_a_try
+            since_improvement += 1 + _forwards(moved) // budgets.forwards_of_a_try
             found = incumbent.challenge(moved, seconds)[0]
             if found < seconds:
                 start, seconds, since_improvement = moved, found, 0
                 neighbours = _neighbours(incumbent, start)
             incumbent.report("moving layers between stages that share links")
+
+
+def _forwards(plan: Plan) -> int:
+    """Forwards of one replica in a step: the work of a simulation that finds no steady state."""
+    return max(plan.config.num_microbatches) * plan.config.num_stages
 
 
 def _alike(plan: Plan, best: Plan) -> bool:

@@ -167,13 +167,15 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], waits: bool = 
     """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them.
 
     waits: stages that wait for messages between nodes have fewer layers. Where messages share links, such pipelines may be much
-    slower or much faster than others, so they are simulated after them."""
+    slower or much faster than others, so they are simulated after them, as far as that is quick."""
     budgets, context = incumbent.budgets, incumbent.context
     estimated: list[Estimate] = []
     for shape in shapes:
         if incumbent.is_over or (estimated and incumbent.limit.is_up()):
             break
         estimated += estimates(context, shape, node_classes(context, shape), budgets.first_estimates, waits=waits)
+    if waits:
+        estimated = [estimate for estimate in estimated if estimate.forwards < budgets.forwards_of_a_try]
     estimated.sort(key=lambda estimate: estimate.seconds)
     incumbent.report(f"evaluating {len(estimated)} estimates")
     evaluated: list[Candidate] = []
