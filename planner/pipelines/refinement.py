@@ -95,6 +95,7 @@ class _BestFirst:
         self.limit, self.left, self.since = limit, FORWARDS, 0
         self.best = min(starts, key=step_of)
         self.heap: list[tuple[float, int, PipelinesPlan, Timeline | None]] = []
+        self.numbers = itertools.count()  # of equal steps, the plan that was found first
         self.seen = set[tuple[tuple[tuple[object, ...], ...], Choice]]()
         for plan in starts:
             self.seen.add(_identity(plan, Choice.of(plan)))
@@ -135,7 +136,7 @@ class _BestFirst:
     def _push(self, plan: PipelinesPlan, timeline: Timeline | None) -> None:
         if step_of(plan) < step_of(self.best):
             self.best, self.since = plan, 0
-        heapq.heappush(self.heap, (step_of(plan), len(self.seen), plan, timeline))
+        heapq.heappush(self.heap, (step_of(plan), next(self.numbers), plan, timeline))
 
 
 def _cost(plan: PipelinesPlan) -> int:
