@@ -71,8 +71,9 @@ def load(name: str | Path, measured: str | Path | None = None) -> Topology:
     """
     path = topology_path(name)
     if not path.exists() and not path.suffix:
-        shipped = suggestion(str(name), shipped_topologies())
-        raise TopologyError(f"{name}: no such file, and no shipped topology has this name{shipped}")
+        near = suggestion(str(name), shipped_topologies())
+        shown = "; `holmes-sim list topologies` shows them" if near.startswith("; known") else near
+        raise TopologyError(f"{name}: no such file, and no shipped topology has this name{shown}")
     found = topology.load(path)
     requirements.check_file(found, path)
     return topology.profiled(found, profile.load(measured)) if measured is not None else found

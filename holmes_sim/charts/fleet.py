@@ -22,6 +22,7 @@ from holmes_sim.charts.style import (
     WIDTH,
     Picture,
     listed,
+    numbers,
 )
 from sim.engine.rank_plans import RankPlans
 from sim.hardware.cluster import Cluster, Device, Fleet, Node, Trunk
@@ -112,7 +113,7 @@ def _count(number: int, noun: str) -> str:
 def _stage_words(plan: Plan, pp_rank: int) -> str:
     """Stages and layers of a pipeline rank."""
     stages = plan.stages_of(pp_rank)
-    layers = [f"{plan.stages[stage].first}-{plan.stages[stage].past_last - 1}" for stage in stages]
+    layers = [numbers(plan.stages[stage].first, plan.stages[stage].past_last) for stage in stages]
     return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)}: layers {listed(layers)}"
 
 

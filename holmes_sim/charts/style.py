@@ -44,6 +44,13 @@ def listed(items: Iterable[object]) -> str:
     return ", ".join(words) if len(words) <= 4 else f"{words[0]}, {words[1]} … {words[-1]}"
 
 
+def numbers(first: int, past_last: int) -> str:
+    """Consecutive numbers, of which `past_last` is the first after them, as text: `0-11`, `37`, `none`."""
+    if past_last <= first:
+        return "none"
+    return f"{first}-{past_last - 1}" if past_last - first > 1 else str(first)
+
+
 def ending(path: str | Path) -> str:
     """The format of a chart, one of `ENDINGS`, from its path. Raises HolmesError for other endings."""
     target = Path(path)

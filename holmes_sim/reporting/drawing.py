@@ -209,7 +209,8 @@ def _trunks(drawing: Drawing) -> str:
             style += f"--level:{levels[index]}"
         below = drawing.below(f"links[{index}]")
         found.append(f'<div class="trunk" style="{style}"><span>{_trunk(trunk)}</span>{below}</div>')
-    return "".join(found)
+    listed = "".join(found)
+    return listed if drawing.is_side_by_side or not listed else f'<div class="trunks">{listed}</div>'
 
 
 def _trunk(trunk: Trunk) -> str:

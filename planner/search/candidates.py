@@ -45,7 +45,7 @@ class Candidate:
     @property
     def forwards(self) -> int:
         """Forwards of one replica in a step: the work of its simulation, where that finds no steady state."""
-        return self.evaluation.microbatches * len(self.pipeline) * self.shape.vpp
+        return self.evaluation.forwards(self.pipeline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Estimate:
     @property
     def forwards(self) -> int:
         """As those of `Candidate`."""
-        return self.evaluation.microbatches * len(self.pipeline) * self.shape.vpp
+        return self.evaluation.forwards(self.pipeline)
 
     def evaluated(self) -> Candidate:
         """The candidate with the evaluator's seconds, or the estimated ones where the evaluator does not model the pipeline."""

@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits, step
-from planner.search.incumbent import Incumbent
+from planner.search.incumbent import Incumbent, forwards
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
@@ -35,7 +35,7 @@ def move_layers(incumbent: Incumbent) -> None:
     if best is None or (incumbent.lower_bound >= incumbent.target and not incumbent.is_best_mixed):
         return  # the bound does not cover mixed stages
     near = incumbent.cutoff * (1 + budgets.crowded_near)
-    quick = (pair for pair in incumbent.fastest_of.values() if _forwards(pair[1]) < budgets.forwards_of_a_try)
+    quick = (pair for pair in incumbent.fastest_of.values() if forwards(pair[1]) < budgets.forwards_of_a_try)
     others = (pair for pair in quick if pair[0] <= near and not _alike(pair[1], best))
     starts = sorted(others, key=lambda pair: pair[0])[: budgets.crowded_starts]
     for seconds, start in ((step(best), best), *starts):
@@ -57,17 +57,12 @@ def _descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:
             moved = with_layers(incumbent.request, start, layers)
             if not fits(moved) or _idle(moved) >= incumbent.cutoff:
                 continue
-            since_improvement += 1 + _forwards(moved) // budgets.forwards_of_a_try
+            since_improvement += 1 + forwards(moved) // budgets.forwards_of_a_try
             found = incumbent.challenge(moved, seconds)[0]
             if found < seconds:
                 start, seconds, since_improvement = moved, found, 0
                 neighbours = _neighbours(incumbent, start)
             incumbent.report("moving layers between stages that share links")
-
-
-def _forwards(plan: Plan) -> int:
-    """Forwards of one replica in a step: the work of a simulation that finds no steady state."""
-    return max(plan.config.num_microbatches) * plan.config.num_stages
 
 
 def _alike(plan: Plan, best: Plan) -> bool:

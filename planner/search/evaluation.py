@@ -149,6 +149,10 @@ class PipelineEvaluation:
             self._hops[source, target] = self.context.messages.hop(*between)
         return self._hops[source, target]
 
+    def forwards(self, pipeline: Pipeline) -> int:
+        """Forwards of one replica in a step."""
+        return self.microbatches * len(pipeline) * self.shape.vpp
+
     def link_seconds(self, pipeline: Pipeline) -> float:
         """Seconds that all messages of a step, in both directions, take on the busiest link: a lower bound of the step."""
         runs = tuple((self.classes[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in pipeline))

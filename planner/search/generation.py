@@ -161,7 +161,7 @@ def assigned_layers(evaluation: PipelineEvaluation, stages: list[int], waits: bo
     classes, pp, m = evaluation.classes, len(stages), evaluation.microbatches
     stage_roles, capacity, least = roles(pp), evaluation.layer_capacity(stages), evaluation.shape.vpp
     fewest = evaluation.fewest(stages)
-    ahead, back, _ = evaluation.messages(tuple(stages))
+    ahead, back, _ = evaluation.messages(tuple(stages)) if waits else ([], [], 0.0)
     fill, before = [], 0.0
     even = max(1, round(evaluation.layers / pp))
     for i in stages:
@@ -173,11 +173,12 @@ def assigned_layers(evaluation: PipelineEvaluation, stages: list[int], waits: bo
 
     def finish(stage: int) -> tuple[float, int]:
         """(when the stage ends its microbatches with one more layer, stage)."""
-        more, option = layers[stage] + 1, classes[stages[stage]]
-        cost = option.cost(stage_roles[stage], more, fewest[stage][more])
+        more, option, role = layers[stage] + 1, classes[stages[stage]], stage_roles[stage]
         if waits:
             sends = ahead[stage] if stage + 1 < pp else 0.0, back[stage]
-            cost = option.with_messages(stage_roles[stage], more, *sends, fewest[stage][more])
+            cost = option.with_messages(role, more, *sends, fewest[stage][more])
+        else:
+            cost = option.cost(role, more, fewest[stage][more])
         return fill[stage] + m * cost.cycle, stage
 
     heap = [finish(stage) for stage in range(pp) if capacity[stage] > least]

@@ -146,8 +146,7 @@ class Incumbent:
         found, least_delay = list[tuple[Seconds, bool]](), 0.0
         kind = replace(shape, overlap_param_gather=True), len(stages)
         for idle, plan in self._placed(shape, stages):
-            forwards = plan.config.num_stages * max(plan.config.num_microbatches)
-            below = self.target if forwards > self.budgets.forwards_of_a_long_one else self.cutoff
+            below = self.target if forwards(plan) > self.budgets.forwards_of_a_long_one else self.cutoff
             if idle + least_delay < below:
                 found.append(self.challenge(plan, below))
                 if found[-1][0] < self.fastest_of.get(kind, (math.inf,))[0]:
@@ -224,3 +223,8 @@ class Incumbent:
         likely = min(candidates, key=lambda candidate: self.pool.expected(candidate, unknown), default=None)
         if likely is not None and self.pool.expected(likely, unknown) < self.cutoff:
             self.simulate(likely)
+
+
+def forwards(plan: Plan) -> int:
+    """Forwards of one replica in a step: the work of a simulation that finds no steady state."""
+    return plan.config.num_stages * max(plan.config.num_microbatches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holmes_sim.charts.style import numbers
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.drawing import Drawing, figure
 from holmes_sim.reporting.markup import chip
@@ -23,7 +24,7 @@ def legend(plan: Plan) -> str:
     """The layers of each stage, and the number of idle devices."""
     items = []
     for pp_rank in range(plan.config.pp):
-        layers = [f"{plan.stages[s].first}–{plan.stages[s].past_last - 1}" for s in plan.stages_of(pp_rank)]
+        layers = [numbers(plan.stages[s].first, plan.stages[s].past_last).replace("-", "–") for s in plan.stages_of(pp_rank)]
         items.append(f"<li>{chip(pp_rank)} layers {', '.join(layers)}</li>")
     idle = plan.fleet.devices - plan.config.world_size
     if idle:

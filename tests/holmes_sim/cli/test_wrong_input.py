@@ -19,6 +19,10 @@ WRONG = {
         2,
         "error: holmes-hybird-4: no such file, and no shipped topology has this name; did you mean 'holmes-hybrid-4'?\n",
     ),
+    ("plan", "metis-129"): (
+        2,
+        "error: metis-129: no such file, and no shipped topology has this name; `holmes-sim list topologies` shows them\n",
+    ),
     ("simulate", "nope.json"): (2, "error: nope.json: no such file\n"),
     ("show", "nope.json"): (2, "error: nope.json: no such file\n"),
     (*HYBRID, "--strategy", "foo"): (2, f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n"),

@@ -11,9 +11,11 @@ import pytest
 
 import holmes_sim as hs
 from holmes_sim import commands, exporters, reporting
+from holmes_sim.charts.style import numbers
 from holmes_sim.exporters import csv
 from holmes_sim.intervals import step_range
 from holmes_sim.reporting import colours, sections, spans
+from holmes_sim.reporting.drawing import Drawing, figure
 from holmes_sim.results import Simulated
 from planner import strategies
 from sim.errors import Infeasible
@@ -384,3 +386,16 @@ def test_the_table_of_stages_has_the_degrees_that_differ():
     rows = sections.stages.stages(plan, commands.simulate(plan).pipeline_ranks, memory.peak_memory(plan))
     assert re.findall(r"<th[^>]*>([^<]*)</th>", rows)[3:6] == ["device", "dp", "layers"]
     assert re.findall(r"<td[^>]*>(\d)</td>", rows) == ["2", "4"]
+
+
+@pytest.mark.parametrize(("name", "is_list"), [("sailor-geo-160", True), ("hexiscale-b-32", False)])
+def test_trunks_of_many_clusters_are_a_list_below_them(name: str, is_list: bool):
+    """Of more than four clusters, no trunk stands in the row of the last clusters."""
+    found = figure(Drawing(commands.load(f"peers/{name}").fleet))
+    assert ('<div class="trunks">' in found) == is_list
+    assert found.index('class="trunk"') > found.rindex('class="cluster"')
+
+
+@pytest.mark.parametrize(("layers", "text"), [((0, 12), "0-11"), ((37, 38), "37"), ((0, 0), "none")])
+def test_layers_of_a_stage_in_words(layers: tuple[int, int], text: str):
+    assert numbers(*layers) == text
