@@ -38,6 +38,9 @@ SPARED = 0.3
 guess): what it proves in the last third seldom makes its plan faster."""
 IDLE = 0.02
 """Share of the fleet's peak from which on devices are idle (a guess)."""
+LARGEST = 2_048
+"""Number of devices of a fleet up to which unlike pipelines are searched (a guess): the limit of 50 s ends the search on larger
+ones before it has plans of all parts, and takes that time from the proof."""
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
 
@@ -133,7 +136,7 @@ def allowed(left: Seconds, spent: Seconds) -> Seconds:
 def spared(request: Request, plan: Plan) -> Seconds:
     """Seconds of the time limit that the search needs after a plan of alike replicas, whose first one is given; 0 where nothing
     will be searched, or hardly any device is idle (`IDLE`): then the search has the time that is left."""
-    if not is_wanted(request) or not search.has_parts(request) or idle(request, plan) < IDLE:
+    if not is_wanted(request) or is_large(request) or not search.has_parts(request) or idle(request, plan) < IDLE:
         return 0.0
     return min(SPARED * request.time_limit, LONGEST_S)
 
@@ -142,6 +145,11 @@ def is_wanted(request: Request) -> bool:
     """Whether a request lets any training framework run its plan, without pins and limits, and its model has such plans."""
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
     return is_free and request.target is not None and request.target.name == ANY and search.is_modelled(request)
+
+
+def is_large(request: Request) -> bool:
+    """Whether a fleet has more devices than unlike pipelines are searched on (`LARGEST`)."""
+    return request.topology.fleet.devices > LARGEST
 
 
 def searched(
@@ -156,8 +164,9 @@ def searched(
 
     fastest_s: the step of another plan of alike replicas that no framework runs, but the torch backend: one of unlike pipelines
     must be faster than both. None where the request pins or limits something or asks for a launch target, or the model has no
-    such plans. Nothing is searched where all nodes are of one cluster and hardly any device is idle (`IDLE`), or where it is
-    proved that no pipelines, or none on whole nodes of their own, which the search tries, can save `LEAST_GAIN`."""
+    such plans. Nothing is searched on large fleets, where all nodes are of one cluster and hardly any device is idle (`IDLE`),
+    or where it is proved that no pipelines, or none on whole nodes of their own, which the search tries, can save
+    `LEAST_GAIN`."""
     if not is_wanted(request) or seconds <= 0:
         return None
     uses_all = idle(request, plan) < IDLE
@@ -165,6 +174,8 @@ def searched(
     progress("unlike pipelines: lower bound")
     try:
         bound_s = least_step(PlanningContext(request))
+        if is_large(request):
+            return UnlikeReplicas(alike_s, bound_s, not_searched=f"the fleet has more than {LARGEST:,} devices")
         if len(list(request.clusters())) == 1 and uses_all:
             return UnlikeReplicas(alike_s, bound_s, not_searched="all nodes are alike, and the plan uses nearly all devices")
         deadline = min(alike_s, fastest_s) * (1 - LEAST_GAIN)

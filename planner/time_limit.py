@@ -7,6 +7,8 @@ depends on the speed of the machine. So everything that stops early asks a `Time
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 SOON = 5.0
@@ -45,6 +47,15 @@ class TimeLimit:
     def reserve(self, seconds: float) -> None:
         """Bring the limit closer by some seconds, for work that follows the search."""
         self._end -= seconds
+
+    @contextmanager
+    def sooner(self, seconds: float) -> Iterator[None]:
+        """Within a `with` statement, the limit is some seconds earlier, for work that follows."""
+        self.reserve(seconds)
+        try:
+            yield
+        finally:
+            self.reserve(-seconds)
 
     def at_least(self, seconds: float) -> TimeLimit:
         """A limit of its own, of the seconds that are left and no fewer than `seconds`; add its `reached` to this one's."""

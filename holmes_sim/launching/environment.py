@@ -97,6 +97,13 @@ class Environments:
 def unsupported(plan: Plan) -> Iterator[str]:
     """Hosts whose groups use several RDMA types: NCCL_IB_HCA is one list for all groups of a process, and NCCL does not
     distinguish types in it."""
+    ranks: dict[str, set[int]] = {}
+    for group in (*plan.groups, *gradient_groups(plan)):
+        if group.transport == "rdma" and group.nic in VERBS:
+            ranks.setdefault(group.nic, set()).update(group.ranks)
+    clusters = [{plan.placement[rank].cluster for rank in own} for own in ranks.values()]
+    if sum(map(len, clusters)) == len(set[str]().union(*clusters)):  # no cluster has groups of two types
+        return
     environments = Environments(plan)
     for host in hosts.of_plan(plan):
         kinds = [kind for kind in environments.rdma_kinds(host) if kind in VERBS]

@@ -169,4 +169,4 @@ def with_collectives(plan: Plan) -> Plan:
         name = chosen.get((group.kind, config.coordinates(group.ranks[0])[2]))
         return group if name is None else replace(group, collective=name)
 
-    return replace(plan, groups=tuple(with_choice(group) for group in plan.groups))
+    return plan.annotated(groups=tuple(with_choice(group) for group in plan.groups))

@@ -64,6 +64,12 @@ def mixed_lower_bound(incumbent: Incumbent) -> float | None:
     return (incumbent.work_bound or work_bound(context)) if bound is None else bound
 
 
+def proof_seconds(incumbent: Incumbent) -> Seconds:
+    """Seconds of the time limit that the first plan leaves for the proof; none where it is `punctual` or has no limit."""
+    seconds = incumbent.budgets.proof_share * incumbent.request.time_limit
+    return seconds if incumbent.context.proves and not incumbent.context.punctual and math.isfinite(seconds) else 0.0
+
+
 def mixed_seconds(incumbent: Incumbent) -> Seconds:
     """Seconds of the time limit that the proof leaves for `mixed_lower_bound`; none where the search is `punctual`."""
     if incumbent.context.punctual or len(list(incumbent.request.clusters())) < 2:

@@ -46,9 +46,10 @@ def find_first_plan(
     first = _ranked(incumbent, quick, budgets.first_variants)
     partly = _ranked(incumbent, _quick(incumbent, on_some), budgets.partial_shapes, between=True)
     tried = list(dict.fromkeys([*first, *partly]))
+    _simulate_found(incumbent, restaged)
     _simulate_best(incumbent, tried)
     if not incumbent.limit.is_up():
-        _simulate_found(incumbent, restaged)
+        incumbent.simulate_pool(budgets.first_tries)
         _simulate_best(incumbent, tried, waits=True)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))

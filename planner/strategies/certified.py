@@ -20,7 +20,7 @@ from planner.request import Request
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
-from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds
+from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds, proof_seconds
 from planner.search.crowded_links import move_layers
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
@@ -56,7 +56,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             incumbent.work_bound = work_bound(context)
             if context.start is not None:
                 incumbent.begin(context.start)
-            with spent("estimates"):
+            with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
                 find_first_plan(incumbent, bases, unequal, unlike)
             if context.proves:
                 spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0

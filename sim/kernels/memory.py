@@ -15,6 +15,7 @@ after B."""
 from __future__ import annotations
 
 import functools
+from itertools import pairwise
 from typing import NamedTuple
 
 from sim.kernels import frozen_weights, kept_tensors, layer_groups
@@ -288,9 +289,6 @@ def in_flight(plan: Plan, pp_rank: int) -> frozenset[tuple[int, int]]:
 
 def limits(plan: Plan) -> tuple[Bytes, ...]:
     """Memory in bytes of the smallest device of every pipeline rank."""
-    config = plan.config
-    smallest = [float("inf")] * config.pp
-    for rank, device in enumerate(plan.placement):
-        pp_rank = config.coordinates(rank)[2]
-        smallest[pp_rank] = min(smallest[pp_rank], plan.fleet.spec(device).memory)
-    return tuple(smallest)
+    firsts = [plan.config.first_rank(pp_rank) for pp_rank in range(plan.config.pp + 1)]
+    clusters = ({device.cluster for device in plan.placement[first:last]} for first, last in pairwise(firsts))
+    return tuple(min(plan.fleet.cluster(name).node.device.memory for name in names) for names in clusters)

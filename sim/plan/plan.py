@@ -98,9 +98,9 @@ class Plan:
             ],
         )
 
-    def annotated(self, **fields: Prediction | Certificate | MadeBy) -> Plan:
-        """The plan with another prediction, certificate or made_by, without repeating its checks, which do not depend on
-        these."""
+    def annotated(self, **fields: Prediction | Certificate | MadeBy | tuple[Group, ...]) -> Plan:
+        """The plan with another prediction, certificate or made_by, on which its checks do not depend, or with other
+        collectives that are known to be valid, without repeating its checks, which take long."""
         found = copy.copy(self)
         for name, what in fields.items():
             object.__setattr__(found, name, what)
@@ -258,9 +258,9 @@ def _check_placement(plan: Plan) -> None:
         raise PlanError(f"placement: {len(plan.placement)} devices for {plan.config.world_size} ranks; one for each is needed")
     for name in dict.fromkeys(device.cluster for device in plan.placement):
         plan.fleet.cluster(name).node.device.peak_of(plan.workload.precision)
-    seen: dict[Device, int] = {}
+    fleet, seen = plan.fleet, dict[Device, int]()
     for rank, device in enumerate(plan.placement):
-        plan.fleet.check(device)
+        fleet.check(device)
         if seen.setdefault(device, rank) != rank:
             raise PlanError(f"placement[{rank}]: {device} is already the device of rank {seen[device]}")
 

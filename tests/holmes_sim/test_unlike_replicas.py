@@ -109,6 +109,18 @@ def test_nothing_is_searched_where_nodes_are_alike_and_none_is_idle():
     assert known.saved == 0.0
 
 
+def test_large_fleets_are_not_searched_and_the_proof_has_the_time(fast_nodes):
+    free = replace(asked(), time_limit=1000.0)
+    slow = free.topology.fleet.cluster("b")
+    large = replace(free, topology=replace(free.topology, fleet=replace(free.topology.fleet, clusters=(
+        free.topology.fleet.cluster("a"), replace(slow, nodes=683),
+    ))))  # fmt: skip
+    known = searched(large, fast_nodes, math.inf)
+    assert known is not None
+    assert (known.plan, known.not_searched) == (None, "the fleet has more than 2,048 devices")
+    assert (spared(large, fast_nodes), spared(free, fast_nodes)) == (0.0, 30.0)
+
+
 def test_unlike_nodes_are_searched_though_none_is_idle():
     """The plan has a stage on each of the devices of two clusters; a pipeline on each cluster is faster."""
     unlike = replace(owned(0), target=targets.any_framework(), time_limit=100.0)

@@ -79,3 +79,12 @@ def test_a_limit_that_leaves_too_little_is_reached():
     assert not limit.reached
     assert not limit.leaves(200.0)
     assert limit.reached
+
+
+def test_a_limit_is_sooner_within_a_statement_even_where_it_fails(monkeypatch):
+    monkeypatch.setattr("planner.time_limit.time.monotonic", lambda: 100.0)
+    limit = TimeLimit(50.0)
+    with pytest.raises(KeyboardInterrupt), limit.sooner(20.0):
+        assert limit.seconds_left == 30.0
+        raise KeyboardInterrupt
+    assert limit.seconds_left == 50.0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from holmes_sim.printing.certificates import certificate as text
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import simulate_plan, step
-from planner.search.certificate import certificate, mixed_lower_bound
+from planner.search.certificate import certificate, mixed_lower_bound, proof_seconds
 from planner.search.mixed import mixed
 from planner.time_limit import TimeLimit
 from tests.planner.builders import on_one_cluster, on_two_clusters, shape
@@ -50,3 +51,14 @@ def test_a_plan_with_mixed_stages_has_a_bound_of_each_kind():
     assert certificate(incumbent(two), plan, [], 0.5 * step(plan), []).whole_lower_bound_s is None
     whole = simulated(two, shape(), ("a", 2), ("b", 2))
     assert certificate(incumbent(two), whole, [step(whole)], 0.5 * step(whole), []).whole_lower_bound_s is None
+
+
+def test_the_first_plan_leaves_time_for_the_proof():
+    """Three tenths of the time limit; none without a limit, without a proof, or for a search that must be punctual."""
+    limited, endless = on_one_cluster(), replace(on_one_cluster(), time_limit=math.inf)
+    limited = replace(limited, time_limit=50.0)
+    assert proof_seconds(incumbent(limited)) == 15.0
+    assert proof_seconds(incumbent(endless)) == 0.0
+    punctual, unproved = incumbent(limited), incumbent(limited)
+    punctual.context.punctual, unproved.context.proves = True, False
+    assert (proof_seconds(punctual), proof_seconds(unproved)) == (0.0, 0.0)
