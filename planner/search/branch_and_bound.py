@@ -39,6 +39,7 @@ from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.families import Branching, Family
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
+from planner.search.simulated_bound import KnownVariant, simulate_evaluated, simulate_fastest
 from planner.search.single_stage import single_stage_bounds
 from planner.space.runnable import runs
 from planner.space.shape import Shape
@@ -60,6 +61,8 @@ class Proof:
         self._numbers = itertools.count()
         self._least_settled, self._counted = math.inf, 0
         self._least: tuple[float, str] = (math.inf, "")
+        self._least_fixed = self._least  # of those that are not in `_known`
+        self._known: dict[int, KnownVariant] = {}  # by the index of their bounds in `settled`
         self.least_layout = ""
 
     def run(self, bases: list[Shape]) -> list[float]:
@@ -89,6 +92,22 @@ class Proof:
             self._search_best()
         self._find_least_layout()
         return [bound for bound, *_ in self._heap]
+
+    def raise_by_simulation(self) -> None:
+        """After `run`: raise settled bounds by simulation (`planner.search.simulated_bound`), where they are the least."""
+        if self.incumbent.lower_bound >= self.incumbent.target:
+            return
+        fixed = [bound for index, bound in enumerate(self.settled) if index not in self._known]
+        for variant in self._known.values():
+            variant.refill()
+        others = min([*fixed, *(bound for bound, *_ in self._heap)], default=math.inf)
+        simulate_fastest(self.incumbent, self._exhaust, self._known.values(), others)
+        simulate_evaluated(self.incumbent, self._exhaust.every)
+        for index, variant in self._known.items():
+            self.settled[index] = min(max(variant.bound, self.settled[index]), self.incumbent.target)
+        self._least_settled, self._counted = math.inf, 0
+        self._raise_bound()
+        self._find_least_layout()
 
     def _search(self, turn: int) -> None:
         """Open nodes until none is below the target or a budget is used up; variants of later turns are postponed."""
@@ -133,7 +152,8 @@ class Proof:
 
     def _find_least_layout(self) -> None:
         """Set `least_layout`: that of the first open node, or of a settled variant with a lower bound."""
-        least = self._least
+        known = ((variant.bound, in_words(variant.shape, "variant")) for variant in self._known.values())
+        least = min([self._least_fixed, *known])
         if self._heap and self._heap[0][0] < least[0]:
             bound, _, shape, node = self._heap[0]
             least = bound, in_words(shape, "variant" if isinstance(node, OpenVariant) else node.kind)
@@ -141,8 +161,10 @@ class Proof:
 
     def _settle(self, bounds: Sequence[float], shape: Shape) -> None:
         """Add final bounds of a variant."""
+        least, is_known = min(bounds, default=math.inf), len(self.settled) in self._known
         self.settled += bounds
-        least = min(bounds, default=math.inf)
+        if not is_known and least < self._least_fixed[0]:
+            self._least_fixed = least, in_words(shape, "variant")
         if least < self._least[0]:
             self._least = least, in_words(shape, "variant")
 
@@ -204,6 +226,8 @@ class Proof:
         if closer <= bound:
             closer, is_final = self._exhaust.closer(shape, variant, bound)
         if is_final or closer >= self.incumbent.target:
+            if is_final and variant.known >= closer and closer < self.incumbent.target:
+                self._known[len(self.settled)] = KnownVariant(shape, variant, closer)
             self._settle([closer], shape)
             self.context.effort.layouts["variant", "evaluated"] += 1
         else:

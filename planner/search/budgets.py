@@ -116,6 +116,14 @@ class Budgets:
     last_tries: int = 16
     """Simulations in a row without a faster plan, after which the search ends."""
 
+    bound_tries: int = 60
+    """Simulations of pipelines that hold the bound, in a row without a faster plan (`planner.search.simulated_bound`); a long
+    one counts as several, as for `forwards_of_a_try`."""
+    known_tries: int = 24
+    """The same for evaluated pipelines of all variants, which hold no bound and may give a faster plan."""
+    bound_refused: int = 600
+    """The same for pipelines that a target or a limit refuses, which takes about a hundredth of a second each."""
+
     doubtful_tries: int = 4
     """Simulations in a row without a faster plan of candidates that only unlike ones make seem slow (`Pool.take_doubtful`)."""
 

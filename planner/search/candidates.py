@@ -145,8 +145,13 @@ def priced(
     The first one is a minimum, which a bound may use if `least` or if dp divides the batch (`PipelineEvaluation`): the
     evaluator's seconds of a pipeline are raised to those of its busiest link before the fastest are chosen. Raises NotModelled
     for what the evaluator does not model, NoRoute where nothing joins the classes."""
-    evaluation, fastest = PipelineEvaluation(context, shape, classes, least), list[Candidate]()
-    evaluated = evaluation.evaluated(pipelines)  # the least first
+    evaluation = PipelineEvaluation(context, shape, classes, least)
+    return fastest(evaluation, evaluation.evaluated(pipelines), most)
+
+
+def fastest(evaluation: PipelineEvaluation, evaluated: Sequence[tuple[float, Pipeline]], most: int) -> list[Candidate]:
+    """As `priced`, of pipelines whose seconds are evaluated, the least first."""
+    fastest: list[Candidate] = []
     for seconds, pipeline in evaluated:
         if len(fastest) == most and seconds >= fastest[-1].seconds:
             break

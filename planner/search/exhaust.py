@@ -6,7 +6,7 @@ and the step of the fastest evaluated pipeline: every other pipeline takes longe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from planner.bounds.deadline_test import DeadlineTest, Test, deadline_bound
 from planner.bounds.greedy_filling import Pipeline
 from planner.bounds.orders import LISTED, SomeOrder
 from planner.costs.node_classes import NodeClass, under
-from planner.search.candidates import Candidate, priced
+from planner.search.candidates import Candidate, fastest, priced
 from planner.search.dominance import undominated
+from planner.search.evaluation import PipelineEvaluation
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.space.runnable import runs
@@ -25,19 +26,39 @@ from sim.errors import NotModelled
 
 
 @dataclass(slots=True, eq=False)
+class Evaluated:
+    """Pipelines of a shape over classes with their seconds on an idle network, and the fastest candidates among them."""
+
+    evaluation: PipelineEvaluation
+    seconds: dict[Pipeline, float] = field(default_factory=dict)
+    fastest: list[Candidate] = field(default_factory=list)
+
+    def add(self, pipelines: Iterable[Pipeline], most: int) -> int:
+        """Evaluate those that are not known; the number of them. Raises NotModelled."""
+        fresh = [pipeline for pipeline in pipelines if pipeline not in self.seconds]
+        if fresh:
+            found = self.evaluation.evaluated(fresh)
+            self.seconds |= {pipeline: seconds for seconds, pipeline in found}
+            self.fastest += fastest(self.evaluation, found, most)
+        return len(fresh)
+
+
+@dataclass(slots=True, eq=False)
 class OpenVariant:
     """A variant with the deadline tests, one per order of its classes, that do not rule out the target.
 
-    `evaluated` holds the pipelines evaluated so far and the fastest candidates among them, by shape and classes."""
+    `evaluated` holds the pipelines evaluated so far, and the fastest candidates among them, by shape and classes."""
 
     tests: tuple[DeadlineTest | SomeOrder, ...]
-    evaluated: dict[tuple[Shape, tuple[NodeClass, ...]], tuple[set[Pipeline], list[Candidate]]] = field(default_factory=dict)
+    evaluated: dict[tuple[Shape, tuple[NodeClass, ...]], Evaluated] = field(default_factory=dict)
     few: dict[DeadlineTest, list[Pipeline] | None] | None = None
     """For each test of one order, all pipelines that might beat `target`, or None where they are more than `few_pipelines`."""
     target: float = math.inf
     """Seconds for which `few` was listed."""
     counted: bool = False
     """Whether its bound is that of pipelines with given numbers of stages of each class."""
+    known: float = 0.0
+    """All its pipelines that take less than so many seconds are evaluated."""
 
     def by_counts(self, bound: float, target: float, precise: float) -> float:
         """A lower bound of at least `bound` and at most `target`, from tests of given numbers of stages of each class."""
@@ -60,7 +81,7 @@ class Listing(NamedTuple):
 
 @dataclass(slots=True)
 class Exhaust:
-    """Evaluates the pipelines that deadline tests leave; `pipelines` counts them.
+    """Evaluates the pipelines that deadline tests leave; `pipelines` counts them, `every` holds them.
 
     `settled` are the final bounds of the proof so far. A variant's bound does not matter where a settled bound is not higher,
     because the certificate takes the least."""
@@ -69,6 +90,7 @@ class Exhaust:
     improvement: Improvement
     settled: list[float]
     pipelines: int = 0
+    every: list[Evaluated] = field(default_factory=list)
 
     def closer(self, shape: Shape, variant: OpenVariant, bound: float, only: bool = False) -> tuple[float, bool]:
         """(a tighter lower bound on a variant's pipelines of two or more stages, whether it is final).
@@ -97,7 +119,7 @@ class Exhaust:
         if not all(test.exact for test in listing.tests):  # a pipeline may be faster than evaluated
             self.improvement.improve(shape)
             return bound, True
-        least = min((candidate.seconds for candidate in candidates), default=math.inf)
+        least, variant.known = min((candidate.seconds for candidate in candidates), default=math.inf), listing.seconds
         return min(least, listing.seconds), least <= listing.seconds
 
     def _listed(
@@ -151,13 +173,13 @@ class Exhaust:
         context, most = self.incumbent.context, self.incumbent.budgets.kept_pipelines
         for classes, listed in _by_classes(listing).items():
             for one in (one for one in overlaps(shape) if runs(context.request, one, 2)):
-                known, fastest = variant.evaluated.get((one, classes), (set(), []))
-                fresh = [pipeline for pipeline in listed if pipeline not in known]
-                if fresh:
-                    self.pipelines += len(fresh)
-                    fastest += priced(context, one, under(context, one, classes), fresh, most, least=True)
-                    variant.evaluated[one, classes] = known.union(fresh), fastest
-                yield from fastest
+                if (one, classes) not in variant.evaluated:
+                    evaluation = PipelineEvaluation(context, one, under(context, one, classes), least=True)
+                    variant.evaluated[one, classes] = Evaluated(evaluation)
+                    self.every.append(variant.evaluated[one, classes])
+                found = variant.evaluated[one, classes]
+                self.pipelines += found.add(listed, most)
+                yield from found.fastest
 
 
 def _keeping_step(candidate: Candidate) -> Candidate:

@@ -68,6 +68,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
                     move_layers(incumbent)
+                    proof.raise_by_simulation()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
                 context.limit.reserve(-reserved)

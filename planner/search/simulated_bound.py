@@ -1,0 +1,106 @@
+"""Raises the bound of a proof by simulation of the pipelines that hold it, which also finds faster plans.
+
+A variant's bound is the least step of its pipelines on an idle network. Where messages share links, steps are longer, so the
+bound is below every plan. Here the pipeline with the least step of all variants is simulated, until it is proved to be no
+faster than the best plan, and the bound rises to the step of the next one. Where no known pipeline of a variant is left, more
+of them are listed (`planner.search.exhaust`). Pipelines that the target cannot run hold bounds, too: these are left out."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from planner.bounds.greedy_filling import Pipeline
+from planner.search.candidates import Candidate
+from planner.search.evaluation import PipelineEvaluation
+from planner.search.exhaust import Evaluated, Exhaust, OpenVariant
+from planner.search.incumbent import Incumbent
+from planner.space.shape import Shape
+from sim.units import Seconds
+
+
+@dataclass(slots=True, eq=False)
+class KnownVariant:
+    """A variant of which all pipelines that take less than `OpenVariant.known` seconds on an idle network are evaluated.
+
+    bound: no pipeline that is not simulated takes less. left: those that are known and not simulated, each with its seconds and
+    its evaluation, the fastest first."""
+
+    shape: Shape
+    variant: OpenVariant
+    bound: Seconds
+    left: list[tuple[Seconds, int, PipelineEvaluation, Pipeline]] = field(default_factory=list)
+
+    def refill(self) -> None:
+        """Take the evaluated pipelines of at least `bound` seconds."""
+        known, evaluated = self.variant.known, self.variant.evaluated.values()
+        every = ((seconds, one.evaluation, row) for one in evaluated for row, seconds in one.seconds.items())
+        fitting = ((seconds, one, row) for seconds, one, row in every if self.bound <= seconds < known)
+        self.left = [(seconds, number, one, row) for number, (seconds, one, row) in enumerate(fitting)]
+        heapq.heapify(self.left)
+        self._raise()
+
+    def next(self) -> Candidate | None:
+        """Take the fastest pipeline that is left; None where its busiest link takes longer, so that it is not the fastest."""
+        seconds, number, evaluation, pipeline = heapq.heappop(self.left)
+        candidate = Candidate.of(evaluation, seconds, pipeline)
+        is_later = candidate.seconds > seconds
+        if is_later:
+            heapq.heappush(self.left, (candidate.seconds, number, evaluation, pipeline))
+        self._raise()
+        return None if is_later else candidate
+
+    def _raise(self) -> None:
+        known = self.variant.known
+        self.bound = max(self.bound, min(self.left[0][0], known) if self.left else known)
+
+
+def simulate_fastest(incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[KnownVariant], others: Seconds) -> None:
+    """Simulate the fastest pipelines of variants, until a budget is used up, none might be faster than the best plan, or
+    `others`, the least bound that is not one of these variants, is no higher."""
+    budgets = incumbent.budgets
+    heap = [(one.bound, number, one) for number, one in enumerate(variants)]
+    heapq.heapify(heap)
+    tried = refused = 0
+    while heap and tried < budgets.bound_tries and refused < budgets.bound_refused and not incumbent.limit.is_up():
+        least, number, one = heapq.heappop(heap)
+        if least >= min(others, incumbent.target):
+            return
+        if one.left:
+            candidate = one.next()
+            if candidate is not None and (candidate.shape, candidate.stages) not in incumbent.seen:
+                better = incumbent.simulate(candidate)
+                tried = 0 if better else tried + _tries(incumbent, candidate, better)
+                refused += better is None
+        else:
+            exhaust.closer(one.shape, one.variant, one.bound, only=True)
+            one.refill()
+            if one.bound <= least and not one.left:  # there are too many to list
+                return
+        heapq.heappush(heap, (one.bound, number, one))
+        incumbent.report("simulating pipelines that hold the bound")
+
+
+def simulate_evaluated(incumbent: Incumbent, every: Iterable[Evaluated]) -> None:
+    """Simulate the fastest of all evaluated pipelines, until a budget is used up or none might be faster than the best plan."""
+    budgets, target = incumbent.budgets, incumbent.target
+    known = ((seconds, one.evaluation, row) for one in every for row, seconds in one.seconds.items() if seconds < target)
+    heap = [(seconds, number, evaluation, row) for number, (seconds, evaluation, row) in enumerate(known)]
+    heapq.heapify(heap)
+    tried = refused = 0
+    while heap and heap[0][0] < incumbent.target and tried < budgets.known_tries and refused < budgets.refused:
+        if incumbent.limit.is_up():
+            return
+        seconds, _, evaluation, pipeline = heapq.heappop(heap)
+        candidate = Candidate.of(evaluation, seconds, pipeline)
+        if candidate.seconds < incumbent.target and (candidate.shape, candidate.stages) not in incumbent.seen:
+            better = incumbent.simulate(candidate)
+            tried = 0 if better else tried + _tries(incumbent, candidate, better)
+            refused += better is None
+            incumbent.report("simulating evaluated pipelines")
+
+
+def _tries(incumbent: Incumbent, candidate: Candidate, better: bool | None) -> int:
+    """How many tries a simulation counts for; 0 where there was none."""
+    return 0 if better is None else 1 + candidate.forwards // incumbent.budgets.forwards_of_a_try
