@@ -5,7 +5,8 @@ heads of size 128 (8 key heads) in bf16 by sglang (trtllm_mha) 0.5.14 on B200, G
 bf16 and fp8 by TensorRT-LLM 1.3.0rc20; fp8 products by TensorRT-LLM 1.3.0rc20, without the cast of their input, which is in
 quantize/ of the same folders. Attention on H100: cuDNN in torch 2.11.0+cu130, medians of 12, measured for this project
 (docs/profile.md). On H200: the same on 2026-11-26, medians of up to 50. On MI300X and MI355X: ROCm/aiter 0403bcdf,
-op_tests/cpp/mha/README.md, assembly kernels in bf16, the backward with sums in fp32."""
+op_tests/cpp/mha/README.md, assembly kernels in bf16, the backward with sums in fp32. CUDNN_B200: NVIDIA/cudnn-frontend f937055,
+benchmark/sdpa_benchmark_bf16_training/artifacts, cuDNN 9.10.2."""
 
 from __future__ import annotations
 
@@ -34,6 +35,8 @@ IN_FP8 = {
     "b300-sxm-270gb": {(8, 2048): (390.2, 312.8), (4, 4096): (579.6, 451.3), (2, 8192): (952.9, 722.7)},
 }
 """Device -> (sequences, tokens) -> microseconds of the forward in bf16 and in fp8."""
+CUDNN_B200 = {8192: (1211.1, 945.4), 16384: (1358.6, 1074.5), 32768: (1435.1, 1132.4)}
+"""Tokens -> TFLOP/s of forward and backward of 128 heads of size 128 (8 key heads) on B200, causal."""
 AITER = {
     "mi300x": {
         (8, 2048): (452.0, 347.9), (8, 4096): (509.3, 402.2), (8, 8192): (550.7, 432.7), (4, 4096): (513.8, 391.2),
@@ -116,6 +119,15 @@ def test_attention_on_instinct_takes_what_was_measured(name: str, row: tuple[tup
     flops = 2.0 * sequences * 64 * tokens**2 * 128
     found = [flops / newest(name, core, False) / 1e6, 2.5 * flops / newest(name, core, True) / 1e6]
     assert found == pytest.approx(rates, rel=0.1)
+
+
+@pytest.mark.parametrize("row", CUDNN_B200.items())
+def test_both_directions_on_b200_take_what_was_measured(row: tuple[int, tuple[float, float]]) -> None:
+    tokens, rates = row
+    core = Attention("core", 1, heads=128, kv_heads=8, head_dim=128, seq_len=tokens)
+    flops = 2.0 * 128 * tokens**2 * 128
+    found = [flops / newest("b200-sxm-180gb", core, False) / 1e6, 2.5 * flops / newest("b200-sxm-180gb", core, True) / 1e6]
+    assert found == pytest.approx(rates, rel=0.11)
 
 
 @pytest.mark.parametrize("row", SMALL_HEADS.items())
