@@ -6,7 +6,8 @@ bf16 and fp8 by TensorRT-LLM 1.3.0rc20; fp8 products by TensorRT-LLM 1.3.0rc20, 
 quantize/ of the same folders. Attention on H100: cuDNN in torch 2.11.0+cu130, medians of 12, measured for this project
 (docs/profile.md). On H200: the same on 2026-11-26, medians of up to 50. On MI300X and MI355X: ROCm/aiter 0403bcdf,
 op_tests/cpp/mha/README.md, assembly kernels in bf16, the backward with sums in fp32. CUDNN_B200: NVIDIA/cudnn-frontend f937055,
-benchmark/sdpa_benchmark_bf16_training/artifacts, cuDNN 9.10.2."""
+benchmark/sdpa_benchmark_bf16_training/artifacts, cuDNN 9.10.2. WINDOW_IN_MXFP8: fb682ce, sdpa_benchmark_training/results,
+cuDNN 9.22."""
 
 from __future__ import annotations
 
@@ -37,6 +38,11 @@ IN_FP8 = {
 """Device -> (sequences, tokens) -> microseconds of the forward in bf16 and in fp8."""
 CUDNN_B200 = {8192: (1211.1, 945.4), 16384: (1358.6, 1074.5), 32768: (1435.1, 1132.4)}
 """Tokens -> TFLOP/s of forward and backward of 128 heads of size 128 (8 key heads) on B200, causal."""
+WINDOW_IN_MXFP8 = {
+    "gb200": {2048: 642.0, 4096: 2080.0, 8192: 7427.0, 16384: 27940.0},
+    "gb300": {2048: 581.0, 4096: 1871.0, 8192: 6648.0, 16384: 24996.0},
+}
+"""Device -> tokens -> microseconds of the backward of two sequences of 128 heads of size 64, with a window of 128, in mxfp8."""
 AITER = {
     "mi300x": {
         (8, 2048): (452.0, 347.9), (8, 4096): (509.3, 402.2), (8, 8192): (550.7, 432.7), (4, 4096): (513.8, 391.2),
@@ -128,6 +134,14 @@ def test_both_directions_on_b200_take_what_was_measured(row: tuple[int, tuple[fl
     flops = 2.0 * 128 * tokens**2 * 128
     found = [flops / newest("b200-sxm-180gb", core, False) / 1e6, 2.5 * flops / newest("b200-sxm-180gb", core, True) / 1e6]
     assert found == pytest.approx(rates, rel=0.11)
+
+
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in WINDOW_IN_MXFP8.items() for row in rows.items()])
+def test_the_backward_of_a_window_in_fp8_computes_all_scores(name: str, row: tuple[int, float]) -> None:
+    tokens, microseconds = row
+    core = Attention("core", 2, heads=128, kv_heads=128, head_dim=64, seq_len=tokens, window=128)
+    device = replace(isolated(name).device(catalog.device(name)), fp8_attention=True)
+    assert attention_seconds(core, device, "mxfp8", 2, "flash", True) * 1e6 == pytest.approx(microseconds, rel=0.25)
 
 
 @pytest.mark.parametrize("row", SMALL_HEADS.items())
