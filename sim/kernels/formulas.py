@@ -11,6 +11,7 @@ fp8 and mxfp8 there are the passes that cast their inputs (`sim.kernels.casts`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from sim.hardware.device_spec import FUSED_EXPERTS, DeviceSpec
 from sim.kernels.casts import cast_bytes
@@ -86,7 +87,11 @@ def attention_work(core: Attention, nbytes: int, kind: str, backward: bool) -> t
 
 
 def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool) -> Seconds:
-    """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused")."""
+    """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused").
+
+    The backward in fp8 and mxfp8 computes the scores outside of a window, too (cuDNN 9.19 and 9.22; docs/model.md)."""
+    if backward and core.window and device.fp8_attention and precision in NARROW:
+        core = replace(core, window=0)
     dtype = "fp16" if precision == "fp16" else "bf16"
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", *NARROW) else precision)
     flops, moved = attention_work(core, nbytes, kind, backward)

@@ -4,7 +4,10 @@ Measured by NVIDIA aiconfigurator 095f58a, aic-core/src/aiconfigurator_core/syst
 heads of size 128 (8 key heads) in bf16 by sglang (trtllm_mha) 0.5.14 on B200, GB200 and GB300 and 0.5.10 on B300; attention in
 bf16 and fp8 by TensorRT-LLM 1.3.0rc20; fp8 products by TensorRT-LLM 1.3.0rc20, without the cast of their input, which is in
 quantize/ of the same folders. Attention on H100: cuDNN in torch 2.11.0+cu130, medians of 12, measured for this project
-(docs/profile.md). On H200: the same on 2026-11-26, medians of up to 50."""
+(docs/profile.md). On H200: the same on 2026-11-26, medians of up to 50. On MI300X and MI355X: ROCm/aiter 0403bcdf,
+op_tests/cpp/mha/README.md, assembly kernels in bf16, the backward with sums in fp32. CUDNN_B200: NVIDIA/cudnn-frontend f937055,
+benchmark/sdpa_benchmark_bf16_training/artifacts, cuDNN 9.10.2. WINDOW_IN_MXFP8: fb682ce, sdpa_benchmark_training/results,
+cuDNN 9.22."""
 
 from __future__ import annotations
 
@@ -33,6 +36,24 @@ IN_FP8 = {
     "b300-sxm-270gb": {(8, 2048): (390.2, 312.8), (4, 4096): (579.6, 451.3), (2, 8192): (952.9, 722.7)},
 }
 """Device -> (sequences, tokens) -> microseconds of the forward in bf16 and in fp8."""
+CUDNN_B200 = {8192: (1211.1, 945.4), 16384: (1358.6, 1074.5), 32768: (1435.1, 1132.4)}
+"""Tokens -> TFLOP/s of forward and backward of 128 heads of size 128 (8 key heads) on B200, causal."""
+WINDOW_IN_MXFP8 = {
+    "gb200": {2048: 642.0, 4096: 2080.0, 8192: 7427.0, 16384: 27940.0},
+    "gb300": {2048: 581.0, 4096: 1871.0, 8192: 6648.0, 16384: 24996.0},
+}
+"""Device -> tokens -> microseconds of the backward of two sequences of 128 heads of size 64, with a window of 128, in mxfp8."""
+AITER = {
+    "mi300x": {
+        (8, 2048): (452.0, 347.9), (8, 4096): (509.3, 402.2), (8, 8192): (550.7, 432.7), (4, 4096): (513.8, 391.2),
+        (1, 16384): (541.6, 412.0),
+    },
+    "mi355x": {
+        (8, 2048): (963.2, 630.4), (8, 4096): (1190.3, 710.9), (8, 8192): (1312.0, 772.6), (4, 4096): (1174.9, 722.2),
+        (1, 16384): (1392.5, 808.9),
+    },
+}  # fmt: skip
+"""Device -> (sequences, tokens) -> TFLOP/s of the forward and of the backward of 64 heads of size 128 (8 key heads), causal."""
 SMALL_HEADS = {(4, 4096): 428.9, (1, 8192): 420.5, (1, 16384): 1471.2}
 """Sequences, tokens -> microseconds of 32 heads of size 64 (8 key heads) on B200."""
 CUDNN = {
@@ -95,6 +116,32 @@ def test_attention_in_fp8_is_faster_by_what_was_measured(name: str, row: tuple[t
     device = isolated(name).device(catalog.device(name))
     seconds = [attention_seconds(core, replace(device, fp8_attention=fp8), "mxfp8", 2, "flash", False) for fp8 in (False, True)]
     assert seconds[0] / seconds[1] == pytest.approx(wide / narrow, rel=0.09)
+
+
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in AITER.items() for row in rows.items()])
+def test_attention_on_instinct_takes_what_was_measured(name: str, row: tuple[tuple[int, int], tuple[float, float]]) -> None:
+    (sequences, tokens), rates = row
+    core = Attention("core", sequences, heads=64, kv_heads=8, head_dim=128, seq_len=tokens)
+    flops = 2.0 * sequences * 64 * tokens**2 * 128
+    found = [flops / newest(name, core, False) / 1e6, 2.5 * flops / newest(name, core, True) / 1e6]
+    assert found == pytest.approx(rates, rel=0.1)
+
+
+@pytest.mark.parametrize("row", CUDNN_B200.items())
+def test_both_directions_on_b200_take_what_was_measured(row: tuple[int, tuple[float, float]]) -> None:
+    tokens, rates = row
+    core = Attention("core", 1, heads=128, kv_heads=8, head_dim=128, seq_len=tokens)
+    flops = 2.0 * 128 * tokens**2 * 128
+    found = [flops / newest("b200-sxm-180gb", core, False) / 1e6, 2.5 * flops / newest("b200-sxm-180gb", core, True) / 1e6]
+    assert found == pytest.approx(rates, rel=0.11)
+
+
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in WINDOW_IN_MXFP8.items() for row in rows.items()])
+def test_the_backward_of_a_window_in_fp8_computes_all_scores(name: str, row: tuple[int, float]) -> None:
+    tokens, microseconds = row
+    core = Attention("core", 2, heads=128, kv_heads=128, head_dim=64, seq_len=tokens, window=128)
+    device = replace(isolated(name).device(catalog.device(name)), fp8_attention=True)
+    assert attention_seconds(core, device, "mxfp8", 2, "flash", True) * 1e6 == pytest.approx(microseconds, rel=0.25)
 
 
 @pytest.mark.parametrize("row", SMALL_HEADS.items())
