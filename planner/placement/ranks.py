@@ -82,11 +82,10 @@ def launched(request: Request, every: Iterable[Plan]) -> Plan:
     Raises NotDefined where the target can run none, or a limit of the request forbids them."""
     refused = ""
     for rings in every:
-        if not any(request.limits.faults(rings)):
-            for plan in (with_collectives(rings), rings):
-                if not request.refuses(plan):
-                    return plan
         refused = request.refuses(rings)
+        if not refused:
+            fastest = with_collectives(rings)
+            return rings if request.refuses(fastest) else fastest
     raise NotDefined(refused)
 
 
