@@ -173,7 +173,8 @@ def _plan(
     config = ParallelConfig(
         tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, cp=given.cp,
         microbatch_size=given.microbatch_size, num_microbatches=numbers, recompute=given.recompute,
-        recompute_layers=given.recompute_layers, recompute_modules=given.recompute_modules, other_dp_cp=every - len(numbers) * given.cp, **common,
+        recompute_layers=given.recompute_layers, recompute_modules=given.recompute_modules,
+        other_dp_cp=every - len(numbers) * given.cp, **common,
         **software_facts(topology.stack, topology.fleet, given.tp),
     )  # fmt: skip
     if len(devices) != config.world_size:
