@@ -121,7 +121,7 @@ class _Search:
         best = self._by_sets(self._by_master(deadline), deadline)
         if best is None:
             return None
-        self._exchange(best)
+        self._exchange(best, MISJUDGED)
         self._reschedule()
         self._divide_sequences()
         return Found(refined([plan for plan, _ in self._starts()], self.limit), self.columns.searched)
@@ -190,13 +190,14 @@ class _Search:
                     if all(number <= have for number, have in zip(used, self.nodes, strict=True)):
                         yield several, schedule
 
-    def _exchange(self, best: Tried) -> None:
+    def _exchange(self, best: Tried, slower: float) -> None:
         """Try other columns in place of those of the best plan while that makes it faster, those with the least estimates
-        first: one at a time, of the same part, or microbatches of half or twice the size in several."""
+        first, up to a share above that of the best plan: one at a time, of the same part, or microbatches of half or twice the
+        size in several."""
         rounds, begun, is_faster = self.rounds, self.forwards, True
         while is_faster:
             (plan, columns), is_faster = best, False
-            most = self._estimated(columns) * (1 + MISJUDGED)
+            most = self._estimated(columns) * (1 + slower)
             others = list(chain(self._exchanged(columns, plan.schedule), self._resized(columns, plan.schedule)))
             for seconds, number in sorted((self._estimated(several), number) for number, several in enumerate(others)):
                 if seconds > most or self.rounds >= rounds + EXCHANGES or self.forwards >= begun + EXCHANGED:
@@ -214,7 +215,7 @@ class _Search:
         for part, one in product(self.every, (True, False)) if len(self.every) <= FEW_PARTS else dict.fromkeys(own):
             if not self.limit.is_up():
                 self.columns.divide_sequences(part, one)
-        self._exchange(self._by_sets(best, step_of(best[0])) or best)
+        self._exchange(self._by_sets(best, step_of(best[0])) or best, 0.0)
 
     def _under(self, schedule: str) -> list[Column]:
         """The known columns that can run under a schedule."""
