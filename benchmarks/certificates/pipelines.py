@@ -2,7 +2,7 @@
 
 Fleets are two clusters of one or two nodes with one or two devices of types that users own, joined by Ethernet, with a small
 model, of which some train adapters only. Every plan of unlike pipelines on whole nodes is simulated that may be the fastest:
-all sets of nodes and orders of them, tp, pp and dp, layers, microbatch sizes, divisions of the batch, the schedules of the
+all sets of nodes and orders of them, tp, cp, pp and dp, layers, microbatch sizes, divisions of the batch, the schedules of the
 search, and weights gathered at both times (`overlap_param_gather`)."""
 
 from __future__ import annotations
@@ -44,10 +44,14 @@ from sim.units import Seconds
 LAYERS, BATCH = 3, 8
 SIZES = (1, 2, 4)
 """Microbatch sizes; a pipeline has at most seven of eight samples."""
+DEGREES = ((1, 1), (2, 1), (1, 2))
+"""tp and cp inside a node of one or two devices."""
 RATES = (10, 25, 100)
 """Gbit/s of the Ethernet of nodes and between them."""
 HIDDEN = (512, 1024, 2048)
 SEQUENCES = (256, 1024, 2048)
+FEW, LONG = (2, 3, 4), (4096, 8192, 16384)
+"""Samples of a batch, and tokens of a sequence, where sequences are few and long."""
 NEAR = 0.005
 """How much slower a found plan may be: the gap at which the search for alike replicas stops (`Budgets.target_gap`)."""
 Nodes = tuple[tuple[str, int], ...]
@@ -74,14 +78,16 @@ class Verdict:
         return self.found_s / self.best_s - 1
 
 
-def owned(seed: int) -> Request:
-    """The request of a seed: two kinds of nodes with few of their devices, and a small model."""
+def owned(seed: int, long: bool = False) -> Request:
+    """The request of a seed: two kinds of nodes with few of their devices, and a small model. long: with few long sequences, on
+    two nodes of two devices."""
     rng = random.Random(f"pipelines {seed}")
     types, nodes = rng.sample([*NODES], 2), rng.choice([(1, 1), (1, 1), (2, 1)])
     clusters = {}
     for index, (name, number) in enumerate(zip(types, nodes, strict=True)):
         inside, rate = NODES[name][1], rng.choice(RATES)
-        devices = {"type": name, "count": rng.choice([1, 2]) if number == 1 else 1}
+        number = 1 if long else number
+        devices = {"type": name, "count": 2 if long else rng.choice([1, 2]) if number == 1 else 1}
         nics = [{"type": "ethernet", "bandwidth": f"{rate} Gbit/s", "count": 1}]
         clusters[f"c{index}"] = {"nodes": number, "node": {"devices": devices, "intra_node": inside, "nics": nics}}
     link = {"between": [*clusters], "type": "ethernet", "bandwidth": f"{rng.choice(RATES)} Gbit/s", "latency": "20 us"}
@@ -90,8 +96,9 @@ def owned(seed: int) -> Request:
         "name": f"tiny-{hidden}", "layers": LAYERS, "hidden": hidden, "heads": 8, "ffn_hidden": 4 * hidden, "vocab": 8192,
         "tied_embeddings": False,
     }  # fmt: skip
+    batch, seq_len = (rng.choice(FEW), rng.choice(LONG)) if long else (BATCH, rng.choice(SEQUENCES))
     workload = {
-        "model": model, "global_batch_size": BATCH, "seq_len": rng.choice(SEQUENCES), "precision": "fp16",
+        "model": model, "global_batch_size": batch, "seq_len": seq_len, "precision": "fp16",
         **({"adapter": {"r": 16}} if rng.random() < 1 / 3 else {}),
     }  # fmt: skip
     name = f"pipelines-{seed}"
@@ -139,11 +146,11 @@ def plans(asked: Request, nodes: Nodes, **common: Any) -> Iterator[Plan]:
     configurations."""
     fleet = asked.topology.fleet
     devices = [Device(name, node, index) for name, node in nodes for index in range(fleet.cluster(name).node.count)]
-    for tp, pp in itertools.product((1, 2), range(1, min(len(devices), LAYERS) + 1)):
-        if len(devices) % (tp * pp) or any(fleet.cluster(name).node.count % tp for name, _ in nodes):
+    for (tp, cp), pp in itertools.product(DEGREES, range(1, min(len(devices), LAYERS) + 1)):
+        if len(devices) % (tp * cp * pp) or any(fleet.cluster(name).node.count % (tp * cp) for name, _ in nodes):
             continue
-        dp = len(devices) // (tp * pp)
-        own = replace(configuration(asked, tp, 1), **common)
+        dp = len(devices) // (tp * cp * pp)
+        own = replace(configuration(asked, tp, cp, 1), **common)
         config = replace(own, pp=pp, dp=dp, num_microbatches=(1,) * dp, zero_stage=1, sequence_parallel=True)
         workload = replace(asked.workload, global_batch_size=dp)
         for cuts in itertools.combinations(range(1, LAYERS), pp - 1):
@@ -172,8 +179,9 @@ def entries(asked: Request, nodes: Nodes, **common: Any) -> dict[int, list[tuple
     """All plans on some nodes, in all orders, that fit, with the seconds of each by itself, by samples."""
     found: dict[int, list[tuple[Seconds, Plan]]] = {}
     every = itertools.chain.from_iterable(plans(asked, order, **common) for order in orders(nodes))
-    for plan, number, size in itertools.product(every, range(1, BATCH), SIZES):
-        if number * size < BATCH and (entry := with_microbatches(plan, number, size)) is not None and fits(entry):
+    batch = asked.workload.global_batch_size
+    for plan, number, size in itertools.product(every, range(1, batch), SIZES):
+        if number * size < batch and (entry := with_microbatches(plan, number, size)) is not None and fits(entry):
             found.setdefault(number * size, []).append((predict(entry, simulate(entry)).step_s, entry))
     return found
 
@@ -190,7 +198,8 @@ def fastest(asked: Request, tried: tuple[str, ...] = ("1f1b", *SCHEDULES)) -> Pi
                 continue
             for one in some:
                 of_set[one] = of_set.get(one) or entries(asked, one, schedule=schedule, overlap_param_gather=overlaps)
-            for alone, make in sorted(_joined([of_set[one] for one in some]), key=itemgetter(0)):
+            of_all = _joined([of_set[one] for one in some], asked.workload.global_batch_size)
+            for alone, make in sorted(of_all, key=itemgetter(0)):
                 if alone >= least:
                     break
                 if (step_s := simulate(plan := make()).step_s) < least:
@@ -199,10 +208,12 @@ def fastest(asked: Request, tried: tuple[str, ...] = ("1f1b", *SCHEDULES)) -> Pi
     return found.annotated(predict(found, simulate(found)))
 
 
-def _joined(every: list[dict[int, list[tuple[Seconds, Plan]]]]) -> Iterator[tuple[Seconds, Callable[[], PipelinesPlan]]]:
+def _joined(
+    every: list[dict[int, list[tuple[Seconds, Plan]]]], batch: int
+) -> Iterator[tuple[Seconds, Callable[[], PipelinesPlan]]]:
     """Every plan that has an entry of each set and the whole batch, to be made: after the seconds of its slowest entry."""
-    for samples in itertools.product(range(1, BATCH), repeat=len(every)):
-        if sum(samples) == BATCH:
+    for samples in itertools.product(range(1, batch), repeat=len(every)):
+        if sum(samples) == batch:
             for chosen in itertools.product(*(own.get(number, []) for own, number in zip(every, samples, strict=True))):
                 own = [entry for _, entry in chosen]
                 yield max(alone for alone, _ in chosen), partial(of_plans, own, own[0].made_by)
@@ -213,10 +224,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.certificates.pipelines", description=__doc__)
     parser.add_argument("--seeds", type=int, default=50, help="number of fleets")
     parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--long", action="store_true", help="few long sequences")
     given = parser.parse_args()
     verdicts = []
     for seed in range(given.first, given.first + given.seeds):
-        one = judge(owned(seed), seed)
+        one = judge(owned(seed, given.long), seed)
         verdicts.append(one)
         wrong = "  BOUND ABOVE A PLAN" if one.is_wrong else ""
         print(f"{seed:>4} {one.best_s:10.3e} {one.slower:8.2%} {one.bound_s / one.best_s:7.1%}  {one.fleet}{wrong}", flush=True)

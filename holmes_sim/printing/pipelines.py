@@ -47,7 +47,7 @@ def sums(plan: PipelinesPlan) -> Table:
         nics, transports = (dict.fromkeys(getattr(group, name) for group in groups) for name in ("nic", "transport"))
         clusters = dict.fromkeys(plan.placement[rank].cluster for group in groups for rank in group.ranks)
         words = (" + ".join(one) for one in (nics, transports, clusters))
-        table.add_row(_named(section), str(len(groups)), str(plan.replicas), *words)
+        table.add_row(_named(section), str(len(groups)), str(plan.gradient_ranks), *words)
     return table
 
 

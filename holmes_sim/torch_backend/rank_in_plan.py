@@ -15,14 +15,14 @@ class RankInPlan:
     """A rank: its plan, which is that of its pipeline where pipelines are unlike, and its number there.
 
     first: the number of the pipeline's first rank in the launch. sections: those of its stage; none where pipelines are alike.
-    replicas_before, samples_before: replicas of the pipelines before its own, and their samples of a batch. tokens: of a batch
-    of all pipelines."""
+    dp_cp_before, samples_before: the sum of dp x cp of the pipelines before its own, and their samples of a batch. tokens: of a
+    batch of all pipelines."""
 
     plan: Plan
     rank: int
     first: int
     sections: tuple[Section, ...]
-    replicas_before: int
+    dp_cp_before: int
     samples_before: int
     tokens: int
 
@@ -37,7 +37,7 @@ class RankInPlan:
             own,
             plans.firsts[index],
             plans.sections_of(index, plan.config.coordinates(own)[2]),
-            sum(one.config.dp for one in earlier),
+            sum(one.config.dp_cp for one in earlier),
             sum(one.workload.global_batch_size for one in earlier),
             whole.workload.tokens,
         )

@@ -1,10 +1,10 @@
 """Lower bounds on the step of every plan of unlike pipelines (`sim.plan.pipelines`), whatever each of them looks like.
 
-work        A slot of tp devices takes t[k] seconds for one microbatch on a layer, on the embedding (k = 1) or on the head
+work        A slot of tp x cp devices takes t[k] seconds for one microbatch on a layer, on the embedding (k = 1) or on the head
             (k = 2). In T seconds the devices of a fleet complete at most T times the sum over devices of the largest
-            w[k] size / (tp t[k]) units of weight, for all weights w >= 0, over all tp and microbatch sizes: each device takes
-            the ones that suit it. All pipelines together pass the batch through every layer and both ends, so T is at least
-            the weight of that over this rate (`planner.bounds.unlike_work`: dual variables of a linear programme).
+            w[k] size / (tp cp t[k]) units of weight, for all weights w >= 0, over all tp, cp and microbatch sizes: each
+            device takes those that suit it. All pipelines together pass the batch through every layer and both ends, so T is
+            at least the weight of that over this rate (`planner.bounds.unlike_work`: dual variables of a linear programme).
 gradients   At least two replicas hold each layer. Where they are on several nodes, a ring over n of them sends at least
             (n - 1) / n >= 1/2 of the payload out of each of at least two nodes. Where they are all on one node, the layer is
             computed there only. If the nodes with two devices and more need W seconds for the work of all layers, then within
@@ -43,9 +43,9 @@ from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, BytesPerSecond, Seconds
 
 SPACE = (
-    "two pipelines or more on any devices, each with stages of its own: layers, tp (powers of two inside a node), microbatch "
-    "size (powers of two and divisors of the batch) and recomputation; any schedule without virtual stages, ZeRO 1, sequence "
-    "parallelism, cp 1, ep 1"
+    "two pipelines or more on any devices, each with stages of its own: layers, tp and cp (powers of two, together inside a "
+    "node), microbatch size (powers of two and divisors of the batch) and recomputation; any schedule without virtual stages, "
+    "ZeRO 1, sequence parallelism, ep 1"
 )
 """The plans that `least_step` is a bound on, in one line."""
 FEWEST = 2
@@ -56,44 +56,63 @@ PARTS = ((1, False, False), (0, True, False), (0, False, True))
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Least seconds of a microbatch of `size` samples on a slot of `tp` devices: of a layer, of the embedding, of the head."""
+    """Least seconds of a microbatch of `size` samples on a slot of `tp` x `cp` devices: of a layer, of the embedding, of the
+    head."""
 
     tp: int
+    cp: int
     size: int
     seconds: tuple[Seconds, Seconds, Seconds]
 
     @property
+    def devices(self) -> int:
+        """Number of devices of a slot."""
+        return self.tp * self.cp
+
+    @property
     def of_sample(self) -> tuple[float, ...]:
         """Device-seconds of a sample on each of them."""
-        return tuple(one * self.tp / self.size for one in self.seconds)
+        return tuple(one * self.devices / self.size for one in self.seconds)
 
 
 Modes = Mapping[str, tuple[Mode, ...]]
 """Cluster -> its modes."""
 
 
-def modes(context: PlanningContext) -> Modes:
-    """The modes of each cluster of a request, for every tensor-parallel degree and microbatch size of the space."""
+def modes(context: PlanningContext, whole_sequences: bool = False) -> Modes:
+    """The modes of each cluster of a request, for all tensor- and context-parallel degrees and microbatch sizes of the space.
+
+    whole_sequences: only those with cp 1."""
     request, batch = context.request, context.request.workload.global_batch_size
     powers = {1 << power for power in range(batch.bit_length())}
     sizes = sorted(powers | {size for size in range(1, batch + 1) if batch % size == 0})
     return {
         cluster.name: tuple(
-            Mode(tp, size, _seconds(context, cluster, tp, size))
+            Mode(tp, cp, size, _seconds(context, cluster, (tp, cp), size))
             for tp in tensor_degrees(request)
-            if tp <= cluster.node.count
+            for cp in context_degrees(request, cluster.node.count // tp)
+            if cp == 1 or not whole_sequences
             for size in sizes
         )
         for cluster in request.clusters()
     }
 
 
-def _seconds(context: PlanningContext, cluster: Cluster, tp: int, size: int) -> tuple[Seconds, Seconds, Seconds]:
-    """`Mode.seconds`: compute and tensor-parallel collectives as in a pipeline of one stage, which are never slower."""
-    config = configuration(context.request, tp, size)
+def context_degrees(request: Request, most: int) -> list[int]:
+    """The context-parallel degrees of the space up to `most` ranks: powers of two that divide the sequence into pairs of
+    chunks."""
+    powers, seq_len = (1 << power for power in range(most.bit_length())), request.workload.seq_len
+    return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
+
+
+def _seconds(
+    context: PlanningContext, cluster: Cluster, degrees: tuple[int, int], size: int
+) -> tuple[Seconds, Seconds, Seconds]:
+    """`Mode.seconds`: compute, and collectives of tp and cp ranks, as in a pipeline of one stage, which are never slower."""
+    (tp, cp), config = degrees, configuration(context.request, *degrees, size)
     run, workload = Run(cluster, 0, slots(cluster, tp)), replace(context.request.workload, global_batch_size=size)
     found = []
-    for one in distinct_offsets(run, tp, 1):
+    for one in distinct_offsets(run, tp, cp):
         paid = CollectiveCosts(context.fleets.fleet, config, rows((one,), tp), context.fleets.capacities)
         costs = StageCosts(workload, config, paid)
         found.append([sum(costs.work(*part)) for part in PARTS])
@@ -101,10 +120,10 @@ def _seconds(context: PlanningContext, cluster: Cluster, tp: int, size: int) -> 
     return layer, embedding, head
 
 
-def configuration(request: Request, tp: int, size: int) -> ParallelConfig:
+def configuration(request: Request, tp: int, cp: int, size: int) -> ParallelConfig:
     """One replica of one stage with one microbatch."""
     facts = software_facts(request.topology.stack, request.topology.fleet, tp)
-    shape = Shape(tp, 1, size, "none", "1f1b", 1, 1, 1, 1, None, None, **facts)
+    shape = Shape(tp, 1, size, "none", "1f1b", 1, 1, cp, 1, None, None, **facts)
     return split_backward(shape).config(replace(request.workload, global_batch_size=size), 1)
 
 
@@ -148,14 +167,14 @@ def _protocols(spec: LinkSpec) -> tuple[str, ...]:
 
 def payload(request: Request) -> Bytes:
     """Bytes of the gradients and the weights of all layers, which every node of a ring sends (n - 1) / n times."""
-    config = replace(configuration(request, 1, 1), zero_stage=1, dp=FEWEST, num_microbatches=(1,) * FEWEST)
+    config = replace(configuration(request, 1, 1, 1), zero_stage=1, dp=FEWEST, num_microbatches=(1,) * FEWEST)
     stage = request.workload, config, request.workload.model.layers, False, False
     return sum(nbytes for _, nbytes in (*gradient_bytes(*stage), *parameter_bytes(*stage)))
 
 
 def kept_bytes(request: Request) -> Bytes:
     """Least bytes of the weights and gradients that a replica keeps; beside adapters, frozen weights as they are stored."""
-    config, whole = configuration(request, 1, 1), (request.workload.model.layers, True, True)
+    config, whole = configuration(request, 1, 1, 1), (request.workload.model.layers, True, True)
     trained = memory.stage_parameters(request.workload, config, *whole)
     each = request.workload.bytes_per_value + GRADIENT_BYTES[config.gradient_precision]
     return trained * each + memory.frozen_bytes(request.workload, config, *whole)
@@ -179,7 +198,7 @@ def leaving_seconds(request: Request, every: Modes) -> Seconds:
         for cluster in request.clusters()
         if every[cluster.name]
     ]
-    layers, message = workload.model.layers, activation_bytes(workload, configuration(request, 1, 1))
+    layers, message = workload.model.layers, activation_bytes(workload, configuration(request, 1, 1, 1))
     return least_seconds(nodes, Traffic(layers, workload.global_batch_size, message, payload(request) / layers))
 
 

@@ -142,6 +142,17 @@ def computed(plan: PipelinesPlan, timeline: Timeline) -> list[Seconds]:
     return ends
 
 
+def microbatches(plan: PipelinesPlan) -> tuple[int, ...]:
+    """Microbatches of all replicas of each pipeline."""
+    return tuple(sum(one.config.num_microbatches) for one in plan.pipelines)
+
+
+def forwards(columns: Sequence[Column], numbers: Sequence[int]) -> int:
+    """Forwards of microbatches on the stages of a replica of each column, which has so many microbatches: replicas that are
+    alike are simulated once."""
+    return sum(one.plan.config.pp * -(-number // one.plan.config.dp) for one, number in zip(columns, numbers, strict=True))
+
+
 def _moved(columns: Sequence[Column], numbers: Sequence[int], ends: Sequence[Seconds]) -> tuple[int, ...] | None:
     """Move microbatches from the pipeline that ends last to the one that ends first, such that both end together; None where
     no whole number of them does."""

@@ -1,5 +1,7 @@
 """Columns of the master programme: plans of alike replicas on parts of a fleet, each with what its step takes.
 
+Their sequences are whole. Columns with context parallelism are found for chosen parts, after these (`divide_sequences`).
+
 The step of a plan is linear in its samples: what fills and drains the pipelines, then equal seconds for each further
 microbatch. Both are taken from the closed form of two steps. A third term is the reduction of gradients over all replicas of
 the fleet, which is not in the plan: the seconds of the busiest link of its nodes, if one more replica takes part in each ring
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from planner.bounds.unlike_pipelines import context_degrees
 from planner.costs.context import PlanningContext
 from planner.pipelines.parts import Part, peak
 from planner.placement.simulation import FastestTimeline, fits
@@ -33,7 +36,8 @@ from sim.plan.prediction import Prediction
 from sim.units import Bytes, Seconds
 
 PINNED = Wishes(schedule="1f1b", vpp=1, zero_stage=1, cp=1, ep=1)
-"""What plans of unlike pipelines have in common, or cannot have otherwise (`sim.plan.pipelines.check_modelled`)."""
+"""What plans of unlike pipelines have in common, or cannot have otherwise (`sim.plan.pipelines.check_modelled`), and the cp
+of most columns."""
 BUDGETS = Budgets(
     first_shapes=8, draft_shapes=0, first_variants=8, other_variants=0, first_estimates=2, first_evaluated=8,
     first_improved=2, restaged_shapes=0, first_tries=1, alone_tries=1, mixed_tries=1,
@@ -43,6 +47,12 @@ searched."""
 
 LEAST_S: Seconds = 0.1
 """Time limit of the search for a column that begins as the time is up (a guess)."""
+
+LEAST_CP = 2
+"""The smallest degree of context parallelism."""
+LEAST_TOKENS = 2048
+"""Tokens of a sequence that a rank has at least with cp 4 and more (a guess): larger cp has smaller products, and is for long
+sequences, whose activations fill the memory. cp 2 is tried for all."""
 
 LARGER = 2
 """Doublings of the microbatch size of a plan that are columns, too (a guess)."""
@@ -67,15 +77,17 @@ class Column:
         return self.fixed_s + self.each_s * -(-microbatches // self.plan.config.dp)
 
     @property
-    def key(self) -> tuple[Part, int, int, int, int]:
-        """The part, and what tells its columns apart: dp, tp, pp and microbatch size."""
+    def key(self) -> tuple[Part, int, int, int, int, int]:
+        """The part, and what tells its columns apart: dp, tp, cp, pp and microbatch size."""
         config = self.plan.config
-        return self.part, config.dp, config.tp, config.pp, config.microbatch_size
+        return self.part, config.dp, config.tp, config.cp, config.pp, config.microbatch_size
 
     def gradients(self, replicas: int) -> Seconds:
-        """Estimated seconds of the gradients of so many replicas: a rank of a ring of n sends (n - 1) / n of a buffer."""
-        here = self.plan.config.dp + 1
-        return self.gradients_s * (replicas - 1) / replicas * here / (here - 1)
+        """Estimated seconds of the gradients of so many replicas: a rank of a ring of n sends (n - 1) / n of a buffer. Those
+        of other columns are taken to have cp 1."""
+        config = self.plan.config
+        here, ranks = config.dp_cp + 1, replicas - config.dp + config.dp_cp
+        return self.gradients_s * (ranks - 1) / ranks * here / (here - 1)
 
     def samples(self, deadline: Seconds) -> int:
         """Samples that the part computes within a deadline."""
@@ -91,6 +103,7 @@ class Columns:
         self._clusters = tuple(request.clusters())
         self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
         self._under: dict[tuple[object, ...], Column | None] = {}
+        self._divided = set[tuple[Part, bool]]()
         self.searched = 0
 
     @property
@@ -109,6 +122,20 @@ class Columns:
             self.progress(f"{'a pipeline' if one else 'pipelines'} on {' + '.join(names)}")
             self._found[part, one] = tuple(self._search(part, one))
         return self._found[part, one]
+
+    def divide_sequences(self, part: Part, one: bool) -> None:
+        """Find columns of a part with context parallelism inside nodes, too: the fastest for each degree."""
+        if (part, one) in self._divided:
+            return
+        self._divided.add((part, one))
+        known = self.of(part, one)
+        own = (cluster.node.count for cluster, number in zip(self._clusters, part, strict=True) if number)
+        for cp in context_degrees(self.request, max(own)):
+            if cp > 1 and (cp == LEAST_CP or self.request.workload.seq_len >= cp * LEAST_TOKENS) and not self._limit.is_up():
+                plan = self._plan(part, replace(PINNED, cp=cp, dp=1 if one else None))
+                if plan is not None and (one or plan.config.dp > 1) and _is_inside_nodes(plan):
+                    known = (*known, *self._of_sizes(part, plan, True))
+        self._found[part, one] = known
 
     def under(self, column: Column, schedule: str) -> Column | None:
         """A column under another schedule; None where it does not fit, or the schedule cannot run it."""
@@ -136,10 +163,14 @@ class Columns:
             if each is None or (each.config.tp, each.config.pp) in seen:
                 continue
             seen.add((each.config.tp, each.config.pp))
-            usual, gradients = each.config.microbatch_size, self._gradients(part, each)
-            for size in _sizes(usual, self.request.workload.global_batch_size // each.config.dp):
-                if (column := _column(part, each, size, gradients)) is not None:
-                    yield replace(column, offered=offered and size <= usual)
+            yield from self._of_sizes(part, each, offered)
+
+    def _of_sizes(self, part: Part, plan: Plan, offered: bool) -> Iterator[Column]:
+        """The columns of a plan with microbatches of each size."""
+        usual, gradients = plan.config.microbatch_size, self._gradients(part, plan)
+        for size in _sizes(usual, self.request.workload.global_batch_size // plan.config.dp):
+            if (column := _column(part, plan, size, gradients)) is not None:
+                yield replace(column, offered=offered and size <= usual)
 
     def _plan(self, part: Part, wishes: Wishes) -> Plan | None:
         """Plan a part for its share of the batch, by the peaks of its devices."""
@@ -195,6 +226,12 @@ class ClosedForms(FastestTimeline):
         return plan.annotated(prediction=Prediction(step_seconds(plan), 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0))
 
 
+def _is_inside_nodes(plan: Plan) -> bool:
+    """Whether all ranks of each context-parallel group are on one node."""
+    groups = ([plan.placement[rank] for rank in group.ranks] for group in plan.groups if group.kind == "cp")
+    return all(len({(device.cluster, device.node) for device in devices}) == 1 for devices in groups)
+
+
 def _nodes(plan: Plan) -> int:
     """Number of nodes that a plan uses."""
     return len({(device.cluster, device.node) for device in plan.placement})
@@ -245,7 +282,7 @@ def _rings(plan: Plan) -> Iterator[tuple[tuple[Device, ...], tuple[Bytes, Bytes]
         whole = [one.whole for one in buckets_of_stage(plan, stage)]
         payloads = sum(n for one in whole for _, n in one.gradients), sum(n for one in whole for _, n in one.weights)
         for slice_ in range(config.tp_of(stage)):
-            ranks = (config.rank(slice_, replica, stage) for replica in range(config.dp))
+            ranks = (config.rank(slice_, dp_cp, stage) for dp_cp in range(config.dp_cp))
             yield tuple(plan.placement[rank] for rank in ranks), payloads
 
 

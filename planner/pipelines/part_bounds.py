@@ -45,11 +45,11 @@ class _Cycles:
 
 
 class PartBounds:
-    """Bounds on the parts of a request, whose model has equal layers."""
+    """Bounds on the parts of a request, whose model has equal layers; whole_sequences: on plans with cp 1 only."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: Request, whole_sequences: bool = False):
         self._request, self._clusters = request, tuple(request.clusters())
-        self._modes = bounds.modes(PlanningContext(request))
+        self._modes = bounds.modes(PlanningContext(request), whole_sequences)
         self._payload, self._kept = bounds.payload(request), bounds.kept_bytes(request)
         self._nics = [bounds.node_rate(cluster) for cluster in self._clusters]
         self._cycles = [self._of_size(size) for size in sorted({one.size for own in self._modes.values() for one in own})]
@@ -101,7 +101,7 @@ class PartBounds:
         every = {number * mode.seconds[0] for modes in own for mode in modes for number in range(1, 2 * layers + 1)}
         seconds = np.array(sorted(every))
         held = [
-            np.max([np.floor(seconds / mode.seconds[0] * (1 + 1e-9)) / mode.tp for mode in modes], axis=0)
+            np.max([np.floor(seconds / mode.seconds[0] * (1 + 1e-9)) / mode.devices for mode in modes], axis=0)
             if modes else np.zeros_like(seconds)
             for modes in own
         ]  # fmt: skip

@@ -4,7 +4,8 @@ Column generation, in rounds. Each round takes the solutions of the master progr
 that promise most samples first (`solutions`). A solution is divided, simulated and balanced, also without one of its columns;
 where it is faster, its step is the next deadline. On fleets of few parts, pairs and triples of columns follow, under each
 schedule, the fastest by estimates first. Then columns of the best plan are exchanged for others of their parts, the best plans
-are tried under other schedules, and last the neighbours of the best ones are simulated (`refinement`).
+are tried under other schedules, columns with context parallelism take the place of those of the best plan, and last the
+neighbours of the best ones are simulated (`refinement`).
 
 The search has no bound of its own: a part is planned without a proof, and parts consist of whole nodes;
 `planner.bounds.unlike_pipelines` bounds all plans."""
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations_with_replacement, islice, product
 
-from planner.pipelines.assembly import balanced, divided, step_of
+from planner.pipelines.assembly import balanced, divided, forwards, microbatches, step_of
 from planner.pipelines.columns import Column, Columns
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, parts
@@ -109,7 +110,7 @@ class _Search:
     def __init__(self, request: Request, every: list[Part], limit: TimeLimit, progress: Callable[[str], None]):
         self.request, self.every, self.limit = request, every, limit
         self.columns = Columns(request, progress, limit)
-        self.solutions = Solutions(request, every, self.columns, PartBounds(request), limit)
+        self.solutions = Solutions(request, every, self.columns, PartBounds(request, True), limit)
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
         self.keys = set[tuple[object, ...]]()  # of the columns and schedules that were tried
         self.tried = list[Tried]()
@@ -117,15 +118,12 @@ class _Search:
 
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
-        best = self._by_master(deadline)
-        for columns, schedule in self._sets():
-            plan = self._simulated(columns, step_of(best[0]) if best else deadline, schedule)
-            if plan is not None and step_of(plan) < (step_of(best[0]) if best else deadline):
-                best = plan, columns
+        best = self._by_sets(self._by_master(deadline), deadline)
         if best is None:
             return None
-        self._exchange(best)
+        self._exchange(best, MISJUDGED)
         self._reschedule()
+        self._divide_sequences()
         return Found(refined([plan for plan, _ in self._starts()], self.limit), self.columns.searched)
 
     def _by_master(self, deadline: Seconds) -> Tried | None:
@@ -152,6 +150,14 @@ class _Search:
             if len(columns) <= FEW:
                 yield from ((*columns[:index], *columns[index + 1 :]) for index in range(len(columns)))
 
+    def _by_sets(self, best: Tried | None, deadline: Seconds) -> Tried | None:
+        """The best plan, or a faster one of `_sets`."""
+        for columns, schedule in self._sets():
+            plan = self._simulated(columns, step_of(best[0]) if best else deadline, schedule)
+            if plan is not None and step_of(plan) < (step_of(best[0]) if best else deadline):
+                best = plan, columns
+        return best
+
     def _sets(self) -> Iterator[tuple[tuple[Column, ...], str]]:
         """Two and three columns on nodes of their own with a schedule, the fastest by estimates first, where there are few
         parts: estimates are rough there, and simulations short."""
@@ -171,22 +177,27 @@ class _Search:
                 yield columns, schedule
 
     def _disjoint(self) -> Iterator[tuple[tuple[Column, ...], str]]:
-        """Two known columns on nodes of their own, and three where columns are few, under each of `OF_SETS`."""
+        """Two known columns on nodes of their own, and three where columns are few, under each of `OF_SETS`; once there are
+        columns with context parallelism, those with some of them."""
+        is_divided = any(column.plan.config.cp > 1 for column in self.columns.known)
         for schedule in OF_SETS:
             known = self._under(schedule)
             for number in (2, 3) if math.comb(len(known), 3) <= TRIPLES else (2,):
                 for several in combinations_with_replacement(known, number):
+                    if is_divided and all(column.plan.config.cp == 1 for column in several):
+                        continue
                     used = map(sum, zip(*(column.part for column in several), strict=True))
                     if all(number <= have for number, have in zip(used, self.nodes, strict=True)):
                         yield several, schedule
 
-    def _exchange(self, best: Tried) -> None:
+    def _exchange(self, best: Tried, slower: float) -> None:
         """Try other columns in place of those of the best plan while that makes it faster, those with the least estimates
-        first: one at a time, of the same part, or microbatches of half or twice the size in several."""
+        first, up to a share above that of the best plan: one at a time, of the same part, or microbatches of half or twice the
+        size in several."""
         rounds, begun, is_faster = self.rounds, self.forwards, True
         while is_faster:
             (plan, columns), is_faster = best, False
-            most = self._estimated(columns) * (1 + MISJUDGED)
+            most = self._estimated(columns) * (1 + slower)
             others = list(chain(self._exchanged(columns, plan.schedule), self._resized(columns, plan.schedule)))
             for seconds, number in sorted((self._estimated(several), number) for number, several in enumerate(others)):
                 if seconds > most or self.rounds >= rounds + EXCHANGES or self.forwards >= begun + EXCHANGED:
@@ -195,6 +206,16 @@ class _Search:
                 if found is not None and step_of(found) < step_of(plan):
                     best, is_faster = (found, others[number]), True
                     break
+
+    def _divide_sequences(self) -> None:
+        """Plan the parts of the best plan with context parallelism, too, or all parts where they are few, and exchange its
+        columns for these."""
+        best = self._fastest(1, 0.0)[0]
+        own = ((column.part, column.plan.config.dp == 1) for column in best[1])
+        for part, one in product(self.every, (True, False)) if len(self.every) <= FEW_PARTS else dict.fromkeys(own):
+            if not self.limit.is_up():
+                self.columns.divide_sequences(part, one)
+        self._exchange(self._by_sets(best, step_of(best[0])) or best, 0.0)
 
     def _under(self, schedule: str) -> list[Column]:
         """The known columns that can run under a schedule."""
@@ -268,19 +289,9 @@ def layouts(columns: Sequence[Column]) -> tuple[tuple[object, ...], ...]:
     return tuple(sorted(column.key[:-1] for column in columns))
 
 
-def microbatches(plan: PipelinesPlan) -> tuple[int, ...]:
-    """Microbatches of all replicas of each pipeline."""
-    return tuple(sum(one.config.num_microbatches) for one in plan.pipelines)
-
-
-def forwards(columns: Sequence[Column], numbers: Sequence[int]) -> int:
-    """Forwards of microbatches on the stages of a replica of each column, which has so many microbatches: replicas that are
-    alike are simulated once."""
-    return sum(one.plan.config.pp * -(-number // one.plan.config.dp) for one, number in zip(columns, numbers, strict=True))
-
-
 def _is_resized(column: Column, other: Column) -> bool:
     """Whether a column is another one with microbatches of half the size, of the same, or of twice the size."""
     alike = column.part == other.part and column.plan.stages == other.plan.stages
+    alike = alike and column.plan.config.cp == other.plan.config.cp
     small, large = sorted((column.plan.config.microbatch_size, other.plan.config.microbatch_size))
     return alike and column.plan.placement == other.plan.placement and large in (small, 2 * small)

@@ -58,6 +58,7 @@ class PipelineFacts(StrictModel):
 
     tp: Count = Field(1, description="tensor-parallel degree")
     stage_tp: tuple[Count, ...] = Field((), description="tensor-parallel degree of each stage, where they differ")
+    cp: Count = Field(1, description="context-parallel degree")
     microbatch_size: Count = Field(1, description="samples of a microbatch")
     num_microbatches: list[Count] = Field(min_length=1, description="microbatches of a step of each replica")
     recompute: str = "none"
@@ -103,7 +104,8 @@ def facts(plan: PipelinesPlan) -> dict[str, Any]:
 
 
 def _pipeline(plan: Plan) -> dict[str, Any]:
-    values = {key: getattr(plan.config, key) for key in PipelineFacts.model_fields if key not in ("stages", "placement")}
+    left_out = ("stages", "placement", *(["cp"] if plan.config.cp == 1 else []))  # as in files before entries had a cp
+    values = {key: getattr(plan.config, key) for key in PipelineFacts.model_fields if key not in left_out}
     found = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value != ()}
     stages = [{"layers": [one.first, one.past_last]} | ({"head": True} if one.head else {}) for one in plan.stages]
     return found | {"stages": stages, "placement": [str(device) for device in plan.placement]}
@@ -137,12 +139,12 @@ def from_text(name: str, text: str) -> PipelinesPlan:
     except TopologyError as error:
         raise PlanError(str(error)) from None
     topology, workload = planfile.machines_and_workload(document, data.workload)
-    replicas = sum(len(one.num_microbatches) for one in data.pipelines)
+    every = sum(len(one.num_microbatches) * one.cp for one in data.pipelines)
     common = {key: getattr(data.config, key) for key in COMMON}
     pipelines = []
     for index, one in enumerate(data.pipelines):
         with _at(document, f"pipelines[{index}]"):
-            pipelines.append(_plan(one, common, topology, workload, replicas, MadeBy(**data.made_by.model_dump())))
+            pipelines.append(_plan(one, common, topology, workload, every, MadeBy(**data.made_by.model_dump())))
     with _at(document):
         made_by, certificate = MadeBy(**data.made_by.model_dump()), data.certificate
         proved = SpaceBound(**certificate.model_dump(exclude={"gap"})) if certificate is not None else None
@@ -158,9 +160,9 @@ def from_text(name: str, text: str) -> PipelinesPlan:
 
 
 def _plan(
-    given: PipelineFacts, common: dict[str, Any], topology: Topology, workload: Workload, replicas: int, made_by: MadeBy
+    given: PipelineFacts, common: dict[str, Any], topology: Topology, workload: Workload, every: int, made_by: MadeBy
 ) -> Plan:
-    """One entry: alike replicas, with their share of the batch."""
+    """One entry: alike replicas, with their share of the batch. every: the sum of dp x cp of all entries."""
     numbers, devices = tuple(given.num_microbatches), list[Device]()
     own = replace(workload, global_batch_size=sum(numbers) * given.microbatch_size)
     for number, text in enumerate(given.placement):
@@ -169,9 +171,10 @@ def _plan(
         except PlanError as error:
             raise PlanError(f"placement[{number}]: {error}") from None
     config = ParallelConfig(
-        tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, microbatch_size=given.microbatch_size,
-        num_microbatches=numbers, recompute=given.recompute, recompute_layers=given.recompute_layers,
-        recompute_modules=given.recompute_modules, other_replicas=replicas - len(numbers), **common,
+        tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, cp=given.cp,
+        microbatch_size=given.microbatch_size, num_microbatches=numbers, recompute=given.recompute,
+        recompute_layers=given.recompute_layers, recompute_modules=given.recompute_modules,
+        other_dp_cp=every - len(numbers) * given.cp, **common,
         **software_facts(topology.stack, topology.fleet, given.tp),
     )  # fmt: skip
     if len(devices) != config.world_size:

@@ -23,9 +23,12 @@ def gradient_groups(plan: Plan) -> tuple[Group, ...]:
 
     Without cp the groups for dense weights are the plan's dp groups. With cp each of them spans cp of those (Megatron-LM's
     dp-cp and expert-data-parallel groups). Groups that are not in the plan get the NIC that `common_transport` selects, and the
-    collective of the dp groups of their pipeline rank, else a ring.
+    collective of the dp groups of their pipeline rank, else a ring. None for a pipeline beside unlike ones, whose ranks sum
+    gradients with theirs (`sim.plan.pipelines.PipelinesPlan.gradient_groups`).
     """
     config = plan.config
+    if config.other_dp_cp:
+        return ()
     listed = tuple(group for group in plan.groups if group.kind == "dp")
     chosen = {config.coordinates(group.ranks[0])[2]: group.collective for group in listed}
     sets: list[tuple[str, int, slice]] = []

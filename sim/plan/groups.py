@@ -30,7 +30,7 @@ def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]
     """(kind, ranks) of every tp, cp, etp, ep, dp and pp group of two or more ranks.
 
     Where other pipelines hold the same weights, dp groups are those of all pipelines (`sim.plan.pipelines`)."""
-    summed = not config.other_replicas
+    summed = not config.other_dp_cp
     for pp_rank, tp in enumerate(config.degrees):
         ranks = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
         yield from (("tp", tuple(ranks[first : first + tp])) for first in range(0, len(ranks), tp) if tp > 1)

@@ -1,13 +1,14 @@
 """A plan of unlike pipelines: replicas of one model that are cut into stages of their own, and train in step.
 
 Each entry of `PipelinesPlan.pipelines` is a plan by itself: replicas that are alike, with their own stages, layers of each
-stage, tensor-parallel degrees, devices, microbatches and recomputation. Every replica holds the whole model, so the gradients
-of a layer are summed over the ranks that hold it, one or several of each replica. A section is a run of layers that no stage of
+stage, tensor- and context-parallel degrees, devices, microbatches and recomputation. Every replica holds the whole model, so
+the gradients of a layer are summed over the ranks that hold it, one or several of each replica: the context-parallel ranks of a
+stage hold the same weights, too. A section is a run of layers that no stage of
 any pipeline cuts: all its layers are on the same ranks, and their gradients are summed by the same groups. Malleus (arXiv
 2410.13333) and HexiScale (arXiv 2409.01143) train so.
 
 The tensor-parallel degrees of the stages that hold a section may differ. Its weights are then cut into as many slices as the
-largest of these degrees; the ranks that hold a slice, one of each replica, are a group, and a rank of a smaller degree is in
+largest of these degrees; the ranks that hold a slice, cp of each replica, are a group, and a rank of a smaller degree is in
 several groups (gen_layer_dp_rank_group of hexiscale/gen_hetero_groups.py, Relaxed-System-Lab/FlashFlex 5ee1726b; SplitAllReduce
 of PKU-DAIR/Hetu 9e47240).
 
@@ -44,8 +45,8 @@ SOFTWARE = (
 )  # fmt: skip
 """Facts of the software and of the fleet."""
 OWN = (
-    "tp", "stage_tp", "pp", "dp", "microbatch_size", "num_microbatches", "recompute", "recompute_layers", "recompute_modules",
-    "other_replicas",
+    "tp", "stage_tp", "pp", "dp", "cp", "microbatch_size", "num_microbatches", "recompute", "recompute_layers",
+    "recompute_modules", "other_dp_cp",
 )  # fmt: skip
 """Those of each pipeline; all others have their defaults, but for `SOFTWARE`."""
 
@@ -99,10 +100,10 @@ class PipelinesPlan:
                 if getattr(config, key) != getattr(first.config, key):
                     raise PlanError(
                         f"{where}.config.{key}: {getattr(config, key)}, but {getattr(first.config, key)} in pipelines[0]; "
-                        "pipelines differ in stages, tp, microbatches and recomputation only"
+                        "pipelines differ in stages, tp, cp, microbatches and recomputation only"
                     )
-            if config.gradient_ranks != self.replicas:
-                raise PlanError(f"{where}: other_replicas {config.other_replicas} is not {self.replicas - config.dp}")
+            if config.gradient_ranks != self.gradient_ranks:
+                raise PlanError(f"{where}: other_dp_cp {config.other_dp_cp} is not {self.gradient_ranks - config.dp_cp}")
             for device in pipeline.placement:
                 if owner.setdefault(device, index) != index:
                     raise PlanError(f"{where}.placement: {device} is already a device of pipelines[{owner[device]}]")
@@ -143,9 +144,9 @@ class PipelinesPlan:
         return self.pipelines[0].config.schedule
 
     @property
-    def replicas(self) -> int:
-        """Number of replicas of all pipelines."""
-        return sum(pipeline.config.dp for pipeline in self.pipelines)
+    def gradient_ranks(self) -> int:
+        """Ranks that hold the same weights and reduce their gradients together: the sum of dp x cp of all pipelines."""
+        return sum(pipeline.config.dp_cp for pipeline in self.pipelines)
 
     @property
     def placement(self) -> tuple[Device, ...]:
@@ -190,24 +191,24 @@ class PipelinesPlan:
     def gradient_groups(self) -> tuple[tuple[Section, tuple[Group, ...]], ...]:
         """Every section with the groups that sum its gradients, one for each slice of its weights, in the order of slices.
 
-        A group has one rank of each replica, on the NIC of `common_transport`, in a ring."""
+        A group has the rank of each replica, or its cp ranks, on the NIC of `common_transport`, in a ring."""
         placement, found = self.placement, []
         ends = [[_units(plan, stage)[1] for stage in range(plan.head_stage + 1)] for plan in self.pipelines]
         for section in self.sections:
             ranks: list[list[int]] = [[] for _ in range(section.slices)]
             for first, pipeline, past in zip(self.first_ranks, self.pipelines, ends, strict=True):
                 config, stage = pipeline.config, bisect.bisect_right(past, section.begin)
-                for replica in range(config.dp):
+                for dp_cp in range(config.dp_cp):
                     for one, members in enumerate(ranks):
-                        members.append(first + config.rank(one * config.tp_of(stage) // section.slices, replica, stage))
+                        members.append(first + config.rank(one * config.tp_of(stage) // section.slices, dp_cp, stage))
             groups = with_transport(self.fleet, placement, (("dp", tuple(members), "ring") for members in ranks))
             found.append((section, tuple(groups)))
         return tuple(found)
 
 
-def alike(plan: Plan, other_replicas: int) -> Plan:
-    """Alike replicas as an entry of a plan of unlike pipelines, whose other entries have so many replicas."""
-    config = replace(plan.config, other_replicas=other_replicas)
+def alike(plan: Plan, other_dp_cp: int) -> Plan:
+    """Alike replicas as an entry of a plan of unlike pipelines, whose other entries have this sum of dp x cp."""
+    config = replace(plan.config, other_dp_cp=other_dp_cp)
     kept = {(kind, ranks) for kind, ranks in group_ranks(config)}
     groups = tuple(group for group in plan.groups if (group.kind, tuple(sorted(group.ranks))) in kept)
     return replace(plan, config=config, groups=groups, prediction=None, certificate=None)
@@ -215,8 +216,8 @@ def alike(plan: Plan, other_replicas: int) -> Plan:
 
 def of_plans(plans: Sequence[Plan], made_by: MadeBy) -> PipelinesPlan:
     """The plan of unlike pipelines whose entries are plans of alike replicas, each with its own share of the batch."""
-    replicas = sum(plan.config.dp for plan in plans)
-    return PipelinesPlan(tuple(alike(plan, replicas - plan.config.dp) for plan in plans), made_by)
+    ranks = sum(plan.config.dp_cp for plan in plans)
+    return PipelinesPlan(tuple(alike(plan, ranks - plan.config.dp_cp) for plan in plans), made_by)
 
 
 def _units(plan: Plan, stage: int) -> tuple[int, int]:

@@ -22,8 +22,8 @@ class RankNumbering:
 
     `stage_tp`: the tensor-parallel degree of every pipeline rank, where they differ; `tp` is the largest of them, which all
     others divide. Empty: all have `tp`. `stage_dp`: likewise the data-parallel degree; `dp` is the smallest of them, which
-    divides all others. `other_replicas`: replicas beside the `dp` numbered here that hold the same weights in unlike pipelines
-    (`sim.plan.pipelines`): gradients are summed over both."""
+    divides all others. `other_dp_cp`: the sum of dp x cp of the other pipelines, where pipelines
+    are unlike (`sim.plan.pipelines`): their ranks hold the same weights, and gradients are summed over all."""
 
     tp: int = 1
     pp: int = 1
@@ -31,7 +31,7 @@ class RankNumbering:
     cp: int = 1
     stage_tp: tuple[int, ...] = ()
     stage_dp: tuple[int, ...] = ()
-    other_replicas: int = 0
+    other_dp_cp: int = 0
 
     @property
     def world_size(self) -> int:
@@ -51,13 +51,13 @@ class RankNumbering:
 
     @property
     def gradient_ranks(self) -> int:
-        """`dp_cp`, and the replicas of other pipelines: all ranks that reduce the gradients of the same dense weights."""
-        return self.dp_cp + self.other_replicas
+        """`dp_cp`, and that of other pipelines: all ranks that reduce the gradients of the same dense weights."""
+        return self.dp_cp + self.other_dp_cp
 
     @property
     def sums_gradients(self) -> bool:
         """Whether several ranks hold the same dense weights, on any pipeline rank."""
-        return self.most_dp_cp + self.other_replicas > 1
+        return self.most_dp_cp + self.other_dp_cp > 1
 
     @property
     def degrees(self) -> tuple[int, ...]:

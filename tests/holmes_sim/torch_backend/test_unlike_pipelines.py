@@ -69,6 +69,11 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
         (((2, 3), (2,), {"tp": 2, "stage_tp": (2, 1)}), ((5,), (1,), {})),
         {"model": LLAMA, "adapter": Adapter(4)},
     ),
+    "cp 2 and tp 2": ((((5,), (2,), {"cp": 2}), ((3, 2), (2,), {"tp": 2})), {"model": LLAMA}),
+    "cp 1, cp 2 in two stages, zb-h1, tied": (
+        (((2, 3), (3,), {}), ((4, 1), (2,), {"cp": 2, "microbatch_size": 2})),
+        {"schedule": "zb-h1"},
+    ),
     "experts, tp 1 and 2": ((((5,), (2,), {}), ((5,), (1,), {"tp": 2})), {"model": EXPERTS}),
 }
 

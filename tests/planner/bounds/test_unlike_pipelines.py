@@ -41,11 +41,23 @@ def test_slow_devices_help_as_far_as_they_compute():
     assert bounds.work_seconds(asked, {"a": 0}, own) == math.inf
 
 
+def test_devices_of_a_node_may_divide_sequences():
+    """Powers of two whose double divides the sequence, together with tp inside a node."""
+    asked = two_kinds(devices=(1, 4))
+    own, whole = (bounds.modes(PlanningContext(asked), whole_sequences) for whole_sequences in (False, True))
+    assert {(one.tp, one.cp) for one in own["b"]} == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)}
+    assert {(one.tp, one.cp) for one in own["a"]} == {(1, 1)}
+    assert {(one.tp, one.cp) for one in whole["b"]} == {(1, 1), (2, 1), (4, 1)}
+    assert {one.devices for one in own["b"]} == {1, 2, 4}
+    assert bounds.context_degrees(asked, 512) == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert bounds.context_degrees(asked, 0) == []
+
+
 def test_gradients_of_nodes_of_one_device_leave_them():
     """fp32 gradients and 16-bit weights of all layers, half of each on two NICs of 1e6 bytes a second, or a third of both on
     each of three."""
     asked = two_kinds(nodes=(2, 1), devices=(1, 1), rate=1e6)
-    config = bounds.configuration(asked, 1, 1)
+    config = bounds.configuration(asked, 1, 1, 1)
     parameters = memory.stage_parameters(asked.workload, config, 3, False, False)
     assert bounds.payload(asked) == pytest.approx(6 * parameters)
     assert sum(bounds.node_rate(cluster) * cluster.nodes for cluster in asked.clusters()) == pytest.approx(3e6)

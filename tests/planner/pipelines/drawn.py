@@ -17,7 +17,7 @@ from tests.planner.pipelines.fleets import two_kinds
 
 
 def drawn(seed: int, adapter: Adapter | None = None) -> tuple[Request, PipelinesPlan | None]:
-    """A fleet, and pipelines on some of its devices: stages, layers, tp, microbatches and recomputation at random."""
+    """A fleet, and pipelines on some of its devices: stages, layers, tp, cp, microbatches and recomputation at random."""
     rng = random.Random(seed)
     batch = rng.choice([4, 8, 12])
     nodes, devices = (rng.randint(1, 3), rng.randint(1, 2)), (rng.choice([1, 2, 3]), rng.choice([1, 2, 4]))
@@ -48,11 +48,13 @@ def drawn(seed: int, adapter: Adapter | None = None) -> tuple[Request, Pipelines
 def entry(
     asked: Request, own: list[tuple[Device, ...]], number: int, size: int, rng: random.Random, common: dict[str, Any]
 ) -> Plan:
-    """A pipeline with a stage on each slot."""
-    degrees = tuple(len(slot) for slot in own)
+    """A pipeline with a stage on each slot, whose devices divide tensors, or sequences in two parts."""
+    cp = 2 if len({len(slot) for slot in own}) == 1 and len(own[0]) > 1 and rng.random() < 0.5 else 1
+    degrees = tuple(len(slot) // cp for slot in own)
     config = ParallelConfig(
-        tp=max(degrees), stage_tp=degrees if len(set(degrees)) > 1 else (), pp=len(own), dp=1, num_microbatches=(number,),
-        microbatch_size=size, sequence_parallel=True, recompute="full" if rng.random() < 0.3 else "none", **common,
+        tp=max(degrees), stage_tp=degrees if len(set(degrees)) > 1 else (), pp=len(own), dp=1, cp=cp,
+        num_microbatches=(number,), microbatch_size=size, sequence_parallel=True,
+        recompute="full" if rng.random() < 0.3 else "none", **common,
     )  # fmt: skip
     cuts = sorted(rng.sample(range(1, 3), len(own) - 1))
     stages = tuple(Stage(first, past) for first, past in zip((0, *cuts), (*cuts, 3), strict=True))

@@ -21,7 +21,7 @@ def chosen() -> tuple[Column, Column, Column]:
     """Both nodes of `a` and the node of `b`, with microbatches of one sample and one replica each."""
     columns, found = Columns(ASKED), list[Column]()
     for part in ((1, 0), (0, 1)):
-        found.append(next(column for column in columns.of(part, True) if column.key[4] == 1))
+        found.append(next(column for column in columns.of(part, True) if column.plan.config.microbatch_size == 1))
     fast, slow = found
     return fast, fast, slow
 

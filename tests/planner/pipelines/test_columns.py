@@ -82,6 +82,33 @@ def test_pipelines_use_all_nodes_of_a_part(columns):
     assert 2 in {len({device.node for device in column.plan.placement}) for column in every}
 
 
+def test_sequences_are_divided_inside_nodes():
+    """Both devices of the node of `b` hold half of each sequence; each node of `a` has one device."""
+    columns = Columns(two_kinds())
+    whole = columns.of((0, 1), True)
+    columns.divide_sequences((0, 1), True)
+    every, searched = columns.of((0, 1), True), columns.searched
+    assert every[: len(whole)] == whole
+    assert {(column.plan.config.cp, column.plan.config.tp) for column in every[len(whole) :]} == {(2, 1)}
+    assert len({column.key for column in every}) == len(every)
+    columns.divide_sequences((0, 1), True)
+    columns.divide_sequences((2, 0), True)
+    assert {column.plan.config.cp for column in columns.of((2, 0), True)} == {1}
+    assert columns.of((0, 1), True) is every
+    assert columns.searched == searched + 1  # of whole sequences on (2, 0)
+
+
+def test_gradients_of_context_parallel_ranks():
+    """A ring of both cp ranks and one rank of another node sends two thirds of the gradients and weights over the NIC."""
+    columns = Columns(two_kinds())
+    columns.divide_sequences((0, 1), True)
+    column = next(one for one in columns.of((0, 1), True) if one.plan.config.cp == 2)
+    (bucket,) = buckets_of_stage(alike(column.plan, 1), 0)
+    nbytes = sum(n for _, n in (*bucket.whole.gradients, *bucket.whole.weights))
+    assert column.plan.config.pp == 1
+    assert column.gradients(2) == column.gradients_s == pytest.approx(nbytes * 2 / 3 / 1e9)
+
+
 def test_a_part_without_room_has_no_column():
     assert Columns(two_kinds(memory=1e5)).of((1, 0), True) == ()
 

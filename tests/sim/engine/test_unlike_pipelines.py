@@ -89,19 +89,21 @@ def adapted(plan: Plan, adapter: Adapter | None) -> Plan:
 def of_replica(plan: Plan, replica: int) -> tuple[Device, ...]:
     """The devices of a replica, stage by stage."""
     config = plan.config
-    ranks = (config.rank(one, replica, stage) for stage in range(config.pp) for one in range(config.tp))
+    own = range(replica * config.cp, (replica + 1) * config.cp)
+    ranks = (config.rank(one, dp_cp, stage) for stage in range(config.pp) for dp_cp in own for one in range(config.tp))
     return tuple(plan.placement[rank] for rank in ranks)
 
 
 def alike(draw: st.DrawFn) -> tuple[PipelinesPlan, object]:
     """Replicas as entries of their own, and as one plan; on the same devices."""
     tp, pp, dp = draw(st.sampled_from([1, 2])), draw(st.integers(1, 3)), draw(st.integers(2, 3))
+    cp = draw(st.sampled_from([1, 1, 2]))
     many = draw(st.sampled_from([(3,) * dp, (2, 7, 4)[:dp], (20,) * dp]))
     layers = tuple(draw(st.lists(st.integers(1, 3), min_size=pp, max_size=pp)))
-    machines = draw(make.any_fleet(ranks=18).filter(lambda fleet: fleet.devices >= tp * pp * dp))
+    machines = draw(make.any_fleet(ranks=18).filter(lambda fleet: fleet.devices >= tp * pp * dp * cp))
     free = draw(st.permutations(make.every_device(machines)))
     common = {
-        "layers": layers, "tp": tp, "pp": pp, "microbatch_size": draw(st.integers(1, 2)),
+        "layers": layers, "tp": tp, "pp": pp, "cp": cp, "microbatch_size": draw(st.integers(1, 2)),
         "schedule": draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-latency"])), "zero_stage": draw(st.integers(0, 1)),
         "overlap_grad_reduce": draw(st.booleans()), "overlap_param_gather": draw(st.booleans()),
         "recompute": draw(st.sampled_from(["none", "full"])), "sequence_parallel": tp > 1 and draw(st.booleans()),
@@ -132,16 +134,16 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
     free, layers, shapes = list(draw(st.permutations(make.every_device(machines)))), draw(st.integers(2, 6)), []
     for _ in range(draw(st.integers(2, 3))):
         tp, pp = draw(st.sampled_from([1, 2, 4])), draw(st.integers(1, min(3, layers)))
-        dp = draw(st.integers(1, 2))
-        if tp * pp * dp > len(free):
+        dp, cp = draw(st.integers(1, 2)), draw(st.sampled_from([1, 1, 2]))
+        if tp * pp * dp * cp > len(free):
             continue
         cuts = sorted(draw(st.lists(st.integers(1, layers - 1), min_size=pp - 1, max_size=pp - 1, unique=True)))
         own = tuple(end - begin for begin, end in zip((0, *cuts), (*cuts, layers), strict=True))
         many = (draw(st.integers(1, 9)),) * dp
-        shape = {"tp": tp, "pp": pp, "dp": dp, "layers": own, "microbatches": many, "placement": tuple(free)}
+        shape = {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "layers": own, "microbatches": many, "placement": tuple(free)}
         shape["recompute"] = draw(st.sampled_from(["none", "full"]))
         shapes.append(shape | {"microbatch_size": draw(st.integers(1, 2))})
-        free = free[tp * pp * dp :]
+        free = free[tp * pp * dp * cp :]
     common = {
         "schedule": draw(st.sampled_from(["1f1b", "zb-h1", "zb-latency"])), "zero_stage": draw(st.integers(0, 1)),
         "overlap_grad_reduce": draw(st.booleans()), "overlap_param_gather": draw(st.booleans()),

@@ -42,7 +42,7 @@ def test_a_file_by_hand_needs_stages_microbatches_and_devices_only():
     assert (first.config.pp, first.config.dp, first.config.tp, first.stages) == (2, 1, 1, (Stage(0, 3), Stage(3, 4)))
     assert (second.config.pp, second.config.tp, second.config.num_microbatches) == (1, 2, (5,))
     assert second.placement == (Device("roce", 0, 0), Device("roce", 0, 1))
-    assert {plan.config.other_replicas for plan in plan.pipelines} == {1}
+    assert {plan.config.other_dp_cp for plan in plan.pipelines} == {1}
     assert [(plan.config.recompute, plan.config.recompute_layers) for plan in plan.pipelines] == [
         ("full", (2, 1)),
         ("none", ()),
@@ -63,6 +63,15 @@ def test_the_text_is_the_same_after_reading():
     assert pipelinesfile.is_pipelines(BY_HAND)
     assert pipelinesfile.is_pipelines(f"# {'a long comment ' * 40}\n{BY_HAND}")
     assert not pipelinesfile.is_pipelines(BY_HAND.replace("holmes-sim/pipelines/1", "holmes-sim/plan/1"))
+
+
+def test_an_entry_may_have_context_parallel_ranks():
+    """Rank 0 and both cp ranks of the second entry hold the last layer."""
+    plan = pipelinesfile.from_text("plan.yaml", BY_HAND.replace("- tp: 2", "- cp: 2"))
+    assert [(one.config.cp, one.config.other_dp_cp) for one in plan.pipelines] == [(1, 2), (2, 1)]
+    text = pipelinesfile.to_json(plan)
+    assert pipelinesfile.from_text("plan.json", text) == plan
+    assert [one.get("cp") for one in json.loads(text)["pipelines"]] == [None, 2]
 
 
 def test_the_digest_depends_on_what_is_simulated():

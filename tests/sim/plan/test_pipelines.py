@@ -54,6 +54,17 @@ def test_a_rank_of_a_smaller_tp_sums_each_slice_with_the_ranks_that_hold_it():
     assert [group.ranks for group in groups] == [(0, 4, 6), (1, 4, 6), (2, 5, 6), (3, 5, 6)]
 
 
+def test_context_parallel_ranks_sum_the_gradients_of_the_weights_that_they_share():
+    """Ranks 0 to 3: tp 2, and cp 2 outside it; rank 4 alone has both slices."""
+    plan = pipelines(nodes(3, devices=2), ({"tp": 2, "cp": 2, "layers": (4,)}, {"layers": (4,)}))
+    ((_, groups),) = plan.gradient_groups()
+    assert [group.ranks for group in groups] == [(0, 2, 4), (1, 3, 4)]
+    assert [one.config.gradient_ranks for one in plan.pipelines] == [3, 3]
+    assert [(group.kind, group.ranks) for group in plan.pipelines[0].groups] == [
+        ("tp", (0, 1)), ("tp", (2, 3)), ("cp", (0, 2)), ("cp", (1, 3)),
+    ]  # fmt: skip
+
+
 def test_groups_are_those_of_hexiscale():
     """The example of its code: pipelines of stages on 4, 2 and 2 and on 4 and 4 devices, with 16, 8 and 8 and with 16 and 16
     layers (gen_layer_tp_pp_groups of hexiscale/gen_hetero_groups.py, Relaxed-System-Lab/FlashFlex 5ee1726b), which lists the
@@ -85,18 +96,21 @@ def test_a_head_alone_is_a_section_wherever_it_is():
     cuts=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=2, max_size=4),
     tps=st.lists(st.sampled_from([1, 2, 4]), min_size=4, max_size=4),
 )
-def test_every_weight_is_summed_once_over_one_rank_of_each_replica(cuts, tps):
+def test_every_weight_is_summed_once_over_the_cp_ranks_of_each_replica(cuts, tps):
     layers = max(map(sum, cuts))
     shapes = [
-        {"tp": tp, "pp": len(cut), "layers": (*cut[:-1], cut[-1] + layers - sum(cut)), "dp": 1 + (tp == 2)}
+        {
+            "tp": tp, "pp": len(cut), "dp": 1 + (tp == 2), "cp": 1 + (tp == 1),
+            "layers": (*cut[:-1], cut[-1] + layers - sum(cut)),
+        }
         for cut, tp in zip(cuts, tps, strict=False)
-    ]
+    ]  # fmt: skip
     plan = pipelines(nodes(40, devices=4), shapes)
     held: list[tuple[int, int]] = []
     for section, groups in plan.gradient_groups():
         assert len(groups) == section.slices
         for group in groups:
-            assert len(group.ranks) == plan.replicas == len(set(group.ranks))
+            assert len(group.ranks) == plan.gradient_ranks == len(set(group.ranks))
         held += [(one, section.number) for one in range(section.first, section.past_last)]
     assert [layer for layer, _ in held] == list(range(layers))
     assert [one.embedding for one in plan.sections].count(True) == [one.head for one in plan.sections].count(True) == 1
@@ -140,19 +154,19 @@ def changed(plan: PipelinesPlan, **config: object) -> PipelinesPlan:
         (
             lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), zero_stage=0),
             "pipelines[1].config.zero_stage: 1, but 0 in pipelines[0]; "
-            "pipelines differ in stages, tp, microbatches and recomputation only",
+            "pipelines differ in stages, tp, cp, microbatches and recomputation only",
         ),
         (
-            lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), other_replicas=3),
-            "pipelines[0]: other_replicas 3 is not 1",
+            lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), other_dp_cp=3),
+            "pipelines[0]: other_dp_cp 3 is not 1",
         ),
         (
             lambda: pipelines(nodes(4), (THREE_ONE, TWO_TWO), zero_stage=2),
             "pipelines[0].config.zero_stage: 2 is not modelled in unlike pipelines; 0 or 1",
         ),
         (
-            lambda: pipelines(nodes(4, devices=2), (THREE_ONE | {"cp": 2}, TWO_TWO)),
-            "pipelines[0].config.cp: 2 is not modelled in unlike pipelines; leave it out",
+            lambda: changed(pipelines(nodes(4, devices=2), (THREE_ONE | {"cp": 2}, TWO_TWO)), cp_algo="ulysses"),
+            "pipelines[0].config.cp_algo: ulysses is not modelled in unlike pipelines; leave it out",
         ),
         (
             lambda: pipelines(nodes(4), (ALONE | {"layers": (2, 2), "vpp": 2}, ALONE), schedule="interleaved"),
