@@ -16,7 +16,8 @@ optimizer; the search tries both (`planner.space.shapes.overlaps`).
 2. `branch_and_bound` proves. It is a best-first branch and bound over families of shapes (`families`). The deadline test
    (`planner.bounds.deadline_test`) proves that no pipeline of a family beats the target, which is slightly below the step of
    the incumbent (the fastest plan so far). `exhaust` evaluates the pipelines that the test does not rule out, `single_stage`
-   the pipelines of one stage. `dominance` skips pipelines under ZeRO 2 that fit memory under ZeRO 1.
+   the pipelines of one stage. `dominance` skips pipelines under ZeRO 2 that fit memory under ZeRO 1. At last
+   `simulated_bound` simulates the pipelines that hold the bound.
 3. `improvement` searches for faster plans of variants with too many pipelines to evaluate; such variants keep their bounds.
 4. `certificate` reports the least bound and the space that it holds for (`searched_space`): pipelines of whole stages, which
    fill one node after the other, on an idle network. A pipeline of one stage may also be spread evenly over its nodes. Plans

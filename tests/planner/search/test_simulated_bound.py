@@ -1,0 +1,93 @@
+"""Bounds raised by simulation of the pipelines that hold them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.bounds.orders import deadline_tests
+from planner.costs.node_classes import node_classes
+from planner.placement.simulation import step
+from planner.request import Request
+from planner.search.branch_and_bound import Proof
+from planner.search.budgets import Budgets
+from planner.search.exhaust import Exhaust, OpenVariant
+from planner.search.improvement import Improvement
+from planner.search.incumbent import Incumbent
+from planner.search.simulated_bound import KnownVariant, simulate_evaluated, simulate_fastest
+from planner.space.shapes import searched
+from planner.target import Target
+from tests import builders as make
+from tests.planner.builders import on_one_cluster, plan_of, random_request, shape
+from tests.planner.search.searches import incumbent, simulated
+
+SLOW = on_one_cluster(6, 6, nodes=3, nics=(make.nic("ethernet", 1e7),), spec=make.device(speed=1e9, memory_bandwidth=1e12))
+
+
+def known(budgets: Budgets, request: Request = SLOW) -> tuple[Incumbent, Exhaust, KnownVariant, list[float]]:
+    """All pipelines of 1F1B on three nodes, evaluated and not simulated, with a slow one as incumbent; and their seconds."""
+    kept = incumbent(request, budgets, simulated(SLOW, shape(), ("c", 1), ("c", 5)))
+    variant = OpenVariant(tuple(deadline_tests(kept.context, node_classes(kept.context, shape()), kept.target)))
+    exhaust = Exhaust(kept, Improvement(kept), [])
+    kept.budgets = replace(budgets, contention=1e9)  # nothing is simulated at once
+    closer, _ = exhaust.closer(shape(), variant, 0.1, only=True)
+    found = KnownVariant(shape(), variant, closer)
+    found.refill()
+    assert not kept.seen
+    return kept, exhaust, found, sorted(seconds for one in exhaust.every for seconds in one.seconds.values())
+
+
+def test_the_bound_rises_from_one_pipeline_to_the_next():
+    """One simulation, which is no faster than a plan that is said to be best: the bound is the next evaluated step above it."""
+    kept, exhaust, variant, seconds = known(Budgets(bound_tries=1))
+    assert variant.bound == pytest.approx(seconds[0])
+    kept.best = kept.best.annotated(prediction=replace(kept.best.prediction, step_s=seconds[0] * 1.01))
+    simulate_fastest(kept, exhaust, [variant], kept.cutoff)
+    assert len(kept.seen) == 1
+    assert variant.bound == pytest.approx(seconds[1])
+
+
+def test_it_rises_no_further_than_other_bounds():
+    kept, exhaust, variant, seconds = known(Budgets())
+    simulate_fastest(kept, exhaust, [variant], seconds[0])
+    assert (variant.bound, kept.seen) == (pytest.approx(seconds[0]), set())
+
+
+def test_a_faster_plan_is_kept_on_the_way():
+    kept, exhaust, variant, seconds = known(Budgets())
+    simulate_fastest(kept, exhaust, [variant], 1e9)
+    assert kept.cutoff == pytest.approx(seconds[0], rel=0.05)
+    assert variant.bound >= kept.target
+
+
+def test_evaluated_pipelines_that_hold_no_bound_are_simulated_too():
+    kept, exhaust, _, seconds = known(Budgets())
+    simulate_evaluated(kept, exhaust.every)
+    assert kept.cutoff == pytest.approx(seconds[0], rel=0.05)
+    counted = len(kept.seen)
+    simulate_evaluated(kept, exhaust.every)
+    assert len(kept.seen) == counted, "no pipeline is simulated twice"
+
+
+def test_pipelines_that_the_target_cannot_run_hold_no_bound():
+    """Nothing runs the three-stage pipelines of this target, so the bound rises above them without a simulation."""
+    short = Target("short", "any", (), lambda config, workload: iter(("pp",) * (config.pp > 2)), lambda plan: iter(()))
+    kept, exhaust, variant, seconds = known(Budgets(), replace(SLOW, target=short))
+    simulate_fastest(kept, exhaust, [variant], 1e9)
+    assert {len(stages) for _, stages in kept.seen} == {2, 3}
+    assert kept.best is not None and kept.best.config.pp == 2
+    assert variant.bound >= kept.target > seconds[0]
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5, 7, 13, 17, 19])
+def test_no_raised_bound_is_above_the_best_plan(seed):
+    question = random_request(seed)
+    best = step(plan_of(question))
+    kept = incumbent(question, Budgets(unproved_variants=4, bound_tries=3))
+    proof = Proof(kept, Improvement(kept))
+    left = proof.run(list(searched(question)))
+    before = min([*proof.settled, *left])
+    proof.raise_by_simulation()
+    after = min([*proof.settled, *left])
+    assert before <= after <= best * (1 + 1e-9)
