@@ -204,7 +204,7 @@ UNEXPECTED = {
     "deadline test of any order": (AnyOrder, "within"),
     "listing of pipelines": (DeadlineTest, "pipelines"),
     "evaluator": (PipelineEvaluation, "evaluated"),
-    "evaluator of the proof": ("planner.search.exhaust", "priced"),
+    "evaluator of the proof": ("planner.search.exhaust", "fastest"),
     "evaluator of one stage": ("planner.search.single_stage", "priced"),
     "evaluator of plans": ("planner.search.incumbent", "evaluate"),
     "test of mixed stages": ("planner.strategies.certified", "mixed_lower_bound"),
