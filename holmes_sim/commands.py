@@ -79,12 +79,21 @@ def load(name: str | Path, measured: str | Path | None = None) -> Topology:
     return topology.profiled(found, profile.load(measured)) if measured is not None else found
 
 
+def plan_text(path: str | Path) -> str:
+    """Text of a file that should be a plan. Raises PlanError, which names the command that makes one where there is no file."""
+    if Path(path).exists():
+        return documents.read_text(path, PlanError)
+    if str(path) in shipped_topologies():
+        raise PlanError(f"{path}: this is a topology; a plan is expected (`holmes-sim plan {path} -o plan.json` makes one)")
+    raise PlanError(f"{path}: no such file; `holmes-sim plan TOPOLOGY -o plan.json` makes a plan")
+
+
 def read_plan(path: str | Path, measured: str | Path | None = None) -> Plan:
     """Read a plan file; `measured`, a profile (name or file), replaces the profile of the plan.
 
     Raises PlanError, TopologyError.
     """
-    return with_profile(planfile.load(path), measured)
+    return with_profile(planfile.from_text(str(path), plan_text(path)), measured)
 
 
 def with_profile(given: Plan, measured: str | Path | None) -> Plan:
@@ -96,7 +105,7 @@ def with_profile(given: Plan, measured: str | Path | None) -> Plan:
 
 def read(path: str | Path) -> Plan | Timeline:
     """Read a plan or a timeline, whichever the file contains. Raises PlanError, TimelineError, TopologyError."""
-    text = documents.read_text(path, PlanError)
+    text = plan_text(path)
     return from_json(text, str(path)) if '"traceEvents"' in text else planfile.from_text(str(path), text)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holmes_sim import disaggregated, islands
+from holmes_sim import commands, disaggregated, islands
 from holmes_sim.results import confirms, report_facts
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.engine import symmetry
 from sim.engine.engine import simulate
 from sim.engine.timeline import Timeline
-from sim.errors import OptionError, PlanError
-from sim.formats import documents, pipelinesfile
+from sim.errors import OptionError
+from sim.formats import pipelinesfile
 from sim.hardware.topology import Topology
 from sim.plan.islands import IslandsPlan
 from sim.plan.pipelines import PipelinesPlan
@@ -92,4 +92,4 @@ def read_anything(what: str) -> Topology | Plan | IslandsPlan | PipelinesPlan | 
 
 def has_pipelines(path: str | Path) -> bool:
     """Whether a file is a plan of unlike pipelines, told by its format key. Raises PlanError where it cannot be read."""
-    return pipelinesfile.is_pipelines(documents.read_text(path, PlanError))
+    return pipelinesfile.is_pipelines(commands.plan_text(path))
