@@ -26,7 +26,7 @@ from planner.request import Request, Wishes
 from sim.engine import symmetry
 from sim.engine.engine import simulate as simulate_step
 from sim.engine.timeline import Timeline, from_json
-from sim.errors import Infeasible, OptionError, PlanError, TopologyError
+from sim.errors import Infeasible, PlanError, TopologyError
 from sim.formats import adapter_facts, documents, planfile, profile, routing_facts, topology
 from sim.formats.suggestions import suggestion
 from sim.hardware.stack import DEFAULT
@@ -130,8 +130,6 @@ def workload_of(
 
     Raises TopologyError if the topology has no workload and a value is missing.
     """
-    if not isinstance(where, Topology):
-        raise TopologyError(f"a topology is expected, not {where!r}; hs.load(name or file) gives one")
     own = where.workload
     if own is None and (model is None or global_batch_size is None or seq_len is None):
         raise TopologyError(
@@ -260,9 +258,7 @@ def _baseline(request: Request, name: str, context: PlanningContext) -> Row:
 
 
 def simulate(given: Plan) -> Simulated:
-    """Simulate one step of a plan. Raises OptionError if `given` is not a plan."""
-    if not isinstance(given, Plan):
-        raise OptionError(f"simulate: a plan is expected, not {given!r}; hs.plan(topology).plan is one")
+    """Simulate one step of a plan."""
     started = time.perf_counter()
     folded = symmetry.fold(given)
     timeline = simulate_step(given, folded)

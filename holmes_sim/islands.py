@@ -151,11 +151,9 @@ def request_of(
 def simulate_islands(plan: IslandsPlan, inner: tuple[Seconds, ...] = ()) -> SimulatedIslands:
     """Simulate outer periods of a plan of islands. `inner`: seconds of an inner step of each island, if they are known.
 
-    Raises OptionError if `plan` is another thing."""
-    if not isinstance(plan, IslandsPlan):
-        raise OptionError(
-            f"simulate_islands: a plan of islands is expected, not {plan!r}; hs.plan_islands(topology).plan may be one"
-        )
+    Raises OptionError for another number of them."""
+    if inner and len(inner) != len(plan.islands):
+        raise OptionError(f"simulate_islands: inner: {len(inner)} given, one for each of {len(plan.islands)} islands is needed")
     begun = time.perf_counter()
     timeline, prediction = predict(plan, inner)
     return SimulatedIslands(plan, timeline, prediction, token_worth(plan), time.perf_counter() - begun)
