@@ -118,6 +118,8 @@ UNREADABLE = {
     ("list", "--jsn"): "no such option: --jsn; did you mean --json?",
     ("list", "devices", "--foo"): "no such option: --foo",
     ("list", "devices", "links"): "got unexpected extra argument",
+    ("plan", "holmes-hybrid-4", "--precision", "fp8"): "no such option: --precision; --set workload.precision=VALUE sets it",
+    ("simulate", "plan.json", "--precision", "fp8"): "no such option: --precision",
     ("--foo",): "no such option: --foo; holmes-sim --help lists all commands",
     ("lst", "devices"): "no such command 'lst'; did you mean 'list'?",
     ("wrong",): "no such command 'wrong'; holmes-sim --help lists all commands",

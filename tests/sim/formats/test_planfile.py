@@ -128,7 +128,7 @@ def test_a_fault_of_a_plan_file_is_one_line(read: Plan, change: Callable[[dict[s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "plan.json:1: a mapping of keys is expected here, not empty"),
+        ("", "plan.json:1: the file is empty; a mapping of keys is expected here"),
         ("[]", "plan.json:1: a mapping of keys is expected here, not list"),
         ('{"format": "holmes-sim/plan/1",\n', "plan.json:2: not well-formed JSON: did not find expected node content"),
     ],
