@@ -32,7 +32,7 @@ from planner.request import Request
 from planner.space.unrunnable import fault_of_every_shape
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
-from sim.plan.islands import IslandsPlan, check_trained
+from sim.plan.islands import IslandsPlan, check_exchanged
 from sim.plan.plan import Plan
 from sim.sync import PRICES, Sync
 
@@ -74,11 +74,11 @@ def plan_with_sync(
     each_alone: bool = False,
 ) -> SyncAnswer:
     """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none, NotModelled
-    for adapters, KeyboardInterrupt where Ctrl-C ended the search before one was found.
+    for PowerSGD of adapters, KeyboardInterrupt where Ctrl-C ended the search before one was found.
 
     fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out.
     each_alone: each island is planned alone, too, not the largest one only; as where the cost is limited."""
-    check_trained(request.workload)
+    check_exchanged(request.workload, allowed.compressions)
     check_limits(request.limits)
     _check_target(request, allowed)
     plans = _plans(request, allowed, progress, each_alone or request.limits.cost is not None)
