@@ -5,7 +5,8 @@
     answer = hs.plan(topology)
     run = hs.simulate(answer.plan)
 
-The names in `__all__` are the public API; everything else may change.
+The names in `__all__` are the public API; everything else may change. Arguments of a wrong type raise a HolmesError with one
+line (`holmes_sim.argument_types`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 
@@ -101,7 +103,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"holmes_sim.{name}")
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        found = getattr(import_module(_PUBLIC[name]), name)
+        return import_module("holmes_sim.argument_types").checked(name, found) if isinstance(found, FunctionType) else found
     raise AttributeError(f"module 'holmes_sim' has no attribute {name!r}")
 
 

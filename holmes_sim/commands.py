@@ -26,7 +26,7 @@ from planner.request import Request, Wishes
 from sim.engine import symmetry
 from sim.engine.engine import simulate as simulate_step
 from sim.engine.timeline import Timeline, from_json
-from sim.errors import Infeasible, OptionError, PlanError, TopologyError
+from sim.errors import Infeasible, PlanError, TopologyError
 from sim.formats import adapter_facts, documents, planfile, profile, routing_facts, topology
 from sim.formats.suggestions import suggestion
 from sim.hardware.stack import DEFAULT
@@ -79,12 +79,21 @@ def load(name: str | Path, measured: str | Path | None = None) -> Topology:
     return topology.profiled(found, profile.load(measured)) if measured is not None else found
 
 
+def plan_text(path: str | Path) -> str:
+    """Text of a file that should be a plan. Raises PlanError, which names the command that makes one where there is no file."""
+    if Path(path).exists():
+        return documents.read_text(path, PlanError)
+    if str(path) in shipped_topologies():
+        raise PlanError(f"{path}: this is a topology; a plan is expected (`holmes-sim plan {path} -o plan.json` makes one)")
+    raise PlanError(f"{path}: no such file; `holmes-sim plan TOPOLOGY -o plan.json` makes a plan")
+
+
 def read_plan(path: str | Path, measured: str | Path | None = None) -> Plan:
     """Read a plan file; `measured`, a profile (name or file), replaces the profile of the plan.
 
     Raises PlanError, TopologyError.
     """
-    return with_profile(planfile.load(path), measured)
+    return with_profile(planfile.from_text(str(path), plan_text(path)), measured)
 
 
 def with_profile(given: Plan, measured: str | Path | None) -> Plan:
@@ -96,7 +105,7 @@ def with_profile(given: Plan, measured: str | Path | None) -> Plan:
 
 def read(path: str | Path) -> Plan | Timeline:
     """Read a plan or a timeline, whichever the file contains. Raises PlanError, TimelineError, TopologyError."""
-    text = documents.read_text(path, PlanError)
+    text = plan_text(path)
     return from_json(text, str(path)) if '"traceEvents"' in text else planfile.from_text(str(path), text)
 
 
@@ -121,8 +130,6 @@ def workload_of(
 
     Raises TopologyError if the topology has no workload and a value is missing.
     """
-    if not isinstance(where, Topology):
-        raise TopologyError(f"a topology is expected, not {where!r}; hs.load(name or file) gives one")
     own = where.workload
     if own is None and (model is None or global_batch_size is None or seq_len is None):
         raise TopologyError(
@@ -251,9 +258,7 @@ def _baseline(request: Request, name: str, context: PlanningContext) -> Row:
 
 
 def simulate(given: Plan) -> Simulated:
-    """Simulate one step of a plan. Raises OptionError if `given` is not a plan."""
-    if not isinstance(given, Plan):
-        raise OptionError(f"simulate: a plan is expected, not {given!r}; hs.plan(topology).plan is one")
+    """Simulate one step of a plan."""
     started = time.perf_counter()
     folded = symmetry.fold(given)
     timeline = simulate_step(given, folded)

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from holmes_sim import islands
+from holmes_sim import commands, islands
 from holmes_sim.results import SAME
 from sim.disaggregation import memory
 from sim.disaggregation.plan import DisaggregatedPlan, DisaggregatedPrediction, predict
 from sim.engine.timeline import Timeline
-from sim.errors import OptionError, PlanError
-from sim.formats import disaggregatedfile, documents
+from sim.formats import disaggregatedfile
 from sim.plan.islands import IslandsPlan
 from sim.plan.plan import Plan
 from sim.results.disaggregated_timeline import disaggregated_timeline
@@ -65,9 +64,7 @@ class SimulatedDisaggregated:
 
 
 def simulate_disaggregated(plan: DisaggregatedPlan) -> SimulatedDisaggregated:
-    """Simulate a step. Raises OptionError if `plan` is another thing, NoRoute where nothing joins the ranks."""
-    if not isinstance(plan, DisaggregatedPlan):
-        raise OptionError(f"simulate_disaggregated: a plan with two sets of ranks is expected, not {plan!r}")
+    """Simulate a step. Raises NoRoute where nothing joins the ranks."""
     begun = time.perf_counter()
     found = predict(plan.stage)
     return SimulatedDisaggregated(plan, found, time.perf_counter() - begun)
@@ -80,7 +77,7 @@ def read_disaggregated(path: str | Path) -> DisaggregatedPlan:
 
 def read_any_plan(path: str | Path) -> Plan | IslandsPlan | DisaggregatedPlan:
     """Read a plan, a plan of islands, or one with two sets of ranks, whichever the file contains. Raises PlanError."""
-    text = documents.read_text(path, PlanError)
+    text = commands.plan_text(path)
     if disaggregatedfile.is_disaggregated(text):
         return disaggregatedfile.from_text(str(path), text)
     return islands.read_either(path)

@@ -70,8 +70,9 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
 def _islands(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     """That islands exchange less, where a thin link leads to a cluster that can hold the model alone; else empty."""
     links = [trunk for trunk in plan.fleet.trunks if cluster.name in trunk.between and set(trunk.between) & set(used)]
-    model, memory = plan.workload.model, cluster.nodes * cluster.node.count * cluster.node.device.memory
-    if not links or model.parameters * STATE_BYTES > memory:
+    memory = cluster.nodes * cluster.node.count * cluster.node.device.memory
+    held = STATE_BYTES if plan.workload.adapter is None else plan.workload.bytes_per_value
+    if not links or plan.workload.model.parameters * held > memory:
         return ""
     rates = [min(trunk.bandwidth, _nics(plan, trunk)) for trunk in links]
     widest = max(range(len(links)), key=rates.__getitem__)
@@ -100,13 +101,13 @@ def idle_nodes(plan: Plan) -> Iterator[str]:
 
 
 def _thin(plan: Plan, over: str, rate: BytesPerSecond) -> str:
-    """That the gradients of a step travel for long at a rate, and that islands exchange less; empty where they do not, where
-    islands are not modelled, or where requirements may be what keeps devices idle."""
-    proof, model = plan.certificate, plan.workload.model
+    """That the gradients of a step travel for long at a rate, and that islands exchange less; empty where they do not, or where
+    requirements may be what keeps devices idle."""
+    proof = plan.certificate
     required = proof is not None and any(axis.name == "required" for axis in proof.space)
-    if plan.prediction is None or plan.workload.adapter is not None or required:
+    if plan.prediction is None or required:
         return ""
-    seconds = model.parameters * GRADIENT_BYTES[plan.config.gradient_precision] / rate
+    seconds = plan.workload.trained_parameters * GRADIENT_BYTES[plan.config.gradient_precision] / rate
     if seconds < THIN * plan.prediction.step_s:
         return ""
     return (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from holmes_sim import commands, frames, islands_conflicts, requirements, targets
 from holmes_sim.conflicts import Required
-from holmes_sim.islands_targets import launch_fault
+from holmes_sim.islands_targets import check_launch, launch_fault
 from holmes_sim.pins import Pins, pinned
 from planner.islands.allowed_sync import parse
 from planner.islands.node_ranges import partition_text
@@ -20,8 +20,8 @@ from planner.request import Request, Wishes
 from sim import aggregation
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.engine.timeline import Timeline
-from sim.errors import Infeasible, OptionError, PlanError
-from sim.formats import disaggregatedfile, documents, islandsfile, planfile
+from sim.errors import Infeasible, OptionError
+from sim.formats import disaggregatedfile, islandsfile, planfile
 from sim.hardware.topology import Topology
 from sim.islands.outer_timeline import OuterTimeline
 from sim.islands.prediction import is_on_host, outer_state_bytes, predict
@@ -137,6 +137,7 @@ def search(
     """The search of `plan_islands`, which does not explain why there is no plan."""
     allowed = parse(sync)
     request = request_of(where, workload, wishes, time_limit, target)
+    check_launch(where, target, allowed)
     return plan_with_sync(request, allowed, progress, launch_fault(where, target))
 
 
@@ -150,11 +151,9 @@ def request_of(
 def simulate_islands(plan: IslandsPlan, inner: tuple[Seconds, ...] = ()) -> SimulatedIslands:
     """Simulate outer periods of a plan of islands. `inner`: seconds of an inner step of each island, if they are known.
 
-    Raises OptionError if `plan` is another thing."""
-    if not isinstance(plan, IslandsPlan):
-        raise OptionError(
-            f"simulate_islands: a plan of islands is expected, not {plan!r}; hs.plan_islands(topology).plan may be one"
-        )
+    Raises OptionError for another number of them."""
+    if inner and len(inner) != len(plan.islands):
+        raise OptionError(f"simulate_islands: inner: {len(inner)} given, one for each of {len(plan.islands)} islands is needed")
     begun = time.perf_counter()
     timeline, prediction = predict(plan, inner)
     return SimulatedIslands(plan, timeline, prediction, token_worth(plan), time.perf_counter() - begun)
@@ -167,7 +166,7 @@ def read_islands(path: str | Path) -> IslandsPlan:
 
 def read_either(path: str | Path) -> Plan | IslandsPlan:
     """Read a plan, or a plan of islands, whichever the file contains. Raises PlanError, TopologyError."""
-    text = documents.read_text(path, PlanError)
+    text = commands.plan_text(path)
     return islandsfile.from_text(str(path), text) if islandsfile.is_islands(text) else planfile.from_text(str(path), text)
 
 
@@ -175,7 +174,7 @@ def read_any(what: str) -> Topology | Plan | IslandsPlan | DisaggregatedPlan | T
     """Read what a JSON file contains, or a topology from any other file or by its name. Raises HolmesError."""
     if not what.endswith(".json"):
         return commands.load(what)
-    text = documents.read_text(what, PlanError)
+    text = commands.plan_text(what)
     if disaggregatedfile.is_disaggregated(text):
         return disaggregatedfile.from_text(what, text)
     return islandsfile.from_text(what, text) if islandsfile.is_islands(text) else commands.read(what)

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 
 from holmes_sim import exporters, requirements, targets
+from planner.islands.allowed_sync import AllowedSync
+from sim.errors import Infeasible
 from sim.hardware.topology import Topology
 from sim.plan.islands import IslandsPlan
 
@@ -13,14 +15,30 @@ from sim.plan.islands import IslandsPlan
 def launch_fault(where: Topology, target: str) -> Callable[[IslandsPlan], str]:
     """A function of a plan of islands: all that one of the targets by name, required ones included, cannot launch of it; empty
     if they can launch all."""
+    return functools.partial(_fault, _names(where, target))
+
+
+def check_launch(where: Topology, target: str, allowed: AllowedSync) -> None:
+    """Raise Infeasible where only plans of islands are allowed, and one of the targets by name launches none."""
+    fault = next(filter(None, map(_no_islands, _names(where, target))), "")
+    if fault and allowed.names and not allowed.exact:
+        raise Infeasible(f"no plan with --sync {allowed.text}: {fault}")
+
+
+def _names(where: Topology, target: str) -> tuple[str, ...]:
+    """The targets by name, required ones included."""
     asked = (*requirements.written(where).get("targets", ()), *target.split(exporters.AND))
-    return functools.partial(_fault, tuple(name for name in asked if name not in (targets.ANY, targets.NONE)))
+    return tuple(name for name in asked if name not in (targets.ANY, targets.NONE))
+
+
+def _no_islands(name: str) -> str:
+    return "" if exporters.islands(name) is not None else f"{name} launches no islands; {', '.join(exporters.of_islands())} do"
 
 
 def _fault(names: tuple[str, ...], plan: IslandsPlan) -> str:
     for name in names:
-        if exporters.islands(name) is None:
-            return f"{name} launches no islands; {', '.join(exporters.of_islands())} do"
+        if fault := _no_islands(name):
+            return fault
         if found := [*exporters.unsupported_islands(name, plan)]:
             return f"{name} cannot express {'; nor '.join(found)}"
     return ""

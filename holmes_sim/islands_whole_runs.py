@@ -66,9 +66,7 @@ def whole_run_islands(
 
     `failures`: the runs of the islands; if None, failures at the rate of the Llama 3 training run. `share`: the goodput, where
     islands leave and come back, too. Raises OptionError."""
-    if not isinstance(plan, IslandsPlan):
-        raise OptionError(f"whole_run_islands: a plan of islands is expected, not {plan!r}; hs.whole_run takes an exact one")
-    number = tokens_of(tokens) if isinstance(tokens, str) else float(tokens)
+    number = tokens_of(tokens)
     plan = plan if plan.prediction is not None else plan.annotated(predict(plan)[1])
     runs = tuple(failures or island_runs(plan, goodput.mtbf(()), RESTART, CHECKPOINT))
     if share is None:

@@ -20,7 +20,7 @@ from holmes_sim.results import Planned, Simulated
 from planner.placement.ranks import with_collectives
 from planner.placement.simulation import fits
 from sim import __version__
-from sim.errors import HolmesError, Infeasible, PlanError, TopologyError
+from sim.errors import HolmesError, Infeasible, PlanError
 from sim.formats.topology import load_model
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.stack import software_facts
@@ -112,8 +112,6 @@ def score(
     Raises HolmesError if the file is wrong or the job does not fit the topology's devices, PlanError and NotModelled if it
     cannot be simulated. If no plan fits, `best` is None and `reason` says why.
     """
-    if not isinstance(where, Topology):
-        raise TopologyError(f"a topology is expected, not {where!r}; hs.load(name or file) gives one")
     return score_job(read(launch, variables, model), where, time_limit, progress, cancel)
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holmes_sim import disaggregated, islands
+from holmes_sim import commands, disaggregated, islands
 from holmes_sim.results import confirms, report_facts
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.engine import symmetry
 from sim.engine.engine import simulate
 from sim.engine.timeline import Timeline
-from sim.errors import OptionError, PlanError
-from sim.formats import documents, pipelinesfile
+from sim.formats import pipelinesfile
 from sim.hardware.topology import Topology
 from sim.plan.islands import IslandsPlan
 from sim.plan.pipelines import PipelinesPlan
@@ -60,11 +59,7 @@ class SimulatedPipelines:
 
 
 def simulate_pipelines(plan: PipelinesPlan) -> SimulatedPipelines:
-    """Simulate one step of a plan of unlike pipelines. Raises OptionError if `plan` is another thing."""
-    if not isinstance(plan, PipelinesPlan):
-        raise OptionError(
-            f"simulate_pipelines: a plan of unlike pipelines is expected, not {plan!r}; hs.read_pipelines reads one"
-        )
+    """Simulate one step of a plan of unlike pipelines."""
     started = time.perf_counter()
     folded = symmetry.fold(plan)
     timeline = simulate(plan, folded)
@@ -92,4 +87,4 @@ def read_anything(what: str) -> Topology | Plan | IslandsPlan | PipelinesPlan | 
 
 def has_pipelines(path: str | Path) -> bool:
     """Whether a file is a plan of unlike pipelines, told by its format key. Raises PlanError where it cannot be read."""
-    return pipelinesfile.is_pipelines(documents.read_text(path, PlanError))
+    return pipelinesfile.is_pipelines(commands.plan_text(path))

@@ -8,19 +8,20 @@ first; those for which the present plan does not exist (it does not fit, or its 
 all others. The search for a change starts from the present plan, so its result is not slower (`PlanningContext.start`).
 With a sync strategy between islands, the present plan on a changed topology is the best of all that were found today, with its
 strategy chosen anew (`holmes_sim.present_plans`), and speed is effective tokens/s (`holmes_sim.plan_numbers`).
-`holmes_sim.outcomes` says what the result of a change is.
+`holmes_sim.outcomes` says what the result of a change is. Changes that give equal fleets (`holmes_sim.equal_fleets`), such as a
+node more at either of two equal sites, are one search with one result.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import change_planning, changes, commands, frames, plan_numbers, requirements, targets
+from holmes_sim import change_planning, changes, commands, equal_fleets, frames, plan_numbers, requirements, targets
 from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome, added_rent, outcome, with_smaller_sizes
@@ -135,15 +136,26 @@ def what_if(
     simulated = _all_simulated(now, changed, gains, end, least)
     estimates = [_estimate(now, gain, index in simulated, simulated.get(index)) for index, gain in enumerate(gains)]
     order = sorted(range(len(changed)), key=lambda index: -estimates[index])
+    twins = _twins(changed, simulated)
     starts = {index: one.start for index, one in simulated.items() if one is not None}
-    tasks = [Task(index, changed[index], starts.get(index), target=target, sync=sync) for index in order]
+    searched = dict.fromkeys(twins[index] for index in order)
+    tasks = [Task(index, changed[index], starts.get(index), target=target, sync=sync) for index in searched]
     answers, interrupted = _planned(tasks, end, least, progress)
     found = [
-        outcome(now.numbers, one, costs[index], _numbers(simulated.get(index)), answers.get(index))
-        for index, one in enumerate(candidates)
+        outcome(now.numbers, one, costs[index], _numbers(simulated.get(twin)), answers.get(twin))
+        for index, (one, twin) in enumerate(zip(candidates, twins, strict=True))
     ]
     ranked = sorted(with_smaller_sizes(found), key=_rank, reverse=True)
     return WhatIf(now.plan, tuple(ranked), time.monotonic() - begun, interrupted, sync, now.answer)
+
+
+def _twins(changed: Sequence[Topology], simulated: Mapping[int, Simulated | None]) -> list[int]:
+    """For each change, that of equal fleets on which the present plan is fastest: it stands for the others, so that equal
+    changes have equal results, and its search begins with that plan."""
+    speeds = {index: one.numbers.speed for index, one in simulated.items() if one is not None}
+    fastest = sorted(range(len(changed)), key=lambda index: -speeds.get(index, 0.0))
+    firsts = equal_fleets.representatives([changed[index] for index in fastest])
+    return [twin for _, twin in sorted(zip(fastest, (fastest[first] for first in firsts), strict=True))]
 
 
 def _is_time(seconds: Seconds, least: Seconds) -> bool:

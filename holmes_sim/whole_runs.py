@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -46,12 +47,15 @@ class WholeRun:
         return asdict(self)
 
 
-def tokens_of(text: str) -> float:
-    """A number of tokens from text such as `2T` or `300B`. Raises OptionError."""
+def tokens_of(given: str | float) -> float:
+    """A number of tokens, also from text such as `2T` or `300B`. Raises OptionError."""
     try:
-        return units.parse(text, "number of tokens")
+        number = units.parse(given, "number of tokens") if isinstance(given, str) else float(given)
     except ValueError as error:
         raise OptionError(f"--tokens {error}") from None
+    if not 0 < number < math.inf:
+        raise OptionError(f"--tokens {given}: more than 0 are needed, such as 2T")
+    return number
 
 
 def usual_failures(devices: int) -> Run:
@@ -66,7 +70,7 @@ def whole_run(plan: Plan, tokens: str | float, failures: Run | None = None) -> W
 
     Every step takes as long as the predicted one; failures return to the last checkpoint (`sim.results.goodput`, closed form).
     Raises OptionError."""
-    number = tokens_of(tokens) if isinstance(tokens, str) else float(tokens)
+    number = tokens_of(tokens)
     run = failures or usual_failures(plan.config.world_size)
     numbers = plan.prediction or predict(plan, simulate(plan))
     share = run.goodput

@@ -66,11 +66,24 @@ def parse(value: object, kind: str) -> float:
         raise ValueError(f"{value!r} is not a {kind}; write for example '{example}'")
     number, unit = match.groups()
     if unit not in units:
+        meant = _meant(unit, units)
+        example = f"{number} {meant}" if meant else example
         raise ValueError(f"{value!r} is not a {kind}: unit {unit!r} is unknown here; write for example '{example}'")
     si = float(number) * units[unit]
     if not math.isfinite(si):
         raise ValueError(f"{value!r} is too large")
     return si
+
+
+_SPELLINGS = (("b(ps|/s)", "bit/s"), ("Bps", "B/s"), ("(?i:flops)", "FLOP/s"))
+"""(how units that are not taken end, how those that they mean do)."""
+
+
+def _meant(unit: str, units: Iterable[str]) -> str:
+    """The unit that one in other letters means, such as Gbit/s for `Gbps` and `GBit/s`; empty where there is none."""
+    for ending, right in _SPELLINGS:
+        unit = re.sub(f"{ending}$", right, unit)
+    return next((one for one in units if one.lower() == unit.lower()), "")
 
 
 def common_unit(values: Iterable[object]) -> tuple[str, tuple[float, ...]] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import holmes_sim as hs
 from holmes_sim import commands, exporting
 from holmes_sim.torch_backend import supported
 from planner import api
@@ -88,7 +89,7 @@ def test_a_wrong_option_or_argument_is_an_option_error(plan: Plan, request_of: M
     assert raised(lambda: api.plan_for("speed", request, "certified", context)) is OptionError
     assert raised(lambda: api.plan_for("cost", request, "holmes", context)) is OptionError
     assert raised(lambda: parse_node(plan.fleet, "node9")) is OptionError
-    assert raised(lambda: commands.simulate("plan.json")) is OptionError  # type: ignore[arg-type]
+    assert raised(lambda: hs.simulate("plan.json")) is OptionError
     assert not issubclass(OptionError, PlanError)
 
 

@@ -84,7 +84,9 @@ def _bands(axes: Axes, spans: Sequence[Span], row: int) -> None:
     for kind in STACK:
         if kind in parts:
             above = [low - share * (BAR[1] - BAR[0]) for low, share in zip(below, parts[kind], strict=True)]
-            axes.stairs(above, times, baseline=below, fill=True, color=KINDS[kind][1], zorder=2, gid=kind)
+            band = axes.stairs(above, times, baseline=below, fill=True, color=KINDS[kind][1], linewidth=0, zorder=2, gid=kind)
+            if kind == "bubble":
+                band.set(hatch="////", edgecolor=GREY)
             below = above
 
 

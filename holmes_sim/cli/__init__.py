@@ -90,6 +90,17 @@ def main() -> None:
         sys.exit(0)
 
 
+def _workload_key(error: Any) -> str:
+    """The key of a workload that an unknown option names, for a command that can set it; empty for others."""
+    key = (getattr(error, "option_name", None) or "").strip("-").replace("-", "_")
+    options = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
+    if not key or "--set" not in options:
+        return ""
+    from sim.formats.topology_facts import WorkloadFacts
+
+    return key if key in WorkloadFacts.model_fields else ""
+
+
 def _usage_message(error: Any) -> str:
     """One line that says what is wrong with a command line, with similar names or a correct example.
 
@@ -104,7 +115,9 @@ def _usage_message(error: Any) -> str:
     words = words[0].lower() + words[1:].replace(". Did you mean", "; did you mean").replace(": Input should", ": it should")
     examples = {command.NAME: command.EXAMPLE for command in commands.in_order()}
     command_name = error.ctx.info_name if error.ctx else ""
-    if near:
+    if key := _workload_key(error):
+        words += f"; --set workload.{key}=VALUE sets it"
+    elif near:
         words += f"; did you mean {' or '.join(sorted(near))}?"
     elif words.startswith("missing ") and command_name in examples:
         words += f"; for example: {examples[command_name]}"

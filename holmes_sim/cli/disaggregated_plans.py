@@ -80,10 +80,10 @@ def compare(what: list[str], chart: Path | None, as_json: bool) -> bool:
     from holmes_sim.running_disaggregated import MeasuredDisaggregated
     from sim.disaggregation.plan import predict
     from sim.engine.timeline import Timeline
-    from sim.errors import HolmesError, PlanError
-    from sim.formats import disaggregatedfile, documents
+    from sim.errors import HolmesError
+    from sim.formats import disaggregatedfile
 
-    if not disaggregatedfile.is_disaggregated(documents.read_text(what[0], PlanError)):
+    if not disaggregatedfile.is_disaggregated(commands.plan_text(what[0])):
         return False
     plan, others = disaggregated.read_disaggregated(what[0]), [commands.read(name) for name in what[1:]]
     if len(others) != 1 or not isinstance(others[0], Timeline):

@@ -85,6 +85,8 @@ def _unsupported_sync(sync: Sync) -> Iterator[str]:
 def _unsupported_layout(sync: Sync, island: Plan) -> Iterator[str]:
     """Properties of the layout of all islands; that of the first is told."""
     config, method, layers = island.config, METHODS[sync.strategy], island.workload.model.layers
+    if island.workload.adapter is not None:
+        yield f"adapter of rank {island.workload.adapter.r}: torchft was tried with whole models alone; all weights trained"
     if config.dp > _sharded(config):
         yield f"zero_stage {config.zero_stage} with dp {config.dp}: an island has no replicas; ZeRO 1 or 3 over all of dp"
     if method and config.vpp > 1:

@@ -13,6 +13,7 @@ from holmes_sim.launchable import launches_islands
 from holmes_sim.printing.certificates import amount
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
+from holmes_sim.printing.workloads import model_text
 from holmes_sim.warnings import islands_warnings
 from planner.islands.node_ranges import island_text, partition_text
 from planner.islands.search import best
@@ -26,7 +27,7 @@ from sim.plan.islands import IslandsPlan, IslandsPrediction
 from sim.plan.plan import Plan
 from sim.results import islands_cost
 from sim.sync import PRICES
-from sim.units import GIBI, GIGA, time_text
+from sim.units import GIBI, time_text
 
 
 def planned_islands(answer: PlannedIslands) -> Group:
@@ -76,9 +77,8 @@ def heading(plan: IslandsPlan) -> str:
     """One line: topology, model, batch, devices, islands."""
     workload, used = plan.workload, sum(island.config.world_size for island in plan.islands)
     return (
-        f"{plan.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), batch "
-        f"{workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {used} of {plan.fleet.devices} "
-        f"devices in {len(plan.islands)} islands"
+        f"{plan.topology.name}: {model_text(workload)}, batch {workload.global_batch_size} x {workload.seq_len} tokens "
+        f"{workload.precision}, {used} of {plan.fleet.devices} devices in {len(plan.islands)} islands"
     )
 
 

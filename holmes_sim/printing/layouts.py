@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterable
+
 from sim.plan.plan import Plan
+
+RANGES = 4
+"""Most ranges of numbers of nodes that a row shows. Guess; more make tables wide."""
 
 
 def short_layout(plan: Plan) -> str:
@@ -41,3 +48,12 @@ def _runs(layers: list[int]) -> str:
         else:
             runs.append([count, 1])
     return "|".join(f"{count}x{many}" if many > 1 else str(count) for count, many in runs)
+
+
+def node_ranges(nodes: Iterable[int]) -> str:
+    """Numbers of nodes as text: `0-2` for consecutive ones, `0, 2` for others, `0, 2, ..., 8` for more than `RANGES` ranges."""
+    ordered = sorted(set(nodes))
+    ends = [number for number, following in itertools.pairwise([*ordered, math.inf]) if following != number + 1]
+    begins = [number for before, number in itertools.pairwise([-math.inf, *ordered]) if number != before + 1]
+    found = [str(begin) if begin == end else f"{begin}-{end}" for begin, end in zip(begins, ends, strict=True)]
+    return ", ".join([*found[: RANGES - 1], "...", found[-1]] if len(found) > RANGES else found)

@@ -13,7 +13,7 @@ from rich.text import Text
 from holmes_sim.intervals import step_range, step_text
 from holmes_sim.launchable import frameworks
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
-from holmes_sim.printing.layouts import short_layout
+from holmes_sim.printing.layouts import node_ranges, short_layout
 from holmes_sim.printing.tables import HEADS, STYLE, grid, slower_text
 from holmes_sim.printing.workloads import model_text
 from holmes_sim.resolution import is_close, why_close
@@ -186,11 +186,10 @@ def location(plan: Plan, pp_rank: int) -> tuple[str, str, str, str]:
     devices = plan.placement[plan.config.first_rank(pp_rank) : plan.config.first_rank(pp_rank + 1)]
     clusters = dict.fromkeys(device.cluster for device in devices)
     specs = dict.fromkeys(plan.fleet.spec(device).name for device in devices)
-    nodes = sorted({device.node for device in devices})
+    nodes = (node_ranges(device.node for device in devices if device.cluster == name) for name in clusters)
     held = [plan.stages[stage] for stage in plan.stages_of(pp_rank)]
-    where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
     layers = "+".join(f"{stage.layers} and head" if stage.head else str(stage.layers) for stage in held)
-    return " + ".join(clusters), where, " + ".join(specs), layers
+    return " + ".join(clusters), " + ".join(nodes), " + ".join(specs), layers
 
 
 def groups(plan: Plan) -> Table:

@@ -6,6 +6,7 @@ moves as many bytes as an all_reduce, so a ring replaces it (`holmes_sim.torch_b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from holmes_sim.torch_backend import ring
 from holmes_sim.torch_backend.backends import GLOO
+from holmes_sim.torch_backend.waiting import finish
 
 TAG = 0
 """Tag of the messages of an exchange; those of two ranks match in their order."""
@@ -81,22 +83,17 @@ def _exchange_messages(received: Sequence[Tensor], sent: Sequence[Tensor], group
     works += [group.send([sent[peer]], peer, TAG) for peer in peers if sent[peer].numel()]
     received[own].copy_(sent[own])
     for work in works:
-        work.wait()
+        finish(work)
 
 
 def send(value: Tensor, group: dist.ProcessGroup, target: int, tag: int) -> None:
     """Send to a rank of a gloo group; returns when the message has left."""
-    group.send([value.cpu()], target, tag).wait()
+    finish(group.send([value.cpu()], target, tag))
 
 
 def receive(buffer: Tensor, group: dist.ProcessGroup, source: int, tag: int) -> Callable[[], None]:
     """Post a receive from a rank of a gloo group into host memory. The returned function waits for the message."""
-    work = group.recv([buffer], source, tag)
-
-    def wait() -> None:
-        work.wait()
-
-    return wait
+    return functools.partial(finish, group.recv([buffer], source, tag))
 
 
 @contextmanager

@@ -21,6 +21,9 @@ from pathlib import Path
 POLL_INTERVAL = 0.02
 GRACE_PERIOD = 3.0
 """Seconds for other ranks to report a reason before they are killed, because a rank that was killed reports none."""
+CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
+"""What gloo says of a rank that has ended (third_party/gloo/gloo/transport/tcp/pair.cc of torch 2.13), in any rank that it
+talked to."""
 PR_SET_PDEATHSIG = 1
 """Option PR_SET_PDEATHSIG of prctl(2): signal on the death of the parent."""
 CLONE_NEWNET = 0x40000000
@@ -80,7 +83,7 @@ def _run_launch(folder: Path) -> str:
         failed = _wait(children)
     finally:
         _kill(children)
-    return "" if failed is None else _reason(folder, processes, *failed)
+    return cause(folder, processes, failed) if failed else ""
 
 
 def _run_rank(folder: Path, number: int, process: RankProcess, options: str, module: str) -> None:
@@ -123,10 +126,10 @@ def _enter_namespace(namespace: str) -> None:
     os.close(handle)
 
 
-def _wait(children: dict[int, int]) -> tuple[int, int] | None:
-    """(rank, exit code) of the failure to report, or None. A rank that was killed takes precedence over ranks that failed after
-    it."""
-    failed: tuple[int, int] | None = None
+def _wait(children: dict[int, int]) -> list[tuple[int, int]]:
+    """(rank, exit code) of the ranks that failed, in the order in which they ended; of those that fail `GRACE_PERIOD` after the
+    first one, none."""
+    failed: list[tuple[int, int]] = []
     until = float("inf")
     while children and time.monotonic() < until:
         child, status = os.waitpid(-1, os.WNOHANG)
@@ -134,8 +137,8 @@ def _wait(children: dict[int, int]) -> tuple[int, int] | None:
             time.sleep(POLL_INTERVAL)
             continue
         number, code = children.pop(child), os.waitstatus_to_exitcode(status)
-        if code and (failed is None or (code < 0 <= failed[1])):
-            failed = number, code
+        if code:
+            failed.append((number, code))
             until = min(until, time.monotonic() + GRACE_PERIOD)
     return failed
 
@@ -147,14 +150,26 @@ def _kill(children: dict[int, int]) -> None:
         os.waitpid(child, 0)
 
 
-def _reason(folder: Path, processes: list[RankProcess], number: int, code: int) -> str:
+def cause(folder: Path, processes: list[RankProcess], failed: list[tuple[int, int]]) -> str:
+    """Why a launch failed: a rank that was killed, else the first rank that did not fail because another one had ended."""
+    number, code = min(failed, key=lambda one: (one[1] > 0, one[1] > 0 and _follows(_lines(folder, one[0]))))
     head = f"rank {number} ({processes[number].device})"
     if code < 0:
-        cause = "; Linux kills a process so where memory runs out (dmesg names it)" if -code == signal.SIGKILL else ""
-        return f"{head} was killed by signal {-code} ({signal.Signals(-code).name}){cause}"
-    lines = (folder / f"{number}.err").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        signalled = "; Linux kills a process so where memory runs out (dmesg names it)" if -code == signal.SIGKILL else ""
+        return f"{head} was killed by signal {-code} ({signal.Signals(-code).name}){signalled}"
+    lines = _lines(folder, number)
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return errors[0] if errors else f"{head} ended: {lines[-1] if lines else f'exit code {code}'}"
+
+
+def _lines(folder: Path, number: int) -> list[str]:
+    """What a rank wrote to stderr."""
+    return (folder / f"{number}.err").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+
+
+def _follows(lines: list[str]) -> bool:
+    """Whether an error says that another rank has ended: the connection to it is closed."""
+    return any(words in line for line in lines[-1:] for words in CLOSED)
 
 
 if __name__ == "__main__":

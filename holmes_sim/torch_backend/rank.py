@@ -28,6 +28,7 @@ from holmes_sim.torch_backend.executor import Executor
 from holmes_sim.torch_backend.recorder import Event, Recorder, spans
 from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, Placed, RunOptions, host_of, node_of
 from holmes_sim.torch_backend.training_worker import TrainingWorker
+from holmes_sim.torch_backend.waiting import COLLECTIVE_TIMEOUT
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.engine import timeline
 from sim.engine.rank_plans import RankPlans
@@ -37,9 +38,6 @@ from sim.formats import documents, pipelinesfile, planfile
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
-
-COLLECTIVE_TIMEOUT = 1800.0
-"""Seconds after which a collective or message fails. A guess: longer than any step that is measured."""
 
 
 @dataclass(frozen=True, slots=True)

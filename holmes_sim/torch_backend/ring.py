@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from holmes_sim.torch_backend.waiting import finish
+
 TAG = 1 << 20
 
 
@@ -22,7 +24,7 @@ def reduce_scatter(part: Tensor, whole: Tensor, group: dist.ProcessGroup) -> Non
     for step in range(ranks - 1):  # the part of rank r starts at rank r + 1 and ends at rank r
         sending, receiving = (rank - step - 1) % ranks, (rank - step - 2) % ranks
         sent = group.send([parts[sending]], next_rank, TAG + step)
-        group.recv([received], previous_rank, TAG + step).wait()
-        sent.wait()
+        finish(group.recv([received], previous_rank, TAG + step))
+        finish(sent)
         parts[receiving].add_(received)
     part.copy_(parts[rank])

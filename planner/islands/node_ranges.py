@@ -71,7 +71,7 @@ def is_thin(request: Request, cluster: Cluster) -> bool:
     rate = max((nic.bandwidth * nic.count for nic in cluster.node.nics), default=0.0)
     if cluster.fabric is not None:
         rate /= max(cluster.fabric.oversubscription, 1.0)
-    nbytes = 2 * workload.model.parameters * GRADIENT_BYTES[USUAL_GRADIENTS.get(workload.precision, "fp32")]
+    nbytes = 2 * workload.trained_parameters * GRADIENT_BYTES[USUAL_GRADIENTS.get(workload.precision, "fp32")]
     return nbytes > THIN * workload.flops / (cluster.devices * device.peak_of(workload.precision)) * rate
 
 
@@ -116,7 +116,9 @@ def _held(request: Request, cluster: Cluster) -> list[Partition]:
     any where parameters are on the hosts."""
     workload, offload = request.workload, request.wishes.offload
     config = ParallelConfig(offload=(OPTIMIZER,) if offload == OPTIMIZER else ())
-    least = 0.0 if offload == PARAMETERS else memory.state_bytes(workload.model.parameters, workload, config)
+    state = memory.state_bytes(workload.trained_parameters, workload, config)
+    state += memory.frozen_bytes(workload, config, workload.model.layers, True, True)
+    least = 0.0 if offload == PARAMETERS else state
     nodes = math.ceil(least / (cluster.node.count * cluster.node.device.memory))
     return [tuple((part,) for part in cut) for cut in cuts(cluster) if all(part.nodes >= nodes for part in cut)]
 

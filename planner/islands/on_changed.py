@@ -59,7 +59,7 @@ def _settings(answer: SyncAnswer, allowed: AllowedSync, request: Request) -> lis
     """The allowed settings; where the worth of a token of the best row is known, those with a known worth only."""
     model = request.workload.model
     every = list(allowed.settings(model))
-    if answer.best.worth is None:
+    if answer.best.worth is None or request.workload.adapter is not None:
         return every
     return [sync for sync in every if worth_of(sync, model.parameters, 2) is not None]
 

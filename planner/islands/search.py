@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from planner import api
 from planner.islands import row_limits, sync_rows
 from planner.islands.allowed_sync import AllowedSync
 from planner.islands.budgets import check_limits, divisions
@@ -28,9 +29,10 @@ from planner.islands.node_ranges import Partition, with_cut_clusters
 from planner.islands.partitions import partitions, peak, with_some_left_out
 from planner.islands.sync_rows import SyncRow
 from planner.request import Request
+from planner.space.unrunnable import fault_of_every_shape
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
-from sim.plan.islands import IslandsPlan, check_trained
+from sim.plan.islands import IslandsPlan, check_exchanged
 from sim.plan.plan import Plan
 from sim.sync import PRICES, Sync
 
@@ -72,12 +74,13 @@ def plan_with_sync(
     each_alone: bool = False,
 ) -> SyncAnswer:
     """The best plan with one of the allowed sync strategies between islands. Raises Infeasible where there is none, NotModelled
-    for adapters, KeyboardInterrupt where Ctrl-C ended the search before one was found.
+    for PowerSGD of adapters, KeyboardInterrupt where Ctrl-C ended the search before one was found.
 
     fault: what a launch target cannot launch of a plan of islands, empty if it can; plans with a fault are left out.
     each_alone: each island is planned alone, too, not the largest one only; as where the cost is limited."""
-    check_trained(request.workload)
+    check_exchanged(request.workload, allowed.compressions)
     check_limits(request.limits)
+    _check_target(request, allowed)
     plans = _plans(request, allowed, progress, each_alone or request.limits.cost is not None)
     islands, faults = priced(plans.tried, list(allowed.settings(request.workload.model)), fault)
     whole = sync_rows.of_plan(plans.whole) if plans.whole is not None else None
@@ -118,6 +121,16 @@ def plan_with_sync(
         tuple(within),
     )
     return SyncAnswer(chosen, others, *facts)
+
+
+def _check_target(request: Request, allowed: AllowedSync) -> None:
+    """Raise Infeasible, with the remedies of `planner.api.plan`, where the target can run no layout of the workload: then no
+    island has a plan, either."""
+    if fault_of_every_shape(request):
+        try:
+            api.plan(request)
+        except Infeasible as error:
+            raise Infeasible(f"no plan with --sync {allowed.text}: {error}") from None
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from planner.request import Request
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible, OptionError
 from sim.hardware.topology import Topology
-from sim.plan.islands import check_trained
+from sim.plan.islands import check_exchanged
 from sim.plan.plan import Plan
 from sim.sync import Sync
 from sim.units import BytesPerSecond
@@ -63,8 +63,8 @@ def trunk_sweep(
     """Sweep the bandwidth of all trunks between the finest islands, those of `partitions`.
 
     Raises OptionError where the fleet has no trunk or fewer than two bandwidths are given, Infeasible where an island has no
-    plan that fits, NotModelled for adapters."""
-    check_trained(request.workload)
+    plan that fits, NotModelled for PowerSGD of adapters."""
+    check_exchanged(request.workload, (sync.compression for sync in settings))
     check_limits(request.limits)
     if request.limits.cost is not None or request.limits.training is not None:
         raise OptionError("require.cost and require.days choose a plan, and a sweep of trunks shows all; leave them out")

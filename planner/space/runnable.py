@@ -45,10 +45,19 @@ def recomputes_blocks(request: Request) -> bool:
     Any training framework (`planner.target.ANY`) cannot where those that can run the workload at all cannot."""
     if request.target is None:
         return True
+    if request.topology.stack.overlap_expert_communication and (request.wishes.ep or 1) > 1:
+        beside = ParallelConfig(dp=2, ep=2, overlap_expert_communication=True, num_microbatches=(1, 1))
+        if _is_able(request, beside) and not _is_able(request, replace(beside, recompute="full")):
+            return False
     whole = ParallelConfig(recompute="full", num_microbatches=(1,))
     some = replace(whole, recompute_layers=(1,))
     faults, alone = (list(request.target.unsupported_layout(config, request.workload)) for config in (some, whole))
     return not any(text.startswith("recompute") for text in faults) and bool(faults) == bool(alone)
+
+
+def _is_able(request: Request, config: ParallelConfig) -> bool:
+    assert request.target is not None
+    return not any(request.target.unsupported_layout(config, request.workload))
 
 
 def _microbatches(workload: Workload, shape: Shape) -> tuple[int, ...]:

@@ -47,6 +47,7 @@ class Shape:
     amax_reduction: bool = False
     dispatcher: str = DISPATCHERS[0]
     overlap_shared_experts: bool = False
+    overlap_expert_communication: bool = False
     domain: int = 0
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()
@@ -168,6 +169,7 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
         facts["dispatcher"] = DISPATCHERS[0]
     beside = shape.ep > 1 and shape.dispatcher != "allgather" and workload.model.shared_ffn_hidden > 0
     facts["overlap_shared_experts"] = shape.overlap_shared_experts and beside
+    facts["overlap_expert_communication"] = shape.overlap_expert_communication and shape.ep > 1
     facts["tied_shards"] = shape.tied_shards and pp > 1 and shape.zero_stage >= 1
     return ParallelConfig(
         pp=pp,

@@ -167,8 +167,9 @@ def check(document: Document, schema: type[Checked], more: Iterable[tuple[KeyPat
     included, or with one line for a document of another kind."""
     faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
     if not isinstance(document.value, dict):
-        kind = "empty" if document.value is None else type(document.value).__name__
-        raise TopologyError(document.fault((), f"a mapping of keys is expected here, not {kind}"))
+        expected, value = "a mapping of keys is expected here", document.value
+        text = f"the file is empty; {expected}" if value is None else f"{expected}, not {type(value).__name__}"
+        raise TopologyError(document.fault((), text))
     if other := _other_kind(document.value, schema):
         raise TopologyError(document.fault(("format",), other))
     try:
@@ -260,8 +261,7 @@ def _message(item: object, written: object, schema: type[BaseModel]) -> str:
     if kind == "literal_error":
         expected = str(context["expected"])
         return f"{written!r} is unknown; known: {expected}"
-    lowered = text[:1].lower() + text[1:]
-    return f"{written!r}: {lowered}"
+    return f"{written!r}: {text[:1].lower()}{text[1:]}"
 
 
 def _only_value(schema: type[BaseModel], loc: tuple[str | int, ...]) -> str:

@@ -43,9 +43,24 @@ Cost: Any = _quantity("cost")
 TokenCount: Any = _quantity("number of tokens")
 
 
+def not_whole(value: object) -> str:
+    """What is wrong with a value that is no whole number, and what it may mean: 8192 for `8k`, 1024 for `1,024`."""
+    text = re.sub(r"[ ,_]", "", value) if isinstance(value, str) else ""
+    match = re.fullmatch(r"(\d+)([kK]?)", text)
+    right = f"; write {int(match[1]) * (units.KIBI if match[2] else 1)}" if match else ""
+    return f"{value!r} is not a whole number{right}"
+
+
+def _not_a_share(value: object, most: float) -> str:
+    """What is wrong with a value that is no number up to `most`, and what it may mean: 0.08 for 8 or `8%`, where most is 1."""
+    text = str(value).removesuffix("%").strip()
+    percent = float(text) if most == 1 and re.fullmatch(r"\d+(\.\d+)?", text) else 0.0
+    return f"; write {percent / 100:g} for {percent:g} %" if 0 < percent <= 100 else ""
+
+
 def _positive(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is not a whole number")
+        raise ValueError(not_whole(value))
     if value < 1:
         raise ValueError(f"{value} must be at least 1")
     return value
@@ -61,7 +76,7 @@ def _efficiency(value: object) -> object:
 
 def _not_negative(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is not a whole number")
+        raise ValueError(not_whole(value))
     if value < 0:
         raise ValueError(f"{value} must not be negative")
     return value
@@ -70,9 +85,10 @@ def _not_negative(value: object) -> object:
 def _between(least: float, most: float) -> BeforeValidator:
     def check(value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{value!r} is not a number")
+            raise ValueError(f"{value!r} is not a number{_not_a_share(value, most)}")
         if not least <= value <= most:
-            raise ValueError(f"{value} must be at least {least:g}" + (f" and at most {most:g}" if most < LARGEST else ""))
+            below = f" and at most {most:g}" if most < LARGEST else ""
+            raise ValueError(f"{value} must be at least {least:g}{below}{_not_a_share(value, most)}")
         return float(value)
 
     return BeforeValidator(check)

@@ -37,10 +37,10 @@ from sim.workload.workload import Workload
 
 PLAN_FORMAT = "holmes-sim/plan/1"
 KINDS = {
-    "topology": ("topology", "a plan is expected (holmes-sim plan makes one)"),
+    "topology": ("topology", "a plan is expected (`holmes-sim plan {name} -o plan.json` makes one)"),
     "islands": ("plan of islands", "a plan of one island is expected"),
     "disaggregated": ("plan with two sets of ranks", "a plan with one set of ranks is expected"),
-    "pipelines": ("plan of unlike pipelines", "a plan is expected (holmes-sim plan makes one)"),
+    "pipelines": ("plan of unlike pipelines", "a plan of alike replicas is expected"),
 }
 """Formats of other files that a person may give in place of a plan -> (what they are, what is expected)."""
 
@@ -191,7 +191,7 @@ def from_text(name: str, text: str) -> Plan:
         written = str(document.value.get("format", "")) if isinstance(document.value, dict) else ""
         for kind, (what, right) in KINDS.items():
             if written.startswith(f"holmes-sim/{kind}/"):
-                raise PlanError(document.fault(("format",), f"this is a {what}; {right}"))
+                raise PlanError(document.fault(("format",), f"this is a {what}; {right.format(name=name)}"))
         return of_document(document)
     except TopologyError as error:
         raise PlanError(str(error)) from None

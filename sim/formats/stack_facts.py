@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from sim.formats.fields import Count, Factor, Flag, Fraction, NonNegative, RelativeError, Size, StrictModel, Time, Whole
 from sim.hardware.memory_facts import KEPT, MEGATRON, MemoryFacts
@@ -115,10 +115,21 @@ class StackConstants(StrictModel):
     fused_experts: Flag = False
     dispatcher: DispatcherName = DEFAULT.dispatcher
     overlap_shared_experts: Flag = False
+    overlap_expert_communication: Flag = False
     passes: dict[PassName, Factor] = Field({})
     memory: StackMemory = StackMemory()
     refuses: tuple[RefusedName, ...] = ()
     fitted: StackNumbers
+
+    @model_validator(mode="after")
+    def _has_one_overlap(self) -> Self:
+        """Raise ValueError for overlaps of an exchange of tokens that no configuration has (`ParallelConfig.check_experts`)."""
+        name = "overlap_expert_communication"
+        if self.overlap_expert_communication and self.overlap_shared_experts:
+            raise ValueError(f"{name} with overlap_shared_experts: tokens travel beside one of the two; leave one out")
+        if self.overlap_expert_communication and self.dispatcher == "allgather":
+            raise ValueError(f"{name} with dispatcher allgather: it overlaps an all_to_all; alltoall, deepep or hybridep")
+        return self
 
     def stack(self, numbers: StackNumbers | None = None) -> Stack:
         """The stack of the simulator with the given numbers, or its own, and the facts of this entry."""

@@ -27,7 +27,7 @@ NUMBERS = (*SHARES, *TIMES, "update_bytes")
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
-    "fused_experts", "overlap_shared_experts",
+    "fused_experts", "overlap_shared_experts", "overlap_expert_communication",
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -59,8 +59,9 @@ class Stack:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
     four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8; `dispatcher`: how tokens reach the
-    ranks of an ep group; `overlap_shared_experts`: they travel beside shared experts (all three: `ParallelConfig`, the last two
-    for plans that are searched; a plan that is given has its own).
+    ranks of an ep group; `overlap_shared_experts`, `overlap_expert_communication`: they travel beside shared experts, or beside
+    another microbatch (all four: `ParallelConfig`, the last three for plans that are searched; a plan that is given has its
+    own).
     `memory`: what the software keeps beyond Megatron-LM.
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
@@ -90,6 +91,7 @@ class Stack:
     fused_experts: bool = False
     dispatcher: str = "alltoall"
     overlap_shared_experts: bool = False
+    overlap_expert_communication: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     memory: MemoryFacts = MEGATRON
     refuses: tuple[str, ...] = ()
@@ -174,8 +176,8 @@ def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
 
 def searched_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """`software_facts`, and what the software does with the tokens of experts: a plan that is given has its own."""
-    exchange = {name: getattr(stack, name) for name in ("dispatcher", "overlap_shared_experts")}
-    return software_facts(stack, fleet, tp) | exchange
+    names = ("dispatcher", "overlap_shared_experts", "overlap_expert_communication")
+    return software_facts(stack, fleet, tp) | {name: getattr(stack, name) for name in names}
 
 
 def _several_nodes(fleet: Fleet) -> bool:

@@ -87,7 +87,7 @@ class Exchanges:
         if not sync.exchanges:
             return NOTHING
         islands = islands or tuple(range(len(self.plan.islands)))
-        n, model = len(islands), self.plan.workload.model
+        n, workload = len(islands), self.plan.workload
         handling = max(_handling(self.plan.islands[index], sync) for index in islands)
         update = max(_update(self.plan.islands[index], sync, n) for index in islands)
         if n == 1:
@@ -103,9 +103,9 @@ class Exchanges:
         return ExchangeCost(
             order=order,
             nic=rings.nic,
-            payload=model.parameters * sync.bytes_per_parameter(model),
+            payload=workload.trained_parameters * sync.bytes_per_parameter(workload.model),
             use=tuple((link, weight * factor) for link, weight in use.items()),
-            latency=(model.layers + ENDS) * latency * factor,
+            latency=(workload.model.layers + ENDS) * latency * factor,
             handling=handling,
             update=update,
         )
@@ -196,7 +196,7 @@ def _update(plan: Plan, sync: Sync, islands: int) -> Seconds:
 
 def _value_bytes(plan: Plan) -> Bytes:
     """Bytes of the fp32 values of the parameters that the rank with most of them has."""
-    return 4.0 * plan.workload.model.parameters * largest_share(plan)
+    return 4.0 * plan.workload.trained_parameters * largest_share(plan)
 
 
 def _update_rate(plan: Plan, sync: Sync) -> BytesPerSecond:
@@ -217,7 +217,7 @@ def _gather(plan: Plan) -> Seconds:
         own = range(plan.config.first_rank(pp_rank), plan.config.first_rank(pp_rank + 1))
         groups = tuple(group for group in gradient_groups(plan) if group.kind == "dp" and group.ranks[0] in own)
         share = sum(part.end - part.begin for part in parts(plan) if part.rank in own) / plan.config.tp_of(pp_rank)
-        nbytes = 4.0 * plan.workload.model.parameters * share
+        nbytes = 4.0 * plan.workload.trained_parameters * share
         if not groups:
             continue
         slowest = max(slowest, min(one.cost.seconds(nbytes) for one in group_costs(plan, groups, "all_gather", capacities)))

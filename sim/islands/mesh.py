@@ -71,4 +71,4 @@ def checkpoint_bytes(plan: IslandsPlan) -> Bytes:
     sync = plan.sync
     waits = not any(exchange.overlap for exchange in sync.exchanges)
     outer = max(MASTER, sync.outer_state_bytes) if waits else MASTER + sync.outer_state_bytes
-    return plan.workload.model.parameters * (outer + OPTIMIZERS[plan.workload.optimizer].moments)
+    return plan.workload.trained_parameters * (outer + OPTIMIZERS[plan.workload.optimizer].moments)

@@ -66,7 +66,7 @@ def prediction_of(plan: IslandsPlan, given: Timing, timeline: OuterTimeline) -> 
 def outer_state_bytes(plan: IslandsPlan) -> tuple[Bytes, ...]:
     """Outer state, error feedback and the values of other islands that an aggregation keeps, of the rank with most of them, of
     each island: on the host, or on the device where the gradients of each step are exchanged (`is_on_host`)."""
-    parameters = plan.workload.model.parameters
+    parameters = plan.workload.trained_parameters
     each = plan.sync.state_bytes + 4.0 * aggregation.get(plan.sync.aggregation).kept(len(plan.islands))
     return tuple(each * parameters * largest_share(island) for island in plan.islands)
 

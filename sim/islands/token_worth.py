@@ -64,7 +64,9 @@ EXACT = TokenWorth(1.0, 1.0, 1.0)
 
 
 def token_worth(plan: IslandsPlan) -> TokenWorth | None:
-    """What a token of a plan of islands is worth; None if it is unknown."""
+    """What a token of a plan of islands is worth; None if it is unknown, as for adapters, for which no loss is published."""
+    if plan.workload.adapter is not None and plan.sync.price != "exact":
+        return None
     return worth_of(plan.sync, plan.workload.model.parameters, len(plan.islands))
 
 

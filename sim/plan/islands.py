@@ -6,6 +6,7 @@ differ in everything but the model, the sequence length and the number format; e
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sim.errors import NotModelled, PlanError
@@ -18,10 +19,10 @@ from sim.units import Seconds
 from sim.workload.workload import Workload
 
 
-def check_trained(workload: Workload) -> None:
-    """Raise NotModelled for adapters: islands exchange the weights of a whole model."""
-    if workload.adapter is not None:
-        raise NotModelled("adapter: exchanges between islands are modelled for all weights of a model; leave out --sync")
+def check_exchanged(workload: Workload, compressions: Iterable[str]) -> None:
+    """Raise NotModelled for a compression of exchanges that is not modelled for adapters."""
+    if workload.adapter is not None and any(text.partition("=")[0] == "powersgd" for text in compressions):
+        raise NotModelled("adapter with powersgd: it is modelled for matrices of the model, not of adapters; int8, or none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class IslandsPlan:
     """Plans of islands, each on its own devices of one fleet, and the sync strategy between them.
 
     Raises PlanError if there are fewer than two islands, if they do not train the same model on the same fleet, or if two use
-    the same device; NotModelled for adapters."""
+    the same device; NotModelled for PowerSGD of adapters."""
 
     sync: Sync
     islands: tuple[Plan, ...]
@@ -65,7 +66,7 @@ class IslandsPlan:
     def __post_init__(self) -> None:
         if len(self.islands) < 2:
             raise PlanError(f"islands: {len(self.islands)} given; at least two exchange something")
-        check_trained(self.islands[0].workload)
+        check_exchanged(self.islands[0].workload, (self.sync.compression,))
         first, owner = self.islands[0], dict[Device, int]()
         for index, island in enumerate(self.islands):
             if island.fleet != first.fleet:

@@ -88,6 +88,13 @@ class Workload:
         return with_adapters(kernels, self.model, self.adapter, sharding, self.bytes_per_value)
 
     @property
+    def trained_parameters(self) -> float:
+        """Parameters that have gradients: all of the model, or those of its adapters."""
+        if self.adapter is None:
+            return self.model.parameters
+        return self.model.layers * self.adapter.layer_parameters(self.model)
+
+    @property
     def flops(self) -> Flops:
         """Model FLOPs of one optimizer step, forward and backward, without recomputation.
 

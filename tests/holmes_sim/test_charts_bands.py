@@ -33,3 +33,5 @@ def test_many_microbatches_are_bands(microbatches: int, in_bands: bool):
     for patch in drawn:  # no band leaves the bar of its row
         heights = patch.get_data()
         assert min(heights.values) >= -1e-9 and max(heights.values) <= 1 + gantt.BAR[1] + 1e-9
+    hatched = {patch.get_gid() for patch in drawn if patch.get_hatch()}
+    assert hatched == ({"bubble"} if in_bands else set()), "as in bars and in the legend"

@@ -167,8 +167,8 @@ def test_from_python(islands):
     assert charts.outer_periods(found).axes[0].get_xlabel() == "seconds"
     legend = charts.outer_periods(found).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()][-1] == "end of an outer period"
-    with pytest.raises(OptionError, match="a plan of islands is expected, not 3"):
-        hs.simulate_islands(3)
+    with pytest.raises(OptionError, match="simulate_islands: inner: 1 given, one for each of 2 islands is needed"):
+        hs.simulate_islands(plan, (1.0,))
 
 
 def test_the_frame_has_a_row_for_each_strategy():

@@ -66,9 +66,10 @@ def test_the_table_names_both_counts():
     assert ", 80 % range " in days and ", range of the worth " in days
 
 
-def test_what_is_no_plan_of_islands():
-    with pytest.raises(OptionError, match=r"a plan of islands is expected, not 3; hs\.whole_run takes an exact one"):
-        whole_run_islands(3, "1B")
+@pytest.mark.parametrize("tokens", [0, "0", -1.0, float("inf")])
+def test_at_least_a_token_is_trained(tokens):
+    with pytest.raises(OptionError, match=r"^--tokens .*2T"):
+        whole_run_islands(PLAN, tokens)
 
 
 def test_goodput_counts_the_failures_that_are_given(monkeypatch, run):

@@ -126,9 +126,9 @@ def test_charts_are_at_hand():
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda plan: hs.plan("lab"), "a topology is expected, not 'lab'; hs.load(name or file) gives one"),
-        (lambda plan: hs.what_if("lab"), "a topology is expected, not 'lab'; hs.load(name or file) gives one"),
-        (lambda plan: hs.simulate("plan"), "simulate: a plan is expected, not 'plan'; hs.plan(topology).plan is one"),
+        (lambda plan: hs.plan("lab"), "plan: where: a topology is expected, not 'lab'; hs.load(name or file) gives one"),
+        (lambda plan: hs.what_if("lab"), "what_if: where: a topology is expected, not 'lab'; hs.load(name or file) gives one"),
+        (lambda plan: hs.simulate("plan"), "simulate: given: a plan is expected, not 'plan'; hs.plan(topology).plan is one"),
         (
             lambda plan: hs.what_if(plan.topology, menu=()),
             "menu: at least one change is needed; leave out the menu to use the default one",

@@ -9,7 +9,7 @@ import pytest
 import holmes_sim as hs
 from holmes_sim import scoring
 from holmes_sim.launch_reading.job import Job
-from sim.errors import HolmesError, PlanError, TopologyError
+from sim.errors import HolmesError, PlanError
 from tests import features
 
 CONFIG = {"tp": 2, "pp": 2, "cp": 1, "microbatch_size": 1, "zero_stage": 1, "sequence_parallel": True}
@@ -133,5 +133,5 @@ def test_python_names_a_missing_variable_and_a_wrong_topology(tmp_path):
     (tmp_path / "train.sh").write_text(LAUNCH)
     with pytest.raises(HolmesError, match=r"train.sh:3: .*TP"):
         hs.score(tmp_path / "train.sh", hs.load("holmes-infiniband-4"))
-    with pytest.raises(TopologyError, match="a topology is expected, not 'somewhere'"):
+    with pytest.raises(HolmesError, match="score: where: a topology is expected, not 'somewhere'"):
         hs.score(tmp_path / "train.sh", "somewhere")

@@ -164,7 +164,7 @@ def test_commands_for_alike_replicas_say_so(run, path, arguments, why):
 
 
 def test_python_says_what_is_expected(path):
-    with pytest.raises(OptionError, match="simulate_pipelines: a plan of unlike pipelines is expected, not 3"):
+    with pytest.raises(OptionError, match="simulate_pipelines: plan: a plan of unlike pipelines is expected, not 3"):
         hs.simulate_pipelines(3)
     assert repr(hs.simulate_pipelines(hs.read_pipelines(path))).startswith(
         "pair: small in 2 unlike pipelines, a simulated step"

@@ -250,3 +250,22 @@ def test_a_topology_without_workload_is_one_line(run, tmp_path):
     seen = run("what-if", tmp_path / "bare.yaml")
     assert (seen.code, seen.out) == (2, "")
     assert seen.err.startswith("error: topology lab-slow-trunk has no workload")
+
+
+def test_changes_that_give_equal_fleets_have_one_search_and_equal_results(monkeypatch):
+    searched = list[int]()
+
+    def answers(tasks, *_):
+        searched.extend(task.index for task in tasks)
+        return (Answer(task.index, PlanNumbers(1e-3, 1e6, 0.1)) for task in tasks)
+
+    monkeypatch.setattr(change_planning, "answers", answers)
+    menu = (
+        Change("a node, east", (("clusters.east.nodes", 3),)),
+        Change("a node, west", (("clusters.west.nodes", 3),)),
+        Change("wider", (("links[0].bandwidth", "80 Gbit/s"),)),
+    )
+    rows = {row.change.name: row for row in whatif.what_if(commands.load(NAME), LIMIT, menu=menu).outcomes}
+    east, west = rows["a node, east"], rows["a node, west"]
+    assert len(searched) == 2 and {0, 1} & set(searched) and 2 in searched
+    assert (east.found, east.gain, east.present_step_s) == (west.found, west.gain, west.present_step_s)

@@ -58,6 +58,10 @@ def test_small_times_are_scaled(text: str, seconds: float) -> None:
         # a unit that is not one of its kind
         ("200 gbit/s", "rate", "'200 gbit/s' is not a rate: unit 'gbit/s' is unknown here; write for example '200 Gbit/s'"),
         ("200 Gb/s", "rate", "'200 Gb/s' is not a rate: unit 'Gb/s' is unknown here; write for example '200 Gbit/s'"),
+        ("400 GBit/s", "rate", "'400 GBit/s' is not a rate: unit 'GBit/s' is unknown here; write for example '400 Gbit/s'"),
+        ("25 Gbps", "rate", "'25 Gbps' is not a rate: unit 'Gbps' is unknown here; write for example '25 Gbit/s'"),
+        ("10 GBps", "rate", "'10 GBps' is not a rate: unit 'GBps' is unknown here; write for example '10 GB/s'"),
+        ("80 gib", "size", "'80 gib' is not a size: unit 'gib' is unknown here; write for example '80 GiB'"),
         ("200 GB", "rate", "'200 GB' is not a rate: unit 'GB' is unknown here; write for example '200 Gbit/s'"),
         ("80 GB/s", "size", "'80 GB/s' is not a size: unit 'GB/s' is unknown here; write for example '80 GiB'"),
         ("5 usec", "time", "'5 usec' is not a time: unit 'usec' is unknown here; write for example '5 us'"),

@@ -17,7 +17,6 @@ from holmes_sim.torch_backend.disaggregated.supported import check
 from holmes_sim.torch_backend.disaggregated.training_worker import SetTrainingWorker
 from holmes_sim.torch_backend.groups import connected, interfaces
 from holmes_sim.torch_backend.rank import (
-    COLLECTIVE_TIMEOUT,
     LaunchInfo,
     device_and_kinds,
     launched,
@@ -25,6 +24,7 @@ from holmes_sim.torch_backend.rank import (
     timed_steps,
 )
 from holmes_sim.torch_backend.run_options import RunOptions
+from holmes_sim.torch_backend.waiting import COLLECTIVE_TIMEOUT
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.engine.timeline import Timeline

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from holmes_sim.torch_backend.compressors import Codec
+from holmes_sim.torch_backend.waiting import finish
 
 
 def ring_sum(values: Tensor, codec: Codec, group: dist.ProcessGroup) -> Tensor:
@@ -57,7 +58,7 @@ class _Ring:
         sent = self.group.send([code], self.next_rank, hop) if code.numel() else None
         for work in (self.posted[hop], sent):
             if work is not None:
-                work.wait()
+                finish(work)
         return self.buffers[hop]
 
 

@@ -26,7 +26,7 @@ class PacedValues:
     """Values of a rank of an island: its part of the interval of all parameters."""
 
     def __init__(self, plan: Plan, rank: int):
-        total = plan.workload.model.parameters
+        total = plan.workload.trained_parameters
         mine = [(round(part.begin * total), round(part.end * total)) for part in parts(plan) if part.rank == rank]
         self.cells = [Cell("model", start, stop) for start, stop in mine]
         self.zeros = torch.zeros(sum(stop - start for start, stop in mine))

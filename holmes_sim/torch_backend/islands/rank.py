@@ -28,10 +28,11 @@ from holmes_sim.torch_backend.islands.outer_loop import OuterLoop
 from holmes_sim.torch_backend.islands.paced_values import PacedReducer, PacedUpdate, PacedValues
 from holmes_sim.torch_backend.islands.supported import check
 from holmes_sim.torch_backend.islands.training import reducer_of, training_values
-from holmes_sim.torch_backend.rank import COLLECTIVE_TIMEOUT, LaunchInfo, check_hosts, executor_of, gathered, store_of
+from holmes_sim.torch_backend.rank import LaunchInfo, check_hosts, executor_of, gathered, store_of
 from holmes_sim.torch_backend.rank import check as check_island
 from holmes_sim.torch_backend.run_options import RunOptions
 from holmes_sim.torch_backend.training_worker import TrainingWorker
+from holmes_sim.torch_backend.waiting import COLLECTIVE_TIMEOUT
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.errors import HolmesError
 from sim.formats import islandsfile

@@ -123,13 +123,13 @@ def _shard(segment: Segment) -> int:
 
 
 def _by_segment(worker: TrainingWorker) -> dict[int, list[tuple[tuple[str, tuple[int, ...]], int, int]]]:
-    """Id of a segment -> ((key, shape), start, stop) of its weights in the flat buffer, in order."""
+    """Id of a segment -> ((key, shape), start, stop) of its weights in the flat buffer, in order; frozen ones have none."""
     buffers = {s.flat.untyped_storage().data_ptr(): id(s) for s in worker.optimizer.segments}
     found: dict[int, dict[int, tuple[tuple[str, tuple[int, ...]], int, int]]] = {name: {} for name in buffers.values()}
     own = worker.parallel.rank
     for stage in worker.stages.values():
         for block in stage.blocks:
-            for name, weight in block.named_parameters():
+            for name, weight in ((name, weight) for name, weight in block.named_parameters() if weight.requires_grad):
                 full = f"{block.name}.{name} of tp {own}"
                 if isinstance(block, ExpertLayer) and name in block.routed:
                     mesh = block.mesh

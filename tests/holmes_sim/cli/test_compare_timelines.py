@@ -89,7 +89,7 @@ WRONG = {
         "holmes-hybrid-4: a topology; compare takes one topology, several plans, or a plan and its timelines\n"
     ),
     ("plan", "measured", "--chart", "step.txt"): "step.txt: a picture ends in one of .png, .svg, .pdf, not in .txt\n",
-    ("plan", "nowhere.json"): "nowhere.json: no such file\n",
+    ("plan", "nowhere.json"): "nowhere.json: no such file; `holmes-sim plan TOPOLOGY -o plan.json` makes a plan\n",
 }
 
 

@@ -68,6 +68,23 @@ def test_a_target_that_cannot_run_the_model_says_why_and_what_helps(run):
     assert seen.err == f"error: {why}; remedy: leaving out --for torchtitan\n"
 
 
+@pytest.mark.parametrize(
+    ("sync", "target", "why"),
+    [
+        (
+            "any",
+            "torchtitan",
+            "torchtitan cannot express mlp gelu: its models for text are gated; swiglu; remedy: leaving out --for torchtitan",
+        ),
+        ("diloco=30", "megatron", "megatron launches no islands; torchrun, torchtitan, prime do"),
+    ],
+)
+def test_islands_that_a_target_never_has_are_refused_before_the_search(run, monkeypatch, sync, target, why):
+    monkeypatch.setattr("planner.islands.search._plans", None)
+    seen = run("plan", "two-sites-trunk", "--sync", sync, "--for", target)
+    assert (seen.code, seen.out, seen.err) == (3, "", f"error: no plan with --sync {sync}: {why}\n")
+
+
 def test_a_pinned_schedule_that_the_target_lacks_is_refused(run):
     seen = run("plan", "holmes-hybrid-4", "--for", "megatron", "--schedule", "zb-h2")
     assert seen.code == 3

@@ -13,6 +13,8 @@ from tests.holmes_sim.cli.arguments import HYBRID, KINDS
 
 KNOWN_STRATEGIES = ", ".join(strategies.names())
 KNOWN_SCHEDULES = ", ".join(schedules.names())
+MAKES = "; `holmes-sim plan TOPOLOGY -o plan.json` makes a plan\n"
+NO_PLAN = ": this is a topology; a plan is expected (`holmes-sim plan holmes-hybrid-4 -o plan.json` makes one)\n"
 WRONG = {
     ("plan", "nope.yaml"): (2, "error: nope.yaml: no such file\n"),
     ("plan", "holmes-hybird-4"): (
@@ -23,8 +25,15 @@ WRONG = {
         2,
         "error: metis-129: no such file, and no shipped topology has this name; `holmes-sim list topologies` shows them\n",
     ),
-    ("simulate", "nope.json"): (2, "error: nope.json: no such file\n"),
-    ("show", "nope.json"): (2, "error: nope.json: no such file\n"),
+    ("simulate", "nope.json"): (2, f"error: nope.json: no such file{MAKES}"),
+    ("show", "nope.json"): (2, f"error: nope.json: no such file{MAKES}"),
+    ("simulate", "holmes-hybrid-4"): (2, f"error: holmes-hybrid-4{NO_PLAN}"),
+    ("report", "holmes-hybrid-4", "-o", "report.html"): (2, f"error: holmes-hybrid-4{NO_PLAN}"),
+    ("export", "holmes-hybrid-4", "--to", "megatron", "-o", "launch"): (2, f"error: holmes-hybrid-4{NO_PLAN}"),
+    ("run", "holmes-hybrid-4", "--local"): (2, f"error: holmes-hybrid-4{NO_PLAN}"),
+    ("lab", "holmes-hybrid-4"): (2, f"error: holmes-hybrid-4{NO_PLAN}"),
+    ("replan", "holmes-hybrid-4", "--lost", "ib/node0"): (2, f"error: holmes-hybrid-4{NO_PLAN}"),
+    ("goodput", "holmes-hybrid-4", "--checkpoint", "60s", "--restart", "10min"): (2, f"error: holmes-hybrid-4{NO_PLAN}"),
     (*HYBRID, "--strategy", "foo"): (2, f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n"),
     (*HYBRID, "--schedule", "foo"): (2, f"error: schedule 'foo' is unknown; known: {KNOWN_SCHEDULES}\n"),
     ("plan", "holmes-hybrid-4", "--recompute", "half"): (
@@ -42,7 +51,7 @@ WRONG = {
         f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n",
     ),
     ("compare", "holmes-hybrid-4", "--strategies", ""): (2, f"error: strategy '' is unknown; known: {KNOWN_STRATEGIES}\n"),
-    ("compare", "plan.json", "timeline.json"): (2, "error: plan.json: no such file\n"),
+    ("compare", "plan.json", "timeline.json"): (2, f"error: plan.json: no such file{MAKES}"),
     ("compare", "holmes-hybrid-4", "plan.json"): (
         2,
         "error: holmes-hybrid-4: a topology; compare takes one topology, several plans, or a plan and its timelines\n",
@@ -109,6 +118,8 @@ UNREADABLE = {
     ("list", "--jsn"): "no such option: --jsn; did you mean --json?",
     ("list", "devices", "--foo"): "no such option: --foo",
     ("list", "devices", "links"): "got unexpected extra argument",
+    ("plan", "holmes-hybrid-4", "--precision", "fp8"): "no such option: --precision; --set workload.precision=VALUE sets it",
+    ("simulate", "plan.json", "--precision", "fp8"): "no such option: --precision",
     ("--foo",): "no such option: --foo; holmes-sim --help lists all commands",
     ("lst", "devices"): "no such command 'lst'; did you mean 'list'?",
     ("wrong",): "no such command 'wrong'; holmes-sim --help lists all commands",
@@ -133,7 +144,8 @@ def test_a_topology_in_place_of_a_plan_is_refused(run):
     seen = run("simulate", path)
     assert (seen.code, seen.out) == (2, "")
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if text.startswith("format:"))
-    assert seen.err == f"error: {path}:{line}: format: this is a topology; a plan is expected (holmes-sim plan makes one)\n"
+    made = f"`holmes-sim plan {path} -o plan.json` makes one"
+    assert seen.err == f"error: {path}:{line}: format: this is a topology; a plan is expected ({made})\n"
 
 
 def test_a_plan_in_place_of_a_topology_is_refused(run, plan_file):

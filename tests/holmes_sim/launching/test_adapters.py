@@ -10,7 +10,7 @@ import pytest
 from holmes_sim import exporters
 from planner.space.runnable import recomputes_blocks
 from sim.errors import NotModelled
-from sim.plan.islands import check_trained
+from sim.plan.islands import check_exchanged
 from sim.workload.adapter import Adapter
 from tests import builders
 from tests.planner.builders import on_one_cluster
@@ -100,6 +100,8 @@ def test_blocks_are_recomputed_where_a_framework_of_the_workload_can() -> None:
     assert not recomputes_blocks(replace(free, target=exporters.target("deepspeed"), workload=own))
 
 
-def test_islands_refuse_adapters() -> None:
-    with pytest.raises(NotModelled, match="adapter: exchanges between islands are modelled for all weights of a model"):
-        check_trained(plan_with(Adapter(4)).workload)
+def test_islands_exchange_adapters_but_not_by_powersgd() -> None:
+    workload = plan_with(Adapter(4)).workload
+    check_exchanged(workload, ("none", "int8", "top-k=1%"))
+    with pytest.raises(NotModelled, match="adapter with powersgd: it is modelled for matrices of the model, not of adapters"):
+        check_exchanged(workload, ("none", "powersgd=4"))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
 import holmes_sim as hs
 from holmes_sim import printing
-from holmes_sim.printing.islands import certificate
+from holmes_sim.printing.islands import certificate, heading
 from sim.plan.certificate import Axis, Certificate
+from sim.sync import Sync
+from sim.workload.adapter import Adapter
+from tests.sim.islands.builders import islands_plan, machines
 
 
 def test_the_certificate_names_each_set_of_islands_once():
@@ -26,3 +30,10 @@ def test_compressed_messages_give_up_exact_messages_and_no_islands():
     text = " ".join(console.export_text().split())
     assert "not the result of synchronous training: messages of the pipeline between clusters send rounded values." in text
     assert "islands differ" not in text
+
+
+def test_the_heading_tells_adapters():
+    plan = islands_plan(machines(), Sync("every-step"))
+    tuned = [replace(one, workload=replace(one.workload, adapter=Adapter(4))) for one in plan.islands]
+    assert "frozen" not in heading(plan)
+    assert "B trained in adapters of rank 4), batch" in heading(replace(plan, islands=tuple(tuned)))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from datetime import timedelta
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -30,7 +34,7 @@ class _Group:
         self.messages.append(("send", target, values[0].tolist()))
         return self
 
-    def wait(self) -> None:
+    def wait(self, timeout: timedelta) -> None:
         pass
 
 
@@ -49,3 +53,24 @@ def test_parts_without_rows_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> Non
     communication.all_to_all(found, sent, group, [2, 1, 0], [0, 1, 3])  # type: ignore[arg-type]
     assert group.messages == [("recv", 0, [0.0, 0.0]), ("send", 2, [11.0, 12.0, 13.0])]
     assert found.tolist() == [0.0, 0.0, 10.0]
+
+
+def test_a_message_may_come_later_than_a_group_may_take_to_connect() -> None:
+    """A group with a timeout of half a second; the message is sent after a second."""
+    store, found = torch.distributed.HashStore(), torch.zeros(1)
+
+    def rank(own: int) -> None:
+        group = torch.distributed.ProcessGroupGloo(store, own, 2, timedelta(seconds=0.5))
+        group.set_timeout(timedelta(seconds=60))
+        if own:
+            time.sleep(1.0)
+            communication.send(torch.ones(1), group, 0, 3)
+        else:
+            communication.receive(found, group, 1, 3)()
+
+    threads = [threading.Thread(target=rank, args=(own,)) for own in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.item() == 1.0

@@ -14,6 +14,7 @@ from planner.islands.island_plans import IslandPlans
 from planner.islands.node_ranges import (
     NodeRange,
     Partition,
+    _held,
     cluster_and_first,
     clusters_of,
     cuts,
@@ -32,6 +33,7 @@ from sim.hardware.cluster import Fabric
 from sim.kernels import memory
 from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
+from sim.workload.adapter import Adapter
 from tests.more import after
 from tests.planner.islands.fleets import PINS, request
 
@@ -166,6 +168,21 @@ def test_ranges_that_cannot_hold_the_state_of_the_model_are_left_out():
         assert [len(cut) for cut in with_cut_clusters(small, (("lab",),))] == sizes
         peers = replace(small, wishes=Wishes(offload="parameters"))
         assert [len(cut) for cut in with_cut_clusters(peers, (("lab",),))] == [2, 4]
+
+
+def test_a_range_that_tunes_adapters_holds_frozen_weights_and_little_more():
+    here = lab()
+    (cluster,) = here.clusters()
+    whole = memory.state_bytes(here.workload.model.parameters, here.workload, ParallelConfig())
+    tuned = replace(here, workload=replace(here.workload, adapter=Adapter(2)))
+    state = memory.frozen_bytes(tuned.workload, ParallelConfig(), here.workload.model.layers, True, True)
+    state += memory.state_bytes(tuned.workload.trained_parameters, tuned.workload, ParallelConfig())
+    assert state < whole / 3
+    for share, sizes in ((1.0, [2, 4]), (0.99, [2]), (0.49, [])):
+        device = replace(cluster.node.device, memory=share * state)
+        fleet = replace(here.topology.fleet, clusters=(replace(cluster, node=replace(cluster.node, device=device)),))
+        cut = _held(replace(tuned, topology=replace(here.topology, fleet=fleet)), fleet.clusters[0])
+        assert [len(one) for one in cut] == sizes
 
 
 def test_alike_ranges_are_told_together():

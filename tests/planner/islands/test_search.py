@@ -107,3 +107,14 @@ def test_an_interrupted_search_answers_with_what_it_has():
     assert isinstance(answer.best.plan, Plan)
     with pytest.raises(KeyboardInterrupt):
         plan_with_sync(request(where), parse("diloco=30"), interrupt)
+
+
+def test_adapters_are_exchanged_in_each_step_where_all_weights_are_not():
+    """Exact training on two sites: the gradients of adapters of rank 2 are small."""
+    where = edited(slow_trunk("20 Mbit/s"), {"workload.adapter": {"r": 2}})
+    tuned, whole = plan_with_sync(request(where), parse("any")), plan_with_sync(request(slow_trunk("20 Mbit/s")), parse("any"))
+    assert tuned.best.price == "exact" and tuned.alone is not None
+    (every,) = (row for row in tuned.rows if row.sync == "every-step")
+    assert tuned.best.tokens_per_s >= every.tokens_per_s > 1.15 * tuned.alone.tokens_per_s
+    assert whole.best.price != "exact", "its gradients are not"
+    assert all(row.worth is None for row in tuned.rows if row.price != "exact")

@@ -74,8 +74,8 @@ def test_a_fleet_without_trunks():
         trunk_sweep(one, RATES[:1], SYNCS)
 
 
-def test_adapters_are_refused_before_anything_is_planned():
+def test_powersgd_of_adapters_is_refused_before_anything_is_planned():
     one = request(slow_trunk())
     tuned = replace(one, workload=replace(one.workload, adapter=Adapter(4)))
-    with pytest.raises(NotModelled, match="adapter: exchanges between islands are modelled for all weights of a model"):
-        trunk_sweep(tuned, RATES, SYNCS, pytest.fail)
+    with pytest.raises(NotModelled, match="adapter with powersgd: it is modelled for matrices of the model, not of adapters"):
+        trunk_sweep(tuned, RATES, [Sync("diloco", 4, compression="powersgd=2")], pytest.fail)

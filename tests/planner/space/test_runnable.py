@@ -10,6 +10,7 @@ import pytest
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
 from planner.placement.simulation import step
+from planner.request import Wishes
 from planner.search.budgets import Budgets
 from planner.space.runnable import fault, recomputes_blocks, runs, schedules_for
 from planner.space.shapes import searched, variants
@@ -103,3 +104,13 @@ def test_a_target_says_whether_it_recomputes_some_layers():
     assert recomputes_blocks(replace(QUESTION, target=None))
     assert recomputes_blocks(QUESTION)
     assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=no_layers)))
+
+
+def test_blocks_are_not_recomputed_where_an_exchange_overlaps_and_the_target_forbids_it():
+    def whole_layers(config, workload):
+        return iter(["beside: recompute full"] if config.overlap_expert_communication and config.recompute == "full" else [])
+
+    asked = replace(QUESTION, target=replace(target(), unsupported_layout=whole_layers), wishes=Wishes(ep=2))
+    stack = replace(asked.topology.stack, overlap_expert_communication=True)
+    assert recomputes_blocks(asked)
+    assert not recomputes_blocks(replace(asked, topology=replace(asked.topology, stack=stack)))

@@ -61,3 +61,6 @@ def test_the_exchange_of_a_stack_is_that_of_plans_that_have_one(name: str, ep: i
     config = shape(dp=2, ep=ep, dispatcher=name, overlap_shared_experts=True).config(workload, 2)
     assert config.dispatcher == (name if ep > 1 else "alltoall")
     assert config.overlap_shared_experts == (ep > 1 and shared > 0 and name != "allgather")
+    if name != "allgather":
+        beside = shape(dp=2, ep=ep, dispatcher=name, overlap_expert_communication=True).config(workload, 2)
+        assert beside.overlap_expert_communication == (ep > 1)

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +27,13 @@ from planner.search.mixed import is_mixed
 from planner.space.shapes import overlaps, searched, variants
 from planner.space.tied_shards import with_tied_shards
 from planner.strategies import certified
+from planner.target import Target
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.formats.topology import load
 from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.workload import Workload
 from tests import builders as make
 from tests.more import after
 from tests.planner.brute_force import every_plan, fastest_step
@@ -86,6 +90,31 @@ def test_plans_have_the_exchange_of_the_software(seed: int, dispatcher: str):
     as_good_as_brute_force(question)
     config = strategies.get("certified").plan(question, PlanningContext(question)).config
     assert (config.dispatcher, config.overlap_shared_experts) == ((dispatcher, True) if config.ep > 1 else ("alltoall", False))
+
+
+def beside_rounds(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """What Megatron-Core needs to overlap an exchange with another microbatch: virtual stages in a pipeline, no whole layer
+    recomputed (`holmes_sim.launching.expert_overlap`)."""
+    if config.overlap_expert_communication and (config.pp > 1 and config.vpp == 1):
+        yield "overlap_expert_communication: vpp"
+    if config.overlap_expert_communication and config.recompute == "full":
+        yield "overlap_expert_communication: recompute"
+
+
+@pytest.mark.parametrize("is_aimed", [False, True])
+@pytest.mark.parametrize("seed", after(2, SEEDS_WITH_EXPERTS, last=6))
+def test_plans_of_experts_overlap_their_exchange_where_the_software_does(seed: int, is_aimed: bool):
+    """Brute force has it as well, with a target that needs virtual stages for it, and without one."""
+    question = random_request_with_experts_or_long_sequences(seed)
+    question = replace(
+        question,
+        topology=replace(question.topology, stack=replace(question.topology.stack, overlap_expert_communication=True)),
+        target=Target("rounds", "any", (), beside_rounds, lambda plan: iter(())) if is_aimed else None,
+    )
+    as_good_as_brute_force(question)
+    config = strategies.get("certified").plan(question, PlanningContext(question)).config
+    assert config.overlap_expert_communication == (config.ep > 1)
+    assert not list(beside_rounds(config, question.workload)) or not is_aimed
 
 
 def as_good_as_brute_force(question: Request) -> None:

@@ -119,5 +119,7 @@ def test_faults_name_their_line(old: str, new: str, why: str) -> None:
 
 
 def test_a_plan_of_alike_replicas_is_expected_where_pipelines_are_given():
-    with pytest.raises(PlanError, match=r"plan\.yaml:1: format: this is a plan of unlike pipelines; a plan is expected"):
+    with pytest.raises(
+        PlanError, match=r"plan\.yaml:1: format: this is a plan of unlike pipelines; a plan of alike replicas is"
+    ):
         planfile.from_text("plan.yaml", BY_HAND)

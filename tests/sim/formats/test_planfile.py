@@ -115,7 +115,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d["groups"][0].update(kind="xp"), "plan.json:8: groups[0].kind: 'xp' is unknown; known: 'tp', 'pp', 'dp', 'cp', 'ep' or 'etp'"),
         (lambda d: d["stages"].pop(), "plan.json:6: stages: 1 given, pp 2 x vpp 1 needs 2"),
         (lambda d: d["workload"].update(precision="fp12"), "plan.json:4: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
-        (lambda d: d.update(format="holmes-sim/topology/1"), "plan.json:2: format: this is a topology; a plan is expected (holmes-sim plan makes one)"),
+        (lambda d: d.update(format="holmes-sim/topology/1"), "plan.json:2: format: this is a topology; a plan is expected (`holmes-sim plan plan.json -o plan.json` makes one)"),
         (lambda d: d.update(format="holmes-sim/plan/2"), "plan.json:2: format: 'holmes-sim/plan/2' is unknown; known: 'holmes-sim/plan/1'"),
         (lambda d: d["topology"]["clusters"]["ib"].update(nodes=0), "plan.json:3: topology.clusters.ib.nodes: 0 must be at least 1"),
         (lambda d: d["topology"]["clusters"]["ib"]["node"]["devices"].update(type="a100-sxm4-80g"), "plan.json:3: topology.clusters.ib.node.devices.type: device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
@@ -128,7 +128,7 @@ def test_a_fault_of_a_plan_file_is_one_line(read: Plan, change: Callable[[dict[s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "plan.json:1: a mapping of keys is expected here, not empty"),
+        ("", "plan.json:1: the file is empty; a mapping of keys is expected here"),
         ("[]", "plan.json:1: a mapping of keys is expected here, not list"),
         ('{"format": "holmes-sim/plan/1",\n', "plan.json:2: not well-formed JSON: did not find expected node content"),
     ],

@@ -109,6 +109,20 @@ def test_an_exchange_of_tokens_reaches_the_stack_and_no_plan_that_is_given(tmp_p
         load(topology(tmp_path, "{name: ours, dispatcher: deepp, fitted: {}}"))
 
 
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        ("overlap_shared_experts: true", "with overlap_shared_experts: tokens travel beside one of the two; leave one out"),
+        ("dispatcher: allgather", "with dispatcher allgather: it overlaps an all_to_all; alltoall, deepep or hybridep"),
+    ],
+)
+def test_an_overlap_with_another_microbatch_excludes_other_overlaps(tmp_path: Path, other: str, fault: str) -> None:
+    alone = load(topology(tmp_path, "{name: ours, overlap_expert_communication: true, fitted: {}}"))
+    assert alone.stack.overlap_expert_communication
+    with pytest.raises(HolmesError, match=f"stack: overlap_expert_communication {fault}"):
+        load(topology(tmp_path, f"{{name: ours, overlap_expert_communication: true, {other}, fitted: {{}}}}"))
+
+
 def test_passes_and_early_stop_reach_the_plan_and_its_file(tmp_path: Path) -> None:
     found = load(topology(tmp_path, "{name: ours, early_stop: true, passes: {norm: 1.5, heads: 3.3}, fitted: {}}"))
     assert (found.stack.early_stop, found.stack.passes) == (True, (("heads", 3.3), ("norm", 1.5)))

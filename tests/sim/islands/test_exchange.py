@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.errors import NoRoute
+from sim.errors import NoRoute, NotModelled
 from sim.hardware.cluster import Trunk
 from sim.islands.exchange import HOST_RATE, NOTHING, exchange_cost
+from sim.islands.prediction import outer_state_bytes
+from sim.islands.token_worth import EXACT, token_worth
+from sim.kernels import memory
 from sim.network.paths import Capacities
+from sim.plan.parallel_config import ParallelConfig
 from sim.sync import Sync
+from sim.workload.adapter import Adapter
 from tests.builders import fleet
 from tests.sim.islands.builders import LAYERS, islands_plan, machines
 
@@ -29,6 +34,27 @@ def test_two_islands_send_each_parameter_once_each_way():
     assert cost.latency == (LAYERS + 2) * 2 * 0.5
     assert cost.seconds(Capacities(plan.fleet)) == pytest.approx(4 * parameters / 1e6 + (LAYERS + 2) * 1.0)
     assert cost.update == 0.0
+
+
+@pytest.mark.parametrize("compression", ["none", "int8"])
+def test_adapters_are_all_that_is_exchanged(compression):
+    """Islands of 1 and 2 stages that train adapters of rank 4: 8 bytes a layer for each value of a side of a linear layer."""
+    where, sync = machines(bandwidth=1e6), Sync("diloco", 2, compression=compression)
+    whole = islands_plan(where, sync, ({"pp": 1, "dp": 2}, {"pp": 2}))
+    workload = replace(whole.workload, adapter=Adapter(4))
+    own = [replace(one, workload=replace(workload, global_batch_size=one.workload.global_batch_size)) for one in whole.islands]
+    plan = replace(whole, islands=tuple(own))
+    trained = LAYERS * Adapter(4).layer_parameters(workload.model)
+    assert plan.workload.trained_parameters == trained < 0.2 * workload.model.parameters
+    stages = [(2, True, False), (2, False, True)]
+    assert trained == sum(memory.stage_parameters(workload, ParallelConfig(), *stage) for stage in stages)
+    cost, full = exchange_cost(plan), exchange_cost(whole)
+    assert cost.payload / full.payload == pytest.approx(trained / workload.model.parameters)
+    assert cost.update / full.update == pytest.approx(cost.payload / full.payload, rel=0.5), "by the largest share of a rank"
+    assert outer_state_bytes(plan)[0] == plan.sync.state_bytes * trained / 2
+    assert token_worth(plan) is None and token_worth(replace(plan, sync=Sync("every-step"))) == EXACT
+    with pytest.raises(NotModelled, match="adapter with powersgd"):
+        replace(plan, sync=Sync("diloco", 2, compression="powersgd=2"))
 
 
 def test_compression_makes_the_payload_smaller():

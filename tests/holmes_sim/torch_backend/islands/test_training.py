@@ -10,6 +10,7 @@ import pytest
 from sim.errors import NotSupported
 from sim.plan.islands import IslandsPlan
 from sim.sync import Sync
+from sim.workload.adapter import Adapter
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
@@ -65,6 +66,44 @@ def test_every_step_without_compression_equals_one_process(name: str, tmp_path: 
     check_weights(plan, weights, tmp_path)
     assert len(found.periods_s) == 2
     assert 0 < found.exchange_s < found.period_s
+
+
+def adapted(plan: IslandsPlan, adapter: Adapter) -> IslandsPlan:
+    """The plan with adapters; all other weights are frozen."""
+    workloads = [dataclasses.replace(island.workload, adapter=adapter) for island in plan.islands]
+    pairs = zip(plan.islands, workloads, strict=True)
+    return dataclasses.replace(plan, islands=tuple(dataclasses.replace(island, workload=own) for island, own in pairs))
+
+
+@pytest.mark.parametrize(
+    ("name", "adapter"),
+    after(1, [("unlike layouts", Adapter(4)), *((name, Adapter(4)) for name in EXACT if name != "unlike layouts"),
+              ("two stages against three", Adapter(2, ("q_proj", "down_proj"), "nf4"))]),
+)  # fmt: skip
+def test_adapters_that_are_exchanged_in_every_step_equal_those_of_one_process(
+    name: str, adapter: Adapter, tmp_path: Path, here: local.Local
+) -> None:
+    islands, model = EXACT[name]
+    keys = {"model": model} if model else {}
+    plan = adapted(islands_of(tmp_path, Sync("every-step"), islands, **keys), adapter)
+    found = run(here, plan, tmp_path, periods=3)
+    one = plan_of(tmp_path, (5,), (sum(plan.batches),), **keys)  # type: ignore[arg-type]
+    losses, weights, _ = alone(dataclasses.replace(one, workload=dataclasses.replace(one.workload, adapter=adapter)), 3)
+    assert found.losses == pytest.approx(losses, rel=1e-5)
+    check_weights(plan, weights, tmp_path)
+
+
+def test_outer_steps_leave_frozen_weights_as_they_are(tmp_path: Path, here: local.Local) -> None:
+    """DiLoCo of adapters: both islands have the same adapters after an exchange, which differ from the first ones."""
+    islands: list[Island] = [((5,), (1,), {}), ((5,), (2,), {})]
+    plan = adapted(islands_of(tmp_path, Sync("diloco", 2, compression="int8"), islands), Adapter(4))
+    run(here, plan, tmp_path, periods=2)
+    one, other = (torch.load(tmp_path / f"{rank}.pt")["weights"] for rank in (0, 1))
+    _, first, _ = alone(dataclasses.replace(plan.islands[0], groups=()), 0)
+    for name, weight in first.items():
+        is_adapter = name.endswith(("_a", "_b"))
+        assert torch.equal(one[name], other[name])
+        assert torch.equal(one[name], weight) is not is_adapter, name
 
 
 def mean_of_weights(plan: IslandsPlan, periods: int) -> dict[str, torch.Tensor]:
