@@ -173,7 +173,7 @@ class Budgets:
     """Nodes of the branch-and-bound tree of one stage programme, after which its best solution so far is taken."""
 
     # the time limit
-    proof_share: float = 0.3
+    proof_share: float = 0.2
     """Fraction of the time limit that the first plan leaves for the proof. With a larger one, plans of the largest fleets are
     slower, and their bounds better."""
     long_s: float = 0.25

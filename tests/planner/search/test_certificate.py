@@ -54,10 +54,10 @@ def test_a_plan_with_mixed_stages_has_a_bound_of_each_kind():
 
 
 def test_the_first_plan_leaves_time_for_the_proof():
-    """Three tenths of the time limit; none without a limit, without a proof, or for a search that must be punctual."""
+    """A fifth of the time limit; none without a limit, without a proof, or for a search that must be punctual."""
     limited, endless = on_one_cluster(), replace(on_one_cluster(), time_limit=math.inf)
     limited = replace(limited, time_limit=50.0)
-    assert proof_seconds(incumbent(limited)) == 15.0
+    assert proof_seconds(incumbent(limited)) == 10.0
     assert proof_seconds(incumbent(endless)) == 0.0
     punctual, unproved = incumbent(limited), incumbent(limited)
     punctual.context.punctual, unproved.context.proves = True, False
