@@ -99,7 +99,7 @@ class Proof:
             return
         fixed = [bound for index, bound in enumerate(self.settled) if index not in self._known]
         for variant in self._known.values():
-            variant.refill()
+            variant.refill(self.incumbent.seen)
         others = min([*fixed, *(bound for bound, *_ in self._heap)], default=math.inf)
         simulate_fastest(self.incumbent, self._exhaust, self._known.values(), others)
         simulate_evaluated(self.incumbent, self._exhaust.every)

@@ -10,7 +10,7 @@ from planner.bounds.quick_estimate import class_sets
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.models.class_orders import EVERY_ORDER, near_sets
-from planner.search.evaluation import PipelineEvaluation, evaluated_together
+from planner.search.evaluation import PipelineEvaluation, Stages, evaluated_together
 from planner.search.generation import every_pipeline, promising
 from planner.search.rough_estimate import rough_stage_seconds
 from planner.space.shape import Shape
@@ -38,9 +38,9 @@ class Candidate:
         return self.evaluation.shape
 
     @property
-    def stages(self) -> tuple[tuple[str, int], ...]:
+    def stages(self) -> Stages:
         """(cluster, layers) of each stage."""
-        return tuple((self.evaluation.classes[i].cluster.name, layers) for i, layers in self.pipeline)
+        return self.evaluation.stages(self.pipeline)
 
     @property
     def forwards(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from sim.analytic.recurrence import steps_and_reductions
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
+
+Stages: TypeAlias = tuple[tuple[str, int], ...]
+"""(cluster, layers) of each stage of a pipeline."""
 
 
 class PipelineEvaluation:
@@ -148,6 +152,10 @@ class PipelineEvaluation:
             between = clusters[0], a, clusters[1], b, self.shape, self._nic, self._together
             self._hops[source, target] = self.context.messages.hop(*between)
         return self._hops[source, target]
+
+    def stages(self, pipeline: Pipeline) -> Stages:
+        """(cluster, layers) of each stage."""
+        return tuple((self.classes[i].cluster.name, layers) for i, layers in pipeline)
 
     def forwards(self, pipeline: Pipeline) -> int:
         """Forwards of one replica in a step."""

@@ -8,12 +8,12 @@ of them are listed (`planner.search.exhaust`). Pipelines that the target cannot 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from planner.bounds.greedy_filling import Pipeline
 from planner.search.candidates import Candidate
-from planner.search.evaluation import PipelineEvaluation
+from planner.search.evaluation import PipelineEvaluation, Stages
 from planner.search.exhaust import Evaluated, Exhaust, OpenVariant
 from planner.search.incumbent import Incumbent
 from planner.space.shape import Shape
@@ -32,12 +32,16 @@ class KnownVariant:
     bound: Seconds
     left: list[tuple[Seconds, int, PipelineEvaluation, Pipeline]] = field(default_factory=list)
 
-    def refill(self) -> None:
-        """Take the evaluated pipelines of at least `bound` seconds."""
-        known, evaluated = self.variant.known, self.variant.evaluated.values()
+    def refill(self, seen: Container[tuple[Shape, Stages]]) -> None:
+        """Take the evaluated pipelines that are not `seen`, also those below the bound, whose busiest link may take longer."""
+        evaluated = self.variant.evaluated.values()
         every = ((seconds, one.evaluation, row) for one in evaluated for row, seconds in one.seconds.items())
-        fitting = ((seconds, one, row) for seconds, one, row in every if self.bound <= seconds < known)
-        self.left = [(seconds, number, one, row) for number, (seconds, one, row) in enumerate(fitting)]
+        fresh = (
+            (seconds, one, row)
+            for seconds, one, row in every
+            if seconds < self.variant.known and (one.shape, one.stages(row)) not in seen
+        )
+        self.left = [(seconds, number, one, row) for number, (seconds, one, row) in enumerate(fresh)]
         heapq.heapify(self.left)
         self._raise()
 
@@ -75,7 +79,7 @@ def simulate_fastest(incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[
                 refused += better is None
         else:
             exhaust.closer(one.shape, one.variant, one.bound, only=True)
-            one.refill()
+            one.refill(incumbent.seen)
             if one.bound <= least and not one.left:  # there are too many to list
                 return
         heapq.heappush(heap, (one.bound, number, one))
