@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from planner.search.candidates import Candidate
+from planner.search.evaluation import PipelineEvaluation
 from planner.search.pool import Pool
 from planner.space.shape import Shape
 
 CLASS = SimpleNamespace(cluster=SimpleNamespace(name="a"))
+STAGES = functools.partial(PipelineEvaluation.stages, SimpleNamespace(classes=(CLASS,)))
 
 
 def candidate(seconds: float, through: float, *layers: int, dp: int = 2) -> Candidate:
     """A candidate on one cluster."""
-    evaluation = SimpleNamespace(shape=Shape(1, dp, 1, "none", "zb-h2", 1, 1), classes=(CLASS,))
+    evaluation = SimpleNamespace(shape=Shape(1, dp, 1, "none", "zb-h2", 1, 1), classes=(CLASS,), stages=STAGES)
     return Candidate(seconds, through, evaluation, tuple((0, k) for k in layers))
 
 
@@ -60,7 +63,7 @@ def test_most_contention_of_a_kind_is_expected_where_only_the_gathers_differ():
     pool, overlapped = Pool(), candidate(6.0, 4.0, 3, 3)
     pool.learn(overlapped, 8.0)
     shape = replace(overlapped.shape, overlap_param_gather=not overlapped.shape.overlap_param_gather)
-    other = replace(overlapped, evaluation=SimpleNamespace(shape=shape, classes=(CLASS,)))
+    other = replace(overlapped, evaluation=SimpleNamespace(shape=shape, classes=(CLASS,), stages=STAGES))
     assert pool.expected(other, 0.9) == pytest.approx(6.0 + 0.8 * 0.5 * 4.0)
     pool.learn(other, 7.0)
     assert pool.expected(other) == 7.0
