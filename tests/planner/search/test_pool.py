@@ -74,7 +74,9 @@ def test_smaller_microbatches_are_expected_to_wait_less():
     """Half of 4 s of messages was waited for with microbatches of 4: a quarter of it is expected with one, all of it with 8."""
     pool, four = Pool(), candidate(6.0, 4.0, 3, 3)
     one, two, four, eight = (
-        replace(four, evaluation=SimpleNamespace(shape=replace(four.shape, microbatch_size=size), classes=(CLASS,)))
+        replace(
+            four, evaluation=SimpleNamespace(shape=replace(four.shape, microbatch_size=size), classes=(CLASS,), stages=STAGES)
+        )
         for size in (1, 2, 4, 8)
     )
     pool.learn(four, 8.0)
@@ -87,7 +89,9 @@ def test_what_only_unlike_ones_make_slow_is_doubtful():
     """Two virtual stages waited for 20 times their messages, which says little of four: they are doubtful, others are not."""
     pool, two = Pool(), candidate(6.0, 0.1, 3, 3)
     two, other, four = (
-        replace(two, seconds=seconds, evaluation=SimpleNamespace(shape=replace(two.shape, vpp=vpp), classes=(CLASS,)))
+        replace(
+            two, seconds=seconds, evaluation=SimpleNamespace(shape=replace(two.shape, vpp=vpp), classes=(CLASS,), stages=STAGES)
+        )
         for vpp, seconds in ((2, 6.0), (2, 5.8), (4, 5.9))
     )
     pool.add([other, four, candidate(5.95, 0.1, 2, 4)], 9.0)
