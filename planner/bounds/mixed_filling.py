@@ -103,7 +103,8 @@ class PlacedStages:
         """The replicas of a group on each stage."""
         costs, shape, last = self.costs, self.shape, len(runs) - 1
         alike, nic = alike_replicas(runs, shape.tp) if self.waits else 1, costs.peers.nic(runs, shape.tp)
-        tied = costs.peers.tied(shape, runs, nic)
+        together = costs.reduce_together(shape, (self.placed[0], self.placed[-1]))
+        tied = costs.peers.tied(shape, runs, nic, together)
         found: list[OnStage] = []
         ahead = arrived = returned = 0.0
         before = math.inf

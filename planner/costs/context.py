@@ -59,7 +59,7 @@ class PlanningContext:
         self.messages = MessageCosts(request, self.fleets)
         self.loads = MessageLoads(request.workload, self.fleets, self.cluster_costs)
         self.gradients = GradientLoads(request.workload, self.fleets)
-        self.tied = TiedEmbeddingCosts(request.workload, self.fleets)
+        self.tied = TiedEmbeddingCosts(request.workload, self.fleets, self.cluster_costs)
         self.options: dict[Shape, list[Any]] = {}  # cache of planner.costs.node_classes: the latest shapes
         self.stage_rows: StageRows = {}  # cache of the evaluator, shared by all orders of the classes of a shape
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role

@@ -49,20 +49,24 @@ class MixedMessages:
         pairs = self._beside(shape, run, other, together, nic, False)
         return pairs.seconds(self._bytes(shape))
 
-    def tied(self, shape: Shape, runs: Sequence[Run], nic: str = "") -> float:
+    def tied(self, shape: Shape, runs: Sequence[Run], nic: str = "", together: bool = True) -> float:
         """Least seconds of the all-reduce of a tied embedding's gradient between the first stage and the last, of those on
-        the first node of the first stage together. 0 where nothing is tied. nic: as `nic` returns it. Raises NoRoute."""
-        nbytes = tied_bytes(self.workload, shape.config(self.workload, min(len(runs), 2)))
-        if not nbytes:
+        the first node of the first stage together. 0 where nothing is tied. nic: as `nic` returns it. Raises NoRoute.
+
+        together: the ranks of both stages reduce gradients equally fast; else as `sim.analytic.plan_costs.tied_seconds`."""
+        config = shape.config(self.workload, min(len(runs), 2))
+        nbytes = tied_bytes(self.workload, config)
+        if not nbytes or not (together or config.gathers_ahead):
             return 0.0
         many = _on_first_node(runs[0], shape.tp)
-        key = _ends(runs[0], runs[-1], shape.tp), many, shape.tp, nic
+        key = _ends(runs[0], runs[-1], shape.tp), many, shape.tp, nic, together
         if key not in self._tied:
             fleet, pairs = self.context.fleets.open, _peers(runs[0], runs[-1], many, shape.tp)
             members = tuple(member(pair, nic or common_transport(fleet, pair)[0], "ring") for pair in pairs)
             self._tied[key] = [
                 replace(protocol.cost, latency=min(route.latency for route in protocol.routes))
-                for protocol in protocol_costs(fleet, members, "all_reduce", self.context.fleets.open_capacities)
+                for side in ([members] if together else [(one,) for one in members])
+                for protocol in protocol_costs(fleet, side, "all_reduce", self.context.fleets.open_capacities)
             ]
         return min(one.seconds(nbytes) for one in self._tied[key])
 

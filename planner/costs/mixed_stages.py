@@ -76,6 +76,10 @@ class MixedStageCosts:
                 self._collective_costs[key] = self._collectives(shape, stage, None).among(own)
         return self._collective_costs[key]
 
+    def reduce_together(self, shape: Shape, stages: Iterable[StageSlots]) -> bool:
+        """Whether all ranks of each stage take equally long to reduce gradients."""
+        return all(self._collectives(shape, stage, None).reduce_together for stage in stages)
+
     def linear_seconds(
         self, shape: Shape, stage: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:

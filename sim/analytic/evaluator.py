@@ -25,7 +25,7 @@ from sim.analytic.recurrence import steps
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import beside, payloads, shards
+from sim.kernels import beside, shards
 from sim.kernels.shards import Bucket
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -72,7 +72,7 @@ def of_plan(plan: Plan) -> tuple[Candidates, ...]:
     """One candidate for each class of equivalent replicas of a plan. Raises NotModelled (`check`)."""
     check(plan.config)
     found = PlanCosts(plan)
-    tied = plan_costs.tied_seconds(plan) if payloads.tied_bytes(plan.workload, plan.config, plan.head_stage) else UNTIED
+    tied = plan_costs.tied_seconds(found) or UNTIED
     return tuple(_of_replicas(found, replicas, tied) for replicas in plan_costs.replica_classes(plan))
 
 

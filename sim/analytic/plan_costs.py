@@ -7,6 +7,7 @@ engine simulates the same work with contention.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +29,7 @@ from sim.network.routes import member, message_route
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.expert_parallelism import matches_tp, mesh_rows
-from sim.plan.groups import chains
+from sim.plan.groups import Group, chains
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -114,13 +115,14 @@ class PlanCosts:
 
     def at(self, pp_rank: int, replicas: tuple[int, ...], stages: tuple[int, ...]) -> StageCosts:
         """Costs of some stages of a pipeline rank on its devices."""
-        every, rows = self._collectives_of(pp_rank), _rows(self.plan.config, pp_rank, replicas)
+        every, rows = self.collectives_of(pp_rank), _rows(self.plan.config, pp_rank, replicas)
         if (every, rows) not in self._in_class:
             self._in_class[every, rows] = every.among(rows)
         facts = self.plan.workload_of(stages), self.plan.config_of(stages), self._in_class[every, rows]
         return StageCosts(*facts, self._sizes.passes(stages))
 
-    def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
+    def collectives_of(self, pp_rank: int) -> CollectiveCosts:
+        """Costs of the collectives of a pipeline rank, over all its devices."""
         if pp_rank not in self._collectives:
             rows = ReplicaRows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
             chosen = self._chosen[pp_rank]
@@ -190,30 +192,55 @@ def messages_alpha_beta(
     return alpha_beta_cost(tuple(routes), capacities, times)
 
 
-def tied_seconds(plan: Plan) -> Seconds:
-    """Seconds of the all-reduce of a tied embedding's gradient between first and last stage, all replicas at once."""
-    nbytes = payloads.tied_bytes(plan.workload, plan.config, plan.head_stage)
+def tied_seconds(found: PlanCosts) -> Seconds:
+    """Seconds of the all-reduce of a tied embedding's gradient between first and last stage, all replicas at once; 0 where
+    nothing is tied.
+
+    Where the ranks of one of both stages reduce gradients at unlike speeds, their sums begin one after the other: then that of
+    the last one alone; 0 if weights are gathered after the sum, where the last one may have less to gather than others, or not
+    at all."""
+    plan, config = found.plan, found.plan.config
+    nbytes = payloads.tied_bytes(plan.workload, config, plan.head_stage)
     if not nbytes:
         return 0.0
-    groups, capacities = embedding_groups(plan, plan.groups), Capacities(plan.fleet)
-    ends = np.array([group.ranks for group in groups])
-    nics = [group.nic for group in groups for _ in range(2)]
-    pairs = P2PLoad(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
-    kinds = dict.fromkeys((pairs.firsts // 2).tolist())
-    members = (member(tuple(plan.placement[rank] for rank in groups[one].ranks), groups[one].nic, "ring") for one in kinds)
-    found = []
-    for protocol in protocols(plan.fleet, tuple(members), "all_reduce"):
+    groups = embedding_groups(plan, plan.groups)
+    if all(found.collectives_of(pp_rank).reduce_together for pp_rank in (0, config.rank_of(plan.head_stage))):
+        sides = [groups]
+    elif not config.gathers_ahead:
+        return 0.0
+    else:
+        sides = [groups[kind : kind + 1] for kind in _kinds(_there_and_back(plan, groups))]
+    return min(cost.seconds(nbytes) for side in sides for cost in _sums(plan, side))
+
+
+def _there_and_back(plan: Plan, groups: Sequence[Group]) -> P2PLoad:
+    """Transfers of embedding groups, rings of two."""
+    ends, nics = np.array([group.ranks for group in groups]), [group.nic for group in groups for _ in range(2)]
+    return P2PLoad(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)
+
+
+def _kinds(pairs: P2PLoad) -> list[int]:
+    """The first embedding group of each kind."""
+    return list(dict.fromkeys((pairs.firsts // 2).tolist()))
+
+
+def _sums(plan: Plan, groups: Sequence[Group]) -> Iterator[AlphaBeta]:
+    """Costs of the all-reduces of embedding groups side by side, by protocol."""
+    pairs, capacities = _there_and_back(plan, groups), Capacities(plan.fleet)
+    every = (groups[one] for one in _kinds(pairs))
+    members = tuple(member(tuple(plan.placement[rank] for rank in one.ranks), one.nic, "ring") for one in every)
+    for protocol in protocols(plan.fleet, members, "all_reduce"):
         there, back = (pairs.path(way, "all_reduce", protocol) for way in (0, 1))
         latency = max(there.overhead, back.overhead) + (there.latency + back.latency)
-        found.append(AlphaBeta(latency, pairs.per_byte("all_reduce", capacities, protocol)))
-    return min(one.seconds(nbytes) for one in found)
+        yield AlphaBeta(latency, pairs.per_byte("all_reduce", capacities, protocol))
 
 
 def step_seconds(plan: Plan) -> Seconds:
     """Closed form of a step in seconds: that of the slowest class of replicas (`sim.analytic.pipeline_step`).
 
     It is a lower bound of the step on an idle network, and meant to hold for the engine, too."""
-    found, tied = PlanCosts(plan), tied_seconds(plan)
+    found = PlanCosts(plan)
+    tied = tied_seconds(found)
     return max(found.step(replicas, tied) for replicas in replica_classes(plan))
 
 

@@ -18,6 +18,9 @@ from sim.plan.groups import GRADIENT_KINDS, Group
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
+EQUAL = 1e-9
+"""Relative difference below which seconds count as equal: far above the rounding of a sum of loads."""
+
 
 @dataclass(frozen=True, slots=True)
 class AlphaBeta:
@@ -53,6 +56,21 @@ def alpha_beta_cost(routes: tuple[Route, ...], capacities: Capacities, times: tu
                 load[link] = load.get(link, 0.0) + weight * (many if link[0] == "trunk" else 1)
         per_byte += legs[0].share * max(weight / capacities(link) for link, weight in load.items())
     return AlphaBeta(routes[0].latency, per_byte)
+
+
+def are_equal(routes: tuple[Route, ...], capacities: Capacities) -> bool:
+    """Whether collectives that run side by side over these routes take equally long: equal latencies, and in each leg busiest
+    links with equal loads."""
+    for legs in zip(*(route.legs for route in routes), strict=True):
+        load = dict[LinkName, float]()
+        for leg in legs:
+            for link, weight in leg.use:
+                load[link] = load.get(link, 0.0) + weight / capacities(link)
+        busiest = [max((load[link] for link, _ in leg.use), default=0.0) for leg in legs]
+        if min(busiest) < max(busiest) * (1 - EQUAL):
+            return False
+    latencies = [route.latency for route in routes]
+    return min(latencies) >= max(latencies) * (1 - EQUAL)
 
 
 def route_loads(routes: tuple[Route, ...], capacities: Capacities) -> dict[LinkName, Seconds]:

@@ -18,7 +18,7 @@ from sim import collectives
 from sim.errors import NotDefined
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport, reduces_in_network
-from sim.network.alpha_beta import AlphaBeta, ProtocolCost, protocol_costs, route_loads
+from sim.network.alpha_beta import AlphaBeta, ProtocolCost, are_equal, protocol_costs, route_loads
 from sim.network.paths import Capacities, LinkName
 from sim.network.replica_rows import ReplicaRows, Row, Unlisted
 from sim.network.routes import Devices, Hosts, Member, member
@@ -72,6 +72,7 @@ class CollectiveCosts:
         self._shards = {"dp": config.shards}
         self._known: dict[str, dict[str, dict[str, tuple[AlphaBeta, ...]]]] = {kind: {} for kind in ("dp", "edp", *INSIDE)}
         self._slowing: dict[tuple[str, str, str], float] = {}
+        self._reduce_together: bool | None = None
 
     def among(self, rows: tuple[int, ...]) -> CollectiveCosts:
         """Costs for some dp_cp indices: the tp, cp, etp and ep groups that contain them, and the gradient groups over all."""
@@ -171,6 +172,21 @@ class CollectiveCosts:
             self._capacities.shared[key] = protocol_costs(self._fleet, side, operation, self._capacities)
         found: tuple[ProtocolCost, ...] = self._capacities.shared[key]
         return found
+
+    @property
+    def reduce_together(self) -> bool:
+        """Whether all ranks of the stage take equally long to reduce gradients, whatever collective is chosen.
+
+        Not so where tensor-parallel ranks have unlike shares of NICs. Ranks of several levels of groups count as unlike."""
+        config = self._config
+        if config.splits_experts or config.zero_shard_size:
+            return False
+        if self._reduce_together is None:
+            every = [sides for _, sides in self._sides("dp", config.reduction)] if len(self._rows) > 1 else []
+            self._reduce_together = all(
+                len(sides) == 1 and all(are_equal(under.routes, self._capacities) for under in sides[0]) for sides in every
+            )
+        return self._reduce_together
 
     def link_loads(self, operation: str) -> LinkLoads:
         """Loads of an operation of all data-parallel groups of the stage, which run side by side."""

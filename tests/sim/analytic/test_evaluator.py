@@ -178,9 +178,8 @@ def test_a_table_gives_the_steps_of_the_plans_of_its_splits(schedule: str, vpp: 
     ]  # fmt: skip
     costs, both = PlanCosts(plans[0]), (0, 1)
     messages = np.array([[0.0, costs.message(0, 1, both)], [costs.message(1, 0, both), costs.message(1, 2, both)]])
-    table = Table(
-        [costs.at(0, both, (0,)), costs.at(1, both, (1,))], messages, np.full((2, 2), plan_costs.tied_seconds(plans[0]))
-    )
+    tied = np.full((2, 2), plan_costs.tied_seconds(costs))
+    table = Table([costs.at(0, both, (0,)), costs.at(1, both, (1,))], messages, tied)
     candidates = table.candidates(np.tile([0, 1, 1], (8, 1)), layers)
     assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
 

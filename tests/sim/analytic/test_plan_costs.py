@@ -57,6 +57,28 @@ def test_the_closed_form_counts_the_microbatches_of_each_replica() -> None:
     assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("zero_stage", [0, 1])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(("nics", "is_exact"), [(2, False), (3, True)])
+def test_sums_of_a_tied_embedding_begin_one_after_the_other(nics: int, is_exact: bool, overlap: bool, zero_stage: int) -> None:
+    """Three tp ranks reduce over two NICs, so that the third one is done first, and has summed its part of the embedding over
+    the Ethernet NIC that all share before the others begin; over three NICs all begin at once."""
+    ethernet, roce = builders.nic("ethernet", 1e9), builders.nic("roce", 1e8, count=nics)
+    first, last = builders.cluster("a", 1, 6, (ethernet,)), builders.cluster("b", 2, 3, (roce, ethernet))
+    machines = builders.fleet(first, last, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
+    shape = {"tied_embeddings": True, "vocab": 76800}
+    gradients = {"zero_stage": zero_stage, "overlap_grad_reduce": overlap, "overlap_param_gather": overlap}
+    plan = builders.plan(machines, tp=3, pp=2, dp=2, shape=shape, **gradients)
+    costs = plan_costs.PlanCosts(plan)
+    assert [costs.collectives_of(pp_rank).reduce_together for pp_rank in (0, 1)] == [True, is_exact]
+    step, one = simulate(plan).step_s, 76800 * 96 / 3 * 4 / 1e9  # a third of the table, two halves in each direction
+    ahead = zero_stage and overlap  # else the third rank may have less to gather after its sum
+    assert plan_costs.tied_seconds(costs) == pytest.approx(6 * one if is_exact else one if ahead else 0.0)
+    for seconds in (plan_costs.step_seconds(plan), float(evaluate([plan])[0])):
+        assert 0.75 * step < seconds <= step * (1 + 1e-9)
+        assert (seconds == pytest.approx(step, rel=1e-9)) == is_exact
+
+
 def test_the_gather_of_a_message_overlaps_that_of_weights() -> None:
     """Links with latency alone: the gather of a message takes 0.1 s, during the gather of weights of 3 s."""
     inside, chip = wire(bandwidth=FREE, latency=0.1), builders.device(host_bandwidth=FREE)
