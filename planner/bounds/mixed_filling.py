@@ -40,11 +40,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from planner.bounds.mixed_groups import groups
 from planner.costs.mixed_rings import NOTHING, Load, Shared, least_seconds, least_together
 from planner.costs.mixed_stages import MixedStageCosts
-from planner.costs.stage_positions import alike_replicas
-from planner.space.device_slots import Run, StageSlots, replica_groups
+from planner.space.device_slots import StageSlots
 from planner.space.mixed_schedules import variants_of_mixed
+from planner.space.runnable import takes_unlike_microbatches
 from planner.space.shape import Shape
 from sim.analytic.stage_costs import StageCost
 from sim.hardware.device_spec import DeviceSpec
@@ -65,7 +66,11 @@ class PlacedStages:
         self.total = costs.workload.global_batch_size // shape.microbatch_size
         self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
         self._ends: dict[tuple[int, int], tuple[Seconds, Seconds, float]] = {}
-        self.groups = [self._group(runs) for runs in replica_groups(placed, shape.cp)]
+        request, names = costs.context.request, [one.NAME for one in self.schedules]
+        variants = (one for one in variants_of_mixed(request, shape) if one.schedule in names)
+        self.alike = not any(takes_unlike_microbatches(request, one, len(placed)) for one in variants)
+        self.groups = groups(costs, shape, placed, self.waits, self.alike)
+        self.replicas = [group[0].replicas for group in self.groups]
 
     @functools.cached_property
     def links(self) -> tuple[tuple[Load, ...], ...]:
@@ -98,38 +103,6 @@ class PlacedStages:
             for one, two in zip(self._costs(stage, 1), self._costs(stage, 2), strict=True):
                 weights = max(weights, one.weight / one.both, (two.weight - one.weight) / (two.both - one.both))
         return 1.0 - weights
-
-    def _group(self, runs: tuple[Run, ...]) -> list[OnStage]:
-        """The replicas of a group on each stage."""
-        costs, shape, last = self.costs, self.shape, len(runs) - 1
-        alike, nic = alike_replicas(runs, shape.tp) if self.waits else 1, costs.peers.nic(runs, shape.tp)
-        together = costs.reduce_together(shape, (self.placed[0], self.placed[-1]))
-        tied = costs.peers.tied(shape, runs, nic, together)
-        found: list[OnStage] = []
-        ahead = arrived = returned = 0.0
-        before = math.inf
-        for stage, run in enumerate(runs):
-            start, each = costs.least_seconds(shape, run, self.ends[stage])
-            passes = costs.least_passes(shape, run, self.ends[stage])
-            there, back = (
-                self._message(run, runs[stage + step], alike, nic) if 0 <= stage + step <= last else 0.0 for step in (1, -1)
-            )
-            arrived, returned = arrived + ahead, returned + back
-            least = before if stage else 0.0
-            if self.waits:
-                messages = there + back, back, 0.0, arrived, arrived + returned - back
-            else:
-                messages = 0.0, 0.0, there + back, 0.0, 0.0
-            embedding = tied if stage in (0, last) else 0.0
-            found.append(OnStage(run.count // shape.cp, start, each, *passes, least, embedding, *messages))
-            ahead, before = there, min(before, each)
-        return found
-
-    def _message(self, run: Run, other: Run, alike: int, nic: str) -> Seconds:
-        """Seconds of a message from a run to another one: until it has left, or the load of a link."""
-        if self.waits:
-            return self.costs.peers.sent(self.shape, run, other, alike, nic)
-        return self.costs.peers.leaves(self.shape, run, other, nic)
 
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
@@ -215,7 +188,7 @@ class PlacedStages:
     def _holds(self, one: OfSize, test: DeadlineOf, shared: Shared) -> bool:
         """Whether the replicas of a stage have time for all microbatches and the tail. shared: seconds of the links whose last
         stage this is."""
-        done, k = 0, one.layers
+        done, k, most = 0, one.layers, self.total
         for group in self.groups:
             here = group[one.stage]
             cycle, both = here.start + k * here.each + here.sent, here.layer_before * one.before
@@ -237,8 +210,8 @@ class PlacedStages:
                     times = min(times, math.floor(test.seconds / here.lane))
             if times < 1:
                 return False
-            done += here.replicas * times
-        return done >= self.total
+            done, most = done + here.replicas * times, min(most, times)
+        return (most * sum(self.replicas) if self.alike else done) >= self.total
 
     def _costs(self, stage: int, k: int) -> Iterator[StageCost]:
         """Costs of a stage of k layers, without sends, on each type of its devices."""
@@ -275,26 +248,3 @@ class OfSize(NamedTuple):
     begin: Seconds = 0.0
     tail: Seconds = 0.0
     share: float = 0.0
-
-
-class OnStage(NamedTuple):
-    """A group of `replicas` on a stage of a pipeline.
-
-    A stage of k layers takes start + k each seconds for a microbatch; `forward` and `backward` are such a pair each, or less. A
-    layer of the stages before takes at least `layer_before`; a tied embedding's all-reduce takes `tied` behind the reduction.
-    Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, of which reductions do not wait for the
-    last one, `back`; else the `lane` that they load. Where ranks wait, also those of the first microbatch up to this stage
-    (`arrived`), and with them those of the last one from the stage before back to the first (`drained`)."""
-
-    replicas: int
-    start: Seconds
-    each: Seconds
-    forward: tuple[Seconds, Seconds]
-    backward: tuple[Seconds, Seconds]
-    layer_before: Seconds
-    tied: Seconds
-    sent: Seconds
-    back: Seconds
-    lane: Seconds
-    arrived: Seconds
-    drained: Seconds

@@ -36,11 +36,12 @@ class MixedMessages:
         clusters = {run.cluster.name: slot(run.cluster, tp, run.first)[0] for run in runs}
         return common_transport(self.fleet, tuple(clusters.values()))[0] if len(clusters) > 1 else ""
 
-    def leaves(self, shape: Shape, run: Run, other: Run, nic: str = "") -> float:
-        """Least seconds in which the concurrent messages of all replicas on a run's first node leave the node for another run.
+    def leaves(self, shape: Shape, run: Run, other: Run, nic: str = "", many: int | None = None) -> float:
+        """Least seconds in which the concurrent messages of all replicas on a run's first node, or of the first `many`, leave
+        the node for another run.
 
         0 where they stay inside the node. nic: as `nic` returns it. Raises NoRoute where no link joins the two runs."""
-        pairs = self._beside(shape, run, other, _on_first_node(run, shape.tp), nic, True)
+        pairs = self._beside(shape, run, other, many or _on_first_node(run, shape.tp), nic, True)
         return pairs.per_byte * self._bytes(shape)
 
     def sent(self, shape: Shape, run: Run, other: Run, together: int, nic: str = "") -> float:
@@ -49,16 +50,17 @@ class MixedMessages:
         pairs = self._beside(shape, run, other, together, nic, False)
         return pairs.seconds(self._bytes(shape))
 
-    def tied(self, shape: Shape, runs: Sequence[Run], nic: str = "", together: bool = True) -> float:
+    def tied(self, shape: Shape, runs: Sequence[Run], nic: str = "", together: bool = True, many: int | None = None) -> float:
         """Least seconds of the all-reduce of a tied embedding's gradient between the first stage and the last, of those on
-        the first node of the first stage together. 0 where nothing is tied. nic: as `nic` returns it. Raises NoRoute.
+        the first node of the first stage together, or of the first `many`. 0 where nothing is tied. Raises NoRoute.
 
-        together: the ranks of both stages reduce gradients equally fast; else as `sim.analytic.plan_costs.tied_seconds`."""
+        nic: as `nic` returns it. together: the ranks of both stages reduce gradients equally fast; else as
+        `sim.analytic.plan_costs.tied_seconds`."""
         config = shape.config(self.workload, min(len(runs), 2))
         nbytes = tied_bytes(self.workload, config)
         if not nbytes or not (together or config.gathers_ahead):
             return 0.0
-        many = _on_first_node(runs[0], shape.tp)
+        many = many or _on_first_node(runs[0], shape.tp)
         key = _ends(runs[0], runs[-1], shape.tp), many, shape.tp, nic, together
         if key not in self._tied:
             fleet, pairs = self.context.fleets.open, _peers(runs[0], runs[-1], many, shape.tp)

@@ -26,6 +26,7 @@ from planner.search.shortlist import best_of_each, shortlist
 from planner.space import lengths
 from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
 from planner.space.mixed_schedules import variants_of_mixed
+from planner.space.runnable import takes_unlike_microbatches
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, slots
 from planner.space.tied_shards import with_tied_shards
@@ -212,7 +213,10 @@ def candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ..
         groups = replica_groups(stages, shape.cp)
         slowest = [costs.slowest_stage(shape, group, layers) for group in groups]
         counts = [group[0].count // shape.cp for group in groups]
-        microbatches = _shared(slowest, counts, total)
+        if takes_unlike_microbatches(costs.context.request, shape, pp):
+            microbatches = _shared(slowest, counts, total)
+        else:
+            microbatches = [total // shape.dp] * len(groups)
         if not microbatches or sum(m * count for m, count in zip(microbatches, counts, strict=True)) != total:
             return None
         per_replica = tuple(itertools.chain.from_iterable(map(itertools.repeat, microbatches, counts)))

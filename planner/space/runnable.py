@@ -39,6 +39,16 @@ def fault(request: Request, shape: Shape) -> str:
     return _fault(*probe, 1) and _fault(*probe, 2)
 
 
+def takes_unlike_microbatches(request: Request, shape: Shape, pp: int) -> bool:
+    """Whether the target of a request, if it has one, can run a shape whose replicas have unlike numbers of microbatches, in
+    pipelines of pp stages."""
+    if request.target is None:
+        return True
+    replicas = _few_replicas(shape)
+    numbers = (2,) * (replicas - 1) + (1,)
+    return replicas > 1 and not _fault(request.target, request.workload, _kind(shape), numbers, min(pp, 2))
+
+
 def recomputes_blocks(request: Request) -> bool:
     """Whether the target of a request, if it has one, can recompute some layers of each stage and not the others.
 
@@ -63,10 +73,13 @@ def _is_able(request: Request, config: ParallelConfig) -> bool:
 def _microbatches(workload: Workload, shape: Shape) -> tuple[int, ...]:
     """The microbatches of the replicas of a small shape of the same kind: targets ask whether there are several replicas and
     microbatches, and whether replicas are equal, not for their number."""
-    dp = min(shape.dp, 2) if shape.expert_rows == 1 and shape.zero_shard_size is None else shape.dp
     most = min(shape.microbatches(workload), 2)
     least = most if shape.divides(workload) else most - 1
-    return (most,) * (dp - 1) + (max(least, 1),)
+    return (most,) * (_few_replicas(shape) - 1) + (max(least, 1),)
+
+
+def _few_replicas(shape: Shape) -> int:
+    return min(shape.dp, 2) if shape.expert_rows == 1 and shape.zero_shard_size is None else shape.dp
 
 
 @functools.lru_cache(maxsize=65536)

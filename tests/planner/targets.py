@@ -21,6 +21,16 @@ def only_1f1b(config: ParallelConfig, workload: Workload) -> Iterator[str]:
         yield "num_microbatches: alike"
 
 
+def _alike(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    if len(set(config.num_microbatches)) > 1:
+        yield "num_microbatches: alike"
+
+
+def alike_replicas() -> Target:
+    """A target that runs everything but replicas with unlike numbers of microbatches."""
+    return Target("alike", "any", (), unsupported_layout=_alike, unsupported_placement=lambda plan: iter(()))
+
+
 def at_most_two_stages(plan: Plan) -> Iterator[str]:
     """Pipelines of three stages and more."""
     if plan.config.pp > 2:

@@ -47,11 +47,14 @@ def test_messages_that_ranks_wait_for_are_part_of_fill_and_cycle():
 
 
 def test_messages_behind_compute_load_links():
-    """Under a schedule that overlaps messages, stage 1 sends one ahead and one back over its NIC."""
+    """Under a schedule that overlaps messages, stage 1 sends one ahead and one back over its NIC. The first forward waits for
+    its message all the same, and so does the first stage for the last gradient."""
     question, placed = three_stages()
     stages = PlacedStages(MixedStageCosts(PlanningContext(question)), shape(dp=2), placed, [schedules.get("zb-h1")])
     for _, middle, _ in stages.groups:
-        assert (middle.sent, middle.arrived, middle.drained) == (0, 0, 0)
+        message = 64 * 96 * 2 / 1e5
+        assert (middle.sent, middle.back) == (0, 0)
+        assert [middle.arrived, middle.drained] == pytest.approx([message, 2 * message])
         assert middle.lane > 0
 
 

@@ -1,0 +1,109 @@
+"""Speed and messages of the replicas of a placement with mixed stages, by groups of replicas that are placed alike.
+
+If all replicas must have equally many microbatches, what the first replica of a group can do limits all of them. Else each
+replica may have its own number. Then a group is of replicas that one node holds at every stage, so that their messages take the
+same ways. Messages that share a NIC count for all replicas of a group only where each NIC of the node carries equally many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.stage_positions import alike_replicas
+from planner.space.device_slots import Run, StageSlots, replica_groups
+from planner.space.shape import Shape
+from sim.units import Seconds
+
+GROUPS = 64
+"""Most groups of replicas with numbers of their own (a guess). With more of them messages do not count: a relaxation."""
+
+
+class OnStage(NamedTuple):
+    """A group of `replicas` on a stage of a pipeline.
+
+    A stage of k layers takes start + k each seconds for a microbatch; `forward` and `backward` are such a pair each, or less. A
+    layer of the stages before takes at least `layer_before`; a tied embedding's all-reduce takes `tied` behind the reduction.
+    Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, of which reductions do not wait for the
+    last one, `back`; else the `lane` that they load; those of the first microbatch up to this stage (`arrived`), and with them
+    those of the last one back to the first stage (`drained`), without `back`."""
+
+    replicas: int
+    start: Seconds
+    each: Seconds
+    forward: tuple[Seconds, Seconds]
+    backward: tuple[Seconds, Seconds]
+    layer_before: Seconds
+    tied: Seconds = 0.0
+    sent: Seconds = 0.0
+    back: Seconds = 0.0
+    lane: Seconds = 0.0
+    arrived: Seconds = 0.0
+    drained: Seconds = 0.0
+
+
+def groups(
+    costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...], waits: bool, alike: bool
+) -> list[tuple[OnStage, ...]]:
+    """The groups of replicas of placed stages, each on every stage.
+
+    waits: ranks wait until their messages have left; alike: all replicas have the same number of microbatches. Raises NoRoute
+    where no link joins two stages, NotModelled where a replica's cp ranks straddle clusters."""
+    whole = replica_groups(placed, shape.cp)
+    every = whole if alike else tuple(part for runs in whole for part in _by_node(runs, shape.tp))
+    counts = len(every) <= (math.inf if alike else GROUPS) and not any(runs[0].count % shape.cp for runs in every)
+    found: dict[tuple[OnStage, ...], int] = {}
+    for runs in every if counts else whole:
+        speeds = _speeds(costs, shape, runs)
+        rows = tuple(_with_messages(costs, shape, placed, runs, speeds, waits, alike) if counts else speeds)
+        found[rows] = found.get(rows, 0) + runs[0].count // shape.cp
+    return [tuple(row._replace(replicas=replicas) for row in rows) for rows, replicas in found.items()]
+
+
+def _by_node(runs: tuple[Run, ...], tp: int) -> Iterator[tuple[Run, ...]]:
+    """The parts of a group of replicas that one node holds at every stage."""
+    cuts = {0, runs[0].count}
+    for run in runs:
+        per_node = run.cluster.node.count // tp
+        cuts |= set(range(per_node - run.first % per_node, run.count, per_node))
+    for first, end in pairwise(sorted(cuts)):
+        yield tuple(Run(run.cluster, run.first + first, end - first) for run in runs)
+
+
+def _speeds(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...]) -> list[OnStage]:
+    """One replica of a group on each stage, without messages."""
+    found: list[OnStage] = []
+    before = math.inf
+    for stage, run in enumerate(runs):
+        ends = stage == 0, stage == len(runs) - 1
+        start, each = costs.least_seconds(shape, run, ends)
+        found.append(OnStage(1, start, each, *costs.least_passes(shape, run, ends), before if stage else 0.0))
+        before = min(before, each)
+    return found
+
+
+def _with_messages(
+    costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...], runs: tuple[Run, ...], speeds: list[OnStage],
+    waits: bool, alike: bool,
+) -> Iterator[OnStage]:  # fmt: skip
+    """One replica of a group on each stage, with its messages."""
+    peers, last, nic = costs.peers, len(runs) - 1, costs.peers.nic(runs, shape.tp)
+    many = alike_replicas(runs, shape.tp)
+    many = many if alike or many == runs[0].count else 1
+    together = costs.reduce_together(shape, (placed[0], placed[-1]))
+    loading = None if alike else many  # of all on the first node, where all replicas have as many microbatches
+    tied = peers.tied(shape, runs, nic, together, loading)
+    ahead = arrived = returned = 0.0
+    for stage, (run, speed) in enumerate(zip(runs, speeds, strict=True)):
+        next_to = [runs[other] if 0 <= other <= last else None for other in (stage + 1, stage - 1)]
+        there, back = (peers.sent(shape, run, other, many if waits else 1, nic) if other else 0.0 for other in next_to)
+        arrived, returned = arrived + ahead, returned + back
+        ahead = there
+        speed = speed._replace(tied=tied if stage in (0, last) else 0.0, arrived=arrived)
+        if waits:
+            yield speed._replace(sent=there + back, back=back, drained=arrived + returned - back)
+        else:
+            lane = sum(peers.leaves(shape, run, other, nic, loading) for other in next_to if other)
+            yield speed._replace(lane=lane, drained=arrived + returned)
