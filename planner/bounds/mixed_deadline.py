@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from planner.bounds.deadline_test import PRECISE
 from planner.bounds.mixed_filling import PlacedStages
+from planner.bounds.mixed_splits import some_split_holds
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
@@ -73,9 +74,14 @@ def _forward_share(costs: MixedStageCosts, shape: Shape) -> float:
 def _least(stages: PlacedStages, bound: Seconds, forward: float) -> Seconds:
     """The least seconds within which the placed stages might finish, at most `bound`."""
     low, high = 0.0, bound
-    if not stages.within(bound, forward):
+    if not _may_finish(stages, bound, forward):
         return bound
     while high - low > PRECISE * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if stages.within(middle, forward) else (middle, high)
+        low, high = (low, middle) if _may_finish(stages, middle, forward) else (middle, high)
     return low
+
+
+def _may_finish(stages: PlacedStages, seconds: Seconds, forward: float) -> bool:
+    """Whether some plan of the placement might finish within `seconds`."""
+    return stages.within(seconds, forward) and some_split_holds(stages, seconds, forward)

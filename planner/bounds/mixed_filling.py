@@ -109,7 +109,7 @@ class PlacedStages:
 
         forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick)."""
         stages, left = range(len(self.placed)), self.layers
-        most = [self._most_by_compute(stage, seconds) for stage in stages]
+        most = [self.most_by_compute(stage, seconds) for stage in stages]
         test = DeadlineOf(seconds, forward, most)
         for stage in reversed(stages):
             if forward and stage < len(stages) - 1:
@@ -145,9 +145,9 @@ class PlacedStages:
         """Most layers of a stage, with `left` layers in it and those before it from `first` on; 0 where it cannot hold one."""
         if not test.forward:
             return min(test.most[stage], left)
-        most, least = min(left, self._most_by_memory(stage)), (math.inf, math.inf, math.inf)
+        most, least = min(left, self.most_by_memory(stage)), (math.inf, math.inf, math.inf)
         for k in range(test.most[stage], 0, -1):
-            begin, tail, share = map(min, least, self._around(stage, k))
+            begin, tail, share = map(min, least, self.around(stage, k))
             least = begin, tail, share
             if k <= most:
                 shared = self._shared(stage, k, left - k, first, test)
@@ -155,7 +155,7 @@ class PlacedStages:
                     return k
         return 0
 
-    def _around(self, stage: int, k: int) -> tuple[Seconds, Seconds, float]:
+    def around(self, stage: int, k: int) -> tuple[Seconds, Seconds, float]:
         """`OfSize.begin`, `OfSize.tail` and `OfSize.share` of a stage of k layers: the least on any type of its devices."""
         if (stage, k) not in self._ends:
             config, found = self.costs.config(self.shape, len(self.placed)), list(self._costs(stage, k))
@@ -163,12 +163,13 @@ class PlacedStages:
             self._ends[stage, k] = min(begins), min(one.tail(config) for one in found), min(1 / one.parts for one in found)
         return self._ends[stage, k]
 
-    def _most_by_compute(self, stage: int, seconds: float) -> int:
+    def most_by_compute(self, stage: int, seconds: float) -> int:
         """Most layers of a stage by the cycles of all microbatches alone."""
         sizes, test = range(1, self.layers + 1), DeadlineOf(seconds, 0.0, ())
         return bisect.bisect_left(sizes, True, key=lambda k: not self._holds(OfSize(stage, k), test, NOTHING))
 
-    def _most_by_memory(self, stage: int) -> int:
+    def most_by_memory(self, stage: int) -> int:
+        """Most layers of a stage that its devices hold beside one microbatch."""
         able = (replace(self.shape, schedule=one.NAME) for one in self.schedules)
         return max(self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1) for shape in able)
 
@@ -184,6 +185,10 @@ class PlacedStages:
             shared = least_seconds(link, k, held)
             gathers, both = max(gathers, shared.gathers), max(both, shared.both)
         return Shared(gathers, both)
+
+    def holds_of_split(self, one: OfSize, test: DeadlineOf) -> bool:
+        """Whether a stage holds so many layers, where those before it are known, too."""
+        return self._holds(one, test, self._shared(one.stage, one.layers, one.before, 0, test))
 
     def _holds(self, one: OfSize, test: DeadlineOf, shared: Shared) -> bool:
         """Whether the replicas of a stage have time for all microbatches and the tail. shared: seconds of the links whose last

@@ -27,8 +27,8 @@ class OnStage(NamedTuple):
     A stage of k layers takes start + k each seconds for a microbatch; `forward` and `backward` are such a pair each, or less. A
     layer of the stages before takes at least `layer_before`; a tied embedding's all-reduce takes `tied` behind the reduction.
     Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, of which reductions do not wait for the
-    last one, `back`; else the `lane` that they load; those of the first microbatch up to this stage (`arrived`), and with them
-    those of the last one back to the first stage (`drained`), without `back`."""
+    last one, `back`; else the `lane` that they load; those of the first microbatch up to this stage (`arrived`), and those of
+    the last one from this stage back to the first (`returned`)."""
 
     replicas: int
     start: Seconds
@@ -41,7 +41,12 @@ class OnStage(NamedTuple):
     back: Seconds = 0.0
     lane: Seconds = 0.0
     arrived: Seconds = 0.0
-    drained: Seconds = 0.0
+    returned: Seconds = 0.0
+
+    @property
+    def drained(self) -> Seconds:
+        """Messages of the first microbatch up to this stage and of the last one back to the first, but for `back`."""
+        return self.arrived + self.returned - self.back
 
 
 def groups(
@@ -101,9 +106,9 @@ def _with_messages(
         there, back = (peers.sent(shape, run, other, many if waits else 1, nic) if other else 0.0 for other in next_to)
         arrived, returned = arrived + ahead, returned + back
         ahead = there
-        speed = speed._replace(tied=tied if stage in (0, last) else 0.0, arrived=arrived)
+        speed = speed._replace(tied=tied if stage in (0, last) else 0.0, arrived=arrived, returned=returned)
         if waits:
-            yield speed._replace(sent=there + back, back=back, drained=arrived + returned - back)
+            yield speed._replace(sent=there + back, back=back)
         else:
             lane = sum(peers.leaves(shape, run, other, nic, loading) for other in next_to if other)
-            yield speed._replace(lane=lane, drained=arrived + returned)
+            yield speed._replace(lane=lane)
