@@ -23,8 +23,9 @@ Features = Callable[[Residual], tuple[object, ...]]
 
 
 def _rests_on_guess(run: Residual) -> bool:
-    """Whether the rates of a device of a run are guessed."""
-    return any(is_guessed(catalog.device_facts(name)) for name in run.device.split(" + "))
+    """Whether the rates of a device of a run are guessed. Cases that describe a device themselves say where they are from."""
+    known = catalog.names("devices")
+    return any(is_guessed(catalog.device_facts(name)) for name in run.device.split(" + ") if name in known)
 
 
 DEFINITIONS: dict[str, tuple[Features, float]] = {
@@ -117,7 +118,7 @@ def sources() -> Iterator[str]:
     yield "| --- | --- | --- |"
     default, fitted = (by_source(fitted, *DEFINITIONS[USED]) for fitted in (False, True))
     for source, one in default.items():
-        yield f"| {source} | {one.coverage:.0%} | {fitted[source].coverage:.0%} |"
+        yield f"| {source} | {one.coverage:.0%} | " + (f"{fitted[source].coverage:.0%} |" if source in fitted else "- |")
 
 
 def show() -> None:

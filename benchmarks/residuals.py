@@ -1,5 +1,8 @@
 """Residuals of held-out runs: `python -m benchmarks residuals` writes `holmes_sim/residuals.csv`, in ten minutes on two cores.
 
+The runs are those of validation/, of validation/layouts and of validation/new_software. To the last no number was fitted, so
+they are predicted with the default constants as they are; by the evaluator, because a simulation of some takes many seconds.
+
 Run it after every change of a constant, of a stack file or of the cost model: the ranges of `holmes_sim.intervals` and the
 resolution of `holmes_sim.resolution` are computed from this file. `python -m benchmarks ranges` shows how good they are.
 """
@@ -18,32 +21,37 @@ import holmes_sim
 from holmes_sim import calibration, residuals, validation
 from holmes_sim.cases import Case
 from holmes_sim.posterior import log_steps
+from sim.analytic.evaluator import evaluate
 from sim.hardware.stack import DEFAULT, NUMBERS, Stack
-from sim.plan.plan import Plan
+from sim.plan.plan import Plan, with_stack
 
 HEAD = """\
 # Measured / predicted step of runs that no fit saw. Written by `python -m benchmarks residuals`.
-# default: constants fitted to the other sources of validation/; honest...: fits of sim/catalog/stacks without the run's group.
+# default: constants fitted to the other sources of validation/; honest...: fits of sim/catalog/stacks without the run's group,
+# empty for software whose stack has no fit.
 """
-ONE_SOURCE = {"nanotron_2025_pipeline": "nanotron_2025"}
-"""Case file -> the case file with runs of the same publication and software: two halves of one source."""
+ONE_SOURCE = {"nanotron_2025_pipeline": "nanotron_2025", "mlperf_v60": "mlperf"}
+"""Case file -> the case file with runs of the same software: two halves of one source."""
 LAYOUT = ("id", "source", "choice", "device", "tp", "pp", "nodes", "measured_s")
 """Columns that describe a run."""
 
 
 def measure() -> str:
     """Text of the data file."""
-    published, layouts = (_runs(path) for path in (validation.folder(), validation.folder() / "layouts"))
-    everything = published + layouts
-    predicted = {residuals.DEFAULT: default(everything, calibration.left_out(published))}
+    folder = validation.folder()
+    published, layouts, new = (_runs(path) for path in (folder, folder / "layouts", folder / "new_software"))
+    fitted = published + layouts
+    predicted = {residuals.DEFAULT: [*default(fitted, calibration.left_out(published)), *unfitted(new)]}
     for mode in validation.HELD_OUT:
-        predicted[mode] = [row.predicted_s or 0.0 for row in validation.validate(everything, mode)]
+        predicted[mode] = [row.predicted_s or 0.0 for row in validation.validate(fitted, mode)]
     choices: dict[object, int] = {}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*LAYOUT, *predicted])
-    for index, case in enumerate(everything):
-        ratios = [f"{(case.measured_s or 0.0) / seconds[index]:.4f}" for seconds in predicted.values()]
+    for index, case in enumerate(fitted + new):
+        ratios = [
+            f"{(case.measured_s or 0.0) / seconds[index]:.4f}" if index < len(seconds) else "" for seconds in predicted.values()
+        ]
         writer.writerow([*_layout(case, choices), *ratios])
     return HEAD + out.getvalue()
 
@@ -57,6 +65,11 @@ def default(cases: Sequence[Case], others: Mapping[str, Stack]) -> list[float]:
         facts = validation.stack_of(case, "default")[1]
         stacks.append(replace(facts, **{name: getattr(numbers, name) for name in NUMBERS}))
     return [float(seconds) for seconds in np.exp(log_steps([_plan(case) for case in cases], stacks))]
+
+
+def unfitted(cases: Sequence[Case]) -> list[float]:
+    """Seconds of a step as `--stack default` has them, by the evaluator."""
+    return [float(s) for s in evaluate([with_stack(validation.stack_of(case, "default")[1], _plan(case)) for case in cases])]
 
 
 def _runs(path: Path) -> tuple[Case, ...]:

@@ -1,8 +1,9 @@
 """Measured runs against predictions that no fit of the run's own numbers made, as `python -m benchmarks residuals` writes them.
 
-`residuals.csv` has a row for each run of validation/ and validation/layouts. Column `default` is measured / predicted with one
-set of constants for all software, fitted without the run's source; the columns `honest...` are measured / predicted with the
-fits of `holmes-sim validate --stack honest`, `honest-tp`, `honest-pp` and `honest-nodes`.
+`residuals.csv` has a row for each run of validation/, validation/layouts and validation/new_software. Column `default` is
+measured / predicted with one set of constants for all software, fitted without the run's source; the columns `honest...` are
+measured / predicted with the fits of `holmes-sim validate --stack honest`, `honest-tp`, `honest-pp` and `honest-nodes`. New
+software has stacks without fits, and none of these columns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A measured run: its source, what describes its layout, and measured / predicted step by column (`ratios`).
+    """A measured run: its source, what describes its layout, and measured / predicted step by column that it has (`ratios`).
 
     Runs of one `choice` differ in their layout only: they have the same source, stack, workload, device types and number of
     nodes.
@@ -37,8 +38,13 @@ class Residual:
     measured_s: Seconds
     ratios: tuple[tuple[str, float], ...]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns with a prediction of this run."""
+        return tuple(name for name, _ in self.ratios)
+
     def ratio(self, column: str) -> float:
-        """Measured / predicted step of a column."""
+        """Measured / predicted step of one of its `columns`."""
         return dict(self.ratios)[column]
 
 
@@ -51,6 +57,8 @@ def residuals() -> tuple[Residual, ...]:
 
 
 def _residual(row: dict[str, str]) -> Residual:
-    ratios = tuple((name, float(value)) for name, value in row.items() if name == DEFAULT or name.startswith("honest"))
+    ratios = tuple(
+        (name, float(value)) for name, value in row.items() if value and (name == DEFAULT or name.startswith("honest"))
+    )
     choice, tp, pp, nodes = (int(row[name]) for name in ("choice", "tp", "pp", "nodes"))
     return Residual(row["source"], choice, row["device"], tp, pp, nodes, float(row["measured_s"]), ratios)

@@ -59,9 +59,10 @@ def resolution(fitted: bool, several_nodes: bool) -> float:
 
 
 def pairs(runs: Sequence[Residual], column: str) -> Iterator[Pair]:
-    """All pairs of runs of one choice whose predictions differ."""
+    """All pairs of runs of one choice whose predictions of a column differ."""
     for _, choice in groupby(sorted(runs, key=_choice), _choice):
-        for one, other in combinations([(run.measured_s / run.ratio(column), run.measured_s) for run in choice], 2):
+        both = [(run.measured_s / run.ratio(column), run.measured_s) for run in choice if column in run.columns]
+        for one, other in combinations(both, 2):
             (quicker, measured), (slower, other_measured) = sorted((one, other))
             if slower > quicker:
                 yield slower / quicker, other_measured > measured

@@ -133,9 +133,20 @@ def test_runs_with_fitted_constants_are_compared_with_the_range_of_fitted_stacks
 
 def test_the_data_file_has_every_shipped_run() -> None:
     """A new case needs `python -m benchmarks residuals`."""
-    shipped = [*validation.folder().glob("*.yaml"), *(validation.folder() / "layouts").glob("*.yaml")]
-    texts = [path.read_text(encoding="utf-8") for path in shipped]
-    assert len(residuals()) == sum(len(re.findall(r"^ *- id:", text, re.MULTILINE)) for text in texts)
-    assert {column for run in residuals() for column, _ in run.ratios} == {
-        "default", "honest", "honest-tp", "honest-pp", "honest-nodes",
-    }  # fmt: skip
+    folder = validation.folder()
+    fitted, new = (
+        sum(len(re.findall(r"^ *- id:", path.read_text(encoding="utf-8"), re.MULTILINE)) for one in folders for path in one)
+        for folders in (
+            [folder.glob("*.yaml"), (folder / "layouts").glob("*.yaml")],
+            [(folder / "new_software").glob("*.yaml")],
+        )
+    )
+    columns = [run.columns for run in residuals()]
+    assert columns.count(("default", "honest", "honest-tp", "honest-pp", "honest-nodes")) == fitted
+    assert columns.count(("default",)) == new == len(columns) - fitted
+
+
+def test_runs_without_a_fit_widen_only_the_range_of_the_default(given: Given) -> None:
+    """Software whose stack has no fit says nothing about fitted ones."""
+    given(run("a", 1.0), Residual("b", 1, "h100", 1, 1, 1, 1.0, (("default", 2.0),)))
+    assert (intervals.ratios(False, False), intervals.ratios(True, False)) == ((1.0, 2.0), (1.0, 1.0))
