@@ -28,8 +28,9 @@ _SEEDS = re.compile(r"""("seeds": range\()(\d+)""")
 
 
 def executed(path: Path, sockets: Path, hurry: int = 1) -> nbformat.NotebookNode:
-    """A notebook as it is after all of its cells ran, with time limits and repetitions divided by `hurry`; `sockets` is an empty
-    folder."""
+    """A notebook as it is after all of its cells ran, with time limits and repetitions divided by `hurry`.
+
+    `sockets`: an empty folder."""
     # Unix sockets: a free TCP port can be taken by another process before the kernel opens it.
     kernel = AsyncKernelManager(transport="ipc", ip=str(sockets / "socket"))
     folder = {"metadata": {"path": str(path.parent)}}

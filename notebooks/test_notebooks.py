@@ -37,7 +37,7 @@ def kinds(outputs: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "path", after(len(NOTEBOOKS) - len(LATER), sorted(NOTEBOOKS, key=lambda path: path.stem in LATER)), ids=lambda path: path.stem
+    "path", after(len(NOTEBOOKS) - len(LATER), sorted(NOTEBOOKS, key=lambda one: one.stem in LATER)), ids=lambda one: one.stem
 )
 def test_a_notebook_runs_and_shows_what_is_stored(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Outputs of the same kind in the same cells. Numbers may differ: the searches have less time here."""
