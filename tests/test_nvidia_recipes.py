@@ -9,6 +9,7 @@ import pytest
 from holmes_sim import cases, validation
 from holmes_sim.cases import Case
 from holmes_sim.validation import Summary
+from tests.more import after
 
 
 def predicted(name: str, chosen: Callable[[str], bool]) -> Summary:
@@ -22,7 +23,7 @@ def devices(case: Case) -> int:
     return case.plan.topology.fleet.devices if case.plan else 0
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("precision", after(1, ["bf16", "fp8"]))
 def test_recipes_of_dgx_cloud_on_h100(precision: str) -> None:
     """Llama 3.1 8B, 70B and a part of 405B, Nemotron 15B: tp 1 to 8, pp 1 and 4, cp 1 and 2, on 8 to 64 H100."""
     found = predicted("dgx_cloud", lambda name: f"-{precision}-" in name)
