@@ -9,7 +9,7 @@ import pytest
 from holmes_sim import cases, validation
 from holmes_sim.cases import Case
 from holmes_sim.validation import Summary
-from tests.more import after
+from tests.more import after, more
 
 
 def predicted(name: str, chosen: Callable[[str], bool]) -> Summary:
@@ -31,6 +31,7 @@ def test_recipes_of_dgx_cloud_on_h100(precision: str) -> None:
     assert found.mape < 0.07 and abs(found.bias) < 0.05
 
 
+@more
 def test_runs_of_megatron_bridge_in_fp8_mxfp8_and_nvfp4() -> None:
     """Llama 3 8B and 70B on H100, B200, GB200 and GB300, 8 and 64 devices."""
     found = predicted("megatron_bridge", lambda name: True)

@@ -220,7 +220,7 @@ links:
         path = tmp_path / f"{number}.yaml"
         path.write_text(
             f"format: holmes-sim/topology/1\nname: site\nclusters:{clusters}\n"
-            "workload: {model: llama-2-7b, global_batch_size: 256, seq_len: 4096, precision: bf16}\n"
+            "workload: {model: llama-2-7b, global_batch_size: 64, seq_len: 4096, precision: bf16}\n"
         )
         topology = load(path)
         question = Request(topology, topology.workload, Wishes(recompute="none", microbatch_size=2), time_limit=NO_LIMIT)
