@@ -223,7 +223,9 @@ links:
             "workload: {model: llama-2-7b, global_batch_size: 64, seq_len: 4096, precision: bf16}\n"
         )
         topology = load(path)
-        question = Request(topology, topology.workload, Wishes(recompute="none", microbatch_size=2), time_limit=NO_LIMIT)
+        question = Request(
+            topology, topology.workload, Wishes(recompute="none", microbatch_size=2, schedule="1f1b"), time_limit=NO_LIMIT
+        )
         steps.append(step(strategies.get("certified").plan(question, PlanningContext(question))))
     assert steps[1] <= steps[0] * (1 + 1e-9)
 
