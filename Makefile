@@ -21,7 +21,7 @@ test: $(VENV)/tested
 	$(PYTEST) -m $(USUAL)
 
 test-more: $(VENV)/tested
-	$(PYTEST) -m "more and not deep"
+	$(PYTEST) -m "more and not deep" notebooks tests
 
 test-deep: $(VENV)/tested
 	$(PYTEST) -m deep

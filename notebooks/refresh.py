@@ -21,17 +21,23 @@ FOLDER = Path(__file__).parent
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LEAST = 1
 """Least seconds of a search."""
+FEWEST = 2
+"""Least repetitions of a simulation with random faults."""
 _LIMIT = re.compile(r"""(\btime_limit(?:=|": ))(\d+)""")
+_SEEDS = re.compile(r"""("seeds": range\()(\d+)""")
 
 
 def executed(path: Path, sockets: Path, hurry: int = 1) -> nbformat.NotebookNode:
-    """A notebook as it is after all of its cells ran, with time limits divided by `hurry`; `sockets` is an empty folder."""
+    """A notebook as it is after all of its cells ran, with time limits and repetitions divided by `hurry`.
+
+    `sockets`: an empty folder."""
     # Unix sockets: a free TCP port can be taken by another process before the kernel opens it.
     kernel = AsyncKernelManager(transport="ipc", ip=str(sockets / "socket"))
     folder = {"metadata": {"path": str(path.parent)}}
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells if hurry > 1 else ():
-        cell.source = _LIMIT.sub(lambda found: f"{found[1]}{max(int(found[2]) // hurry, LEAST)}", cell.source)
+        for number, least in ((_LIMIT, LEAST), (_SEEDS, FEWEST)):
+            cell.source = number.sub(lambda found, least=least: f"{found[1]}{max(int(found[2]) // hurry, least)}", cell.source)
     client = NotebookClient(notebook, km=kernel, timeout=600, resources=folder, record_timing=False, coalesce_streams=True)
     client.execute(cleanup_kc=True)
     for cell in notebook.cells:

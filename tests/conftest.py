@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TOLERANT = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("usual", max_examples=16, deadline=None, derandomize=True, suppress_health_check=TOLERANT)
+settings.register_profile("usual", max_examples=10, deadline=None, derandomize=True, suppress_health_check=TOLERANT)
 settings.register_profile("deep", max_examples=3000, deadline=None, database=None, suppress_health_check=TOLERANT)
 settings.load_profile("usual")
 

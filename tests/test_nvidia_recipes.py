@@ -9,6 +9,7 @@ import pytest
 from holmes_sim import cases, validation
 from holmes_sim.cases import Case
 from holmes_sim.validation import Summary
+from tests.more import after, more
 
 
 def predicted(name: str, chosen: Callable[[str], bool]) -> Summary:
@@ -22,7 +23,7 @@ def devices(case: Case) -> int:
     return case.plan.topology.fleet.devices if case.plan else 0
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("precision", after(1, ["bf16", "fp8"]))
 def test_recipes_of_dgx_cloud_on_h100(precision: str) -> None:
     """Llama 3.1 8B, 70B and a part of 405B, Nemotron 15B: tp 1 to 8, pp 1 and 4, cp 1 and 2, on 8 to 64 H100."""
     found = predicted("dgx_cloud", lambda name: f"-{precision}-" in name)
@@ -30,6 +31,7 @@ def test_recipes_of_dgx_cloud_on_h100(precision: str) -> None:
     assert found.mape < 0.07 and abs(found.bias) < 0.05
 
 
+@more
 def test_runs_of_megatron_bridge_in_fp8_mxfp8_and_nvfp4() -> None:
     """Llama 3 8B and 70B on H100, B200, GB200 and GB300, 8 and 64 devices."""
     found = predicted("megatron_bridge", lambda name: True)

@@ -68,25 +68,25 @@ class PipelineEvaluation:
 
         `seconds` and `reductions` are those of the candidates on an idle network (`steps_and_reductions`)."""
         optimizer, found = candidates.pp_ranks[PIPELINE_RANK.index("updated")], seconds.copy()
-        for clusters, rows, layers in self._sharing(np.array(pipelines)):
+        for clusters, rows, layers in self._sharing(pipelines):
             own = layers, reductions[:, rows], optimizer[:, rows]
             found[rows] = np.maximum(seconds[rows], self.context.gradients.ends(clusters, self.shape, *own))
         return found
 
-    def _sharing(self, pipelines: Ints) -> Iterator[tuple[list[Cluster], Ints, Ints]]:
+    def _sharing(self, pipelines: Sequence[Pipeline]) -> Iterator[tuple[list[Cluster], Ints, Ints]]:
         """(cluster of each stage, indices of the pipelines on these clusters, their layers), where stages may share links."""
         if not any(self.context.gradients.shared(option.cluster, self.shape).links for option in self.classes):
             return
-        unlike, which = np.unique(pipelines[:, :, 0], axis=0, return_inverse=True)
-        for index, numbers in enumerate(unlike.tolist()):
-            rows = np.flatnonzero(which.reshape(-1) == index)
-            yield [self.classes[i].cluster for i in numbers], rows, pipelines[rows, :, 1]
+        distinct, which = _by_classes(pipelines)
+        layers: Ints = np.array(pipelines)[:, :, 1]
+        for index, numbers in enumerate(distinct):
+            rows = np.flatnonzero(which == index)
+            yield [self.classes[i].cluster for i in numbers], rows, layers[rows]
 
     def candidates(self, pipelines: Sequence[Pipeline]) -> Candidates:
         """Pipelines with equally many stages as input of the evaluator. Raises NotModelled."""
         every: Ints = np.array(pipelines)
-        unlike, which = np.unique(every[:, :, 0], axis=0, return_inverse=True)
-        which, distinct = which.reshape(-1), [tuple(row) for row in unlike.tolist()]
+        distinct, which = _by_classes(pipelines)
         alone = len(pipelines[0]) == 1
         table_rows: Ints = np.array([one if alone else self._table_rows(one) for one in distinct])[which]
         layers, recomputed = virtual_stages(every[:, :, 1], self.shape.vpp), None
@@ -98,7 +98,7 @@ class PipelineEvaluation:
         messages = [self.messages(one) for one in distinct]
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
-        for clusters, rows, layers in self._sharing(every):
+        for clusters, rows, layers in self._sharing(pipelines):
             ends = self.context.gradients.gathered(clusters, self.shape, layers)
             candidates.pp_ranks[PIPELINE_RANK.index("gathered"), 0, rows] = ends
         tied: Floats = np.array([message[2] for message in messages])[which]
@@ -210,6 +210,13 @@ def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]])
             for index, value in zip(indices, every, strict=True):
                 seconds[index] = value
     return seconds
+
+
+def _by_classes(pipelines: Sequence[Pipeline]) -> tuple[list[tuple[int, ...]], Ints]:
+    """The distinct classes of the stages of pipelines, and which of them each pipeline has."""
+    numbers: dict[tuple[int, ...], int] = {}
+    which = [numbers.setdefault(tuple(i for i, _ in pipeline), len(numbers)) for pipeline in pipelines]
+    return list(numbers), np.array(which)
 
 
 def roles(pp: int) -> list[str]:

@@ -74,9 +74,7 @@ def simulate_fastest(incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[
         if one.left:
             candidate = one.next()
             if candidate is not None and (candidate.shape, candidate.stages) not in incumbent.seen:
-                better = incumbent.simulate(candidate)
-                tried = 0 if better else tried + _tries(incumbent, candidate, better)
-                refused += better is None
+                tried, refused = _simulated(incumbent, candidate, tried, refused)
         else:
             exhaust.closer(one.shape, one.variant, one.bound, only=True)
             one.refill(incumbent.seen)
@@ -99,12 +97,15 @@ def simulate_evaluated(incumbent: Incumbent, every: Iterable[Evaluated]) -> None
         seconds, _, evaluation, pipeline = heapq.heappop(heap)
         candidate = Candidate.of(evaluation, seconds, pipeline)
         if candidate.seconds < incumbent.target and (candidate.shape, candidate.stages) not in incumbent.seen:
-            better = incumbent.simulate(candidate)
-            tried = 0 if better else tried + _tries(incumbent, candidate, better)
-            refused += better is None
+            tried, refused = _simulated(incumbent, candidate, tried, refused)
             incumbent.report("simulating evaluated pipelines")
 
 
-def _tries(incumbent: Incumbent, candidate: Candidate, better: bool | None) -> int:
-    """How many tries a simulation counts for; 0 where there was none."""
-    return 0 if better is None else 1 + candidate.forwards // incumbent.budgets.forwards_of_a_try
+def _simulated(incumbent: Incumbent, candidate: Candidate, tried: int, refused: int) -> tuple[int, int]:
+    """Simulate a candidate, and count: (tries since the last faster plan, candidates that the target cannot run).
+
+    A simulation of many forwards counts as several tries."""
+    better = incumbent.simulate(candidate)
+    if better is None:
+        return tried, refused + 1
+    return 0 if better else tried + 1 + candidate.forwards // incumbent.budgets.forwards_of_a_try, refused

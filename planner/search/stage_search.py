@@ -44,6 +44,7 @@ class StageSearch:
         self._numbers = {option.cluster.name: i for i, option in enumerate(self.classes)}
         self._evaluations: dict[tuple[int, ...], PipelineEvaluation | None] = {}
         self._seconds: dict[Pipeline, float] = {}
+        self._assigned: dict[tuple[Run, ...], tuple[Pipeline, ...]] = {}
 
     def improved(self, start: Candidate) -> Candidate:
         """The candidate after the descents; at least as fast on an idle network. `start` is of the same shape."""
@@ -140,22 +141,29 @@ class StageSearch:
         return evaluation, tuple((used.index(i), layers) for i, layers in pipeline)
 
     def _stage_moves(self, pipeline: Pipeline) -> Iterator[Pipeline]:
-        """Pipelines after one change of stages, each with layers assigned in two ways."""
+        """Pipelines after one change of stages, each with layers assigned in two ways.
+
+        Restarted descents meet the same changes again and again, so that their layers are assigned once."""
         for changed in _changed([option.max_stages for option in self.classes], pipeline):
-            stages = [i for i, sizes in changed for _ in sizes]
-            evaluation = self._evaluation(stages) if self._is_allowed(stages) else None
-            if evaluation is not None:
-                used = sorted(set(stages))
-                within = [used.index(i) for i in stages]
-                sizes = [layers for _, sizes in changed for layers in sizes]
-                listed, kept = (
-                    assigned_layers(evaluation, within),
-                    kept_layers(evaluation, list(zip(within, sizes, strict=True))),
-                )
-                if listed is not None:
-                    yield tuple(zip(stages, listed, strict=True))
-                if kept is not None:
-                    yield tuple(zip(stages, (layers for _, layers in kept), strict=True))
+            runs = tuple(changed)
+            if runs not in self._assigned:
+                self._assigned[runs] = tuple(self._assignments(runs))
+            yield from self._assigned[runs]
+
+    def _assignments(self, runs: Iterable[Run]) -> Iterator[Pipeline]:
+        """The pipelines with these stages, whose layers are assigned anew, and kept as far as memory allows."""
+        stages, sizes = zip(*((i, layers) for i, sizes in runs for layers in sizes), strict=True)
+        evaluation = self._evaluation(stages) if self._is_allowed(stages) else None
+        if evaluation is None:
+            return
+        used = sorted(set(stages))
+        within = [used.index(i) for i in stages]
+        listed = assigned_layers(evaluation, within)
+        kept = kept_layers(evaluation, list(zip(within, sizes, strict=True)))
+        if listed is not None:
+            yield tuple(zip(stages, listed, strict=True))
+        if kept is not None:
+            yield tuple(zip(stages, (layers for _, layers in kept), strict=True))
 
     def _is_allowed(self, stages: Sequence[int]) -> bool:
         """Whether a pipeline of two stages or more may have these, given by their classes."""

@@ -138,15 +138,16 @@ def path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     second_end = End(Device(target.device.cluster, second, target.device.index), target.near)
     equivalent = _path(fleet, first_end, second_end, traffic)
     numbers = {"out": source.device.node, "in": target.device.node, "up": up, "down": down}
-
-    def renumbered(link: LinkName) -> LinkName:
-        if link[0] == "trunk":
-            return link
-        number = numbers[str(link[-1])]
-        return (*link[:3], number, *link[4:]) if link[0] == "leaf" else (*link[:2], number, *link[3:])
-
-    use = tuple((renumbered(link), weight) for link, weight in equivalent.use)
+    use = tuple(
+        (link if link[0] == "trunk" else _renumbered(link, numbers[str(link[-1])]), weight) for link, weight in equivalent.use
+    )
     return replace(equivalent, use=use)
+
+
+@functools.lru_cache(maxsize=65536)  # all devices of a node use the same NICs
+def _renumbered(link: LinkName, number: int) -> LinkName:
+    """The link of another node, or leaf."""
+    return (*link[:3], number, *link[4:]) if link[0] == "leaf" else (*link[:2], number, *link[3:])
 
 
 @functools.lru_cache(maxsize=65536)

@@ -89,6 +89,7 @@ def message_route(fleet: Fleet, source: Device, target: Device, nic: str) -> Rou
     return Route((Leg(step.use, 1.0, step.latency),), step.overhead, step.interference)
 
 
+@functools.lru_cache(maxsize=256)  # a plan has few groups of different devices, and each has many operations and pipelines
 def collective_route(
     fleet: Fleet, devices: Hosts, nic: str, name: str, operation: str, protocol: str = "", queued: bool = False
 ) -> Route:

@@ -20,7 +20,7 @@ from sim.errors import HolmesError, TopologyError
 from sim.hardware.stack import DEFAULT
 from sim.kernels import memory
 from sim.plan.plan import with_stack
-from tests.more import deep
+from tests.more import deep, more
 
 SHIPPED = sorted(validation.folder().glob("*.yaml"))
 HOLMES = validation.folder() / "holmes.yaml"
@@ -76,6 +76,7 @@ def test_layers_that_do_not_divide_leave_the_last_stage_short() -> None:
     assert plan is not None and [stage.layers for stage in plan.stages] == [7] * 11 + [1]
 
 
+@more
 def test_steps_of_bloom_at_tp_4_and_2_which_no_stack_was_fitted_to() -> None:
     """Every second of 21 runs."""
     rows = validation.validate(cases.load(validation.folder() / "unseen" / "bloom_tp.yaml")[::2], "fitted")

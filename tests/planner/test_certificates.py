@@ -36,7 +36,7 @@ LATE: tuple[int, ...] = ()
 """Seeds whose certified plan may take more than `NEAR` longer than the best, each with its reason: none."""
 
 
-@pytest.mark.parametrize("seed", after(8, SEEDS[:18], last=11))
+@pytest.mark.parametrize("seed", after(5, (0, 1, 2, 4, 6, 3, 5, 7, *SEEDS[8:18]), last=11))
 def test_no_bound_is_above_the_best_plan_and_certified_is_near_it(seed):
     verdict = judge(seed, SMALL)
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
@@ -44,14 +44,14 @@ def test_no_bound_is_above_the_best_plan_and_certified_is_near_it(seed):
         assert verdict.step_s <= verdict.best_s * (1 + NEAR), verdict
 
 
-@pytest.mark.parametrize("seed", [16, 71])
+@pytest.mark.parametrize("seed", after(1, [71, 16]))
 def test_plans_with_too_little_memory_recompute_some_layers(seed):
     verdict = judge(seed, SMALL, tight)
     assert "best plan recomputes some layers" in verdict.features
     assert not verdict.faults, verdict
 
 
-@pytest.mark.parametrize("seed", after(3, [60, 61, 63, 64]))
+@pytest.mark.parametrize("seed", after(1, [61, 60, 63, 64]))
 def test_no_bound_is_above_the_best_plan_where_tcp_limits_each_rank(seed):
     assert any(trunk.window for trunk in windowed(draw(seed, SMALL), seed).topology.fleet.trunks)
     verdict = judge(seed, SMALL, windowed)
@@ -59,14 +59,14 @@ def test_no_bound_is_above_the_best_plan_where_tcp_limits_each_rank(seed):
     assert verdict.step_s <= verdict.best_s * (1 + NEAR) or verdict.mixed, verdict
 
 
-@pytest.mark.parametrize("seed", after(4, [39, 43, 57, 47, *range(30)], last=9))
+@pytest.mark.parametrize("seed", after(3, [39, 43, 57, 47, *range(30)], last=9))
 def test_no_bound_is_above_the_best_plan_where_hosts_keep_the_optimizer_state(seed):
     verdict = judge(seed, SMALL, offloaded)
     assert math.isfinite(verdict.best_s)
     assert not verdict.faults, verdict
 
 
-@pytest.mark.parametrize("seed", after(4, [46, 34, 6, 14, 24, 47, 58, *range(100, 130)], last=7))
+@pytest.mark.parametrize("seed", after(2, [46, 34, 6, 14, 24, 47, 58, *range(100, 130)], last=7))
 def test_certified_is_near_the_best_plan_of_five_or_six_cities(seed):
     """The first seven once had plans of 1.2 to 4 times the best step, because only the fastest cities were tried together."""
     verdict = judge(seed, SMALL, of_cities)
@@ -80,7 +80,7 @@ def test_no_bound_is_above_the_best_plan_where_adapters_are_trained(seed):
     assert not verdict.faults, verdict
 
 
-@pytest.mark.parametrize("seed", after(6, range(40), last=10))
+@pytest.mark.parametrize("seed", after(4, range(40), last=10))
 def test_no_bound_is_above_the_best_plan_with_pins_that_other_fleets_lack(seed):
     """ZeRO 0 and 2, schedules that are searched only if asked for, selective recomputation."""
     verdict = judge(seed, SMALL, pinned)
@@ -106,13 +106,13 @@ def test_the_seeds_exercise_every_axis():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(1000, 1004))
+@pytest.mark.parametrize("seed", after(2, range(1000, 1004)))
 def test_the_brute_force_finds_what_simulating_every_plan_finds(seed):
     question = draw(seed, 120)
     assert best(question).seconds == pytest.approx(naive(question), rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", after(3, range(2000, 2006), last=4))
+@pytest.mark.parametrize("seed", after(1, range(2000, 2006), last=4))
 def test_quick_bounds_are_no_higher_than_closed_forms_and_memory_is_the_plans(seed):
     question = draw(seed, SMALL)
     bounds = Bounds(question)

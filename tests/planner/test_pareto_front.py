@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,11 @@ from planner.strategies import certified
 from sim.errors import Infeasible, OptionError
 from sim.plan.prediction import OBJECTIVES
 from tests import builders as make
+from tests.more import after
 from tests.planner.priced_fleet import FACTS, two_clusters
+
+THIRSTY = {"fast": {"price": 3.0, "watts": 90.0}, "slow": {"price": 1.0, "watts": 10.0}}
+"""The fast devices cost three times as much as the slow ones, and draw nine times as much."""
 
 
 def on(plan) -> set[str]:
@@ -89,11 +94,17 @@ def test_a_front_of_the_step_time_alone_is_refused():
         pareto_front.pareto(question, PlanningContext(question))
 
 
+@functools.cache
+def planned(objective: str):
+    """The plan of the two clusters for an objective, and what is beside it."""
+    return plan_for(objective, two_clusters(), "certified", PlanningContext(two_clusters()))
+
+
 @pytest.mark.parametrize("objective", ["cost", "energy"])
 def test_a_cluster_that_is_slow_and_dear_is_left_out_though_the_step_is_shorter_with_it(objective):
     question = two_clusters()
     fastest = strategies.get("certified").plan(question, PlanningContext(question))
-    found, (beside,) = plan_for(objective, question, "certified", PlanningContext(question))
+    found, (beside,) = planned(objective)
     assert on(fastest) == {"fast", "slow"}
     assert on(found) == {"fast"}
     assert value(found, "step-time") > value(fastest, "step-time")
@@ -110,8 +121,7 @@ def test_a_slow_cluster_that_costs_next_to_nothing_is_the_cheapest():
 
 @pytest.mark.parametrize("objective", ["cost", "energy"])
 def test_the_certificate_shows_how_far_the_objective_is_from_its_bound(objective):
-    question = two_clusters()
-    found, _ = plan_for(objective, question, "certified", PlanningContext(question))
+    question, (found, _) = two_clusters(), planned(objective)
     certificate = found.certificate
     assert certificate is not None
     assert (certificate.objective, certificate.objective_s) == (objective, value(found, "step-time"))
@@ -128,8 +138,20 @@ def test_unknown_objectives_and_other_strategies_are_refused():
         plan_for("cost", two_clusters(), "holmes", PlanningContext(two_clusters()))
 
 
-@pytest.mark.parametrize("wishes", [Wishes(tp=1, recompute="none"), Wishes(tp=2, recompute="none"), Wishes(recompute="full")])
-@pytest.mark.parametrize("facts", [FACTS, {"fast": {"price": 3.0, "watts": 90.0}, "slow": {"price": 1.0, "watts": 10.0}}])
+@pytest.mark.parametrize(
+    ("facts", "wishes"),
+    after(
+        3,
+        [
+            (FACTS, Wishes(tp=2, recompute="none")),
+            (THIRSTY, Wishes(tp=1, recompute="none")),
+            (FACTS, Wishes(recompute="full")),
+            (FACTS, Wishes(tp=1, recompute="none")),
+            (THIRSTY, Wishes(tp=2, recompute="none")),
+            (THIRSTY, Wishes(recompute="full")),
+        ],
+    ),
+)
 def test_no_simulated_plan_is_below_a_bound(facts, wishes):
     question = replace(two_clusters(facts), wishes=wishes)
     bounds = least(PlanningContext(question), tuple(OBJECTIVES))

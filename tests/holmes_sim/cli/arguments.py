@@ -6,7 +6,8 @@ from holmes_sim.cli import commands as cli_commands
 
 PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
 """Degrees that leave one layout, so that planning takes a fraction of a second."""
-HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
+HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b", "--for", "none")
+"""Without a target: else a plan that no framework runs would be searched beside it, too."""
 KINDS = (
     "devices", "links", "nics", "models", "profiles", "stacks", "topologies", "studies",
     "strategies", "schedules", "collectives", "sync", "compressions", "aggregations", "targets",

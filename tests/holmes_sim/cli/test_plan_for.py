@@ -62,7 +62,7 @@ def test_an_unknown_target_is_named(run):
 
 
 def test_a_target_that_cannot_run_the_model_says_why_and_what_helps(run):
-    seen = run("plan", "holmes-hybrid-4", "--for", "torchtitan")
+    seen = run("plan", "lab/lab-slow-trunk", "--for", "torchtitan")
     assert (seen.code, seen.out) == (3, "")
     why = "torchtitan cannot express mlp gelu: its models for text are gated; swiglu"
     assert seen.err == f"error: {why}; remedy: leaving out --for torchtitan\n"
@@ -81,7 +81,7 @@ def test_a_target_that_cannot_run_the_model_says_why_and_what_helps(run):
 )
 def test_islands_that_a_target_never_has_are_refused_before_the_search(run, monkeypatch, sync, target, why):
     monkeypatch.setattr("planner.islands.search._plans", None)
-    seen = run("plan", "two-sites-trunk", "--sync", sync, "--for", target)
+    seen = run("plan", "lab/lab-slow-trunk", "--sync", sync, "--for", target)
     assert (seen.code, seen.out, seen.err) == (3, "", f"error: no plan with --sync {sync}: {why}\n")
 
 

@@ -21,7 +21,7 @@ from planner import api
 from planner.request import Request
 from sim.errors import HolmesError
 from tests.holmes_sim.sweeping.reading import without_seconds
-from tests.more import after
+from tests.more import after, more
 
 HOME = Path(hs.__file__).resolve().parent.parent
 GRID = "vary:\n  links[0].bandwidth: [1 Gbit/s, 5 Gbit/s]\n  plan.pp: [1, 2, 3]\n"
@@ -202,6 +202,7 @@ def test_a_search_that_ctrl_c_ended_is_no_answer(quick, tmp_path, monkeypatch):
     assert not output.exists() and not journal.path_of(output).exists()
 
 
+@more
 def test_a_worker_that_is_killed_is_one_line_and_what_was_reported_stays(tmp_path):
     """A worker is killed behind the second of many scenarios, as the kernel does for want of memory."""
     output = tmp_path / "table.csv"

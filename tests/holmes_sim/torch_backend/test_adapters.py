@@ -26,7 +26,7 @@ def adapted(plan: Plan, adapter: Adapter) -> Plan:
 @pytest.mark.parametrize(
     ("model", "adapter", "layers", "microbatches", "config"),
     after(
-        2,
+        1,
         [
             (LLAMA, Adapter(4), (3, 2), (3, 3), {"schedule": "zb-h1"}),
             (LLAMA, Adapter(4), (3, 2), (2, 1), {"tp": 2, "sequence_parallel": True}),

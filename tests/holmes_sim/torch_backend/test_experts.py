@@ -68,7 +68,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"tp": 2, "sequence_parallel": True, "ep": 2, "etp": 1, "schedule": "zb-h1", "recompute": "full"},
     ),
 }  # fmt: skip
-QUICK = 7
+QUICK = 5
 """Cases that `make test` tries."""
 
 

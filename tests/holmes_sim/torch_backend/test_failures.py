@@ -62,23 +62,26 @@ def children(of: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for the ranks in /proc")
-def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
+def test_a_rank_that_dies_ends_all(tmp_path: Path, here: local.Local) -> None:
     plan = plan_of(tmp_path, (3, 2), (2, 2))
     messages: list[str] = []
 
     def run() -> None:
         try:
-            local.run(plan, RunOptions(steps=1_000_000, compute="paced", scale=1000.0, output=str(tmp_path / "timeline.json")))
+            here.run(plan, RunOptions(steps=1_000_000, compute="paced", scale=1000.0, output=str(tmp_path / "timeline.json")))
         except HolmesError as error:
             messages.append(str(error))
 
-    before = set(children(os.getpid()))
+    def forked() -> set[int]:
+        return {rank for server in children(os.getpid()) for rank in children(server)}
+
+    before = forked()
     thread = threading.Thread(target=run)
     thread.start()
-    ranks: list[int] = []
+    ranks: set[int] = set()
     while len(ranks) < 4:
         time.sleep(0.05)
-        ranks = [rank for server in set(children(os.getpid())) - before for rank in children(server)]
+        ranks = forked() - before
     time.sleep(1.0)
     os.kill(sorted(ranks)[2], signal.SIGKILL)
     thread.join(timeout=60)

@@ -33,6 +33,7 @@ from tests.holmes_sim.torch_backend.one_process import (  # noqa: E402
     part,
     plan_of,
 )
+from tests.more import after  # noqa: E402
 
 Shape = tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]
 """Layers of the stages, microbatches of the replicas, and further settings of an entry."""
@@ -76,6 +77,8 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
     ),
     "experts, tp 1 and 2": ((((5,), (2,), {}), ((5,), (1,), {"tp": 2})), {"model": EXPERTS}),
 }
+LATER = ("tp 4 and 2, sequence parallel, zb-h1", "cp 2 and tp 2")
+"""Cases whose features others have in pairs, for `make test-more`."""
 
 
 def made(folder: Path, shapes: tuple[Shape, ...], **options: object) -> tuple[PipelinesPlan, Plan]:
@@ -98,7 +101,7 @@ def adapted(plan: Plan, adapter: Adapter | None) -> Plan:
     return replace(plan, workload=workload, topology=replace(plan.topology, workload=workload))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", after(len(CASES) - len(LATER), sorted(CASES, key=lambda name: name in LATER)))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     shapes, options = CASES[name]
     plan, whole = made(tmp_path, shapes, **options)

@@ -143,7 +143,7 @@ def fastest(asked: Request, entries: list[tuple[float, Plan]]) -> float:
     return least
 
 
-@pytest.mark.parametrize("seed", after(2, (BINDS, *(seed for seed in range(40) if seed != BINDS)), last=4))
+@pytest.mark.parametrize("seed", after(2, (BINDS, *(seed for seed in range(1, 40) if seed != BINDS), 0), last=4))
 def test_no_plan_of_a_small_fleet_is_below_the_bound(seed):
     """All pipelines on any devices: across machines, and several on one machine."""
     asked = owned(seed)

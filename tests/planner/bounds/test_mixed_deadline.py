@@ -29,7 +29,7 @@ from tests.planner.targets import alike_replicas
 KINDS = (draw, random_request, random_request_with_experts_or_long_sequences)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", more.after(6, range(12)))
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed):
     question = kind(seed)
@@ -52,7 +52,7 @@ LAW = [
 
 @pytest.mark.parametrize("target", [None, alike_replicas()], ids=["unlike", "alike"])
 @pytest.mark.parametrize("schedules", [WAITING, SPLITTING])
-@pytest.mark.parametrize(("kind", "seed", "zero_stage"), more.after(16, LAW))
+@pytest.mark.parametrize(("kind", "seed", "zero_stage"), more.after(10, LAW, last=24))
 def test_the_bound_of_each_placement_holds_for_any_layers_and_microbatches(kind, seed, zero_stage, schedules, target):
     """On fleets 11, 1000, 1002 and 1080 of `draw`, the bound of a single stage was up to 28 % too high: a weight gradient alone
     hid its reductions, as where a schedule splits the backward. On the next two, reductions waited for the last message, and on

@@ -47,7 +47,7 @@ def line_of_cities(number: int, far: float) -> Request:
     return request(machines, make.model(number), 8, SEARCHED_ONCE)
 
 
-@pytest.mark.parametrize("seed", after(3, range(20), last=4))
+@pytest.mark.parametrize("seed", after(2, (0, 1, 3, 2, *range(4, 20)), last=4))
 def test_five_clusters_have_bounds_below_every_pipeline(seed):
     context = PlanningContext(many_clusters(seed, 5))
     for shape in SHAPES:

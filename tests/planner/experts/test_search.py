@@ -12,6 +12,7 @@ from planner.experts import rules, search
 from planner.experts.problem import ExpertProblem, cost
 from planner.models.expert_programme import best_shares
 from planner.time_limit import TimeLimit
+from tests.more import after
 from tests.planner.experts.problems import drawn, every, problem, with_pairs
 
 
@@ -19,7 +20,7 @@ def found(given: ExpertProblem, links: tuple[tuple[str, ...], ...] = ()) -> sear
     return search.find((given,), (links,), TimeLimit(20.0))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", after(6, [*range(1, 7), *range(8, 12), 0, 7]))
 def test_against_brute_force(seed: int) -> None:
     given = drawn(seed, replicas=False)
     best = min(cost(given, placement).total for placement in every(given))
@@ -45,7 +46,7 @@ def test_with_replicas_against_brute_force(seed: int) -> None:
     assert result.is_optimal
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", after(3, [1, 2, 3, 0]))
 def test_blocks_that_share_a_placement_against_brute_force(seed: int) -> None:
     """Two blocks with other tokens and links: the slower one counts."""
     one = drawn(seed, replicas=False)

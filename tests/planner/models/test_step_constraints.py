@@ -15,6 +15,7 @@ from planner.request import Request
 from planner.space.shape import Shape
 from sim.analytic import plan_costs
 from tests import builders as make
+from tests.more import after
 from tests.planner.builders import Stages, on_one_cluster, on_two_clusters, pipelines, random_request, shape
 from tests.planner.models.problem import fix, solved, variables
 
@@ -74,7 +75,7 @@ def is_behind_a_border(pipeline: Stages) -> bool:
     return pipeline[-2][0] != pipeline[-1][0]
 
 
-@pytest.mark.parametrize("seed", [1, 4, 5, 12, 13, 14, 18, 22])
+@pytest.mark.parametrize("seed", after(5, [1, 4, 5, 12, 22, 13, 14, 18]))
 def test_no_bound_is_above_the_closed_form_on_random_fleets(seed):
     """With tied embeddings and different NICs."""
     question, found = random_request(seed), 0

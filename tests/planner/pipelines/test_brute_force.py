@@ -14,15 +14,17 @@ from tests import builders as make
 from tests.more import after
 from tests.planner.builders import request
 
-FIRST = (34, 19, 7, 9)
+FIRST = (34, 19, 9, 7)
 SEEDS = (*FIRST, *(seed for seed in range(50) if seed not in FIRST))
-QUICK = len(FIRST)
+QUICK = 3
 """Number of seeds that `make test` tries; `make test-more` tries a few more, `make test-deep` all others."""
 SLOWER = {35: 0.003, 42: 0.003, 48: 0.003}
 """How much slower the found plan is at most, by seed; 0 for others."""
 OWNED = (3, 7, 80, 129)
 """Seeds of two or three devices, which take a second. On the last ones, plans differ from the best columns in several things
 at once, and in when weights are gathered."""
+QUICK_OWNED = 3
+"""Number of these that `make test` tries."""
 JUDGED = 50
 """Number of these fleets."""
 LONG = (2, 4)
@@ -51,7 +53,7 @@ def test_no_plan_is_much_faster(seed):
     assert found.slower <= SLOWER.get(seed, 0.0) + 1e-9
 
 
-@pytest.mark.parametrize("seed", after(len(OWNED), (*OWNED, *(seed for seed in range(JUDGED) if seed not in OWNED)), last=4))
+@pytest.mark.parametrize("seed", after(QUICK_OWNED, (*OWNED, *(seed for seed in range(JUDGED) if seed not in OWNED)), last=4))
 def test_no_plan_is_much_faster_on_what_users_own(seed):
     """Under three schedules."""
     found = judge(owned(seed), seed)

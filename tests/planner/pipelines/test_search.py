@@ -17,7 +17,7 @@ from sim.engine.engine import simulate
 from sim.workload.adapter import Adapter
 from tests.planner.pipelines.fleets import two_kinds
 
-ASKED = two_kinds(batch=32)
+ASKED = two_kinds(batch=16)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def found():
 
 def test_the_plan_trains_the_batch_on_all_nodes(found):
     plan = found.plan
-    assert plan.workload.global_batch_size == 32
+    assert plan.workload.global_batch_size == 16
     assert plan.nodes == 3
     assert all(map(fits, plan.pipelines))
     again = simulated(plan)

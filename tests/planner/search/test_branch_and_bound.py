@@ -15,10 +15,11 @@ from planner.search.improvement import Improvement
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
+from tests.more import after
 from tests.planner.builders import on_two_clusters, pipelines, plan_of, random_request, shape
 from tests.planner.search.searches import incumbent, simulated
 
-SEEDS = [0, 3, 5, 7, 13, 17, 19]
+SEEDS = after(4, [3, 5, 7, 19, 0, 13, 17])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

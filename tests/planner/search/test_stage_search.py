@@ -69,7 +69,7 @@ def searched(context: PlanningContext, one: Shape) -> list[Candidate]:
     return sorted(found, key=lambda candidate: candidate.seconds)
 
 
-@pytest.mark.parametrize("seed", after(4, range(10), last=6))
+@pytest.mark.parametrize("seed", after(2, [2, 3, 0, 1, *range(4, 10)], last=6))
 def test_the_search_finds_the_fastest_of_all_pipelines(seed: int):
     """No proof: for most of these fleets the estimates alone are slower, by up to a factor of 2.8."""
     context, one = PlanningContext(random_fleet(seed)), shape(schedule=("zb-h1", "zb-h2")[seed % 2])

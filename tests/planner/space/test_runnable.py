@@ -77,7 +77,7 @@ def test_where_nothing_runs_the_reason_and_the_remedy_are_said():
         certified.plan(replace(QUESTION, target=never), PlanningContext(replace(QUESTION, target=never)))
 
 
-@pytest.mark.parametrize("seed", after(5, range(14), last=7))
+@pytest.mark.parametrize("seed", after(3, (1, 2, 3, 0, *range(4, 14)), last=7))
 def test_every_strategy_plans_for_the_target_and_no_plan_for_it_is_faster_than_the_bound(seed):
     """Against brute force over all shapes and pipelines of a random fleet, whether they run or not."""
     question = replace(random_request(seed), time_limit=math.inf, target=target())

@@ -59,12 +59,12 @@ DIVIDED = [(5, 2, 2), (6, 1, 2), (11, 2, 1)]
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 
 
-@pytest.mark.parametrize("seed", after(5, SEEDS, last=7))
+@pytest.mark.parametrize("seed", after(4, (*SEEDS[1:], 0), last=7))
 def test_nothing_is_faster_than_certified_and_no_bound_is_above_it(seed):
     as_good_as_brute_force(random_request(seed))
 
 
-@pytest.mark.parametrize("seed", after(5, SEEDS_WITH_EXPERTS, last=8))
+@pytest.mark.parametrize("seed", after(3, SEEDS_WITH_EXPERTS, last=8))
 def test_nothing_is_faster_with_experts_or_long_sequences_either(seed):
     as_good_as_brute_force(random_request_with_experts_or_long_sequences(seed))
 
@@ -102,7 +102,7 @@ def beside_rounds(config: ParallelConfig, workload: Workload) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("is_aimed", [False, True])
-@pytest.mark.parametrize("seed", after(2, SEEDS_WITH_EXPERTS, last=6))
+@pytest.mark.parametrize("seed", after(1, SEEDS_WITH_EXPERTS, last=6))
 def test_plans_of_experts_overlap_their_exchange_where_the_software_does(seed: int, is_aimed: bool):
     """Brute force has it as well, with a target that needs virtual stages for it, and without one."""
     question = random_request_with_experts_or_long_sequences(seed)
@@ -220,10 +220,12 @@ links:
         path = tmp_path / f"{number}.yaml"
         path.write_text(
             f"format: holmes-sim/topology/1\nname: site\nclusters:{clusters}\n"
-            "workload: {model: llama-2-7b, global_batch_size: 256, seq_len: 4096, precision: bf16}\n"
+            "workload: {model: llama-2-7b, global_batch_size: 64, seq_len: 4096, precision: bf16}\n"
         )
         topology = load(path)
-        question = Request(topology, topology.workload, Wishes(recompute="none", microbatch_size=2), time_limit=NO_LIMIT)
+        question = Request(
+            topology, topology.workload, Wishes(recompute="none", microbatch_size=2, schedule="1f1b"), time_limit=NO_LIMIT
+        )
         steps.append(step(strategies.get("certified").plan(question, PlanningContext(question))))
     assert steps[1] <= steps[0] * (1 + 1e-9)
 
@@ -256,7 +258,7 @@ def test_an_unexpected_error_is_not_swallowed(monkeypatch, name):
         strategies.get("certified").plan(question, PlanningContext(question))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", after(4, [1, 2, 3, 4, 0, 5]))
 def test_pipelines_that_the_evaluator_does_not_model_keep_their_bound(monkeypatch, seed):
     question = random_request(seed)
     fastest = plan_of(question)
@@ -290,7 +292,9 @@ LITTLE_WORK = {
 """Name -> (time limit in seconds, budgets) of searches that end soon."""
 
 
-@pytest.mark.parametrize("pinned", [Wishes(tp=4, dp=4, microbatch_size=4, zero_stage=1), Wishes(tp=2, dp=8, microbatch_size=4)])
+@pytest.mark.parametrize(
+    "pinned", after(1, [Wishes(tp=4, dp=4, microbatch_size=4, zero_stage=1), Wishes(tp=2, dp=8, microbatch_size=4)])
+)
 def test_the_bound_of_a_short_search_is_not_above_the_plan_of_a_longer_one(pinned):
     """What the search did not reach is not proved."""
     topology = load(TOPOLOGIES / "holmes-hybrid-4.yaml")

@@ -16,9 +16,10 @@ from planner.request import Request
 from planner.search.incumbent import Incumbent
 from planner.strategies import certified
 from sim.plan.plan import Plan
+from tests.more import after
 from tests.planner.builders import plan_of, random_request
 
-SEEDS = [0, 3, 5, 7, 9, 13]
+SEEDS = after(3, [3, 5, 7, 0, 9, 13])
 
 
 def question_of(seed: int) -> Request:

