@@ -30,7 +30,8 @@ from planner.pipelines.search import SCHEDULES, best
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
 from planner.time_limit import TimeLimit
-from sim.engine.engine import simulate
+from sim.engine.abandonment import Abandoned
+from sim.engine.engine import simulate, simulate_up_to
 from sim.errors import HolmesError
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
@@ -175,14 +176,17 @@ def with_microbatches(plan: Plan, microbatches: int, size: int) -> Plan | None:
     return None
 
 
-def entries(asked: Request, nodes: Nodes, **common: Any) -> dict[int, list[tuple[Seconds, Plan]]]:
-    """All plans on some nodes, in all orders, that fit, with the seconds of each by itself, by samples."""
+def entries(asked: Request, nodes: Nodes, below: Seconds, **common: Any) -> dict[int, list[tuple[Seconds, Plan]]]:
+    """All plans on some nodes, in all orders, that fit, with the seconds of each by itself, by samples; without those that are
+    proved to take longer than `below`."""
     found: dict[int, list[tuple[Seconds, Plan]]] = {}
     every = itertools.chain.from_iterable(plans(asked, order, **common) for order in orders(nodes))
     batch = asked.workload.global_batch_size
     for plan, number, size in itertools.product(every, range(1, batch), SIZES):
-        if number * size < batch and (entry := with_microbatches(plan, number, size)) is not None and fits(entry):
-            found.setdefault(number * size, []).append((predict(entry, simulate(entry)).step_s, entry))
+        if number * size >= batch or (entry := with_microbatches(plan, number, size)) is None or not fits(entry):
+            continue
+        if not isinstance(alone := simulate_up_to(entry, below), Abandoned):
+            found.setdefault(number * size, []).append((alone.step_s, entry))
     return found
 
 
@@ -197,13 +201,14 @@ def fastest(asked: Request, tried: tuple[str, ...] = ("1f1b", *SCHEDULES)) -> Pi
             if len(some) < FEWEST:
                 continue
             for one in some:
-                of_set[one] = of_set.get(one) or entries(asked, one, schedule=schedule, overlap_param_gather=overlaps)
+                of_set[one] = of_set.get(one) or entries(asked, one, least, schedule=schedule, overlap_param_gather=overlaps)
             of_all = _joined([of_set[one] for one in some], asked.workload.global_batch_size)
             for alone, make in sorted(of_all, key=itemgetter(0)):
                 if alone >= least:
                     break
-                if (step_s := simulate(plan := make()).step_s) < least:
-                    least, found = step_s, plan
+                timeline = simulate_up_to(plan := make(), least)
+                if not isinstance(timeline, Abandoned) and timeline.step_s < least:
+                    least, found = timeline.step_s, plan
     assert found is not None
     return found.annotated(predict(found, simulate(found)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -122,6 +123,8 @@ def balanced(
         best, ends = found[0], computed(*found)
         if step_of(best) - max(ends) + min(ends) >= below:  # in every other division some pipeline ends later than the first
             break
+        if step_of(best) > below * (1 + MISJUDGED):  # as if it were abandoned
+            break
         numbers = _moved(columns, numbers, ends)
     return best
 
@@ -134,11 +137,14 @@ def step_of(plan: PipelinesPlan) -> Seconds:
 
 def computed(plan: PipelinesPlan, timeline: Timeline) -> list[Seconds]:
     """When each pipeline has computed its last microbatch."""
-    ends, past = [0.0] * len(plan.pipelines), [*plan.first_ranks[1:], len(plan.placement)]
+    past, last = [*plan.first_ranks[1:], len(plan.placement)], dict[int, Seconds]()
+    for span in timeline.spans:
+        if span.kind in COMPUTE:
+            last[span.rank] = max(last.get(span.rank, 0.0), span.end)
+    ends = [0.0] * len(plan.pipelines)
     for group in timeline.alike:
-        last = max((span.end for span in timeline.of(group[0]) if span.kind in COMPUTE), default=0.0)
-        for index in {next(index for index, end in enumerate(past) if rank < end) for rank in group}:
-            ends[index] = max(ends[index], last)
+        for index in {bisect_right(past, rank) for rank in group}:
+            ends[index] = max(ends[index], last.get(group[0], 0.0))
     return ends
 
 

@@ -18,6 +18,7 @@ from planner.pipelines.parts import Part, peak
 from planner.placement.simulation import FastestTimeline, fits
 from planner.request import Request, Wishes
 from planner.search.budgets import Budgets
+from planner.space.sequences_and_experts import is_measured
 from planner.strategies import certified
 from planner.time_limit import TimeLimit
 from sim.analytic.plan_costs import step_seconds
@@ -124,8 +125,9 @@ class Columns:
         return self._found[part, one]
 
     def divide_sequences(self, part: Part, one: bool) -> None:
-        """Find columns of a part with context parallelism inside nodes, too: the fastest for each degree."""
-        if (part, one) in self._divided:
+        """Find columns of a part with context parallelism inside nodes, too: the fastest for each degree; none for measured
+        devices."""
+        if (part, one) in self._divided or is_measured(self.request):
             return
         self._divided.add((part, one))
         known = self.of(part, one)

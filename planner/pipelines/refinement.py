@@ -168,19 +168,26 @@ def _in_common(plan: PipelinesPlan, now: Choice) -> Iterator[Choice]:
 
 
 def _layers_moved(rows: tuple[tuple[PipelineRankReport, ...], ...], now: Entries) -> Iterator[Entries]:
-    """A layer moved between neighbouring stages, the difference of whose waits is largest first."""
+    """A layer moved between neighbouring stages, the difference of whose waits is largest first; then the same moves in all
+    pipelines that have equal layers, whose gradients are summed together as long as their stages are alike."""
     moves = [
         (own[a].bubble - own[b].bubble, index, a, b)
         for index, own in enumerate(rows)
         for a, b in itertools.permutations(range(len(own)), 2)
         if abs(a - b) == 1
     ]
-    for _, index, a, b in sorted(moves):
-        layers = list(now[index].layers)
+    moves.sort()
+    alike = [[other for other, one in enumerate(now) if one.layers == entry.layers] for entry in now]
+    together = [(alike[index], a, b) for _, index, a, b in moves if len(alike[index]) > 1 and index == alike[index][0]]
+    for indices, a, b in [*(([index], a, b) for _, index, a, b in moves), *together]:
+        layers = list(now[indices[0]].layers)
         if layers[a] > 1:
             layers[a] -= 1
             layers[b] += 1
-            yield _put(now, index, replace(now[index], layers=tuple(layers)))
+            changed = now
+            for index in indices:
+                changed = _put(changed, index, replace(now[index], layers=tuple(layers)))
+            yield changed
 
 
 def _sizes_changed(now: Entries) -> Iterator[Entries]:

@@ -22,6 +22,12 @@ def context_degrees(request: Request) -> list[int]:
     return [cp for cp in degrees if limits.allows("cp", cp) and (cp == 1 or seq_len % (2 * cp) == 0)]
 
 
+def is_measured(request: Request) -> bool:
+    """Whether some device has a profile. Profiles do not tell of cp > 1 (`sim.kernels.compute`): formulas would price plans
+    with cp, measurements those without, and the former may be faster only for that."""
+    return any(cluster.node.device.profile is not None for cluster in request.clusters())
+
+
 def expert_degrees(request: Request) -> list[int]:
     """All divisors of the number of experts, or the pinned ep; only 1 with `zero_shard_size`, which is not modelled with ep."""
     experts = request.workload.model.experts

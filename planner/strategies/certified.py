@@ -87,7 +87,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             context.interrupted = True
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
     context.limit.reserve(-spared)
-    best = _with_whole_sums(incumbent.plan) if incumbent.plan is not None else _any_plan(request)
+    best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(request)
     if is_mixed(best) and mixed is None:
         mixed = incumbent.work_bound
     bounds = [*proof.settled, *open_bounds]
@@ -150,11 +150,11 @@ def with_reasons(error: Infeasible, request: Request) -> Infeasible:
     return Infeasible(", or ".join([str(error), *others]))
 
 
-def _with_whole_sums(best: Plan) -> Plan:
+def _with_whole_sums(context: PlanningContext, best: Plan) -> Plan:
     """The plan without `tied_shards`, which no framework can run, where that is as fast (`Budgets.optimal_gap`)."""
     if not best.config.tied_shards:
         return best
-    whole = simulate_plan(replace(best, config=replace(best.config, tied_shards=False), prediction=None))
+    whole = context.timelines.simulate(replace(best, config=replace(best.config, tied_shards=False), prediction=None))
     return whole if step(whole) <= step(best) * (1 + Budgets().optimal_gap) else best
 
 

@@ -67,6 +67,19 @@ def test_changes_that_are_slower_alone_are_made_together():
     assert step_of(first) == pytest.approx(0.0333100, rel=1e-5)
 
 
+def test_layers_move_in_all_pipelines_of_equal_stages():
+    """Where one pipeline alone moves its layer, the gradients of a layer are summed by themselves."""
+    asked = owned(148)
+    common = {"schedule": "zb-h1", "overlap_param_gather": False}
+    both = [next(one for one in plans(asked, ((name, 0),), **common) if one.layers == (1, 2)) for name in ("c0", "c1")]
+    own = [with_microbatches(one, *shares) for one, shares in zip(both, ((1, 4), (2, 2)), strict=True)]
+    first = predicted(of_plans([one for one in own if one is not None], MadeBy("by hand", "1")))
+    found = refined([first], NO_LIMIT)
+    assert [layers for layers, *_ in entries(found)] == [(2, 1), (2, 1)]
+    assert step_of(found) == pytest.approx(0.1300190, rel=1e-5)
+    assert step_of(first) == pytest.approx(0.1330852, rel=1e-3)
+
+
 def test_weights_are_gathered_when_it_is_faster():
     """Two pipelines of two stages: gathered as the optimizer is done, weights do not delay the first messages."""
     asked = owned(10)
