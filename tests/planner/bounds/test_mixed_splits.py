@@ -1,0 +1,82 @@
+"""Splits of the layers of a placement, on fleets whose seconds are known by hand."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from planner.bounds import mixed_splits
+from planner.bounds.mixed_deadline import mixed_bound
+from planner.bounds.mixed_filling import PlacedStages
+from planner.bounds.mixed_splits import some_split_holds
+from planner.costs.context import PlanningContext
+from planner.costs.mixed_stages import MixedStageCosts
+from planner.placement.ranks import assemble
+from planner.placement.simulation import simulate_plan, step
+from planner.request import Request, Wishes
+from planner.space.device_slots import Run, StageSlots, devices
+from sim.hardware.cluster import Trunk
+from sim.plan import schedules
+from tests import builders as make
+from tests.planner.builders import request, shape
+from tests.planner.targets import alike_replicas
+
+MESSAGE = 64 * 96 * 2 / 1e5
+"""Seconds of a message between two nodes."""
+ONE, MICROBATCHES = shape(dp=2, zero_stage=0), 8
+
+
+def four_stages(layers: int, batch: int = 2 * MICROBATCHES) -> tuple[Request, tuple[StageSlots, ...]]:
+    """Four stages of two replicas, each on nodes of a cluster of its own, for a target whose replicas are alike."""
+    nics, spec = (make.nic("ethernet", 1e5),), make.device("chip", 2e9, 1e30)
+    clusters = [make.cluster(name, 4, 1, nics, spec) for name in "ab"]
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
+    question = request(fleet, make.model(layers), batch, Wishes(schedule="1f1b", zero_stage=0))
+    a, b = question.clusters()
+    return replace(question, target=alike_replicas()), tuple((Run(a, i, 1), Run(b, i, 1)) for i in range(4))
+
+
+def seconds_of_round_trips(question: Request, placed: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
+    """The first backward of stage 0 follows a round trip over three borders, and so does the last one after the last of four
+    forwards that have no backward before them."""
+    costs = MixedStageCosts(PlanningContext(question))
+    passes = [costs.own_passes(ONE, placed[i][0], (i == 0, i == 3)) for i in range(4)]
+    (forward, backward), *behind = [[s + k * c for s, c in way] for k, way in zip(layers, passes, strict=True)]
+    trip = 6 * MESSAGE + sum(map(sum, behind))
+    between = (MICROBATCHES - 4) * (forward + backward + MESSAGE)  # stage 0 sends ahead only
+    return forward + trip + between - MESSAGE + trip + backward
+
+
+def test_the_first_stage_waits_for_two_round_trips():
+    question, placed = four_stages(5)
+    context = PlanningContext(question)
+    bound = mixed_bound(context, [(ONE, placed)], 1e9, context.limit)
+    splits = [split for split in itertools.product((1, 2), repeat=4) if sum(split) == 5]
+    least = min(seconds_of_round_trips(question, placed, split) for split in splits)
+    steps = [
+        step(simulate_plan(assemble(question, ONE, split, devices(placed, 1), "by hand", (MICROBATCHES,) * 2)))
+        for split in splits
+    ]
+    assert bound is not None
+    assert least * (1 - 2e-3) <= bound <= min(steps)
+
+
+@pytest.mark.parametrize(("batch", "counted"), [(16, True), (8, False), (6, False)])
+def test_round_trips_count_where_a_backward_is_before_the_last_forward(batch, counted):
+    """With four microbatches or fewer, stage 0 has all forwards before its first backward, and one round trip only."""
+    question, placed = four_stages(4, batch)
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
+    found = [mixed_splits._between("1f1b", stage, 4, batch // 2) for stage in range(4)]
+    assert (found[0] > 0) == counted
+    assert stages.alike and some_split_holds(stages, 1e9, 0.3)
+
+
+def test_splits_of_many_layers_are_not_tried(monkeypatch):
+    question, placed = four_stages(5)
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
+    seconds = seconds_of_round_trips(question, placed, (2, 1, 1, 1)) * 0.7
+    assert not some_split_holds(stages, seconds, 0.3)
+    monkeypatch.setattr(mixed_splits, "WORK", 0)
+    assert some_split_holds(stages, seconds, 0.3)
