@@ -52,6 +52,9 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.plan.schedules import Schedule
 from sim.units import Seconds
 
+ROUNDED = 1e-9
+"""Relative error of a sum of microbatches, above that of floats."""
+
 
 class PlacedStages:
     """Placed stages, and the speed of each group of identically placed replicas on each stage.
@@ -193,7 +196,7 @@ class PlacedStages:
     def _holds(self, one: OfSize, test: DeadlineOf, shared: Shared) -> bool:
         """Whether the replicas of a stage have time for all microbatches and the tail. shared: seconds of the links whose last
         stage this is."""
-        done, k, most = 0, one.layers, self.total
+        done, k, least = 0.0, one.layers, float(self.total)
         for group in self.groups:
             here = group[one.stage]
             cycle, both = here.start + k * here.each + here.sent, here.layer_before * one.before
@@ -206,17 +209,18 @@ class PlacedStages:
                 until -= max(test.shared.gathers + arrived + both * test.forward, one.begin) + tail - here.back
                 while_inputs = test.seconds - test.shared.both - both * self.inputs - drained
                 until = min(until, while_inputs / self.inputs)
-            times = math.floor(until / cycle)
+            times: float = math.floor(until / cycle)
             if test.forward:
                 forward, backward = (start + k * each for start, each in (here.forward, here.backward))
                 behind = test.seconds - shared.gathers - forward * one.share - backward - tail
                 times = min(times, 1 + math.floor(min(behind, (test.seconds - shared.both) / self.inputs) / cycle))
-                if here.lane:
-                    times = min(times, math.floor(test.seconds / here.lane))
+                if here.lane:  # of all replicas together, which may have numbers of their own
+                    most = test.seconds / here.lane
+                    times = min(times, math.floor(most) if self.alike else most)
             if times < 1:
                 return False
-            done, most = done + here.replicas * times, min(most, times)
-        return (most * sum(self.replicas) if self.alike else done) >= self.total
+            done, least = done + here.replicas * times, min(least, times)
+        return (least * sum(self.replicas) if self.alike else done * (1 + ROUNDED)) >= self.total
 
     def _costs(self, stage: int, k: int) -> Iterator[StageCost]:
         """Costs of a stage of k layers, without sends, on each type of its devices."""

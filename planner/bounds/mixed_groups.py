@@ -17,8 +17,8 @@ from planner.space.device_slots import Run, StageSlots, replica_groups
 from planner.space.shape import Shape
 from sim.units import Seconds
 
-GROUPS = 64
-"""Most groups of replicas with numbers of their own (a guess). With more of them messages do not count: a relaxation."""
+PARTS = 256
+"""Most parts of a group of replicas that are told apart (a guess). With more of them messages do not count: a relaxation."""
 
 
 class OnStage(NamedTuple):
@@ -57,24 +57,35 @@ def groups(
     waits: ranks wait until their messages have left; alike: all replicas have the same number of microbatches. Raises NoRoute
     where no link joins two stages, NotModelled where a replica's cp ranks straddle clusters."""
     whole = replica_groups(placed, shape.cp)
-    every = whole if alike else tuple(part for runs in whole for part in _by_node(runs, shape.tp))
-    counts = len(every) <= (math.inf if alike else GROUPS) and not any(runs[0].count % shape.cp for runs in every)
-    found: dict[tuple[OnStage, ...], int] = {}
-    for runs in every if counts else whole:
+    parts = [{runs: runs[0].count} if alike else _by_node(runs, shape.tp) for runs in whole]
+    counts = all(every and not any(part[0].count % shape.cp for part in every) for every in parts)
+    together = costs.reduce_together(shape, (placed[0], placed[-1]))
+    found = dict[tuple[OnStage, ...], int]()
+    for runs, every in zip(whole, parts, strict=True):
         speeds = _speeds(costs, shape, runs)
-        rows = tuple(_with_messages(costs, shape, placed, runs, speeds, waits, alike) if counts else speeds)
-        found[rows] = found.get(rows, 0) + runs[0].count // shape.cp
+        for part, slots in every.items() if counts else [(runs, runs[0].count)]:
+            rows = tuple(_with_messages(costs, shape, part, speeds, (waits, alike, together)) if counts else speeds)
+            found[rows] = found.get(rows, 0) + slots // shape.cp
     return [tuple(row._replace(replicas=replicas) for row in rows) for rows, replicas in found.items()]
 
 
-def _by_node(runs: tuple[Run, ...], tp: int) -> Iterator[tuple[Run, ...]]:
-    """The parts of a group of replicas that one node holds at every stage."""
-    cuts = {0, runs[0].count}
-    for run in runs:
-        per_node = run.cluster.node.count // tp
+def _by_node(runs: tuple[Run, ...], tp: int) -> dict[tuple[Run, ...], int]:
+    """The parts of a group of replicas that one node holds at every stage: of parts with equal places on their nodes only the
+    first, and the slots of all of them. None where there are more than `PARTS`."""
+    cuts, widths = {0, runs[0].count}, [run.cluster.node.count // tp for run in runs]
+    for run, per_node in zip(runs, widths, strict=True):
         cuts |= set(range(per_node - run.first % per_node, run.count, per_node))
+    found = dict[tuple[int, ...], tuple[tuple[Run, ...], int]]()
+    if len(cuts) > PARTS + 1:
+        return {}
     for first, end in pairwise(sorted(cuts)):
-        yield tuple(Run(run.cluster, run.first + first, end - first) for run in runs)
+        part = tuple(Run(run.cluster, run.first + first, end - first) for run in runs)
+        nodes = [run.first // per_node for run, per_node in zip(part, widths, strict=True)]
+        offsets = (run.first % per_node for run, per_node in zip(part, widths, strict=True))
+        key = (end - first, *offsets, *(b - a for a, b in pairwise(nodes)), nodes[-1] - nodes[0])
+        like, slots = found.get(key, (part, 0))
+        found[key] = like, slots + end - first
+    return dict(found.values())
 
 
 def _speeds(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...]) -> list[OnStage]:
@@ -90,20 +101,22 @@ def _speeds(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...]) -> list
 
 
 def _with_messages(
-    costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...], runs: tuple[Run, ...], speeds: list[OnStage],
-    waits: bool, alike: bool,
-) -> Iterator[OnStage]:  # fmt: skip
-    """One replica of a group on each stage, with its messages."""
+    costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], speeds: list[OnStage], facts: tuple[bool, bool, bool]
+) -> Iterator[OnStage]:
+    """One replica of a group on each stage, with its messages. facts: as in `groups`, and whether the ranks of both ends reduce
+    gradients equally fast.
+
+    Replicas with numbers of their own need not send at the same time: then a rank waits for its own message at least."""
+    waits, alike, together = facts
     peers, last, nic = costs.peers, len(runs) - 1, costs.peers.nic(runs, shape.tp)
-    many = alike_replicas(runs, shape.tp)
-    many = many if alike or many == runs[0].count else 1
-    together = costs.reduce_together(shape, (placed[0], placed[-1]))
-    loading = None if alike else many  # of all on the first node, where all replicas have as many microbatches
+    in_step = alike_replicas(runs, shape.tp)
+    loading = None if alike else in_step if in_step == runs[0].count else 1  # None: all on the first node
+    many = in_step if waits and alike else 1
     tied = peers.tied(shape, runs, nic, together, loading)
     ahead = arrived = returned = 0.0
     for stage, (run, speed) in enumerate(zip(runs, speeds, strict=True)):
         next_to = [runs[other] if 0 <= other <= last else None for other in (stage + 1, stage - 1)]
-        there, back = (peers.sent(shape, run, other, many if waits else 1, nic) if other else 0.0 for other in next_to)
+        there, back = (peers.sent(shape, run, other, many, nic) if other else 0.0 for other in next_to)
         arrived, returned = arrived + ahead, returned + back
         ahead = there
         speed = speed._replace(tied=tied if stage in (0, last) else 0.0, arrived=arrived, returned=returned)

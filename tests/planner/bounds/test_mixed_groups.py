@@ -72,13 +72,27 @@ def test_a_replica_with_fewer_messages_may_run_more_microbatches():
     assert alike > best
 
 
-def test_messages_do_not_count_for_very_many_groups():
-    """Of 160 replicas on nodes of four devices, forty parts would be left; of 400 a hundred, more than are told apart."""
-    cluster = make.cluster("c", 200, 4, (make.nic("ethernet", 1e5),))
-    question = request(make.fleet(cluster), make.model(2), 400, Wishes(schedule="1f1b", zero_stage=0))
+def test_messages_do_not_count_for_very_many_parts():
+    """Of 160 replicas on nodes of four devices there are forty parts, all alike; of 1,200 three hundred."""
+    cluster = make.cluster("c", 600, 4, (make.nic("ethernet", 1e5),))
+    question = request(make.fleet(cluster), make.model(2), 1200, Wishes(schedule="1f1b", zero_stage=0))
     (c,), costs = question.clusters(), MixedStageCosts(PlanningContext(question))
-    for replicas, counts in ((160, True), (400, False)):
+    for replicas, counts in ((160, True), (1200, False)):
         placed = (Run(c, 0, replicas),), (Run(c, replicas, replicas),)
         found = groups(costs, replace(ONE, dp=replicas), placed, True, False)
-        assert [group[0].replicas for group in found] == [replicas]  # all parts are alike
+        assert [group[0].replicas for group in found] == [replicas]
         assert (found[0][0].sent > 0) == counts
+
+
+def test_only_replicas_with_equal_numbers_send_at_the_same_time():
+    """Two replicas share the NIC of their node: in step, each message takes twice as long."""
+    clusters = [make.cluster(name, 1, 2, (make.nic("ethernet", 1e5),)) for name in "ab"]
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
+    question = request(fleet, make.model(2), 4, Wishes(schedule="1f1b", zero_stage=0))
+    (a, b), costs = question.clusters(), MixedStageCosts(PlanningContext(question))
+    placed = (Run(a, 0, 2),), (Run(b, 0, 2),)
+    for alike, messages in ((True, 2), (False, 1)):
+        ((first, _),) = groups(costs, replace(ONE, dp=2), placed, True, alike)
+        assert (first.replicas, first.sent) == (2, pytest.approx(messages * MESSAGE))
+        ((first, _),) = groups(costs, replace(ONE, dp=2, schedule="zb-h1"), placed, False, alike)
+        assert first.lane == pytest.approx(2 * MESSAGE)
