@@ -6,15 +6,16 @@ A replica takes cycle = s + k c seconds for one microbatch on a stage of k layer
     floor((T - fill - tail) / cycle)     and     floor((T - fill - drain) / cycle)
 
 microbatches in T seconds, where a schedule that splits the backward may put off weight gradients: there, the second limit is
-that of forwards and gradients of inputs, a share of both. The replicas of a stage together must process all microbatches, which
-bounds k from above. As in `planner.bounds.greedy_filling`, stages are filled from the last to the first; if layers are left
-over, no plan of the placement finishes within T. The exchange argument given there needs feasibility that is monotone in k, so
-the tail is the least one of this and all larger sizes that compute in time.
+that of forwards and gradients of inputs, a share of both. The replicas of a stage together must process all microbatches, and
+where no framework runs unlike numbers, each replica as many as the others; this bounds k from above. As in
+`planner.bounds.greedy_filling`, stages are filled from the last to the first; if layers are left over, no plan of the placement
+finishes within T. The exchange argument given there needs feasibility that is monotone in k, so the tail is the least one of
+this and all larger sizes that compute in time.
 
-Messages: where every schedule waits until a message has left, those of a microbatch are part of its cycle, of fill and of
-drain; but reductions do not wait for the last message back. The replicas of a group that one node holds at every stage keep
-step, so their messages share links (`alike_replicas`). Else messages count only as a limit on the microbatches of a replica: in
-T seconds, no more can leave a node, in both directions, than its links carry.
+Messages are part of fill and of drain. Where every schedule waits until a message has left, those of a microbatch are part of
+its cycle, too; but reductions do not wait for the last message back. Replicas with equal numbers of microbatches that one node
+holds at every stage keep step, so their messages share links (`planner.bounds.mixed_groups`). Where messages are behind compute,
+no more can leave a node in T seconds, in both directions, than its links carry.
 
 Gradients and weights: several stages on one node share its links. A link takes G seconds for gathers before the first
 microbatch has left the last of these stages, stage q, and R seconds for reductions after the last one has come back to it
@@ -27,8 +28,8 @@ beside R, cycle and drain are again those of forwards and gradients of inputs. L
 up to q have, the less time is left for those behind. As the filling comes to q, the fewest layers up to q are sought for which
 the stages behind hold the others.
 
-Every simplification is a relaxation: latency of overlapped messages and the all-to-all of experts do not count. Each stage may
-distribute the microbatches over its replicas independently.
+Every simplification is a relaxation: the all-to-all of experts does not count, and where replicas may have unlike numbers, each
+stage may distribute the microbatches over its replicas independently.
 """
 
 from __future__ import annotations
