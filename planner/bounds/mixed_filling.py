@@ -14,8 +14,8 @@ this and all larger sizes that compute in time.
 
 Messages are part of fill and of drain. Where every schedule waits until a message has left, those of a microbatch are part of
 its cycle, too; but reductions do not wait for the last message back. Replicas with equal numbers of microbatches that one node
-holds at every stage keep step, so their messages share links (`planner.bounds.mixed_groups`). Where messages are behind compute,
-no more can leave a node in T seconds, in both directions, than its links carry.
+holds at every stage keep step, so their messages share links (`planner.bounds.mixed_groups`). Of messages behind compute, no
+more can leave a node in T seconds, in both directions, than its links carry.
 
 Gradients and weights: several stages on one node share its links. A link takes G seconds for gathers before the first
 microbatch has left the last of these stages, stage q, and R seconds for reductions after the last one has come back to it
