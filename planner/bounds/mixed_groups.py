@@ -64,7 +64,7 @@ def groups(
     for runs, every in zip(whole, parts, strict=True):
         speeds = _speeds(costs, shape, runs)
         for part, slots in every.items() if counts else [(runs, runs[0].count)]:
-            rows = tuple(_with_messages(costs, shape, part, speeds, (waits, alike, together)) if counts else speeds)
+            rows = tuple(_with_messages(costs, shape, part, speeds, waits, alike, together) if counts else speeds)
             found[rows] = found.get(rows, 0) + slots // shape.cp
     return [tuple(row._replace(replicas=replicas) for row in rows) for rows, replicas in found.items()]
 
@@ -101,13 +101,11 @@ def _speeds(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...]) -> list
 
 
 def _with_messages(
-    costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], speeds: list[OnStage], facts: tuple[bool, bool, bool]
+    costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], speeds: list[OnStage], waits: bool, alike: bool, together: bool
 ) -> Iterator[OnStage]:
-    """One replica of a group on each stage, with its messages. facts: as in `groups`, and whether the ranks of both ends reduce
-    gradients equally fast.
+    """One replica of a group on each stage, with its messages. together: the ranks of both ends reduce gradients equally fast.
 
     Replicas with numbers of their own need not send at the same time: then a rank waits for its own message at least."""
-    waits, alike, together = facts
     peers, last, nic = costs.peers, len(runs) - 1, costs.peers.nic(runs, shape.tp)
     in_step = alike_replicas(runs, shape.tp)
     loading = None if alike else in_step if in_step == runs[0].count else 1  # None: all on the first node

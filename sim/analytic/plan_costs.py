@@ -110,7 +110,8 @@ class PlanCosts:
         return replace(cost, send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, replicas) if pp_rank else 0.0)
 
     @functools.cached_property
-    def _sites(self) -> Sites:
+    def sites(self) -> Sites:
+        """Cluster, node and leaf of each rank."""
         return Sites(self.plan)
 
     def at(self, pp_rank: int, replicas: tuple[int, ...], stages: tuple[int, ...]) -> StageCosts:
@@ -157,7 +158,7 @@ class PlanCosts:
                 for pp_rank in (source, target)
             )
             nics = [self._nics[chain] for chain in (config.tp * index + slices * (config.tp // most)).tolist()]
-            self._messages[key] = P2PLoad(plan, self._sites, here, there, nics).alpha_beta_cost("send_recv", self.capacities)
+            self._messages[key] = P2PLoad(plan, self.sites, here, there, nics).alpha_beta_cost("send_recv", self.capacities)
         return self._messages[key].seconds(self._sizes.nbytes(source, target))
 
     def step(self, replicas: tuple[int, ...], tied: Seconds) -> Seconds:
@@ -209,14 +210,14 @@ def tied_seconds(found: PlanCosts) -> Seconds:
     elif not config.gathers_ahead:
         return 0.0
     else:
-        sides = [groups[kind : kind + 1] for kind in _kinds(_there_and_back(plan, groups))]
-    return min(cost.seconds(nbytes) for side in sides for cost in _sums(plan, side))
+        sides = [groups[kind : kind + 1] for kind in _kinds(_there_and_back(found, groups))]
+    return min(cost.seconds(nbytes) for side in sides for cost in _sums(found, side))
 
 
-def _there_and_back(plan: Plan, groups: Sequence[Group]) -> P2PLoad:
+def _there_and_back(found: PlanCosts, groups: Sequence[Group]) -> P2PLoad:
     """Transfers of embedding groups, rings of two."""
     ends, nics = np.array([group.ranks for group in groups]), [group.nic for group in groups for _ in range(2)]
-    return P2PLoad(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)
+    return P2PLoad(found.plan, found.sites, ends.ravel(), ends[:, ::-1].ravel(), nics)
 
 
 def _kinds(pairs: P2PLoad) -> list[int]:
@@ -224,15 +225,15 @@ def _kinds(pairs: P2PLoad) -> list[int]:
     return list(dict.fromkeys((pairs.firsts // 2).tolist()))
 
 
-def _sums(plan: Plan, groups: Sequence[Group]) -> Iterator[AlphaBeta]:
+def _sums(found: PlanCosts, groups: Sequence[Group]) -> Iterator[AlphaBeta]:
     """Costs of the all-reduces of embedding groups side by side, by protocol."""
-    pairs, capacities = _there_and_back(plan, groups), Capacities(plan.fleet)
+    plan, pairs = found.plan, _there_and_back(found, groups)
     every = (groups[one] for one in _kinds(pairs))
     members = tuple(member(tuple(plan.placement[rank] for rank in one.ranks), one.nic, "ring") for one in every)
     for protocol in protocols(plan.fleet, members, "all_reduce"):
         there, back = (pairs.path(way, "all_reduce", protocol) for way in (0, 1))
         latency = max(there.overhead, back.overhead) + (there.latency + back.latency)
-        yield AlphaBeta(latency, pairs.per_byte("all_reduce", capacities, protocol))
+        yield AlphaBeta(latency, pairs.per_byte("all_reduce", found.capacities, protocol))
 
 
 def step_seconds(plan: Plan) -> Seconds:

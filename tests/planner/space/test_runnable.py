@@ -12,7 +12,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import step
 from planner.request import Wishes
 from planner.search.budgets import Budgets
-from planner.space.runnable import fault, recomputes_blocks, runs, schedules_for
+from planner.space.runnable import fault, recomputes_blocks, runs, schedules_for, takes_unlike_microbatches
 from planner.space.shapes import searched, variants
 from planner.strategies import certified, get, names
 from sim.errors import Infeasible, NotDefined
@@ -43,6 +43,20 @@ def test_without_a_target_every_shape_runs():
 def test_one_stage_and_several_are_asked_for(one, alone, several):
     assert (runs(QUESTION, one, 1), runs(QUESTION, one, 2), runs(QUESTION, one, 7)) == (alone, several, several)
     assert bool(fault(QUESTION, one)) == (not alone and not several)
+
+
+def test_unlike_numbers_of_microbatches_are_asked_for_with_the_shape():
+    """By 1F1B in a pipeline a target may run them, and on one stage not; a single replica has no others."""
+
+    def only_in_pipelines(config, workload):
+        return iter(["num_microbatches"] if len(set(config.num_microbatches)) > 1 and config.pp == 1 else [])
+
+    loose = replace(QUESTION, target=replace(target(), unsupported_layout=only_in_pipelines))
+    for pp, takes in ((1, False), (2, True), (7, True)):
+        assert takes_unlike_microbatches(loose, shape(dp=3), pp) == takes
+        assert not takes_unlike_microbatches(loose, shape(dp=1), pp)
+        assert not takes_unlike_microbatches(QUESTION, shape(dp=3), pp)
+        assert takes_unlike_microbatches(replace(QUESTION, target=None), shape(dp=3), pp)
 
 
 def test_the_search_has_shapes_that_run_only():
