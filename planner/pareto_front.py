@@ -100,7 +100,7 @@ def within_cost(request: Request, context: PlanningContext) -> Plan:
     found, proof = min(able, key=lambda plan: (value(plan, "step-time"), value(plan, "cost"))), plans[0].certificate
     assert proof is not None
     step = value(found, "step-time")
-    bound = min(one for one in (proof.lower_bound_s, proof.mixed_lower_bound_s) if one is not None)
+    bound = proof.lower_bound_s
     certificate = replace(
         proof,
         objective_s=step,

@@ -58,8 +58,7 @@ class TrainingTime:
         )
         if plan.certificate is None:
             return self._error(found, days, None)
-        bounds = (plan.certificate.lower_bound_s, plan.certificate.mixed_lower_bound_s)
-        return self._error(found, days, self.days_of(min(one for one in bounds if one is not None), per_step))
+        return self._error(found, days, self.days_of(plan.certificate.lower_bound_s, per_step))
 
     def too_slow(self, who: str, speed: float, at_most: float, tokens: str) -> TooLate:
         """The error where the plan with most tokens per second that was found takes more days.

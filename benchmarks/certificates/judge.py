@@ -80,6 +80,12 @@ class Verdict:
         return self.step_s < self.best_s == float("inf") and not self.mixed
 
 
+def _whole_bound(plan: Plan) -> float:
+    """What the certificate says of plans with each stage on one cluster, which the brute force tries."""
+    assert plan.certificate is not None
+    return plan.certificate.whole_lower_bound_s or plan.certificate.lower_bound_s
+
+
 def judge(seed: int, largest: int = LARGEST, changed: Callable[[Request, int], Request] | None = None) -> Verdict:
     """Plan the request of a seed, which `changed` may change (`limits`, `scarce`), with `certified` and with brute force, and
     compare the results."""
@@ -93,7 +99,7 @@ def judge(seed: int, largest: int = LARGEST, changed: Callable[[Request, int], R
     return Verdict(
         seed=seed,
         step_s=step(plan) if plan else float("inf"),
-        bound_s=plan.certificate.lower_bound_s if plan and plan.certificate else float("inf"),
+        bound_s=_whole_bound(plan) if plan else float("inf"),
         mixed=plan is not None and is_mixed(plan),
         best_s=found.seconds,
         best_plan=layout(found.plan),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.search.mixed import is_mixed
 from planner.search.searched_space import TRIED
 from planner.target import ANY
 from sim.compression import NONE
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.plan import Plan
-from sim.units import MEGA, Seconds, time_text
+from sim.units import MEGA, time_text
 
 AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
@@ -31,31 +30,29 @@ def certificate(plan: Plan, found: Certificate) -> str:
             f"Certificate: no searched plan takes less than {least} (every layer on the device where it takes least, without "
             f"waiting): at most {found.gap:.1%} of this plan's {found.objective} could be saved.{_time_limit(found)}"
         )
-    others = "plan, however it mixes clusters in a stage," if is_mixed(plan) else "pipeline with each stage on one cluster"
+    if found.beside_space:
+        return _of_own_degrees(found) + _time_limit(found)
     far = (
         "this plan is the best of them" if found.status == "optimal" else f"at most {found.gap:.1%} of the step could be saved"
     )
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
-    mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
-    more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
-    if found.whole_lower_bound_s is not None and not is_mixed(plan):
-        return _of_own_degrees(found, found.whole_lower_bound_s) + more + _time_limit(found)
-    if found.whole_lower_bound_s is not None:
-        more += f" No searched pipeline with each stage on one cluster takes less than {time_text(found.whole_lower_bound_s)}."
-    if plan.config.message_compression != NONE:
-        more += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
     open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""
-    return f"Certificate: no searched {others} takes less than {least}: {far}.{open_part}{more}{_time_limit(found)}"
+    whole = found.whole_lower_bound_s
+    if whole is not None and whole > found.lower_bound_s and found.least_bound_layout:
+        open_part += f" No searched plan with each stage on one cluster takes less than {time_text(whole)}."
+    if plan.config.message_compression != NONE:
+        open_part += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
+    return f"Certificate: no searched plan takes less than {least}: {far}.{open_part}{_time_limit(found)}"
 
 
-def _of_own_degrees(found: Certificate, bound: Seconds) -> str:
+def _of_own_degrees(found: Certificate) -> str:
     """What is proved for a plan whose stages have degrees of their own, which no plan of the searched space has."""
+    bound = found.space_lower_bound_s
     ratio = bound / found.objective_s
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
     return (
-        f"Certificate: no searched pipeline with each stage on one cluster takes less than {time_text(bound)} "
-        f"({found.solver}), {far}. Its stages have tp or dp of their own on each cluster: nothing is proved for other plans of "
-        "this kind."
+        f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}. Its stages "
+        "have tp or dp of their own on each cluster: nothing is proved for other plans of this kind."
     )
 
 

@@ -78,11 +78,8 @@ def _rate(plan: Plan) -> float:
 
 
 def _lower_bound(plan: Plan) -> Seconds:
-    """A lower bound on the inner step of any plan of an island, those with stages across clusters included."""
-    proof = plan.certificate
-    if proof is None:
-        return 0.0
-    return min(proof.lower_bound_s, math.inf if proof.mixed_lower_bound_s is None else proof.mixed_lower_bound_s)
+    """A lower bound on the inner step of any plan of an island."""
+    return plan.certificate.lower_bound_s if plan.certificate is not None else 0.0
 
 
 def _waits(plan: IslandsPlan, partition: Partition, islands: tuple[Plan, ...]) -> Seconds:

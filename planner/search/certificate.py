@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from planner.bounds.mixed_deadline import mixed_bound
+from planner.bounds.mixed_deadline import MixedBound, mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.placement.simulation import step
 from planner.search.incumbent import Incumbent
@@ -19,21 +19,21 @@ from sim.units import Seconds
 
 
 def certificate(
-    incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str],
+    incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: MixedBound | None, solvers: Iterable[str],
     least_layout: str | None = None,
 ) -> Certificate:  # fmt: skip
     """The certificate of a simulated plan, which also says whether the time limit ended the search for it.
 
-    The least of `bounds` is a lower bound on all pipelines of whole stages; `least_layout` is the layout with it. `mixed` is
-    a lower bound on all plans with mixed stages. Where the plan has mixed stages, its bound is the lower of both. `solvers` are
-    the names of solvers that found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`) is outside
-    of the space: the bound of whole stages may be above its step."""
+    The least of `bounds` is a lower bound on all pipelines of whole stages, `least_layout` the layout with it, `mixed` a lower
+    bound on all plans with mixed stages; the bound of the space is the lower of both. `solvers` are the names of solvers that
+    found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`) is outside of the space: the bounds
+    may be above its step."""
     request, objective = incumbent.request, step(plan)
     whole = min(bounds, default=math.inf)
-    bound, spans_clusters = min(objective, whole), is_mixed(plan)
-    beside = not spans_clusters and not has_searched_degrees(request, plan)
-    if spans_clusters and mixed is not None:
-        bound = min(bound, mixed)
+    bound = min([objective, whole] if mixed is None else [objective, whole, mixed.seconds])
+    if mixed is not None and mixed.seconds == bound < whole:
+        least_layout = mixed.words if bound < incumbent.target else None
+    beside = not is_mixed(plan) and not has_searched_degrees(request, plan)
     gap, in_space = (
         1 - bound / objective,
         plan.config.schedule in dict(searched_schedules(request)) or bool(request.wishes.schedule),
@@ -45,23 +45,28 @@ def certificate(
         gap=gap,
         solver="+".join(["closed form", *sorted(solvers)]),
         time_limit_reached=incumbent.limit.reached,
-        mixed_lower_bound_s=mixed,
-        whole_lower_bound_s=whole if (spans_clusters or beside) and math.isfinite(whole) else None,
+        mixed_lower_bound_s=None if mixed is None else mixed.seconds,
+        whole_lower_bound_s=whole if math.isfinite(whole) else None,
         least_bound_layout=least_layout,
+        beside_space=beside,
         space=axes(request),
         outside=outside(request, tried=incumbent.context.proves and not incumbent.context.every_step),
     )
 
 
-def mixed_lower_bound(incumbent: Incumbent) -> float | None:
+def mixed_lower_bound(incumbent: Incumbent) -> MixedBound | None:
     """A lower bound of plans with mixed stages, at most the best step; None where there are none, or no plan yet."""
-    request, context = incumbent.request, incumbent.context
-    if incumbent.best is None or all(len(clusters) < 2 for clusters in request.joinable()):
+    unproved = work_of_mixed(incumbent)
+    if incumbent.best is None or unproved is None or incumbent.limit.is_up():  # to list the placements takes tenths of a second
+        return unproved
+    return mixed_bound(incumbent.context, mixed_placements(incumbent.request), incumbent.cutoff, incumbent.limit)
+
+
+def work_of_mixed(incumbent: Incumbent) -> MixedBound | None:
+    """The bound of plans with mixed stages by total work alone; None where there are none."""
+    if all(len(clusters) < 2 for clusters in incumbent.request.joinable()):
         return None
-    bound = None
-    if not incumbent.limit.is_up():  # listing the placements alone takes tenths of a second
-        bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, incumbent.limit)
-    return (incumbent.work_bound or work_bound(context)) if bound is None else bound
+    return MixedBound(min(incumbent.work_bound or work_bound(incumbent.context), incumbent.cutoff))
 
 
 def proof_seconds(incumbent: Incumbent) -> Seconds:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from planner.bounds.mixed_deadline import MixedBound
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.branch_and_bound import in_words
 from planner.search.budgets import Budgets
-from planner.search.mixed import is_mixed
 from planner.search.searched_space import axes, outside
 from planner.search.unlike_layers import UnlikeSearch
 from planner.space import stand_in
@@ -48,11 +48,10 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
     """The certificate of a simulated plan; `bound`: a lower bound on all plans of whole stages."""
     request, objective = search.request, step(plan)
     several = any(len(clusters) > 1 for clusters in request.joinable())
-    least = min(objective, bound, search.work) if is_mixed(plan) else min(objective, bound)
+    least = min(objective, bound, search.work) if several else min(objective, bound)
     gap = 1 - least / objective
     parts = stand_in.stand_ins(request)
     in_space = plan.config.schedule in dict(searched_schedules(parts[0])) or bool(request.wishes.schedule)
-    shape = search.least_shape
     return Certificate(
         status="optimal" if in_space and gap <= Budgets().optimal_gap else "feasible",
         objective_s=objective,
@@ -61,10 +60,18 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
         solver=SOLVER,
         time_limit_reached=search.limit.reached,
         mixed_lower_bound_s=search.work if several else None,
-        least_bound_layout=in_words(shape, "variant") if shape is not None and gap > Budgets().target_gap else None,
+        whole_lower_bound_s=bound,
+        least_bound_layout=_least_layout(search, bound) if gap > Budgets().target_gap else None,
         space=space(request, parts),
         outside=_outside(request, parts),
     )
+
+
+def _least_layout(search: UnlikeSearch, bound: Seconds) -> str | None:
+    """The layout with the least bound in words; `bound`: of plans of whole stages."""
+    if search.work < bound:
+        return MixedBound(search.work).words
+    return None if search.least_shape is None else in_words(search.least_shape, "variant")
 
 
 def space(request: Request, parts: Sequence[Request]) -> tuple[Axis, ...]:

@@ -20,13 +20,13 @@ from planner.request import Request
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
-from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds, proof_seconds
+from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
-from planner.search.mixed import is_mixed, mixed_placements
+from planner.search.mixed import mixed_placements
 from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
 from planner.space.shapes import searched
@@ -88,9 +88,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
     context.limit.reserve(-spared)
     best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(request)
-    if is_mixed(best) and mixed is None:
-        mixed = incumbent.work_bound
-    bounds = [*proof.settled, *open_bounds]
+    bounds, mixed = [*proof.settled, *open_bounds], mixed or work_of_mixed(incumbent)
     certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, proof.least_layout or None)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
 

@@ -34,6 +34,7 @@ class CertificateFacts(StrictModel):
     mixed_lower_bound_s: float | None = None
     whole_lower_bound_s: float | None = None
     least_bound_layout: str | None = None
+    beside_space: Flag = False
     space: tuple[AxisFacts, ...] = ()
     outside: tuple[str, ...] = ()
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from sim.units import time_text
+from sim.units import Seconds, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,12 @@ class Axis:
 class Certificate:
     """Proven gap between a plan and the best plan of the searched space.
 
-    `objective_s` is the step time of the plan, `lower_bound_s` a lower bound on that of every plan; `gap` is
-    1 - lower_bound_s / objective_s. If no stage of the plan spans clusters, both hold for plans of that kind, and
-    `mixed_lower_bound_s` bounds the plans with stages across clusters; if a stage of the plan does, they hold for both kinds,
-    and `whole_lower_bound_s` bounds the plans without such stages. A plan whose stages have degrees of their own is in neither
-    kind: then `whole_lower_bound_s` is the bound of the first kind, and may be above the plan's own step.
+    `objective_s` is the step time of the plan, `lower_bound_s` a lower bound on that of every searched plan, at most the plan's
+    own; `gap` is 1 - lower_bound_s / objective_s. `whole_lower_bound_s` bounds the plans with each stage on one cluster,
+    `mixed_lower_bound_s` those with stages across clusters (None where there are none). `beside_space`: the plan is not in the
+    searched space, and these two may be above its step.
     With another objective `gap` is 1 - lower_bound_per_token / the plan's own value per token (USD or joules).
-    `least_bound_layout`: the layout without stages across clusters that has the least bound, in words, if a search of it alone
-    could make the gap smaller.
+    `least_bound_layout`: the layout that has the least bound, in words, if a search of it alone could make the gap smaller.
     `time_limit_reached`: the time limit ended the search, so that another machine may find another plan.
     `space` lists the searched axes, `outside` the features of plans that were not searched.
     """
@@ -44,8 +42,15 @@ class Certificate:
     mixed_lower_bound_s: float | None = None
     whole_lower_bound_s: float | None = None
     least_bound_layout: str | None = None
+    beside_space: bool = False
     space: tuple[Axis, ...] = ()
     outside: tuple[str, ...] = ()
+
+    @property
+    def space_lower_bound_s(self) -> Seconds:
+        """A lower bound on every plan of the searched space, also where it is above the step of a plan beside the space."""
+        known = [bound for bound in (self.whole_lower_bound_s, self.mixed_lower_bound_s) if bound is not None]
+        return min(known, default=self.lower_bound_s)
 
     @property
     def target(self) -> str:

@@ -28,7 +28,7 @@ def html(contents: Contents) -> str:
     if found.mixed_lower_bound_s is not None:
         mixed = number(f"{at}/mixed_lower_bound_s", found.mixed_lower_bound_s, time_text(found.mixed_lower_bound_s))
         tiles.append(("with mixed stages", mixed))
-    if found.whole_lower_bound_s is not None:
+    if found.whole_lower_bound_s is not None and (found.mixed_lower_bound_s is not None or found.beside_space):
         whole = number(f"{at}/whole_lower_bound_s", found.whole_lower_bound_s, time_text(found.whole_lower_bound_s))
         tiles.append(("each stage on one cluster", whole))
     shown = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)

@@ -34,7 +34,7 @@ KINDS = (draw, random_request, random_request_with_experts_or_long_sequences)
 def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed):
     question = kind(seed)
     context = PlanningContext(question)
-    bound, closer = work_bound(context), mixed_bound(context, mixed_placements(question), 1e9, context.limit)
+    bound, closer = work_bound(context), mixed_bound(context, mixed_placements(question), 1e9, context.limit).seconds
     assert bound <= closer * (1 + 2e-3)  # it is sought to that share
     for _, plan in mixed(context, "by hand", context.limit):
         assert is_mixed(plan)
@@ -62,7 +62,7 @@ def test_the_bound_of_each_placement_holds_for_any_layers_and_microbatches(kind,
     context, placements, rng = PlanningContext(question), list(mixed_placements(question)), random.Random(seed)
     rng.shuffle(placements)
     for one, placed in placements[:6]:
-        bound = mixed_bound(context, [(one, placed)], 1e9, context.limit)
+        bound = mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds
         for variant in variants_of_mixed(question, one):
             with suppress(NoRoute, NotDefined, NotModelled, Infeasible):
                 found = candidate(MixedStageCosts(context), variant, placed, True)
@@ -97,7 +97,7 @@ def test_gradients_of_stages_on_one_node_take_their_time_apart_from_the_microbat
     question = request(fleet, make.model(4), 16, Wishes(schedule="1f1b", zero_stage=1))
     context, one = PlanningContext(question), shape(dp=2)
     placed = tuple((Run(a, i, 1), Run(b, i, 1)) for i in (0, 1))
-    bound, costs = mixed_bound(context, [(one, placed)], 1e9, context.limit), MixedStageCosts(context)
+    bound, costs = mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds, MixedStageCosts(context)
     loads = [costs.rings.loads(one, placed).seconds(1, (4 - k, k)) for k in (1, 2, 3)]
     cycles = [start + k * each for start, each in [costs.own_seconds(one, Run(a, 1, 1), (False, True))] for k in (1, 2, 3)]
     least = min(load + 7 * cycle for load, cycle in zip(loads, cycles, strict=True))

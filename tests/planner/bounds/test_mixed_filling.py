@@ -67,7 +67,7 @@ def test_stages_behind_a_link_wait_for_its_gathers_and_leave_time_for_its_reduct
     question = request(fleet, make.model(6), 16, Wishes(schedule="1f1b", zero_stage=1))
     context, one = PlanningContext(question), shape(dp=2)
     placed = tuple((Run(a, i, 1), Run(b, i, 1)) for i in range(4))
-    costs, bound = MixedStageCosts(context), mixed_bound(context, [(one, placed)], 1e9, context.limit)
+    costs, bound = MixedStageCosts(context), mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds
     assert bound is not None
 
     def behind(layers: tuple[int, ...]) -> float:

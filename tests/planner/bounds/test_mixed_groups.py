@@ -57,7 +57,7 @@ def test_a_replica_with_fewer_messages_may_run_more_microbatches():
 
     def bound(question: Request) -> float:
         context = PlanningContext(question)
-        found = mixed_bound(context, [(ONE, placed)], 1e9, context.limit)
+        found = mixed_bound(context, [(ONE, placed)], 1e9, context.limit).seconds
         assert found is not None
         return found
 

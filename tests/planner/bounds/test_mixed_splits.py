@@ -52,7 +52,7 @@ def seconds_of_round_trips(question: Request, placed: tuple[StageSlots, ...], la
 def test_the_first_stage_waits_for_two_round_trips():
     question, placed = four_stages(5)
     context = PlanningContext(question)
-    bound = mixed_bound(context, [(ONE, placed)], 1e9, context.limit)
+    bound = mixed_bound(context, [(ONE, placed)], 1e9, context.limit).seconds
     splits = [split for split in itertools.product((1, 2), repeat=4) if sum(split) == 5]
     least = min(seconds_of_round_trips(question, placed, split) for split in splits)
     steps = [
