@@ -36,7 +36,8 @@ class Improvements:
 def facts(state: Progress, seconds: Seconds) -> dict[str, Any]:
     """A state as plain data (format holmes-sim/improvement/1).
 
-    The keys of its numbers are those of a plan's prediction and certificate.
+    The keys of its numbers are those of a plan's prediction and certificate; plans with mixed stages are bounded last, so the
+    bound is that of the others.
     `seconds` since the start of the command; `activity`: what the search does."""
     bound = None if state.step_s is None else min(state.lower_bound_s, state.step_s)
     found = {"format": FORMAT, "seconds": seconds, "activity": state.activity, "step_s": state.step_s}

@@ -3,9 +3,8 @@
 There are two families of placements. By slot order: the slots of all clusters form one sequence, in some order of the clusters,
 and each stage takes the next slots, so that no slot is idle at a border of clusters (as in HETHUB and Metis). By replica: every
 replica of the pipeline is on one cluster, each cluster has as many replicas as fit, and only gradients cross clusters.
-Microbatches are assigned one by one to the replica that finishes them first, and layers to stages in the same way, as far as
-memory allows (list scheduling; Graham, Bell System Technical Journal 45(9), 1966). The candidates with the least estimates are
-built, and evaluated by `sim.analytic.evaluator`.
+The candidates with the least estimates (`planner.search.mixed_candidates`) are built, and evaluated by
+`sim.analytic.evaluator`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
@@ -22,17 +21,16 @@ from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
+from planner.search.mixed_candidates import MixedCandidate, candidate, with_moved_layers
 from planner.search.shortlist import best_of_each, shortlist
 from planner.space import lengths
-from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
+from planner.space.device_slots import Run, StageSlots, cut, devices
 from planner.space.mixed_schedules import variants_of_mixed
-from planner.space.runnable import takes_unlike_microbatches
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, slots
 from planner.space.tied_shards import with_tied_shards
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
-from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
@@ -52,28 +50,21 @@ OF_ONE_KIND = 4
 whose messages may share links less."""
 OF_ONE_PLACEMENT = 2
 """Number of plans of one placement that are returned (a guess): their microbatches differ in how long they wait for links."""
+MOVED = 6
+"""Number of placements with certain microbatches, those with the least estimates, of which layers are moved (a guess): each
+takes a tenth of a second. The best plans of holmes-uneven-8 and peers/dtfm-3-regional come from the second one."""
 SIMULATED_WORK = 1_000
 """Stages times microbatches above which a plan is left out (a guess): the engine is slow where a step has no steady state."""
 RANKS = 6_000
 """Number of ranks of all plans built (a guess); at least two plans are built. More take longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class MixedCandidate:
-    """The slots and layers of each stage, the microbatches of each replica, and estimated seconds of a step."""
-
-    seconds: float
-    shape: Shape
-    stages: tuple[StageSlots, ...]
-    layers: tuple[int, ...]
-    microbatches: tuple[int, ...]
-
-
 def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: float = math.inf) -> list[tuple[float, Plan]]:
     """(estimated step, plan) of plans with mixed stages that fit memory and might take less than `below` seconds.
 
-    The fastest is first; of plans with equal placement, the fastest two are returned. Once the time limit is reached, no more
-    placements are estimated, and no plan is evaluated, except one if `below` is infinite, because there is none yet."""
+    The fastest is first; of plans with equal placement, the fastest two are returned, and the fastest two with moved layers.
+    Once the time limit is reached, no more placements are estimated, and no plan is evaluated, except one if `below` is
+    infinite, because there is none yet."""
     request = context.request
     costs, work = MixedStageCosts(context), Work(context)
     able = (pair for pair in mixed_placements(request, every_size=False) if work.bound(pair[0]) < below)
@@ -91,8 +82,19 @@ def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: floa
             if layout is not None and layout.seconds < below:
                 found.append(layout)
     found.sort(key=lambda layout: layout.seconds)
-    evaluated = _evaluated(request, found, strategy, limit, below == math.inf)
-    return list(best_of_each(evaluated, lambda plan: (plan.placement, plan.config.tp), OF_ONE_PLACEMENT))
+    every = _evaluated(request, found, strategy, limit, below == math.inf)
+    moved = _evaluated(request, _moved(costs, found, limit), strategy, limit, False)
+    plans = (best_of_each(some, lambda plan: (plan.placement, plan.config.tp), OF_ONE_PLACEMENT) for some in (every, moved))
+    return sorted(itertools.chain(*plans), key=lambda pair: pair[0])
+
+
+def _moved(costs: MixedStageCosts, found: Iterable[MixedCandidate], limit: TimeLimit) -> Iterator[MixedCandidate]:
+    """The first candidates after moves of layers: one of each placement and microbatch size."""
+    kinds = {(one.stages, one.microbatches, one.shape.recompute): one for one in reversed(list(found))}
+    for one in sorted(kinds.values(), key=lambda one: one.seconds)[:MOVED]:
+        moved = None if limit.is_up() else with_moved_layers(costs, one)
+        if moved is not None:
+            yield moved
 
 
 def _evaluated(
@@ -193,108 +195,3 @@ def _with_whole_step(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSl
     splits = [split_backward(shape)] if any(schedules.get(one.schedule).SPLITS_BACKWARD for one in others) else []
     every = (candidate(costs, one, stages, True) for one in [*splits, *others[:1]])
     return list(itertools.islice(filter(None, every), 1))
-
-
-def candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...], whole: bool) -> MixedCandidate | None:
-    """The candidate of given stages, with its layers and microbatches; None where there is none.
-
-    Layers are assigned by the speed of the stages, then microbatches by the speed of the replicas. whole: seconds include
-    messages, gradients and the optimizer, and memory is checked; else seconds are compute alone, and memory is not checked."""
-    workload, pp = costs.workload, len(stages)
-    total = workload.global_batch_size // shape.microbatch_size
-    try:
-        even = max(total // shape.dp, 1)
-        most = [costs.most(shape, stage, i, pp, even) if whole else workload.model.layers for i, stage in enumerate(stages)]
-        ends = [(i == 0, i == pp - 1) for i in range(pp)]
-        linear = [costs.linear_seconds(shape, stage, end) for stage, end in zip(stages, ends, strict=True)]
-        layers = minmax_layers(linear, most, workload.model.layers, 1)
-        if layers is None:
-            return None
-        groups = replica_groups(stages, shape.cp)
-        slowest = [costs.slowest_stage(shape, group, layers) for group in groups]
-        counts = [group[0].count // shape.cp for group in groups]
-        if takes_unlike_microbatches(costs.context.request, shape, pp):
-            microbatches = _shared(slowest, counts, total)
-        else:
-            microbatches = [total // shape.dp] * len(groups)
-        if not microbatches or sum(m * count for m, count in zip(microbatches, counts, strict=True)) != total:
-            return None
-        per_replica = tuple(itertools.chain.from_iterable(map(itertools.repeat, microbatches, counts)))
-        fill = sum(s + k * c for k, (s, c) in zip(layers, linear, strict=True))
-        seconds = max(m * cycle for m, cycle in zip(microbatches, slowest, strict=True)) + (pp - 1) / pp * fill
-        if whole:
-            seconds = _whole_step(costs, shape, stages, layers, list(zip(microbatches, groups, strict=True)))
-        return MixedCandidate(seconds, shape, stages, layers, per_replica)
-    except (NoRoute, NotDefined, NotModelled):
-        return None
-
-
-def _whole_step(
-    costs: MixedStageCosts,
-    shape: Shape,
-    stages: tuple[StageSlots, ...],
-    layers: tuple[int, ...],
-    groups: list[tuple[int, tuple[Run, ...]]],
-) -> float:
-    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica, with the messages of `_hops`, and at least
-    the seconds of links that the gradients of several stages share (`planner.costs.mixed_rings`).
-
-    groups: (microbatches, the run on each stage) of each group of equal replicas."""
-    schedule, rings = schedules.get(shape.schedule), costs.rings.loads(shape, stages)
-    pp, waits = len(stages), not schedule.OVERLAPS_SENDS
-    config = costs.config(shape, pp)
-    alone = [both / 2 for both in costs.messages(shape, stages)]
-    latest = 0.0
-    for m, runs in groups:
-        there, pipeline = _hops(costs, shape, runs, alone), []
-        for i, (stage, run, k) in enumerate(zip(stages, runs, layers, strict=True)):
-            cost = costs.cost(shape, stage, k, (i == 0, i == pp - 1), run.cluster.node.device)
-            ahead, back = there[i] if i + 1 < pp else 0.0, there[i - 1] if i else 0.0
-            sends = (ahead, back, 0.0) if waits else (0.0, 0.0, ahead)
-            pipeline.append(PipelineStage(cost.sending(*sends, cost.weight), cost.forward, cost.inputs, back, back))
-            cycle = pipeline[-1].cost.busy - cost.weight * schedule.SPLITS_BACKWARD
-            latest = max(latest, rings.seconds(i, layers) + (m - 1) * cycle)
-        owed = weights_owed(config, pp, m)
-        latest = max(latest, *(end.seconds for end in stage_ends(pipeline, config, m, 0.0, owed)))
-    return latest
-
-
-def _hops(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], alone: list[float]) -> list[float]:
-    """Estimated seconds of a message of a group's replicas over each border: all replicas of a node send at the same time."""
-    nic = costs.peers.nic(runs, shape.tp)
-    both = ((costs.peers.leaves(shape, a, b, nic), costs.peers.leaves(shape, b, a, nic)) for a, b in itertools.pairwise(runs))
-    return [max(one, *pair) for one, pair in zip(alone, both, strict=True)]
-
-
-def _shared(cycles: list[float], counts: list[int], total: int) -> list[int]:
-    """Microbatches of each replica of each group, so that the last replica finishes as early as possible; empty where no such
-    numbers exist.
-
-    cycles: seconds of a microbatch on a replica of each group; counts: replicas of each group; total: microbatches in all.
-    Replicas of a group have equal numbers, so each step gives one microbatch to every replica of the group that finishes
-    first."""
-    share = _proportional(cycles, counts, total)
-    left = total - sum(count * given for count, given in zip(counts, share, strict=True))
-    while left > 0:
-        able = [i for i, count in enumerate(counts) if count <= left]
-        if not able:
-            return []
-        best = min(able, key=lambda i: (share[i] + 1) * cycles[i])
-        share[best] += 1
-        left -= counts[best]
-    return share if left == 0 else []
-
-
-def _proportional(cycles: list[float], counts: list[int], total: int) -> list[int]:
-    """Microbatches that a replica of each group finishes by a common time, at least 1.
-
-    The time is so early that enough microbatches are left to give one more to each replica of any one group; else all are 1."""
-    seconds = (total - 2 * max(counts)) / sum(count / cycle for count, cycle in zip(counts, cycles, strict=True))
-    share = []
-    for cycle in cycles:
-        given = max(int(seconds / cycle) - 1, 1)
-        while (given + 1) * cycle <= seconds:
-            given += 1
-        share.append(given)
-    left = total - sum(count * given for count, given in zip(counts, share, strict=True))
-    return share if left >= max(counts) else [1] * len(cycles)

@@ -16,7 +16,8 @@ from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Wishes
-from planner.search.mixed import MixedCandidate, candidate, is_mixed, mixed, mixed_placements
+from planner.search.mixed import is_mixed, mixed, mixed_placements
+from planner.search.mixed_candidates import MixedCandidate, candidate
 from planner.space.device_slots import Run, devices
 from planner.space.mixed_schedules import variants_of_mixed
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
