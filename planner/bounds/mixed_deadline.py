@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from planner.bounds.deadline_test import PRECISE
 from planner.bounds.mixed_filling import PlacedStages
@@ -26,41 +26,42 @@ from sim.errors import NoRoute, NotModelled
 from sim.plan.schedules import Schedule
 from sim.units import Seconds
 
+Placed: TypeAlias = tuple[Shape, tuple[StageSlots, ...]]
+"""A shape under any schedule, and the slots of its stages."""
+
 
 class MixedBound(NamedTuple):
-    """A lower bound on the step of plans with mixed stages, and the layout that has it: a shape under any schedule, and its
-    number of stages; None where no layout is below the cutoff."""
+    """A lower bound on the step of plans with mixed stages, and placements with low bounds, the one with the least bound first;
+    none where no placement is below the cutoff."""
 
     seconds: Seconds
-    layout: tuple[Shape, int] | None = None
+    holders: tuple[Placed, ...] = ()
 
     @property
     def words(self) -> str:
-        """The layout as printed with a certificate."""
+        """The layout with the least bound as printed with a certificate."""
         kind = "plans with mixed stages"
-        if self.layout is None:
+        if not self.holders:
             return kind
-        shape, pp = self.layout
-        degrees = {"tp": shape.tp, "pp": pp, "dp": shape.dp} | shape.further_degrees
+        shape, stages = self.holders[0]
+        degrees = {"tp": shape.tp, "pp": len(stages), "dp": shape.dp} | shape.further_degrees
         parts = [f"{name} {value}" for name, value in degrees.items()]
         return ", ".join([kind, *parts, f"microbatch size {shape.microbatch_size}", f"recompute {shape.recompute}"])
 
 
-def mixed_bound(
-    context: PlanningContext, placements: Iterable[tuple[Shape, tuple[StageSlots, ...]]], cutoff: float, limit: TimeLimit
-) -> MixedBound:
+def mixed_bound(context: PlanningContext, placements: Iterable[Placed], cutoff: float, limit: TimeLimit) -> MixedBound:
     """A lower bound in seconds on the step of all plans of the placements, at most `cutoff`.
 
     It is the least over the placements; each is a bisection to the relative width `PRECISE`. Those with the least total work
     come first. Where the time is up, the bound of those that are left is that of their total work."""
     costs, bound, shares, work = MixedStageCosts(context), cutoff, dict[Shape, float](), Work(context)
     known: dict[tuple[Shape, bool], list[list[Schedule]]] = {}
-    least: tuple[Shape, int] | None = None
+    holders: list[Placed] = []
     for shape, placed in sorted(placements, key=lambda pair: work.bound(pair[0])):
         if work.bound(shape) >= bound:
             break
         if limit.is_up():
-            return MixedBound(work.bound(shape), (split_backward(shape), len(placed)))
+            return MixedBound(work.bound(shape), ((shape, placed), *reversed(holders)))
         one, several = split_backward(shape), len(placed) > 1
         if (one, several) not in known:
             known[one, several] = _of_one_kind(playable(context.request, shape, several))
@@ -72,8 +73,9 @@ def mixed_bound(
                         shares[one] = _forward_share(costs, one)
                     closer = _least(stages, bound, shares[one])
                     if closer < bound:
-                        bound, least = closer, (one, len(placed))
-    return MixedBound(bound, least)
+                        bound = closer
+                        holders.append((shape, placed))
+    return MixedBound(bound, tuple(reversed(holders)))
 
 
 def _of_one_kind(schedules: Iterable[Schedule]) -> list[list[Schedule]]:

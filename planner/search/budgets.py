@@ -72,6 +72,8 @@ class Budgets:
     """Simulations of pipelines on one cluster in a row without a faster plan, after which no more are simulated."""
     mixed_tries: int = 8
     """Simulations of plans with mixed stages in a row without a faster plan, after which no more are simulated."""
+    mixed_holders: int = 3
+    """Placements with mixed stages, those with the least bounds, of which plans are simulated after the proof."""
 
     placement_delay: float = 0.5
     """Where a pipeline has two placements and the simulation of one was longer than its step on an idle network: fraction of

@@ -20,6 +20,7 @@ from planner.search.incumbent import Incumbent
 from planner.search.latency import latency_candidates
 from planner.search.local_search import improved
 from planner.search.mixed import mixed
+from planner.search.mixed_trials import simulate_mixed
 from planner.search.stage_search import StageSearch
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import USUAL_SIZES, variants
@@ -243,13 +244,6 @@ def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
 
 
 def _simulate_mixed(incumbent: Incumbent) -> None:
-    """Simulate plans with mixed stages, the fastest on an idle network first, until some in a row are no faster."""
-    if incumbent.limit.is_up():
-        return
-    since_improvement = 0
-    for seconds, plan in mixed(incumbent.context, "certified", incumbent.limit, incumbent.cutoff):
-        over = since_improvement >= incumbent.budgets.mixed_tries or incumbent.limit.is_up()
-        if seconds >= incumbent.cutoff or over:
-            break
-        since_improvement = 0 if incumbent.challenge(plan)[1] else since_improvement + 1
-        incumbent.report("simulating mixed stages")
+    """Simulate plans with mixed stages, as far as they seem promising."""
+    if not incumbent.limit.is_up():
+        simulate_mixed(incumbent, mixed(incumbent.context, "certified", incumbent.limit, incumbent.cutoff))

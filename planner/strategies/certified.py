@@ -27,6 +27,7 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
+from planner.search.mixed_trials import simulate_holders
 from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
 from planner.space.shapes import searched
@@ -81,6 +82,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 incumbent.report("bounding plans with mixed stages")
                 with spent("mixed stages"):
                     mixed = mixed_lower_bound(incumbent)
+                    if mixed is not None:
+                        simulate_holders(incumbent, mixed)
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise

@@ -47,7 +47,7 @@ def test_one_bound_covers_plans_of_whole_and_of_mixed_stages():
     ((_, built), *_) = mixed(PlanningContext(two), "certified", TimeLimit(math.inf))
     across, whole = simulate_plan(built), simulated(two, shape(), ("a", 2), ("b", 2))
     for plan in (across, whole):
-        kept, least = incumbent(two, best=plan), MixedBound(0.5 * step(plan), (shape(), 3))
+        kept, least = incumbent(two, best=plan), MixedBound(0.5 * step(plan), ((shape(), ((), (), ())),))
         found = certificate(kept, plan, [2 * step(plan)], least, [], "tp 1, dp 2")
         bounds = found.lower_bound_s, found.mixed_lower_bound_s, found.whole_lower_bound_s, found.gap
         assert bounds == (0.5 * step(plan), 0.5 * step(plan), 2 * step(plan), 0.5)
