@@ -1,22 +1,29 @@
 """Whether some split of the layers of a placement with mixed stages may finish before a deadline.
 
 `planner.bounds.mixed_filling` gives each stage as many layers as it holds, whatever the others have. Here the layers of all
-stages add up, so that the seconds of the stages behind are known, too. Where a schedule does not split the backward, the first
-backward of stage s follows a round trip to the last stage and back, and so does the last one after the last forward:
+stages add up, so that the seconds of the stages behind are known, too. The first backward of stage s follows a round trip:
 
     round trip = messages from s to the last stage and back + forward and backward on all stages behind s
 
-At most a forwards of the stage precede its first backward, and at most b backwards follow its last forward (1F1B: the number of
-stages from s on). So a replica with m microbatches and n = m - max(a, b), at least 1, takes
+where a schedule that splits the backward may put off weight gradients. Then all m backwards of the stage are left, and the
+f forwards that its schedule has after its first backward, so a replica takes
+
+    fill + forward + round trip + f forward + m backward + what follows
+
+Where a schedule does not split the backward, the last backward follows a round trip after the last forward, too. At most a
+forwards of the stage precede its first backward, and at most b backwards follow its last forward (1F1B: the number of stages
+from s on). So with n = m - max(a, b), at least 1, a replica takes
 
     fill + forward + round trip + n (forward + backward + sends) + round trip + backward + what follows
 
-A dynamic programme over (stages from the end, layers left) tries all splits. It is used where all replicas have equally many
-microbatches."""
+A dynamic programme over (stages from the end, layers left) tries all splits. Where replicas may have numbers of their own, each
+stage may distribute the microbatches over its replicas independently."""
 
 from __future__ import annotations
 
+import bisect
 import functools
+import operator
 
 from planner.bounds.mixed_filling import DeadlineOf, OfSize, PlacedStages
 from planner.bounds.mixed_groups import OnStage
@@ -32,7 +39,7 @@ def some_split_holds(stages: PlacedStages, seconds: Seconds, forward: float) -> 
     """Whether some split of the layers might finish within `seconds` (False is a proof that none does).
 
     forward: least fraction of a layer's seconds that is its forward, more than 0."""
-    if not stages.alike or stages.splits or len(stages.placed) == 1:
+    if len(stages.placed) == 1:
         return True
     numbers, layers = range(len(stages.placed)), stages.layers
     test = DeadlineOf(seconds, forward, [stages.most_by_compute(stage, seconds) for stage in numbers])
@@ -51,27 +58,66 @@ def some_split_holds(stages: PlacedStages, seconds: Seconds, forward: float) -> 
 
 
 def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:
-    """Whether every group has time for the round trips of a stage and its microbatches."""
-    pp, microbatches = len(stages.placed), -(-stages.total // sum(stages.replicas))
-    if size.stage == pp - 1:
+    """Whether the replicas have time for all microbatches and for the round trips of a stage."""
+    if size.stage == len(stages.placed) - 1:
         return True
-    beside = min(_between(one.NAME, size.stage, pp, microbatches) for one in stages.schedules)
-    return not beside or all(
-        _seconds(group, size, stages.layers, beside, test.forward) <= test.seconds for group in stages.groups
-    )
+    even = -(-stages.total // sum(stages.replicas))
+    groups = [_Trips(stages, group, size, test.forward) for group in stages.groups]
+    if all(group.seconds(even) <= test.seconds for group in groups):
+        return True
+    if stages.alike:
+        return False
+    numbers = range(1, stages.total + 1)
+    most = [bisect.bisect_right(numbers, test.seconds, key=group.seconds) for group in groups]
+    return min(most) > 0 and sum(map(operator.mul, most, stages.replicas)) >= stages.total
 
 
-def _seconds(group: tuple[OnStage, ...], size: OfSize, layers: int, beside: int, forward: float) -> Seconds:
-    """Least seconds of a step of a replica by the round trips of a stage. beside: microbatches between them."""
-    here, behind, last = group[size.stage], group[size.stage + 1 :], group[-1]
-    ahead, back = (start + size.layers * each for start, each in (here.forward, here.backward))
-    later = sum(one.start for one in behind) + (layers - size.layers - size.before) * min(one.each for one in behind)
-    round_trip = last.arrived - here.arrived + last.returned - here.returned + later
-    cycles = beside * (here.start + size.layers * here.each + here.sent) - (behind[0].arrived - here.arrived)
-    core = ahead + round_trip + cycles + round_trip + back
-    filled = here.layer_before * size.before
-    begin = max(here.arrived + filled * forward, size.begin)
-    return core + max(begin + size.tail + here.tied, here.arrived + here.returned + filled)
+class _Trips:
+    """Least seconds of a step of a replica by the round trips of a stage.
+
+    forward: least fraction of a layer's seconds that is its forward."""
+
+    def __init__(self, stages: PlacedStages, group: tuple[OnStage, ...], size: OfSize, forward: float):
+        here, behind, last = group[size.stage], group[size.stage + 1 :], group[-1]
+        self.stages, self.here, self.size, self.inputs = stages, here, size, stages.inputs
+        self.ahead, self.back = (start + size.layers * each for start, each in (here.forward, here.backward))
+        behind_it = stages.layers - size.layers - size.before
+        later = sum(one.start for one in behind) + behind_it * min(one.each for one in behind)
+        self.round_trip = last.arrived - here.arrived + last.returned - here.returned + later * self.inputs
+        self.filled, self.next_arrived = here.layer_before * size.before, behind[0].arrived
+        self.begin = max(here.arrived + self.filled * forward, size.begin)
+
+    def seconds(self, microbatches: int) -> Seconds:
+        """Least seconds of a step with so many microbatches, which never fall with them."""
+        which = self.size.stage, len(self.stages.placed), microbatches
+        names = [one.NAME for one in self.stages.schedules]
+        seconds = self.after_one(min(_left(name, *which) for name in names), microbatches)
+        between = 0 if self.stages.splits else min(_between(name, *which) for name in names)
+        return max(seconds, self.with_two(between)) if between else seconds
+
+    def after_one(self, left: int, microbatches: int) -> Seconds:
+        """left: forwards after the first backward."""
+        core = self.ahead + self.round_trip + left * self.ahead
+        of_inputs = max((self.ahead + self.back) * self.inputs - self.ahead, 0.0)
+        return core + max(
+            self.begin + microbatches * self.back + self.size.tail + self.here.tied,
+            self.here.arrived + self.here.returned + self.filled * self.inputs + microbatches * of_inputs,
+        )
+
+    def with_two(self, between: int) -> Seconds:
+        """between: microbatches between the first backward and the last forward."""
+        cycle = self.here.start + self.size.layers * self.here.each + self.here.sent
+        cycles = between * cycle - (self.next_arrived - self.here.arrived)
+        core = self.ahead + self.round_trip + cycles + self.round_trip + self.back
+        ends = self.begin + self.size.tail + self.here.tied, self.here.arrived + self.here.returned + self.filled
+        return core + max(ends)
+
+
+@functools.lru_cache(maxsize=4096)
+def _left(name: str, stage: int, pp: int, microbatches: int) -> int:
+    """Number of forwards of a stage after its first backward."""
+    kinds = [action.kind for action in schedules.actions(name, stage, pp, microbatches, 1)]
+    return kinds[kinds.index("B") :].count("F")
 
 
 @functools.lru_cache(maxsize=4096)
