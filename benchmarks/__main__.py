@@ -14,7 +14,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `residuals`: measured / predicted step of all held-out runs, written to `holmes_sim/residuals.csv`; ten minutes.
 - `ranges`: coverage and width of ranges of the step time, with each source left out; some seconds.
 - `hetermoe`: attention and experts on unlike devices over plain expert parallelism, beside HeterMoE's speedups; half a minute.
-- `collectives`: collectives between nodes, modelled and measured; some seconds.
+- `collectives`: collectives between and inside nodes, modelled and measured; some seconds.
+- `kernels`: products, layers, exchanges of tokens and sends, modelled and measured; a second.
 - `sweep`: errors, rank correlation and regret of the layouts of nanotron's sweep; some seconds.
 - `orders`: share of pairs of layouts that the simulator orders as measured; some seconds.
 - `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; four minutes. Options in
@@ -44,6 +45,7 @@ from benchmarks import (
     evaluator,
     hetermoe,
     intellect,
+    kernels,
     lab,
     orders,
     pins,
@@ -116,7 +118,7 @@ PARTS = UNASKED | {
     "peers": tables.show, "strategies": show_strategies,
     "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
     "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show, "intellect": intellect.show,
-    "hetermoe": hetermoe.show,
+    "hetermoe": hetermoe.show, "kernels": kernels.show,
 }  # fmt: skip
 WITH_OPTIONS = {
     "certificates": run.show,

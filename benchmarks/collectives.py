@@ -1,4 +1,4 @@
-"""Collectives between nodes, modelled and measured: `python -m benchmarks collectives`, in some seconds.
+"""Collectives between and inside nodes, modelled and measured: `python -m benchmarks collectives`, in some seconds.
 
 The measurements are in `collectives.yaml`, by cluster with their sources. The model takes the catalogue's links at the rates
 measured in isolation, and the fastest of the collectives and protocols that the library chooses by itself. An error is modelled
@@ -83,7 +83,8 @@ def options(machine: Machine, operation: str, nodes: int, ranks: int) -> dict[tu
     fleet = machine.fleet(nodes)
     capacities = Capacities(fleet)
     if operation == "send_recv":  # a ring of sends: the last device of a node sends to the first of the next
-        route = message_route(fleet, Device("c", 0, ranks - 1), Device("c", 1, 0), machine.nic)
+        source, target = (Device("c", 0, ranks - 1), Device("c", 1, 0)) if nodes > 1 else (Device("c", 0, 0), Device("c", 0, 1))
+        route = message_route(fleet, source, target, machine.nic)
         return {("message", ""): alpha_beta_cost((route,), capacities)}
     hosts = tuple(tuple(Device("c", node, index) for index in range(ranks)) for node in range(nodes))
     found = {}

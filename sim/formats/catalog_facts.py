@@ -78,9 +78,11 @@ class AttentionRateFacts(StrictModel):
 
 
 class AttentionFacts(AttentionRateFacts):
-    """Attention kernels of most software. `newest`: those of software that runs the newest kernels of this device."""
+    """Attention kernels of most software. `newest`: those of software that runs the newest kernels of this device;
+    `cudnn_9_19`: those of cuDNN 9.19 and later, where they are faster."""
 
     newest: AttentionRateFacts | None = None
+    cudnn_9_19: AttentionRateFacts | None = None
 
 
 class DeviceFacts(StrictModel):
@@ -139,6 +141,7 @@ class DeviceFacts(StrictModel):
             narrow_gemm=tuple((name, found.curve()) for name in NARROW if (found := self.gemm_of(name)) is not self.gemm),
             attention=self.attention.rates(),
             newest_attention=self.attention.newest.rates() if self.attention.newest else None,
+            later_attention=self.attention.cudnn_9_19.rates() if self.attention.cudnn_9_19 else None,
             elementwise_efficiency=self.elementwise_efficiency,
             watts=self.watts,
             idle_watts=self.idle_watts,

@@ -104,6 +104,7 @@ class StackConstants(StrictModel):
     tp_overlap: Flag = False
     tp_backward_overlap: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
+    cudnn_9_19: Flag = False
     newest_products: Flag = False
     fused_accumulation: Flag = False
     early_stop: Flag = False

@@ -41,6 +41,7 @@ def _meant(word: str, names: Sequence[str]) -> list[str]:
         found = [name for name in names if plain and fits.match(_plain(name))]
         if 0 < len(found) <= MOST:
             return found
+        names = found or names  # of too many, the most similar ones
     likeness = {name: SequenceMatcher(None, word.lower(), name.lower()).ratio() for name in names if _same_numbers(word, name)}
     best = max(likeness.values(), default=0.0)
     found = [name for name, share in likeness.items() if share > best - TIED]

@@ -27,7 +27,7 @@ NUMBERS = (*SHARES, *TIMES, "update_bytes")
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
-    "fused_experts", "overlap_shared_experts", "overlap_expert_communication",
+    "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "cudnn_9_19",
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -51,7 +51,8 @@ class Stack:
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do
-    (all three: `ParallelConfig`). `newest_attention`: attention runs the newest kernels of a device. `newest_products`:
+    (all three: `ParallelConfig`). `newest_attention`: attention runs the newest kernels of a device; `cudnn_9_19`: of cuDNN
+    9.19 or later, where the device has rates for them. `newest_products`:
     products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are accumulated by the
     products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused
     kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
@@ -80,6 +81,7 @@ class Stack:
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
     newest_attention: bool = False
+    cudnn_9_19: bool = False
     newest_products: bool = False
     fused_accumulation: bool = False
     early_stop: bool = False
@@ -102,13 +104,15 @@ class Stack:
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""
-        newest = isolated.newest_attention
+        newest, later = isolated.newest_attention, isolated.later_attention
+        newest = later if self.cudnn_9_19 and later else newest
         return replace(
             isolated,
             gemm=self._products(isolated.gemm),
             narrow_gemm=tuple((name, self._products(curve)) for name, curve in isolated.narrow_gemm),
             attention=isolated.attention.scaled(self.attention),
             newest_attention=newest.scaled(self.attention) if newest else None,
+            later_attention=later.scaled(self.attention) if later else None,
             runs_newest=self.newest_attention,
             elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,
             launch=self.launch,

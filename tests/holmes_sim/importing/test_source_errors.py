@@ -76,7 +76,8 @@ LACKING = [
     ),
     (
         ("topograph-graph.json",),
-        "'H100' of cluster spine-a is not the full name of a device in the catalogue (h100-pcie-80gb or h100-sxm5-80gb?)",
+        "'H100' of cluster spine-a is not the full name of a device in the catalogue "
+        "(h100-nvl-94gb or h100-pcie-80gb or h100-sxm5-80gb?)",
     ),
     (("nccl_topology-ndv4.xml", "nccl_tests-a100-all_reduce.txt"), "no source gives the bandwidth of the 8 infiniband NICs"),
 ]

@@ -132,7 +132,7 @@ def test_a_nic_type_has_shares_for_efficiencies_and_microseconds_for_latencies(n
 @pytest.mark.parametrize(
     ("read", "name", "message"),
     [
-        (catalog.device, "h100", "device 'h100' is not in the catalogue; did you mean 'h100-pcie-80gb' or 'h100-sxm5-80gb'?"),
+        (catalog.device, "h200", "device 'h200' is not in the catalogue; did you mean 'h200-sxm-141gb'"),
         (catalog.device, "a100-sxm4-80g", "device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
         (
             catalog.link,

@@ -6,8 +6,8 @@ bf16 and fp8 by TensorRT-LLM 1.3.0rc20; fp8 products by TensorRT-LLM 1.3.0rc20, 
 quantize/ of the same folders. Attention on H100: cuDNN in torch 2.11.0+cu130, medians of 12, measured for this project
 (docs/profile.md). On H200: the same on 2026-11-26, medians of up to 50. On MI300X and MI355X: ROCm/aiter 0403bcdf,
 op_tests/cpp/mha/README.md, assembly kernels in bf16, the backward with sums in fp32. CUDNN_B200: NVIDIA/cudnn-frontend f937055,
-benchmark/sdpa_benchmark_bf16_training/artifacts, cuDNN 9.10.2. WINDOW_IN_MXFP8: fb682ce, sdpa_benchmark_training/results,
-cuDNN 9.22."""
+benchmark/sdpa_benchmark_bf16_training/artifacts, cuDNN 9.10.2. LATER: df73764 and fb682ce, sdpa_benchmark_training/results,
+cuDNN 9.19 and 9.22. WINDOW_IN_MXFP8: fb682ce, the same."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ IN_FP8 = {
 """Device -> (sequences, tokens) -> microseconds of the forward in bf16 and in fp8."""
 CUDNN_B200 = {8192: (1211.1, 945.4), 16384: (1358.6, 1074.5), 32768: (1435.1, 1132.4)}
 """Tokens -> TFLOP/s of forward and backward of 128 heads of size 128 (8 key heads) on B200, causal."""
+LATER = {
+    ("gb200", "9.19"): {4096: (1335, 1132), 8192: (1598, 1311), 16384: (1687, 1402)},
+    ("gb200", "9.22"): {4096: (1408, 1148), 8192: (1574, 1332), 16384: (1708, 1328)},
+    ("gb300", "9.22"): {4096: (1703, 1248), 8192: (1856, 1435), 16384: (1915, 1507)},
+}
+"""(Device, version of cuDNN) -> tokens -> TFLOP/s of forward and backward of heads of size 128, causal, in bf16. The rates were
+fitted to 4,096 and 16,384 tokens."""
 WINDOW_IN_MXFP8 = {
     "gb200": {2048: 642.0, 4096: 2080.0, 8192: 7427.0, 16384: 27940.0},
     "gb300": {2048: 581.0, 4096: 1871.0, 8192: 6648.0, 16384: 24996.0},
@@ -134,6 +141,15 @@ def test_both_directions_on_b200_take_what_was_measured(row: tuple[int, tuple[fl
     flops = 2.0 * 128 * tokens**2 * 128
     found = [flops / newest("b200-sxm-180gb", core, False) / 1e6, 2.5 * flops / newest("b200-sxm-180gb", core, True) / 1e6]
     assert found == pytest.approx(rates, rel=0.11)
+
+
+@pytest.mark.parametrize(("where", "tokens"), [(where, tokens) for where, rows in LATER.items() for tokens in rows])
+def test_attention_of_cudnn_9_19_and_later_takes_what_was_measured(where: tuple[str, str], tokens: int) -> None:
+    core = Attention("core", 1, heads=128, kv_heads=8, head_dim=128, seq_len=tokens)
+    device = replace(isolated(where[0]), cudnn_9_19=True).device(catalog.device(where[0]))
+    seconds = [attention_seconds(core, device, "bf16", 2, "flash", backward) for backward in (False, True)]
+    flops = 2.0 * 128 * tokens**2 * 128
+    assert [flops / seconds[0] / 1e12, 2.5 * flops / seconds[1] / 1e12] == pytest.approx(LATER[where][tokens], rel=0.06)
 
 
 @pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in WINDOW_IN_MXFP8.items() for row in rows.items()])

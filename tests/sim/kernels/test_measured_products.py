@@ -42,7 +42,7 @@ def seconds(name: str, m: int, n: int, k: int) -> float:
     """Seconds of a product in isolation: without the default stack's share of its rate, at the clock of a short loop."""
     facts = catalog.device_facts(name)
     isolated = facts.model_copy(update={"gemm": facts.gemm.model_copy(update={"sustained": 1.0, "older": 1.0})}).isolated()
-    return gemm_seconds(Gemm("product", m, k, n), isolated, "bf16", 2)
+    return gemm_seconds(Gemm("product", m, n, k), isolated, "bf16", 2)
 
 
 def errors(name: str) -> list[float]:
