@@ -21,6 +21,7 @@ from sim.engine import engine, timeline
 from sim.errors import HolmesError
 from sim.hardware.cluster import Fleet, Nic
 from sim.hardware.device_spec import DeviceSpec
+from sim.plan.islands import IslandsPlan
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
@@ -137,12 +138,16 @@ def _in_lab(plan: Plan | PipelinesPlan, options: RunOptions, scale: float) -> In
 def launch_in_lab(
     plan: LabPlan, options: RunOptions, scale: float, launch: Callable[[Local, RunOptions, ProcessChange], None]
 ) -> tuple[Lab, Sampler]:
-    """(the lab, the load of its cores) after a launch in its namespaces, `scale` times slower than the nodes of a plan."""
+    """(the lab, the load of its cores) after a launch in its namespaces, `scale` times slower than the nodes of a plan.
+
+    Raises HolmesError, also where the memory of this machine is too small for the ranks."""
     from holmes_sim import lab
     from holmes_sim.torch_backend import local
     from holmes_sim.torch_backend.fork_server import RankProcess
 
-    with lab.Lab(plan, scale) as machines:
+    machines = lab.Lab(plan, scale)
+    check_memory(_parts(plan), replace(options, device="cpu"))
+    with machines:
 
         def in_namespace(process: RankProcess, rank: int) -> RankProcess:
             namespace, environment = machines.namespace_of(rank)
@@ -152,6 +157,13 @@ def launch_in_lab(
         with local.Local(machines.inside) as here, Sampler() as sampler:
             launch(here, replace(options, scale=time_scale, device="cpu"), in_namespace)
     return machines, sampler
+
+
+def _parts(plan: LabPlan) -> tuple[Plan, ...]:
+    """The plans whose ranks a plan has; none of one with two sets of ranks, whose memory is not estimated."""
+    if isinstance(plan, Plan):
+        return (plan,)
+    return plan.pipelines if isinstance(plan, PipelinesPlan) else plan.islands if isinstance(plan, IslandsPlan) else ()
 
 
 def slowed(plan: Slowed, scale: float) -> Slowed:
