@@ -107,6 +107,36 @@ def test_slow_seeds_are_few_and_kept(hybrid: Plan, monkeypatch: pytest.MonkeyPat
     assert (found.steps_s, found.seeds, found.interrupted) == ((3.0,), (0,), True)
 
 
+def test_seeds_of_many_passes_begin_on_all_cores(hybrid: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 ranks with 24 microbatches make 2 x 32 x 24 passes: 1,536. Seeds that take three seconds each, where five are allowed,
+    are three, one for each core: three more would end after six. Equal devices without jitter are simulated once."""
+    chunks: list[int] = []
+    clock = [0.0]
+
+    def each(work: object, items: list[int], least: int) -> list[float]:
+        chunks.append(len(items))
+        clock[0] += 3.0
+        return [1.0 + item % 2 for item in items]
+
+    draws = iter(range(10_000))
+    monkeypatch.setattr(distribution, "draw", lambda *given: next(draws))
+    monkeypatch.setattr(distribution, "cores", lambda: 3)
+    monkeypatch.setattr(distribution, "LONGEST_S", 5.0)
+    monkeypatch.setattr(distribution.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("holmes_sim.processes.each", each)
+    assert hybrid.config.num_microbatches == (24,) * 8
+    for most, given, expected in (
+        (1535, {"jitter": "3%"}, [3]),
+        (1536, {"jitter": "3%"}, [1, 3]),
+        (1, {"stragglers": "1%:2"}, [1, 3]),
+    ):
+        monkeypatch.setattr(distribution, "MANY_PASSES", most)
+        clock[0] = 0.0
+        chunks.clear()
+        assert len(hs.trouble(hybrid, **given).seeds) == sum(expected)
+        assert chunks == expected
+
+
 @more
 def test_more_stragglers_make_no_seed_of_this_plan_faster(hybrid: Plan) -> None:
     """Holds for this plan and these seeds; it is not a law.
