@@ -19,6 +19,7 @@ from planner.limits import NO_LIMITS
 from planner.placement.simulation import simulate_plan
 from planner.request import WORDS, Request, Wishes
 from planner.search.fitting import fitting, nearest
+from planner.space.runnable import refuses_model
 from planner.space.sequences_and_experts import LEAST_TOKENS
 from planner.space.shapes import searched, slots
 from planner.target import ANY
@@ -134,7 +135,7 @@ def _adapted(request: Request) -> Remedy | None:
             f"{options}, for fine-tuning only: it trains adapters ({name}), not the weights of the model",
             replace(request, workload=workload),
         )
-        if fitting(remedy.request) is not None:
+        if not refuses_model(remedy.request) and fitting(remedy.request) is not None:
             return remedy
     return None
 
@@ -155,6 +156,9 @@ def remedies(request: Request) -> tuple[Remedy, ...]:
     """
     if request.unfit_target is not None:
         request = replace(request, target=request.unfit_target, unfit_target=None)
+    if refuses_model(request):  # no layout and no machines help
+        first = next(_request_changes(request))
+        return tuple(found for found in (first if fitting(first.request) else None, _adapted(request)) if found is not None)
     by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     pinned = by_request is not None and by_request.request.wishes != request.wishes
     machines = _nodes(request) or _memory(request)
