@@ -15,7 +15,7 @@ from holmes_sim import processes
 from holmes_sim.running import cores
 from sim import units
 from sim.engine import faults as kinds
-from sim.engine.engine import simulate
+from sim.engine.engine import simulate, step_seconds
 from sim.engine.faults import DrawnFaults, Faults, draw
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
@@ -187,7 +187,7 @@ def _simulate(
 
 
 def _step(plan: Plan | PipelinesPlan, drawn: DrawnFaults) -> Seconds:
-    return simulate(plan, drawn=drawn).step_s
+    return step_seconds(plan, drawn)
 
 
 def _passes(plan: Plan | PipelinesPlan) -> int:

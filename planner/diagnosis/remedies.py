@@ -131,10 +131,8 @@ def _adapted(request: Request) -> Remedy | None:
             workload = replace(request.workload, adapter=replace(ADAPTER, base_precision=base))
         except ValueError:  # not modelled, such as with experts
             return None
-        remedy = Remedy(
-            f"{options}, for fine-tuning only: it trains adapters ({name}), not the weights of the model",
-            replace(request, workload=workload),
-        )
+        words = f"{options}, for fine-tuning only: it trains adapters ({name}), not the weights of the model"
+        remedy = Remedy(words, replace(request, workload=workload))
         if not refuses_model(remedy.request) and fitting(remedy.request) is not None:
             return remedy
     return None
@@ -156,13 +154,10 @@ def remedies(request: Request) -> tuple[Remedy, ...]:
     """
     if request.unfit_target is not None:
         request = replace(request, target=request.unfit_target, unfit_target=None)
-    if refuses_model(request):  # no layout and no machines help
-        first = next(_request_changes(request))
-        return tuple(found for found in (first if fitting(first.request) else None, _adapted(request)) if found is not None)
     by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     pinned = by_request is not None and by_request.request.wishes != request.wishes
-    machines = _nodes(request) or _memory(request)
-    found = by_request, None if pinned else _offloaded(request), machines, None if pinned else _adapted(request)
+    machines = None if (refused := refuses_model(request)) else _nodes(request) or _memory(request)
+    found = by_request, None if pinned or refused else _offloaded(request), machines, None if pinned else _adapted(request)
     return tuple(remedy for remedy in found if remedy is not None)
 
 
