@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,16 @@ def test_quantiles_are_steps_of_seeds() -> None:
     assert found.slowest == 0
     assert repr(found).endswith("mean 50.5 s, p50 50 s, p95 95 s, p99 99 s, slowest 100 s")
     assert found.frame["step (s)"].tolist()[:2] == [100.0, 99.0]
+
+
+def test_few_seeds_know_their_deviation_badly() -> None:
+    """Steps of 1 and 3 s: a standard error of 1 s, of which Student's t takes 12.706 for two seeds."""
+    two = replace(counted(builders.plan(fleet(cluster()))), seeds=(0, 1), steps_s=(1.0, 3.0))
+    assert two.mean_within == pytest.approx(12.706 / 2)
+    four = replace(two, seeds=(0, 1, 2, 3), steps_s=(1.0, 1.0, 3.0, 3.0))
+    assert four.mean_within == pytest.approx(3.182 * (4 / 3) ** 0.5 / 2 / 2)
+    many = replace(two, seeds=tuple(range(24)), steps_s=(1.0, 3.0) * 12)
+    assert many.mean_within == pytest.approx(1.96 * (24 / 23) ** 0.5 / 24**0.5 / 2)
 
 
 def test_a_fault_of_all_devices_is_simulated_once(hybrid: Plan) -> None:
