@@ -8,7 +8,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `planning [FLEET ...]`: seconds, gap and step of plans on all shipped topologies and on generated fleets of up to 102,400
   devices, beside four other strategies; up to three minutes for each fleet.
 - `lab`: links of the lab compared with the model; one minute. Needs torch, and root or user namespaces.
-- `scenarios`: plans executed in the lab; fourteen minutes. Same needs.
+- `scenarios [tp]`: plans executed in the lab; fourteen minutes. With `tp`, six with tensor-parallel groups inside nodes; eight
+  minutes. Same needs.
 - `certificates`: certified plans and their bounds checked by brute force; 50 minutes on one core. Options in
   `benchmarks.certificates.run`.
 - `residuals`: measured / predicted step of all held-out runs, written to `holmes_sim/residuals.csv`; ten minutes.
@@ -107,16 +108,10 @@ def show_lab() -> None:
         print(f"{row.name:<32}{row.modelled:>8.3f} s{row.measured:>8.3f} s{row.measured / row.modelled - 1:>8.1%}")
 
 
-def show_scenarios() -> None:
-    """Print a Markdown table of plans in the lab, simulated and measured, each row when it is known."""
-    for line in scenarios.table(scenarios.measure()):
-        print(line, flush=True)
-
-
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
 PARTS = UNASKED | {
     "peers": tables.show, "strategies": show_strategies,
-    "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
+    "lab": show_lab, "residuals": residuals.show, "ranges": ranges.show,
     "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show, "intellect": intellect.show,
     "hetermoe": hetermoe.show, "kernels": kernels.show,
 }  # fmt: skip
@@ -129,6 +124,7 @@ WITH_OPTIONS = {
     "pins": pins.show,
     "recompute": recompute.show,
     "robust_losses": robust_losses.show,
+    "scenarios": scenarios.show,
     "sync_losses": sync_losses.show,
     "unlike": unlike.show,
 }

@@ -15,7 +15,7 @@ from holmes_sim import processes
 from holmes_sim.running import cores
 from sim import units
 from sim.engine import faults as kinds
-from sim.engine.engine import simulate
+from sim.engine.engine import simulate, step_seconds
 from sim.engine.faults import DrawnFaults, Faults, draw
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
@@ -32,11 +32,19 @@ MOST_SEEDS, LEAST_SEEDS, BATCH = 200, 24, 8
 MEAN_WITHIN = 0.01
 """Seeds are enough when the 95 % confidence interval of the mean step is within this share of it (a guess)."""
 LONGEST_S: Seconds = 45.0
-"""No further seeds are simulated after this time where their number is not given (a guess)."""
+"""No further seeds are simulated that would end after this time where their number is not given (a guess)."""
 SLOW_S: Seconds = 0.5
 """Simulations that take longer run on all cores (a guess: starting a process takes about a second)."""
+MANY_PASSES = 10_000
+"""Forwards and backwards of all ranks above which the first seeds are as many as there are cores, not one that shows how slow
+they are. A guess: 147,456 passes of 192 ranks took 31 CPU seconds, so that 10,000 take longer than `SLOW_S`."""
 NORMAL_95 = 1.96
-"""Standard errors on each side of a 95 % confidence interval."""
+"""Standard errors on each side of a 95 % confidence interval, of many seeds."""
+STUDENT_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201,
+    2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074,
+)  # fmt: skip
+"""The same of 2, 3, 4 ... seeds, whose deviation is known badly: Student's t with 1, 2, 3 ... degrees of freedom."""
 SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
@@ -136,9 +144,9 @@ def trouble(
 ) -> Troubled:
     """Simulate one step per seed with faults, written as on the command line (`1%:1.5`, `3%`, `1%:50%`, `100h:5s`).
 
-    Without `seeds`, they are 0, 1, 2, ... until the mean is known to `MEAN_WITHIN`, there are `MOST_SEEDS`, or `LONGEST_S` have
-    passed, but at least two. Slow simulations are as many at once as there are cores. Seeds that draw equal faults are
-    simulated once. Ctrl-C returns the seeds simulated so far. Raises HolmesError."""
+    Without `seeds`, they are 0, 1, 2, ... until the mean is known to `MEAN_WITHIN`, there are `MOST_SEEDS`, or further ones
+    would end after `LONGEST_S`, but at least two. Slow simulations are as many at once as there are cores. Seeds that draw
+    equal faults are simulated once. Ctrl-C returns the seeds simulated so far. Raises HolmesError."""
     faults = Faults(
         kinds.stragglers(stragglers) if stragglers is not None else None,
         kinds.jitter(jitter) if jitter is not None else 0.0,
@@ -153,14 +161,17 @@ def trouble(
     steps: list[Seconds] = []
     interrupted = False
     try:
-        is_slow = True  # until the first one is simulated, alone
+        is_slow = True  # until the first one is simulated, alone where it may be quick
+        first = cores() if (faults.jitter or faults.flaps) and _passes(plan) > MANY_PASSES else 1
         while len(steps) < len(every):
             progress(f"seed {len(steps) + 1} of {'at most ' if seeds is None else ''}{len(every)}")
-            many = BATCH - len(steps) % BATCH if not is_slow else cores() if steps else 1
+            before = time.perf_counter()
+            many = BATCH - len(steps) % BATCH if not is_slow else cores() if steps else first
             drawn = [draw(faults, plan.fleet, seed, fault_free) for seed in every[len(steps) : len(steps) + many]]
             is_slow = _simulate(plan, [one for one in dict.fromkeys(drawn) if one not in simulated], simulated, is_slow)
             steps += [simulated[one] for one in drawn]
-            if seeds is None and _is_enough(steps, time.perf_counter() - begun):
+            now = time.perf_counter()
+            if seeds is None and _is_enough(steps, now - begun, now - before):
                 break
     except KeyboardInterrupt:
         if not steps:
@@ -181,16 +192,23 @@ def _simulate(
 
 
 def _step(plan: Plan | PipelinesPlan, drawn: DrawnFaults) -> Seconds:
-    return simulate(plan, drawn=drawn).step_s
+    return step_seconds(plan, drawn)
 
 
-def _is_enough(steps: Sequence[Seconds], spent: Seconds) -> bool:
-    """Whether the mean of the steps is known well enough, or the time is over."""
-    return (spent > LONGEST_S and len(steps) > 1) or (len(steps) >= LEAST_SEEDS and _within(steps) <= MEAN_WITHIN)
+def _passes(plan: Plan | PipelinesPlan) -> int:
+    """Forwards and backwards that all ranks of a plan simulate in a step where no two ranks are alike."""
+    every = plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,)
+    return sum(2 * one.config.world_size * one.config.vpp * max(one.config.num_microbatches) for one in every)
+
+
+def _is_enough(steps: Sequence[Seconds], spent: Seconds, last: Seconds) -> bool:
+    """Whether the mean of the steps is known well enough, or seeds that take as long as the `last` ones would end too late."""
+    return (spent + last > LONGEST_S and len(steps) > 1) or (len(steps) >= LEAST_SEEDS and _within(steps) <= MEAN_WITHIN)
 
 
 def _within(steps: Sequence[Seconds]) -> float:
     """Half of the 95 % confidence interval of the mean, as a share of it; infinite for one step."""
     if len(steps) < 2:
         return math.inf
-    return NORMAL_95 * statistics.stdev(steps) / math.sqrt(len(steps)) / statistics.fmean(steps)
+    errors = STUDENT_95[len(steps) - 2] if len(steps) - 2 < len(STUDENT_95) else NORMAL_95
+    return errors * statistics.stdev(steps) / math.sqrt(len(steps)) / statistics.fmean(steps)

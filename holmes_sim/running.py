@@ -18,11 +18,14 @@ from holmes_sim.torch_backend.host_memory import check_memory
 from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, RunOptions
 from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
+from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
 from sim.hardware.cluster import Fleet, Nic
 from sim.hardware.device_spec import DeviceSpec
+from sim.plan.islands import IslandsPlan
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
+from sim.units import Seconds
 
 if TYPE_CHECKING:
     from holmes_sim.lab import Lab
@@ -81,24 +84,23 @@ class InLab(Generic[Compared]):
 
     def facts(self, compared: dict[str, Any]) -> dict[str, Any]:
         """The comparison as plain data, with the notes and the load of the cores."""
-        load = {"busy": self.load.busy, "stolen": self.load.stolen, "valid": self.load.is_valid}
+        load = {"busy": self.load.busy, "stolen": self.load.stolen, "ranks": self.load.ranks, "valid": self.load.is_valid}
         return compared | {"notes": list(self.notes), "cores": load}
 
 
 def run_in_lab(plan: Plan | PipelinesPlan, options: RunOptions) -> InLab[MeasuredStep]:
     """Run a plan in the lab, `options.scale` times slower than its nodes.
 
-    Scale 0: the smallest one at which the cores carry the rates of all NICs. It is doubled, up to `TRIES` times, while they
-    are busy for more than half of the time, because copies inside nodes and collectives need them, too; not where that does
-    not help, because other programs use the cores. Real compute is not slowed down: then only the links are, and the
-    simulation has links slowed down by the scale.
+    Scale 0: the smallest one at which the cores carry the rates of all NICs and the traffic of a step takes half of their free
+    time at most, by what a CPU second of this machine carries, which is measured first (`holmes_sim.lab.capacity`). It is
+    doubled, up to `TRIES` times, while they are busy for more than half of the time; not where that does not help, because
+    other programs use the cores. Real compute is not slowed down: then only the links are, and the simulation has links slowed
+    down by the scale.
     Raises HolmesError.
     """
     check_options(options, in_lab=True)
     check(plan)
-    from holmes_sim import lab
-
-    return at_scale(lambda scale: _in_lab(plan, options, scale), options, lab.smallest_scale(plan, cores()))
+    return at_scale(lambda scale: _in_lab(plan, options, scale), options, plan, lambda: engine.simulate(plan).step_s)
 
 
 def cores() -> int:
@@ -106,18 +108,30 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def at_scale(measure: Callable[[float], InLab[Compared]], options: RunOptions, smallest: float) -> InLab[Compared]:
-    """A measurement in the lab at `options.scale`; with scale 0 at `smallest`, doubled as `run_in_lab` says."""
-    scale = options.scale or smallest
+def at_scale(
+    measure: Callable[[float], InLab[Compared]], options: RunOptions, plan: LabPlan, step: Callable[[], Seconds]
+) -> InLab[Compared]:
+    """A measurement in the lab at `options.scale`; with scale 0 at the one that `run_in_lab` names, for a step of a plan that
+    takes `step()` seconds, with a note on what the machine carries. Raises HolmesError, also where its memory is too small."""
+    from holmes_sim import lab
+    from holmes_sim.lab import capacity
+
+    smallest = lab.smallest_scale(plan, cores())
+    lab.wire(plan, options.scale or smallest)  # what is too large for a lab is refused before anything is measured
+    check_memory(_parts(plan), replace(options, device="cpu"))
+    if options.scale or options.compute != "paced":
+        return measure(options.scale or smallest)
+    carried = capacity.measure()
+    scale = capacity.scale_for(plan, cores(), carried, step())
     answer = measure(scale)
-    for _ in range(TRIES if not options.scale and options.compute == "paced" else 0):
+    for _ in range(TRIES):
         if answer.load.busy <= ENOUGH_FREE:
             break
         before, scale = answer, 2 * scale
         answer = measure(scale)
         if answer.load.busy > HELPED * before.load.busy:
             break
-    return answer
+    return replace(answer, notes=(*answer.notes, str(carried)))
 
 
 def _in_lab(plan: Plan | PipelinesPlan, options: RunOptions, scale: float) -> InLab[MeasuredStep]:
@@ -131,7 +145,13 @@ def _in_lab(plan: Plan | PipelinesPlan, options: RunOptions, scale: float) -> In
         slower = scale if options.compute != "paced" else 1.0
         expected = slowed(lab.as_wired(plan, machines.has_latency), slower)
         compared = _compared(plan, path, options.output or "lab", expected)
-        return InLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(compared.measured.steps_s)))
+        return InLab(compared, lab.notes(plan, machines.wiring), with_ranks(sampler, compared.measured))
+
+
+def with_ranks(sampler: Sampler, measured: Timeline) -> Load:
+    """The load while the steps of a timeline ran, with the share of all cores that its ranks used in the median step."""
+    load = sampler.over(sum(measured.steps_s))
+    return replace(load, ranks=sum(measured.cpu_s) / (cores() * measured.step_s)) if measured.cpu_s else load
 
 
 def launch_in_lab(
@@ -152,6 +172,13 @@ def launch_in_lab(
         with local.Local(machines.inside) as here, Sampler() as sampler:
             launch(here, replace(options, scale=time_scale, device="cpu"), in_namespace)
     return machines, sampler
+
+
+def _parts(plan: LabPlan) -> tuple[Plan, ...]:
+    """The plans whose ranks a plan has; none of one with two sets of ranks, whose memory is not estimated."""
+    if isinstance(plan, Plan):
+        return (plan,)
+    return plan.pipelines if isinstance(plan, PipelinesPlan) else plan.islands if isinstance(plan, IslandsPlan) else ()
 
 
 def slowed(plan: Slowed, scale: float) -> Slowed:

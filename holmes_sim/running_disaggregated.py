@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim.running import InLab, at_scale, check_options, cores, launch_in_lab, slowed_fleet
+from holmes_sim.running import InLab, at_scale, check_options, launch_in_lab, slowed_fleet, with_ranks
 from holmes_sim.torch_backend.disaggregated.supported import check
 from holmes_sim.torch_backend.run_options import RunOptions
 from sim.disaggregation.plan import DisaggregatedPlan, DisaggregatedPrediction, predict
@@ -109,9 +109,7 @@ def run_disaggregated_in_lab(plan: DisaggregatedPlan, options: RunOptions) -> In
     """Run a plan in the lab, with the scale of `holmes_sim.running.run_in_lab`. Raises HolmesError."""
     check_options(options, in_lab=True)
     check(plan)
-    from holmes_sim import lab
-
-    return at_scale(lambda scale: _in_lab(plan, options, scale), options, lab.smallest_scale(plan, cores()))
+    return at_scale(lambda scale: _in_lab(plan, options, scale), options, plan, lambda: predict(plan.stage).step_s)
 
 
 def _in_lab(plan: DisaggregatedPlan, options: RunOptions, scale: float) -> InLab[MeasuredDisaggregated]:
@@ -127,7 +125,7 @@ def _in_lab(plan: DisaggregatedPlan, options: RunOptions, scale: float) -> InLab
             stage = stage.on(slowed_fleet(stage.topology.fleet, scale))
         measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
         compared = MeasuredDisaggregated(plan, predict(stage), measured)
-        return InLab(compared, lab.notes(plan, machines.wiring), sampler.over(sum(measured.steps_s)))
+        return InLab(compared, lab.notes(plan, machines.wiring), with_ranks(sampler, measured))
 
 
 def as_rank(plan: DisaggregatedPlan, options: RunOptions) -> MeasuredDisaggregated | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim.running import InLab, at_scale, check_options, cores, launch_in_lab, slowed
+from holmes_sim.running import InLab, at_scale, check_options, launch_in_lab, slowed
 from holmes_sim.torch_backend.host_memory import check_memory
 from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.torch_backend.islands.supported import check
@@ -94,9 +94,7 @@ def run_in_lab(plan: IslandsPlan, options: RunOptions) -> InLab[MeasuredIslands]
     """Run a plan of islands in the lab, with the scale of `holmes_sim.running.run_in_lab`. Raises HolmesError."""
     check_options(options, in_lab=True)
     check(plan)
-    from holmes_sim import lab
-
-    return at_scale(lambda scale: _in_lab(plan, options, scale), options, lab.smallest_scale(plan, cores()))
+    return at_scale(lambda scale: _in_lab(plan, options, scale), options, plan, lambda: max(predict(plan)[1].inner_step_s))
 
 
 def _in_lab(plan: IslandsPlan, options: RunOptions, scale: float) -> InLab[MeasuredIslands]:

@@ -93,10 +93,11 @@ def simulate(
     """Simulate outer periods, with faults and with an island that leaves where asked; draw and print them."""
     from holmes_sim import islands, islands_elastic, islands_leaving, islands_trouble
 
-    slow, weak, flaps = (faults.get(kind) for kind in ("stragglers", "degrade", "flaps"))
+    slow, weak, flaps, jitter = (faults.get(kind) for kind in ("stragglers", "degrade", "flaps", "jitter"))
+    has_faults = bool(slow or weak or flaps or jitter)
     with out.progress("simulating"):
         run = islands.simulate_islands(plan)
-        trouble = islands_trouble.trouble_islands(plan, slow, weak, flaps) if slow or weak or flaps else None
+        trouble = islands_trouble.trouble_islands(plan, slow, weak, flaps, jitter=jitter) if has_faults else None
         once = leave is not None and "@" in leave
         left = islands_leaving.without_island(plan, leave) if leave is not None and once else None
         elastic = islands_elastic.elastic_islands(plan, (leave,)) if leave is not None and not once else None

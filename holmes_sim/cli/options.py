@@ -155,8 +155,9 @@ OffloadWord = Annotated[
 def edited(topology: Topology, settings: list[str] | None, require: Path | None = None) -> Topology:
     """The topology with the requirements of a file, and then every setting of --set, such as `clusters.ib.nodes=3`.
 
-    A value is parsed as JSON; if it is not JSON, it is taken as text. Only the result of all settings must be right, so that a
-    cluster and its links can be left out together; of settings of one key the last one counts. Raises HolmesError.
+    A value is parsed as JSON, or as a mapping or list of YAML; else it is taken as text. Only the result of all settings must
+    be right, so that a cluster and its links can be left out together; of settings of one key the last one counts. Raises
+    HolmesError.
     """
     from holmes_sim import requirements
     from sim.errors import HolmesError
@@ -190,10 +191,13 @@ def values_of(texts: list[str]) -> dict[str, list[object]]:
 
 
 def _value(text: str) -> object:
+    """The value of a text: JSON; a mapping or list as topology files write it, such as `{imbalance: 1.3}`; else the text."""
+    from sim.formats import documents
+
     try:
         found: object = json.loads(text)
     except ValueError:
-        return text
+        return documents.parse("--set", text).value if text.startswith(("{", "[")) else text
     return found
 
 

@@ -72,7 +72,7 @@ def show_lab(
         out.show_json(answer.facts(facts))
         return
     out.show(table())
-    out.note(f"Scale {scale:g}; the cores were busy {answer.load.busy:.0%} of the time.")
+    out.note(f"Scale {scale:g}; the cores were busy {answer.load.busy:.0%} of the time{answer.load.by_whom}.")
 
 
 def note_devices(computed_on: Iterable[str], planned: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ A contradiction is one error that names both sources."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holmes_sim.importing import hardware
@@ -169,8 +169,8 @@ def host_memory(group: Group, notes: ImportNotes) -> str:
 def nics(group: Group, notes: ImportNotes, guess: Nics | None = None) -> list[Nics]:
     """NICs of a node by type, with number and bandwidth.
 
-    Types without bandwidth are left out. If a cluster of several nodes has no NICs then, it gets those of `guess`; without a
-    guess, the note on them blocks the import.
+    Types without bandwidth are left out. If a cluster of several nodes has no NICs then, it gets those of `guess`, as many as
+    a source names without their type; without a guess, the note on them blocks the import.
     """
     given = [one for parts in group.parts for one in parts.nics]
     found: list[Nics] = []
@@ -194,10 +194,14 @@ def nics(group: Group, notes: ImportNotes, guess: Nics | None = None) -> list[Ni
         notes.origins["clusters", group.name, "node", "nics", len(found) - 1] = f"read from {places}"
     untyped = next((one for one in given if not one.type), None)
     if not found and guess is not None and group.nodes > 1:
+        origin = "guess: no source gives the NICs"
+        if untyped is not None and guess.type != "ethernet":
+            guess = replace(guess, count=untyped.count, names=untyped.names)
+            origin = f"number and names read from {untyped.where}; guess: type and rate"
         found.append(guess)
         told = f"{guess.count} x {guess.type} at {rate_text(guess.bandwidth)}"
         notes.assumed.append(f"cluster {group.name}: {told}, a guess; sources that give the NICs: {NAMES_NICS}")
-        notes.origins["clusters", group.name, "node", "nics", 0] = "guess: no source gives the NICs"
+        notes.origins["clusters", group.name, "node", "nics", 0] = origin
     elif not found and not notes.blocking and group.nodes > 1:
         names = f"; {untyped.where} names {', '.join(untyped.names)} without type and bandwidth" if untyped else ""
         notes.blocking.append(

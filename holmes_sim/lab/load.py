@@ -24,15 +24,22 @@ FIELDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Shares of all cores' time: `busy` with any program of this machine, `stolen` by the host of a virtual machine."""
+    """Shares of all cores' time: `busy` with any program of this machine, `stolen` by the host of a virtual machine, and
+    `ranks`: the part of `busy` that the ranks of the lab used, None where it was not counted."""
 
     busy: float
     stolen: float
+    ranks: float | None = None
 
     @property
     def is_valid(self) -> bool:
         """Whether the cores had enough time left for the ranks."""
         return self.busy + self.stolen <= MOST_BUSY
+
+    @property
+    def by_whom(self) -> str:
+        """Who used the cores, as part of a sentence; empty where that was not counted."""
+        return "" if self.ranks is None else f", {self.ranks:.0%} with the ranks"
 
     @property
     def why_not(self) -> str:

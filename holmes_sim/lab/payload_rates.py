@@ -116,7 +116,12 @@ def carried(plan: LabPlan) -> BytesPerSecond:
 
 def smallest_scale(plan: LabPlan, cores: int) -> float:
     """The smallest of 1, 2, 5, 10, 20, 50 ... such that `cores` cores can carry the scaled rates of all NICs of the plan."""
-    least = max(carried(plan) / (cores * CARRIED), 1.0)
+    return rounded_up(carried(plan) / (cores * CARRIED))
+
+
+def rounded_up(least: float) -> float:
+    """The smallest of 1, 2, 5, 10, 20, 50 ... that is at least `least`."""
+    least = max(least, 1.0)
     decade = 10.0 ** math.floor(math.log10(least))
     return next(step * decade for step in (1, 2, 5, 10) if step * decade >= least * (1 - 1e-9))
 

@@ -34,6 +34,7 @@ class LabCores(StrictModel):
 
     busy: float = Field(description="fraction of the cores' time in which any program computed")
     stolen: float = Field(description="fraction of the cores' time that the host of a virtual machine took")
+    ranks: float | None = Field(default=None, description="fraction of the cores' time that the ranks used, if counted")
     valid: bool = Field(description="whether the measurement is valid: the cores had enough time left")
 
 

@@ -72,9 +72,11 @@ AnyPlan = TypeVar("AnyPlan", bound=Placed)
 
 
 class Measured(NamedTuple):
-    """What a rank measured: begin and end of each timed step on its clock, how late that clock is, and its memory."""
+    """What a rank measured: begin and end of each timed step on its clock, its CPU seconds in each, how late that clock is, and
+    its memory."""
 
     times: list[tuple[Seconds, Seconds]]
+    cpu_s: list[Seconds]
     offset: Seconds
     peak: PeakBytes | None
 
@@ -193,17 +195,19 @@ def timed_steps(
     """Execute an untimed step and `steps` timed ones: (events of each timed step, losses of all steps, what was measured)."""
     events: list[list[Event]] = []
     times: list[tuple[Seconds, Seconds]] = []
+    cpu: list[Seconds] = []
     losses = torch.zeros(steps + 1)
     before = clocks.offset(launch.rank, launch.world_size)
     for index in range(steps + 1):
         worker.loss = 0.0
         dist.barrier()
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         events.append(step())
         times.append((start, time.perf_counter()))
+        cpu.append(time.process_time() - used)
         losses[index] = float(worker.loss)
     after = clocks.offset(launch.rank, launch.world_size)
-    return events[1:], losses, Measured(times[1:], (before + after) / 2, devices.peak_bytes(worker.device))
+    return events[1:], losses, Measured(times[1:], cpu[1:], (before + after) / 2, devices.peak_bytes(worker.device))
 
 
 def executor_of(
@@ -276,6 +280,7 @@ def measured_timeline(
         compute=options.compute,
         computed_on=computed_on,
         peak_bytes=tuple(peaks) if len(peaks) == launch.world_size else (),
+        cpu_s=tuple(one.cpu_s[chosen] for one in known),
     )
     if options.output:
         files.write(Path(options.output), timeline.to_json(found))

@@ -19,6 +19,7 @@ from planner.limits import NO_LIMITS
 from planner.placement.simulation import simulate_plan
 from planner.request import WORDS, Request, Wishes
 from planner.search.fitting import fitting, nearest
+from planner.space.runnable import refuses_model
 from planner.space.sequences_and_experts import LEAST_TOKENS
 from planner.space.shapes import searched, slots
 from planner.target import ANY
@@ -130,11 +131,9 @@ def _adapted(request: Request) -> Remedy | None:
             workload = replace(request.workload, adapter=replace(ADAPTER, base_precision=base))
         except ValueError:  # not modelled, such as with experts
             return None
-        remedy = Remedy(
-            f"{options}, for fine-tuning only: it trains adapters ({name}), not the weights of the model",
-            replace(request, workload=workload),
-        )
-        if fitting(remedy.request) is not None:
+        words = f"{options}, for fine-tuning only: it trains adapters ({name}), not the weights of the model"
+        remedy = Remedy(words, replace(request, workload=workload))
+        if not refuses_model(remedy.request) and fitting(remedy.request) is not None:
             return remedy
     return None
 
@@ -157,8 +156,8 @@ def remedies(request: Request) -> tuple[Remedy, ...]:
         request = replace(request, target=request.unfit_target, unfit_target=None)
     by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     pinned = by_request is not None and by_request.request.wishes != request.wishes
-    machines = _nodes(request) or _memory(request)
-    found = by_request, None if pinned else _offloaded(request), machines, None if pinned else _adapted(request)
+    machines = None if (refused := refuses_model(request)) else _nodes(request) or _memory(request)
+    found = by_request, None if pinned or refused else _offloaded(request), machines, None if pinned else _adapted(request)
     return tuple(remedy for remedy in found if remedy is not None)
 
 

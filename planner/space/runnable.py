@@ -65,6 +65,17 @@ def recomputes_blocks(request: Request) -> bool:
     return not any(text.startswith("recompute") for text in faults) and bool(faults) == bool(alone)
 
 
+def refuses_model(request: Request) -> bool:
+    """Whether the target of a request cannot express its model or its training, whatever the layout: something is refused with
+    one device, and also with two in each plain way."""
+    if request.target is None:
+        return False
+    two = ParallelConfig(tp=2, num_microbatches=(1,)), ParallelConfig(dp=2, num_microbatches=(1, 1))
+    plain = ParallelConfig(num_microbatches=(1,)), *two, ParallelConfig(pp=2, num_microbatches=(2,))
+    faults = (set(request.target.unsupported_layout(config, request.workload)) for config in plain)
+    return bool(set.intersection(*faults))
+
+
 def _is_able(request: Request, config: ParallelConfig) -> bool:
     assert request.target is not None
     return not any(request.target.unsupported_layout(config, request.workload))

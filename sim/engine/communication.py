@@ -112,7 +112,7 @@ class Communication:
         for transfer in others:
             if not transfer.has_ended:
                 yield transfer.ended(self.env)
-            last = max(last, transfer.last, key=lambda span: self.log.spans[span].end)
+            last = max(last, transfer.last, key=self.log.end_of)
         return last
 
     def _send(self, rank: Rank, action: Action, transfer: Transfer) -> Generator[simpy.Event, Any, int]:

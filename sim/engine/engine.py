@@ -32,7 +32,7 @@ from sim.engine.durations import Durations
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.rank_plans import RankPlans
 from sim.engine.remaining_time import remaining_times
-from sim.engine.spans import Label, SpanLog
+from sim.engine.spans import Label, LastEnd, SpanLog
 from sim.engine.state import Component, Rank, Steps, elapse, remaining
 from sim.engine.steady_state import SteadyState
 from sim.engine.symmetry import Folding, fold
@@ -51,6 +51,16 @@ def simulate(plan: Plan | PipelinesPlan, folding: Folding | None = None, drawn: 
     The same plan and the same faults give the same timeline, byte for byte."""
     repeats = not drawn.jitter and not drawn.down
     return _Simulation(plan, folding or fold(plan, drawn), drawn, extrapolates=repeats).timeline()
+
+
+def step_seconds(plan: Plan | PipelinesPlan, drawn: DrawnFaults = NO_FAULTS) -> Seconds:
+    """Seconds of the step that `simulate` simulates. Under jitter and outages, where every microbatch is simulated, no spans
+    are kept, which takes less time."""
+    if not drawn.jitter and not drawn.down:
+        return simulate(plan, drawn=drawn).step_s
+    log = LastEnd()
+    _Simulation(plan, fold(plan, drawn), drawn, extrapolates=False, log=log).run()
+    return log.end
 
 
 def simulate_up_to(plan: Plan | PipelinesPlan, limit: Seconds) -> Timeline | Abandoned:
@@ -76,13 +86,14 @@ class _Simulation:
         drawn: DrawnFaults,
         extrapolates: bool,
         limit: Seconds = math.inf,
+        log: SpanLog | None = None,
     ):
         self.plan, self.plans, self.folding = plan, RankPlans(plan), folding
         config = self.plans.plans[0].config
         self.overlaps_sends = schedules.get(config.schedule).OVERLAPS_SENDS
         self.extrapolates = extrapolates
         self.env = simpy.Environment()
-        self.log = SpanLog()
+        self.log = log or SpanLog()
         self.durations = Durations(plan, drawn)
         parts = components(folding, config)
         joined = [Component() for _ in parts]
@@ -116,7 +127,12 @@ class _Simulation:
         return timeline
 
     def outcome(self) -> Timeline | Abandoned:
-        """Run to the end of the step, or until it is proved to take longer than the limit."""
+        """The timeline of the step, or that it is proved to take longer than the limit."""
+        events = self.run()
+        return self.abandonment.found or self._finished(events)
+
+    def run(self) -> int:
+        """Run to the end of the step, or until it is proved to take longer than the limit; returns the number of events."""
         env, events, steady = self.env, 0, self.steady
         for link, begin, until in self.folding.closed:
             env.process(self.communication.close(link, begin, until))
@@ -127,8 +143,8 @@ class _Simulation:
             if steady.begun and env.peek() > env.now:
                 steady.look()
             if self.abandonment.found is not None:
-                return self.abandonment.found
-        return self._finished(events)
+                break
+        return events
 
     def _finished(self, events: int) -> Timeline:
         spans, last = self.log.spans, tuple(copies.latest(self.log.spans))

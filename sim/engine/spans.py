@@ -31,6 +31,10 @@ class SpanLog:
         self.spans: Parts[Span] = Parts()
         self.names: dict[int, Name] = {}
 
+    def end_of(self, index: int) -> Seconds:
+        """The end of a span."""
+        return self.spans[index].end
+
     def add(
         self, rank: Rank, lane: str, kind: str, start: Seconds, end: Seconds, label: Label, after: int = -1
     ) -> int:  # fmt: skip
@@ -49,3 +53,25 @@ class SpanLog:
         self.names[index] = prefix + head, number, tail
         rank.component.spans.append(index)
         return index
+
+
+class LastEnd(SpanLog):
+    """The end of the last span alone, of simulations that are asked for no more than the seconds of a step.
+
+    No span is kept, so that spans have no index, and steady states cannot be extrapolated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end: Seconds = 0.0
+
+    def end_of(self, index: int) -> Seconds:
+        """0: which of two spans a span comes after is not asked for."""
+        return 0.0
+
+    def add(
+        self, rank: Rank, lane: str, kind: str, start: Seconds, end: Seconds, label: Label, after: int = -1
+    ) -> int:  # fmt: skip
+        """Take note of the end of a span that `SpanLog` would log, and return `after`."""
+        if end > self.end and end > start and (lane != "wait" or end - start > ROUNDING * end):
+            self.end = end
+        return after

@@ -66,8 +66,8 @@ class Timeline:
 
     Measured timelines have the spans of the median step, the seconds of all timed steps in `steps_s`, and `scale`: the seconds
     here for one second of the plan (a lab runs slower than the machines it imitates). `compute` is real or paced (by the device
-    model), empty where simulated. `computed_on` are the devices that really computed, each kind once. `peak_bytes`: memory of
-    each rank, empty where it was not measured."""
+    model), empty where simulated. `computed_on` are the devices that really computed, each kind once. `peak_bytes` and
+    `cpu_s`: memory and CPU seconds of each rank, empty where they were not measured."""
 
     name: str
     origin: str
@@ -83,6 +83,7 @@ class Timeline:
     compute: str = ""
     computed_on: tuple[str, ...] = ()
     peak_bytes: tuple[PeakBytes, ...] = ()
+    cpu_s: tuple[Seconds, ...] = ()
 
     def __repr__(self) -> str:
         ranks = sum(map(len, self.alike))
@@ -132,8 +133,9 @@ def to_json(timeline: Timeline) -> str:
         "compute": timeline.compute,
         "computed_on": list(timeline.computed_on),
         "peak_bytes": [list(peak) for peak in timeline.peak_bytes],
+        "cpu_s": list(timeline.cpu_s),
     }
-    usual = {"steps_s": [], "scale": 1.0, "compute": "", "computed_on": [], "peak_bytes": []}
+    usual = {"steps_s": [], "scale": 1.0, "compute": "", "computed_on": [], "peak_bytes": [], "cpu_s": []}
     header = {
         "format": FORMAT, "name": timeline.name, "origin": timeline.origin, "plan_digest": timeline.plan_digest,
         "step_s": timeline.step_s, "tokens": timeline.tokens, "flops": timeline.flops,
@@ -162,6 +164,7 @@ class HeaderFacts(StrictModel):
     compute: Literal["", "real", "paced"] = ""
     computed_on: tuple[str, ...] = ()
     peak_bytes: tuple[tuple[NotNegative, NotNegative, NotNegative], ...] = ()
+    cpu_s: tuple[NotNegative, ...] = ()
 
 
 class ArgumentFacts(StrictModel):
@@ -234,9 +237,10 @@ def _timeline(document: Document, data: TraceFacts) -> Timeline:
         start, own = event.ts * MICRO, event.args
         times = start, start + event.dur * MICRO
         spans.append(Span(event.pid, LANES[event.tid], event.name, event.cat, *times, own.stage, own.microbatch, own.group))
-    if header.peak_bytes and len(header.peak_bytes) != len(ranks):
-        wanted = f"one for each of the {len(ranks)} ranks is expected"
-        raise TimelineError(document.fault(("metadata", "peak_bytes"), f"{len(header.peak_bytes)} given; {wanted}"))
+    for key, given in (("peak_bytes", header.peak_bytes), ("cpu_s", header.cpu_s)):
+        if given and len(given) != len(ranks):
+            wanted = f"one for each of the {len(ranks)} ranks is expected"
+            raise TimelineError(document.fault(("metadata", key), f"{len(given)} given; {wanted}"))
     return Timeline(
         name=header.name,
         origin=header.origin,
@@ -251,4 +255,5 @@ def _timeline(document: Document, data: TraceFacts) -> Timeline:
         compute=header.compute,
         computed_on=header.computed_on,
         peak_bytes=tuple(PeakBytes(*peak) for peak in header.peak_bytes),
+        cpu_s=header.cpu_s,
     )

@@ -15,7 +15,9 @@ STATE_BYTES = 16.0  # weights of the last two exchanges, outer momentum, and the
 LEARNING_RATE = 0.7
 MOMENTUM = 0.5
 """Learning rate and momentum of the outer optimizer. Guesses: of 1 and 0, 1 and 0.2, and these, what gives the least loss of
-`benchmarks.sync_losses`. DiLoCo's momentum of 0.9 is too much with a delay of one period."""
+`benchmarks.sync_losses`. DiLoCo's momentum of 0.9 is too much with a delay of one period. The authors' code has a learning rate
+of 1 and a momentum of 0 up to 16 devices, 0.2 up to 32, 0.5 up to 64, else 0.6 (weigao266/fairseq-CO2,
+distributed_fairseq_model.py)."""
 PASSES = OUTER_PASSES + 4.0  # the staleness gap reads two weights, and the copy that is sent is read and written
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_quantiles_are_steps_of_seeds() -> None:
     assert found.frame["step (s)"].tolist()[:2] == [100.0, 99.0]
 
 
+def test_few_seeds_know_their_deviation_badly() -> None:
+    """Steps of 1 and 3 s: a standard error of 1 s, of which Student's t takes 12.706 for two seeds."""
+    two = replace(counted(builders.plan(fleet(cluster()))), seeds=(0, 1), steps_s=(1.0, 3.0))
+    assert two.mean_within == pytest.approx(12.706 / 2)
+    four = replace(two, seeds=(0, 1, 2, 3), steps_s=(1.0, 1.0, 3.0, 3.0))
+    assert four.mean_within == pytest.approx(3.182 * (4 / 3) ** 0.5 / 2 / 2)
+    many = replace(two, seeds=tuple(range(24)), steps_s=(1.0, 3.0) * 12)
+    assert many.mean_within == pytest.approx(1.96 * (24 / 23) ** 0.5 / 24**0.5 / 2)
+
+
 def test_a_fault_of_all_devices_is_simulated_once(hybrid: Plan) -> None:
     found = hs.trouble(hybrid, stragglers="100%:2", seeds=range(50))
     assert found.distinct_steps == 2  # the step without faults and the step with them
@@ -105,6 +116,36 @@ def test_slow_seeds_are_few_and_kept(hybrid: Plan, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("holmes_sim.processes.each", interrupted)
     found = hs.trouble(hybrid, jitter="3%")
     assert (found.steps_s, found.seeds, found.interrupted) == ((3.0,), (0,), True)
+
+
+def test_seeds_of_many_passes_begin_on_all_cores(hybrid: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 ranks with 24 microbatches make 2 x 32 x 24 passes: 1,536. Seeds that take three seconds each, where five are allowed,
+    are three, one for each core: three more would end after six. Equal devices without jitter are simulated once."""
+    chunks: list[int] = []
+    clock = [0.0]
+
+    def each(work: object, items: list[int], least: int) -> list[float]:
+        chunks.append(len(items))
+        clock[0] += 3.0
+        return [1.0 + item % 2 for item in items]
+
+    draws = iter(range(10_000))
+    monkeypatch.setattr(distribution, "draw", lambda *given: next(draws))
+    monkeypatch.setattr(distribution, "cores", lambda: 3)
+    monkeypatch.setattr(distribution, "LONGEST_S", 5.0)
+    monkeypatch.setattr(distribution.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("holmes_sim.processes.each", each)
+    assert hybrid.config.num_microbatches == (24,) * 8
+    for most, given, expected in (
+        (1535, {"jitter": "3%"}, [3]),
+        (1536, {"jitter": "3%"}, [1, 3]),
+        (1, {"stragglers": "1%:2"}, [1, 3]),
+    ):
+        monkeypatch.setattr(distribution, "MANY_PASSES", most)
+        clock[0] = 0.0
+        chunks.clear()
+        assert len(hs.trouble(hybrid, **given).seeds) == sum(expected)
+        assert chunks == expected
 
 
 @more

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
+from holmes_sim import running
 from holmes_sim.lab.load import Load, Sampler, ticks
+from sim.engine.engine import simulate
+from tests import builders
 
 STAT = "cpu  100 20 30 800 40 5 5 0 7 0\ncpu0 50 10 15 400 20 2 3 0 3 0\n"
 
@@ -32,6 +36,19 @@ def test_the_load_is_that_of_the_last_seconds():
     assert late.busy == pytest.approx(0.75, abs=0.02)
     assert late.stolen == pytest.approx(0.25, abs=0.02)
     assert 0 < whole.busy < 0.97 * late.busy
+
+
+def test_the_ranks_have_their_part_of_the_load(monkeypatch: pytest.MonkeyPatch):
+    """Two ranks of 3 and 1 CPU seconds in a step of 4 s on two cores used half of them."""
+    step = builders.plan(builders.fleet(builders.cluster("a", 1, 2)), dp=2)
+    measured = replace(simulate(step), step_s=4.0, steps_s=(4.0,), cpu_s=(3.0, 1.0))
+    monkeypatch.setattr(running, "cores", lambda: 2)
+    with Sampler(lambda: (100, 60, 0)) as sampler:
+        pass
+    assert running.with_ranks(sampler, measured).ranks == 0.5
+    assert running.with_ranks(sampler, replace(measured, cpu_s=())).ranks is None
+    assert Load(0.9, 0.0, 0.5).by_whom == ", 50% with the ranks"
+    assert Load(0.9, 0.0).by_whom == ""
 
 
 @pytest.mark.parametrize(

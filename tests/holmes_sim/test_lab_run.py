@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from holmes_sim import commands, lab, running
 from holmes_sim.cli import application
 from holmes_sim.lab.traffic import traffic_of
+from holmes_sim.torch_backend import host_memory
 from holmes_sim.torch_backend.run_options import RunOptions
 from planner.api import row
 from planner.costs.context import PlanningContext
@@ -138,3 +139,19 @@ def test_more_nics_than_a_bridge_has_ports_are_refused() -> None:
     assert found is not None
     with pytest.raises(HolmesError, match="the plan uses 1024 NICs of one fabric; a lab has at most 1023"):
         running.run_in_lab(found, RunOptions(compute="paced", scale=0.0))
+
+
+def test_ranks_that_the_memory_cannot_hold_are_refused_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks of some megabytes each on a machine with one megabyte, in paced and in real compute."""
+    plan = pipelinesfile.from_text("plan.yaml", BY_HAND)
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: 1e6)
+    for compute in ("paced", "real"):
+        with pytest.raises(HolmesError, match=r"of 4 ranks take 0\.\d+ GiB at least, and this machine has 0\.000931 GiB"):
+            running.run_in_lab(plan, RunOptions(compute=compute, scale=SCALE))
+
+
+def test_a_scale_of_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(BY_HAND, encoding="utf-8")
+    result = CliRunner().invoke(application(), ["lab", str(tmp_path / "plan.yaml"), "--scale", "0"])
+    assert result.exit_code == 2
+    assert "--scale" in result.output

@@ -15,6 +15,8 @@ from holmes_sim.cli.options import Json, PlanArgument
 NAME = "lab"
 ORDER = 46
 EXAMPLE = "holmes-sim lab plan.json -o timeline.json --chart lab.png"
+LEAST = 0.001
+"""Least factor of --scale: a lab a thousand times as fast as the topology (a guess; below 1 it suits slow links)."""
 
 
 def command(
@@ -31,11 +33,11 @@ def command(
         ),
     ] = "paced",
     scale: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="S", min=0, help="Slow the plan down by this factor. Default: the smallest that the cores can carry."
+            metavar="S", min=LEAST, help="Slow the plan down by this factor. Default: the smallest that the cores can carry."
         ),
-    ] = 0.0,
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the measured timeline (Chrome trace).")
     ] = None,
@@ -50,18 +52,17 @@ def command(
     from sim.disaggregation.plan import DisaggregatedPlan
     from sim.plan.islands import IslandsPlan
 
-    given = unlike_pipelines.read_every_kind(plan)
+    given, options = unlike_pipelines.read_every_kind(plan), RunOptions(steps, compute, scale or 0.0, str(output or ""))
     out.distinct(plan, output, chart)
     out.can_be_written(output, chart)
     out.can_be_drawn(chart)
     if isinstance(given, IslandsPlan):
-        islands_runs.lab(plan, given, RunOptions(steps, compute, scale, str(output or "")), chart, as_json)
+        islands_runs.lab(plan, given, options, chart, as_json)
         return
     if isinstance(given, DisaggregatedPlan):
-        disaggregated_plans.lab(given, RunOptions(steps, compute, scale, str(output or "")), chart, as_json)
+        disaggregated_plans.lab(given, options, chart, as_json)
         out.note_written(output, chart)
         return
-    options = RunOptions(steps, compute, scale, str(output or ""))
     ranks.note_wait(given.prediction.step_s if given.prediction else None, options, ranks.lab_scale(given, options))
     with out.progress(f"{len(given.placement)} ranks in the lab"):
         answer = running.run_in_lab(given, options)

@@ -117,11 +117,11 @@ def command(
             unlike.simulate(read, trace, chart, explain, as_json)
         return
     if isinstance(read, IslandsPlan):
-        if trace or explain or profile or jitter:
+        if trace or explain or profile:
             raise HolmesError(
-                f"{plan}: a plan of islands takes no --trace, --explain, --profile and --jitter; simulate the plan of an island"
+                f"{plan}: a plan of islands takes no --trace, --explain and --profile; simulate the plan of an island"
             )
-        islands_plans.simulate(read, chart, as_json, {k: text for k, text in kinds.items() if k != "jitter"}, leave)
+        islands_plans.simulate(read, chart, as_json, kinds, leave)
         return
     if leave is not None:
         raise HolmesError(f"{plan}: --leave is for plans of islands (holmes-sim plan --sync)")

@@ -69,8 +69,9 @@ class DelayedNesterov(Nesterov):
     result and its own change of the period that has just ended, whose mean is still under way.
 
     The staleness gap, how far the outer weights have moved since the outer gradient was taken, in units of that gradient,
-    divides it if it is above 1. This follows the idea of CO2 (arXiv 2401.16265, section 3.3), whose own definitions may differ
-    in detail; its clipping of the outer momentum is left out."""
+    divides it if it is above 1. This follows the idea of CO2 (arXiv 2401.16265, section 3.3). Its authors' code divides the
+    outer gradient by a constant penalty, 1 by default, and does not keep the result of its clipping of the outer momentum
+    (weigao266/fairscale-CO2 55aaca5, gossip/co2.py)."""
 
     BEGINS_FIRST = True
 

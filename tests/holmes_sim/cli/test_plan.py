@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 
 from holmes_sim import commands
-from holmes_sim.cli.options import edited
+from holmes_sim.cli.options import edited, values_of
+from sim.errors import HolmesError
 from tests.holmes_sim.cli.arguments import HYBRID, PINNED
 
 
@@ -171,6 +172,16 @@ def test_explain_prints_the_work_of_the_search(run):
 def test_a_strategy_without_a_proof_prints_no_work(run):
     seen = run(*HYBRID, "--strategy", "megatron", "--explain")
     assert seen.code == 0 and "Work of the search" not in seen.out
+
+
+def test_settings_are_mappings_as_files_write_them():
+    """Of JSON and of YAML, whose keys need no quotes; what is neither is told."""
+    topology = commands.load("holmes-hybrid-4")
+    written = [edited(topology, [f"workload.adapter={text}"]).workload for text in ('{"r": 16}', "{r: 16}")]
+    assert [workload.adapter.r for workload in written] == [16, 16]
+    with pytest.raises(HolmesError, match=r"^--set:1: "):
+        edited(topology, ["workload.adapter={r: [16}"])
+    assert values_of(["links[0].bandwidth=[1 Gbit/s, 10 Gbit/s]"]) == {"links[0].bandwidth": ["1 Gbit/s", "10 Gbit/s"]}
 
 
 def test_settings_need_only_be_right_together():

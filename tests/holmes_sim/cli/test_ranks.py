@@ -52,14 +52,14 @@ def test_the_scale_of_the_lab_is_the_given_one_or_the_smallest():
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_the_lab_measured_of_any_kind_of_plan(capsys, as_json):
     """The table or the facts of the comparison, the notes, and whether the cores had time enough."""
-    answer = InLab("compared", ("links are fast",), Load(0.9, 0.05))
+    answer = InLab("compared", ("links are fast",), Load(0.9, 0.05, 0.25))
     ranks.show_lab(answer, 8.0, {"format": "x"}, lambda: Text("a table"), as_json)
     out, err = capsys.readouterr()
     assert "Note: links are fast." in err
     assert "This measurement is not valid" in err
     if as_json:
-        cores = {"busy": 0.9, "stolen": 0.05, "valid": False}
+        cores = {"busy": 0.9, "stolen": 0.05, "ranks": 0.25, "valid": False}
         assert json.loads(out) == {"format": "x", "notes": ["links are fast"], "cores": cores}
     else:
         assert out.startswith("a table")
-        assert "Scale 8; the cores were busy 90% of the time." in err
+        assert "Scale 8; the cores were busy 90% of the time, 25% with the ranks." in err

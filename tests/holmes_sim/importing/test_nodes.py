@@ -7,7 +7,12 @@ import json
 import pytest
 
 from holmes_sim.imported import imported
+from holmes_sim.importers import nvidia_smi
+from holmes_sim.importing import nodes
+from holmes_sim.importing.facts import Host, Nics
+from holmes_sim.importing.groups import Group
 from sim.errors import HolmesError
+from sim.formats import catalog
 from tests.holmes_sim.importing.sources import SAMPLES, clusters, sample
 
 
@@ -172,3 +177,35 @@ def test_nvlink_between_some_pairs_of_a_switched_board_is_ignored(put):
     matrix = "".join(f"GPU {at}: NVIDIA H100 80GB HBM3 (UUID: {at})\n" for at in range(3)) + "\tGPU0\tGPU1\tGPU2\n"
     matrix += "GPU0\t X \tNV18\tSYS\nGPU1\tNV18\t X \tSYS\nGPU2\tSYS\tSYS\t X\n"
     assert clusters(put("m.txt", matrix))["cluster"]["node"]["intra_node"] == "pcie5"
+
+
+def _mesh(name: str, links: int) -> str:
+    """What `nvidia-smi -L; nvidia-smi topo -m` print of four devices that are joined pair by pair, with two adapters."""
+    lines = [f"GPU {at}: NVIDIA {name} (UUID: {at})" for at in range(4)] + ["\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1"]
+    for at in range(4):
+        lines.append("\t".join([f"GPU{at}", *("X" if other == at else f"NV{links}" for other in range(4)), "PXB", "SYS"]))
+    return "\n".join([*lines, "", "NIC Legend:", "", "  NIC0: mlx5_2", "  NIC1: mlx5_3", ""])
+
+
+@pytest.mark.parametrize(
+    ("name", "links", "link", "port", "pair"),
+    [
+        ("A100-SXM4-40GB", 4, "nvlink3-a100x4", 300e9, 100e9),
+        ("H100 80GB HBM3", 6, "nvlink4-gh200x4", 450e9, 150e9),
+        ("H200", 6, "nvlink4-gh200x4", 450e9, 150e9),
+    ],
+)
+def test_boards_of_four_are_a_mesh_without_a_switch(put, name, links, link, port, pair):
+    """12 links of an A100 and 18 of a Hopper, of 25 GB/s each, are divided among three peers."""
+    assert clusters(put("m.txt", _mesh(name, links)))["cluster"]["node"]["intra_node"] == link
+    spec = catalog.link(link)
+    assert (spec.bandwidth, spec.pair_bandwidth) == (port, pair)
+
+
+def test_guessed_nics_are_as_many_as_a_source_names(put):
+    facts = nvidia_smi.read(_mesh("A100-SXM4-40GB", 4), "m.txt")
+    group, notes = Group("c", "c", tuple(Host(name, "m.txt") for name in ("a", "b", "c")), facts.parts), nodes.ImportNotes()
+    found = nodes.nics(group, notes, Nics("guess", "infiniband", 25e9, 4))
+    assert found == [Nics("guess", "infiniband", 25e9, 2, ("mlx5_2", "mlx5_3"))]
+    assert notes.origins["clusters", "c", "node", "nics", 0] == "number and names read from m.txt:5; guess: type and rate"
+    assert nodes.nics(group, nodes.ImportNotes(), Nics("guess", "ethernet", 25e9, 1))[0].count == 1

@@ -94,9 +94,9 @@ def test_a_missing_fact_is_reported_with_the_sources_that_give_it(names, message
 
 def test_a_link_that_is_not_in_the_catalogue_is_refused(put):
     matrix = "".join(f"GPU {at}: NVIDIA A100-SXM4-80GB (UUID: {at})\n" for at in range(2))
-    matrix += "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X\n"
+    matrix += "\tGPU0\tGPU1\nGPU0\t X \tNV5\nGPU1\tNV5\t X\n"
     with pytest.raises(
-        HolmesError, match=r"m.txt:3: the catalogue has no link for a100-sxm4-80gb joined by NV4 between all pairs"
+        HolmesError, match=r"m.txt:3: the catalogue has no link for a100-sxm4-80gb joined by NV5 between all pairs"
     ):
         imported([put("m.txt", matrix)], "x")
 

@@ -25,7 +25,8 @@ from sim.plan.plan import Plan
 from sim.workload.adapter import Adapter
 from tests import builders as make
 from tests.more import after
-from tests.planner.builders import NO_LIMIT, NO_PROOF, plan_of, request
+from tests.planner.builders import NO_LIMIT, NO_PROOF, on_one_cluster, plan_of, request
+from tests.planner.targets import target
 
 
 @st.composite
@@ -193,6 +194,20 @@ def test_other_offload_leaves_the_pins_of_streaming_to_the_planner():
     change = streamed(768).wishes.with_pin("offload", "none")
     assert change == Wishes(offload="none")
     assert str(streamed(768, microbatch_size=3).wishes) == "--microbatch-size 3 --offload parameters"
+
+
+def test_a_model_that_the_target_refuses_is_not_cured_by_machines(monkeypatch):
+    """Neither nodes nor memory are tried: another target is the only remedy."""
+
+    def refused(config, workload):
+        return iter(["mlp gelu: gated only"])
+
+    strict = replace(target(), unsupported_layout=refused)
+    question = replace(on_one_cluster(layers=4, batch=8, nodes=2, devices=2), target=strict)
+    tried: list[Request] = []
+    monkeypatch.setattr("planner.diagnosis.remedies._nodes", tried.append)
+    assert [remedy.words for remedy in remedies(question)] == ["leaving out --for strict"]
+    assert tried == []
 
 
 def test_a_remedy_keeps_to_the_target_that_was_asked_for():

@@ -12,7 +12,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import step
 from planner.request import Wishes
 from planner.search.budgets import Budgets
-from planner.space.runnable import fault, recomputes_blocks, runs, schedules_for, takes_unlike_microbatches
+from planner.space.runnable import fault, recomputes_blocks, refuses_model, runs, schedules_for, takes_unlike_microbatches
 from planner.space.shapes import searched, variants
 from planner.strategies import certified, get, names
 from sim.errors import Infeasible, NotDefined
@@ -57,6 +57,21 @@ def test_unlike_numbers_of_microbatches_are_asked_for_with_the_shape():
         assert not takes_unlike_microbatches(loose, shape(dp=1), pp)
         assert not takes_unlike_microbatches(QUESTION, shape(dp=3), pp)
         assert takes_unlike_microbatches(replace(QUESTION, target=None), shape(dp=3), pp)
+
+
+def test_a_model_is_refused_where_every_layout_is():
+    """What is said of one device and of two in each way is the model's; what only pipelines cannot do is not."""
+
+    def of_model(config, workload):
+        return iter(["mlp gelu", *(["pp"] if config.pp > 1 else [])])
+
+    def of_layouts(config, workload):
+        return iter([f"tp {config.tp}", f"pp {config.pp}"])
+
+    assert refuses_model(replace(QUESTION, target=replace(target(), unsupported_layout=of_model)))
+    assert not refuses_model(replace(QUESTION, target=replace(target(), unsupported_layout=of_layouts)))
+    assert not refuses_model(QUESTION)
+    assert not refuses_model(replace(QUESTION, target=None))
 
 
 def test_the_search_has_shapes_that_run_only():

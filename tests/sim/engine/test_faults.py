@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim.engine import durations, faults
 from sim.engine.durations import Durations
-from sim.engine.engine import simulate, simulate_at_length
+from sim.engine.engine import simulate, simulate_at_length, step_seconds
 from sim.engine.faults import Degraded, DrawnFaults, Faults, Flaps, Stragglers, draw
 from sim.engine.symmetry import fold, unfolded
 from sim.engine.timeline import Span, Timeline, to_json
@@ -86,6 +86,16 @@ def test_no_fault_is_the_plain_step_and_a_seed_is_one_timeline(data: st.DataObje
     assert to_json(simulate(plan, drawn=nothing)) == to_json(simulate(plan))
     jittered = draw(Faults(jitter=0.1), plan.fleet, seed)
     assert to_json(simulate(plan, drawn=jittered)) == to_json(simulate(plan, drawn=jittered))
+
+
+@given(data=st.data(), seed=st.integers(0, 9))
+def test_the_seconds_of_a_step_are_those_of_its_timeline(data: st.DataObject, seed: int) -> None:
+    """Without spans, under jitter and outages, and with them under faults that last."""
+    plan = data.draw(any_plan())
+    step = simulate(plan).step_s
+    for what in (Faults(jitter=0.1), Faults(flaps=Flaps(step, 0.2 * step)), Faults(Stragglers(0.3, 1.5), 0.05), TROUBLES[0]):
+        drawn = draw(what, plan.fleet, seed, step)
+        assert step_seconds(plan, drawn) == simulate(plan, drawn=drawn).step_s
 
 
 def test_a_slow_device_holds_up_its_pipeline() -> None:

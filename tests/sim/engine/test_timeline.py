@@ -175,6 +175,7 @@ def test_a_trace_that_is_read_again_is_the_same_timeline(data: st.DataObject) ->
     measured = {"origin": "measured", "steps_s": steps, "scale": data.draw(st.floats(0.1, 1e4)), "compute": "real"}
     plan = data.draw(any_plan(ranks=8))
     measured["peak_bytes"] = (PeakBytes(3e9, 4e9, 7.5e8),) * plan.config.world_size
+    measured["cpu_s"] = (0.25,) * plan.config.world_size
     timeline = replace(simulate(plan), **data.draw(st.sampled_from([{}, measured])))
     again = from_json(to_json(timeline), "timeline.json")
     assert in_microseconds(again) == in_microseconds(timeline)
