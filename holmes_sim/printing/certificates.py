@@ -39,7 +39,7 @@ def certificate(plan: Plan, found: Certificate) -> str:
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
     if found.whole_lower_bound_s is not None and not is_mixed(plan):
-        return _of_own_degrees(found, found.whole_lower_bound_s) + more + _time_limit(found)
+        return _beside(plan, found, found.whole_lower_bound_s) + more + _time_limit(found)
     if found.whole_lower_bound_s is not None:
         more += f" No searched pipeline with each stage on one cluster takes less than {time_text(found.whole_lower_bound_s)}."
     if plan.config.message_compression != NONE:
@@ -48,14 +48,16 @@ def certificate(plan: Plan, found: Certificate) -> str:
     return f"Certificate: no searched {others} takes less than {least}: {far}.{open_part}{more}{_time_limit(found)}"
 
 
-def _of_own_degrees(found: Certificate, bound: Seconds) -> str:
-    """What is proved for a plan whose stages have degrees of their own, which no plan of the searched space has."""
+def _beside(plan: Plan, found: Certificate, bound: Seconds) -> str:
+    """What is proved for a plan whose stages have degrees of their own, or with a cp, that no plan of the searched space
+    has."""
+    config = plan.config
+    own = f"Its cp {config.cp} is not searched" if config.cp > 1 else "Its stages have tp or dp of their own on each cluster"
     ratio = bound / found.objective_s
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
     return (
         f"Certificate: no searched pipeline with each stage on one cluster takes less than {time_text(bound)} "
-        f"({found.solver}), {far}. Its stages have tp or dp of their own on each cluster: nothing is proved for other plans of "
-        "this kind."
+        f"({found.solver}), {far}. {own}: nothing is proved for other plans of this kind."
     )
 
 

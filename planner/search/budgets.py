@@ -159,6 +159,10 @@ class Budgets:
     unlike_share: float = 0.04
     """Largest fraction of the time limit that is left for them."""
 
+    # short chunks of sequences (`planner.search.short_chunks`)
+    short_shapes: int = 8
+    """Shapes, and then variants of them, of the degree that is tried, from which its plans are made."""
+
     # faster plans of a variant, without a proof
     improved_estimates: int = 3
     """Best estimated pipelines of the variant that are evaluated; the fastest one goes through local search."""

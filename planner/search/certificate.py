@@ -26,8 +26,9 @@ def certificate(
 
     The least of `bounds` is a lower bound on all pipelines of whole stages; `least_layout` is the layout with it. `mixed` is
     a lower bound on all plans with mixed stages. Where the plan has mixed stages, its bound is the lower of both. `solvers` are
-    the names of solvers that found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`) is outside
-    of the space: the bound of whole stages may be above its step."""
+    the names of solvers that found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`), or whose
+    cp is not searched (`planner.search.short_chunks`), is outside of the space: the bound of whole stages may be above its
+    step."""
     request, objective = incumbent.request, step(plan)
     whole = min(bounds, default=math.inf)
     bound, spans_clusters = min(objective, whole), is_mixed(plan)
@@ -49,7 +50,7 @@ def certificate(
         whole_lower_bound_s=whole if (spans_clusters or beside) and math.isfinite(whole) else None,
         least_bound_layout=least_layout,
         space=axes(request),
-        outside=outside(request, tried=incumbent.context.proves and not incumbent.context.every_step),
+        outside=outside(request, incumbent.context.proves, incumbent.context.every_step),
     )
 
 

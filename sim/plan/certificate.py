@@ -24,8 +24,9 @@ class Certificate:
     `objective_s` is the step time of the plan, `lower_bound_s` a lower bound on that of every plan; `gap` is
     1 - lower_bound_s / objective_s. If no stage of the plan spans clusters, both hold for plans of that kind, and
     `mixed_lower_bound_s` bounds the plans with stages across clusters; if a stage of the plan does, they hold for both kinds,
-    and `whole_lower_bound_s` bounds the plans without such stages. A plan whose stages have degrees of their own is in neither
-    kind: then `whole_lower_bound_s` is the bound of the first kind, and may be above the plan's own step.
+    and `whole_lower_bound_s` bounds the plans without such stages. A plan whose stages have degrees of their own, or whose cp
+    is not searched, is in neither kind: then `whole_lower_bound_s` is the bound of the first kind, and may be above the plan's
+    own step.
     With another objective `gap` is 1 - lower_bound_per_token / the plan's own value per token (USD or joules).
     `least_bound_layout`: the layout without stages across clusters that has the least bound, in words, if a search of it alone
     could make the gap smaller.
