@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import NodeClass, node_classes
@@ -27,14 +27,19 @@ from sim.plan import schedules
 
 
 def find_first_plan(
-    incumbent: Incumbent, bases: list[Shape], unequal: Sequence[Shape] = (), unlike: Sequence[Shape] = ()
+    incumbent: Incumbent,
+    bases: list[Shape],
+    unequal: Sequence[Shape] = (),
+    unlike: Sequence[Shape] = (),
+    sizes: Container[int] = USUAL_SIZES,
 ) -> None:
     """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits.
 
     unequal: shapes whose dp does not divide the batch; unlike: shapes whose tp differs between device types
-    (`planner.space.unlike_tp`). The best few of both are tried as well."""
+    (`planner.space.unlike_tp`). The best few of both are tried as well. sizes: the microbatch sizes that are tried, where some
+    shape has one of them."""
     budgets, request = incumbent.budgets, incumbent.request
-    usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
+    usual = [base for base in bases if base.microbatch_size in sizes]
     base_of = {split_backward(base): base for base in usual or bases}
     promising = ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])

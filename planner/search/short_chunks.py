@@ -3,9 +3,10 @@
 Cp that leaves a rank few tokens seldom pays: a replica of two devices with cp 2 computes what two replicas with microbatches of
 half the size do, and has messages that these have not. It pays where there are no such replicas: they do not fit memory with as
 few stages, or their microbatches have one sequence already, so that few of them fill long pipelines. The quick estimates tell:
-where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is not below the least
-one of the searched variants, or not below the best step, nothing else is tried. Else the best shapes go through the search for
-a first plan. Such plans are outside of the space that the certificate holds for, and prove nothing."""
+where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is above the least one of
+the searched variants, nothing else is tried, unless it is far below the best step: then shared links decide, which estimates do
+not know. Else the best shapes go through the search for a first plan. Such plans are outside
+of the space that the certificate holds for, and prove nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from planner.search.incumbent import Incumbent
 from planner.space import stand_in
 from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape, split_backward
-from planner.space.shapes import searched
+from planner.space.shapes import USUAL_SIZES, searched
 from planner.space.tied_shards import with_tied_shards
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
@@ -33,11 +34,14 @@ from sim.plan.plan import Plan
 from sim.units import Seconds
 
 FEW = Budgets(
-    partial_shapes=2, draft_shapes=0, other_variants=0, first_estimates=2, first_evaluated=8, first_improved=2,
+    partial_shapes=2, draft_shapes=0, other_variants=4, first_estimates=2, first_evaluated=8, first_improved=2,
     restaged_again=0, latency_pipelines=0, first_tries=4, first_unlike_tries=1, alone_tries=1, mixed_tries=0,
 )  # fmt: skip
 """Budgets of the search for a plan with the degree that is tried, most of them a third of the usual ones or less (a guess);
 none with mixed stages."""
+
+SIZES = range(1, USUAL_SIZES[-1] + 1)
+"""Microbatch sizes of these plans; whether one is searched is decided by the usual ones."""
 
 
 def try_short(incumbent: Incumbent) -> None:
@@ -50,9 +54,10 @@ def try_short(incumbent: Incumbent) -> None:
     inner = _with_degree(incumbent, cp)
     base_of = {split_backward(base): base for base in _bases(inner.request)}
     promising = [base_of[shape] for shape in ranked(inner, base_of, incumbent.budgets.short_shapes, tails=False)]
-    known = [incumbent.quickest] if incumbent.quickest is not None else []
-    if _least(inner, quick_variants(inner, promising)) < min(_least(incumbent, known), inner.target):
-        find_first_plan(inner, promising)
+    known = _least(incumbent, filter(None, [incumbent.quickest])) * (1 + incumbent.budgets.target_gap)
+    doubtful = incumbent.budgets.short_doubt * incumbent.cutoff
+    if _least(inner, quick_variants(inner, promising)) < min(max(known, doubtful), inner.target):
+        find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
     incumbent.context.simulated += (one for one in inner.context.simulated if one is not inner.best)
     if inner.best is not None and inner.cutoff < incumbent.target:
         incumbent.keep(inner.best)
@@ -87,14 +92,21 @@ def _with_degree(incumbent: Incumbent, cp: int) -> Incumbent:
     return Incumbent(context.request, context, FEW, incumbent.limit, incumbent.best)
 
 
-def _bases(request: Request) -> Iterator[Shape]:
-    """The shapes of usual microbatch sizes whose dp divides the batch; none where the target or the devices have none."""
+def _bases(request: Request, every_size: bool = False) -> Iterator[Shape]:
+    """The shapes of usual microbatch sizes, or of all, whose dp divides the batch; none where the target or the devices have
+    none."""
     with suppress(Infeasible):
-        for shape in searched(request, every_size=False, unequal=False):
+        for shape in searched(request, every_size=every_size, unequal=False):
             yield with_tied_shards(request, shape)
 
 
-def _least(incumbent: Incumbent, variants: Iterable[Shape]) -> Seconds:
-    """The least quick estimate of variants; infinite where there is none."""
-    context, found = incumbent.context, ranked(incumbent, variants, 1)
+def _of_every_size(request: Request, shapes: Iterable[Shape]) -> Iterator[Shape]:
+    """The shapes that differ from these in nothing but their microbatch size."""
+    alike = {replace(shape, microbatch_size=1) for shape in shapes}
+    yield from (base for base in _bases(request, True) if replace(base, microbatch_size=1) in alike)
+
+
+def _least(incumbent: Incumbent, shapes: Iterable[Shape]) -> Seconds:
+    """The least quick estimate of variants of shapes; infinite where there is none."""
+    context, found = incumbent.context, ranked(incumbent, shapes, 1)
     return min((quick_estimate(context, one, node_classes(context, one)) for one in found), default=math.inf)
