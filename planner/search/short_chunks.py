@@ -5,8 +5,8 @@ half the size do, and has messages that these have not. It pays where there are 
 few stages, or their microbatches have one sequence already, so that few of them fill long pipelines. The quick estimates tell:
 where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is above the least one of
 the searched variants, nothing else is tried, unless it is far below the best step: then shared links decide, which estimates do
-not know. Else the best shapes go through the search for a first plan. Such plans are outside
-of the space that the certificate holds for, and prove nothing."""
+not know. Else the best shapes go through the search for a first plan. Such plans are outside of the space that the certificate
+holds for, and prove nothing."""
 
 from __future__ import annotations
 
