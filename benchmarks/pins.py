@@ -20,6 +20,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.search.mixed import is_mixed
+from planner.space.sequences_and_experts import context_degrees
 from planner.space.shapes import searched, variants
 from planner.space.unlike_tp import has_searched_degrees
 from sim.errors import Infeasible
@@ -68,7 +69,7 @@ def bound(question: Request, free: Plan, other: Plan) -> Seconds:
     stated = free.certificate
     assert stated is not None
     if is_mixed(other):
-        return stated.mixed_lower_bound_s or 0.0
+        return stated.mixed_lower_bound_s or 0.0 if other.config.cp in context_degrees(question) else 0.0
     return stated.whole_lower_bound_s or stated.lower_bound_s if has_searched_degrees(question, other) else 0.0
 
 

@@ -17,6 +17,7 @@ from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.effort import Effort
 from planner.request import Request
+from planner.search.mixed import is_mixed
 from sim.engine.timeline import Timeline
 from sim.formats import planfile
 from sim.formats.config_facts import config_facts
@@ -66,7 +67,8 @@ class Planned:
 
     def __repr__(self) -> str:
         proof = self.plan.certificate
-        searched = " of the searched space" if self.plan.config.stage_dp else ""
+        beside = proof is not None and proof.whole_lower_bound_s is not None and not is_mixed(self.plan)
+        searched = " of the searched space" if beside else ""
         return f"{self.plan!r}" + (f", at most {proof.gap:.1%} from the best{searched}" if proof else "")
 
     def _repr_html_(self) -> str:

@@ -20,7 +20,9 @@ from planner.bounds.objectives import check, dominates, front, known, least, val
 from planner.costs.context import PlanningContext
 from planner.request import Request
 from planner.search.budgets import Budgets
+from planner.search.mixed import is_mixed
 from planner.search.searched_space import axes, outside
+from planner.space.unlike_tp import has_searched_degrees
 from planner.strategies import certified
 from sim.errors import Infeasible
 from sim.plan.certificate import Certificate
@@ -52,18 +54,19 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
         for of in (objective, "step-time")
     )
     bound, step = least(context, (objective, "step-time"))
-    gap = 1 - bound / value(found, objective)
+    gap = max(1 - bound / value(found, objective), 0.0)
     certificate = Certificate(
-        status="optimal" if gap <= Budgets().optimal_gap else "feasible",
+        status="optimal" if gap <= Budgets().optimal_gap and not _is_beside(request, found) else "feasible",
         objective_s=value(found, "step-time"),
-        lower_bound_s=step,
+        lower_bound_s=min(step, value(found, "step-time")),
         gap=gap,
         solver="closed form",
         time_limit_reached=context.limit.reached,
         objective=objective,
         lower_bound_per_token=bound,
+        beside_space=_is_beside(request, found),
         space=axes(request),
-        outside=outside(request),
+        outside=outside(request, tried=True, every_step=True),
     )
     return replace(found, certificate=certificate), fastest
 
@@ -100,16 +103,22 @@ def within_cost(request: Request, context: PlanningContext) -> Plan:
     found, proof = min(able, key=lambda plan: (value(plan, "step-time"), value(plan, "cost"))), plans[0].certificate
     assert proof is not None
     step = value(found, "step-time")
-    bound = proof.lower_bound_s
+    bound, beside = proof.lower_bound_s, _is_beside(request, found)
     certificate = replace(
         proof,
         objective_s=step,
         lower_bound_s=bound,
         gap=1 - bound / step,
-        status="optimal" if 1 - bound / step <= Budgets().optimal_gap else "feasible",
+        status="optimal" if 1 - bound / step <= Budgets().optimal_gap and not beside else "feasible",
+        beside_space=beside,
         space=axes(request),
     )
     return replace(found, certificate=certificate)
+
+
+def _is_beside(request: Request, plan: Plan) -> bool:
+    """Whether a plan is outside of the space that its certificate holds for."""
+    return not is_mixed(plan) and not has_searched_degrees(request, plan)
 
 
 def _on_its_machines(request: Request, context: PlanningContext, plan: Plan) -> list[Plan]:

@@ -123,7 +123,7 @@ def certified(request: Request) -> Plan | None:
     """The plan of the default strategy with its certificate, from the space that the certificate holds for; None if no plan
     fits."""
     with suppress(Infeasible):
-        return strategy.plan(request, PlanningContext(request), replace(Budgets(), unlike_layouts=0))
+        return strategy.plan(request, PlanningContext(request), replace(Budgets(), unlike_layouts=0, short_shapes=0))
     return None
 
 

@@ -44,7 +44,7 @@ def tight(request: Request, seed: int) -> Request:
     wishes = replace(request.wishes, recompute=None)
     request = replace(request, wishes=Wishes() if wishes == request.wishes else wishes)
     try:
-        plan = certified.plan(request, PlanningContext(request), replace(Budgets(), unlike_layouts=0))
+        plan = certified.plan(request, PlanningContext(request), replace(Budgets(), unlike_layouts=0, short_shapes=0))
     except Infeasible:
         return request
     return squeezed(request, plan, rng.choice(TIGHT))

@@ -31,7 +31,7 @@ def certificate(plan: Plan, found: Certificate) -> str:
             f"waiting): at most {found.gap:.1%} of this plan's {found.objective} could be saved.{_time_limit(found)}"
         )
     if found.beside_space:
-        return _of_own_degrees(found) + _time_limit(found)
+        return _beside(plan, found) + _time_limit(found)
     far = (
         "this plan is the best of them" if found.status == "optimal" else f"at most {found.gap:.1%} of the step could be saved"
     )
@@ -45,14 +45,16 @@ def certificate(plan: Plan, found: Certificate) -> str:
     return f"Certificate: no searched plan takes less than {least}: {far}.{open_part}{_time_limit(found)}"
 
 
-def _of_own_degrees(found: Certificate) -> str:
-    """What is proved for a plan whose stages have degrees of their own, which no plan of the searched space has."""
-    bound = found.space_lower_bound_s
+def _beside(plan: Plan, found: Certificate) -> str:
+    """What is proved for a plan whose stages have degrees of their own, or with a cp, that no plan of the searched space
+    has."""
+    config, bound = plan.config, found.space_lower_bound_s
+    own = f"Its cp {config.cp} is not searched" if config.cp > 1 else "Its stages have tp or dp of their own on each cluster"
     ratio = bound / found.objective_s
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
     return (
-        f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}. Its stages "
-        "have tp or dp of their own on each cluster: nothing is proved for other plans of this kind."
+        f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}. {own}: "
+        "nothing is proved for other plans of this kind."
     )
 
 

@@ -18,7 +18,7 @@ from planner.pipelines.parts import Part, peak
 from planner.placement.simulation import FastestTimeline, fits
 from planner.request import Request, Wishes
 from planner.search.budgets import Budgets
-from planner.space.sequences_and_experts import is_measured
+from planner.space.sequences_and_experts import SHORT_TOKENS, is_measured
 from planner.strategies import certified
 from planner.time_limit import TimeLimit
 from sim.analytic.plan_costs import step_seconds
@@ -50,10 +50,7 @@ LEAST_S: Seconds = 0.1
 """Time limit of the search for a column that begins as the time is up (a guess)."""
 
 LEAST_CP = 2
-"""The smallest degree of context parallelism."""
-LEAST_TOKENS = 2048
-"""Tokens of a sequence that a rank has at least with cp 4 and more (a guess): larger cp has smaller products, and is for long
-sequences, whose activations fill the memory. cp 2 is tried for all."""
+"""The smallest degree of context parallelism, which is tried for all sequences."""
 
 LARGER = 2
 """Doublings of the microbatch size of a plan that are columns, too (a guess)."""
@@ -133,7 +130,7 @@ class Columns:
         known = self.of(part, one)
         own = (cluster.node.count for cluster, number in zip(self._clusters, part, strict=True) if number)
         for cp in context_degrees(self.request, max(own)):
-            if cp > 1 and (cp == LEAST_CP or self.request.workload.seq_len >= cp * LEAST_TOKENS) and not self._limit.is_up():
+            if cp > 1 and (cp == LEAST_CP or self.request.workload.seq_len >= cp * SHORT_TOKENS) and not self._limit.is_up():
                 plan = self._plan(part, replace(PINNED, cp=cp, dp=1 if one else None))
                 if plan is not None and (one or plan.config.dp > 1) and _is_inside_nodes(plan):
                     known = (*known, *self._of_sizes(part, plan, True))

@@ -161,6 +161,14 @@ class Budgets:
     unlike_share: float = 0.04
     """Largest fraction of the time limit that is left for them."""
 
+    # short chunks of sequences (`planner.search.short_chunks`)
+    short_shapes: int = 8
+    """Shapes, and then variants of them, of the degree that is tried, from which its plans are made; with 0
+    none is tried."""
+    short_doubt: float = 0.85
+    """Fraction of the best step below which their quick estimate does not dismiss them by itself: shared links make steps that
+    much longer than estimates, and cp may use them less."""
+
     # faster plans of a variant, without a proof
     improved_estimates: int = 3
     """Best estimated pipelines of the variant that are evaluated; the fastest one goes through local search."""

@@ -26,8 +26,8 @@ def certificate(
 
     The least of `bounds` is a lower bound on all pipelines of whole stages, `least_layout` the layout with it, `mixed` a lower
     bound on all plans with mixed stages; the bound of the space is the lower of both. `solvers` are the names of solvers that
-    found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`) is outside of the space: the bounds
-    may be above its step."""
+    found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`), or whose cp is not searched
+    (`planner.search.short_chunks`), is outside of the space: the bounds may be above its step."""
     request, objective = incumbent.request, step(plan)
     whole = min(bounds, default=math.inf)
     bound = min([objective, whole] if mixed is None else [objective, whole, mixed.seconds])
@@ -50,7 +50,7 @@ def certificate(
         least_bound_layout=least_layout,
         beside_space=beside,
         space=axes(request),
-        outside=outside(request, tried=incumbent.context.proves and not incumbent.context.every_step),
+        outside=outside(request, incumbent.context.proves, incumbent.context.every_step),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import NodeClass, node_classes
@@ -28,24 +28,30 @@ from sim.plan import schedules
 
 
 def find_first_plan(
-    incumbent: Incumbent, bases: list[Shape], unequal: Sequence[Shape] = (), unlike: Sequence[Shape] = ()
+    incumbent: Incumbent,
+    bases: list[Shape],
+    unequal: Sequence[Shape] = (),
+    unlike: Sequence[Shape] = (),
+    sizes: Container[int] = USUAL_SIZES,
 ) -> None:
     """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits.
 
     unequal: shapes whose dp does not divide the batch; unlike: shapes whose tp differs between device types
-    (`planner.space.unlike_tp`). The best few of both are tried as well."""
+    (`planner.space.unlike_tp`). The best few of both are tried as well. sizes: the microbatch sizes that are tried, where some
+    shape has one of them."""
     budgets, request = incumbent.budgets, incumbent.request
-    usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
+    usual = [base for base in bases if base.microbatch_size in sizes]
     base_of = {split_backward(base): base for base in usual or bases}
-    promising = _ranked(incumbent, base_of, budgets.first_shapes, tails=False)
+    promising = ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
-    every = [(variant, base_of[shape]) for shape in promising for variant in variants(request, base_of[shape])]
-    quick = _quick(incumbent, every)
-    partial = _ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
-    on_some = [(variant, base_of[shape]) for shape in partial for variant in variants(request, base_of[shape])]
+    every = [variant for shape in promising for variant in variants(request, base_of[shape])]
+    quick = quick_variants(incumbent, [base_of[shape] for shape in promising])
+    partial = ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
+    on_some = quick_variants(incumbent, [base_of[shape] for shape in partial])
     restaged = _restaged(incumbent, promising[: budgets.restaged_shapes], base_of)
-    first = _ranked(incumbent, quick, budgets.first_variants)
-    partly = _ranked(incumbent, _quick(incumbent, on_some), budgets.partial_shapes, between=True)
+    first = ranked(incumbent, quick, budgets.first_variants)
+    incumbent.quickest = first[0] if first else None
+    partly = ranked(incumbent, on_some, budgets.partial_shapes, between=True)
     tried = list(dict.fromkeys([*first, *partly]))
     _simulate_found(incumbent, restaged)
     _simulate_best(incumbent, tried)
@@ -53,14 +59,14 @@ def find_first_plan(
         incumbent.simulate_pool(budgets.first_tries)
         _simulate_best(incumbent, tried, waits=True)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
-        _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
+        _simulate_best(incumbent, ranked(incumbent, every, budgets.first_variants))
     if incumbent.best is not None and not incumbent.limit.is_up():
         chunked = incumbent.best.config.vpp > 1
         other_kind = (variant for variant in quick if (variant.vpp > 1) != chunked)
-        _simulate_best(incumbent, _ranked(incumbent, other_kind, budgets.other_variants))
+        _simulate_best(incumbent, ranked(incumbent, other_kind, budgets.other_variants))
     if incumbent.limit.is_up():  # what follows is simulated only if it is expected to be faster than the draft
         incumbent.keep_draft()
-    _simulate_alone(incumbent, [variant for variant, _ in every])
+    _simulate_alone(incumbent, every)
     incumbent.keep_draft()
     for others in (unequal, unlike):
         if others and not incumbent.limit.is_up():
@@ -69,18 +75,19 @@ def find_first_plan(
         _simulate_mixed(incumbent)
 
 
-def _quick(incumbent: Incumbent, every: Iterable[tuple[Shape, Shape]]) -> list[Shape]:
-    """The variants, of pairs of one and its base, that are quick to simulate: few virtual stages, the first ZeRO stage."""
+def quick_variants(incumbent: Incumbent, bases: Iterable[Shape]) -> list[Shape]:
+    """The variants of bases that are quick to simulate: few virtual stages, the first ZeRO stage."""
     most = incumbent.budgets.first_vpp
+    every = ((one, base) for base in bases for one in variants(incumbent.request, base))
     return [one for one, base in every if one.zero_stage == base.zero_stage and one.vpp <= max(most, base.vpp)]
 
 
 def _best_variants(incumbent: Incumbent, bases: Sequence[Shape]) -> list[Shape]:
     """The best shapes of usual microbatch sizes by the quick estimate, under every schedule."""
     base_of = {split_backward(base): base for base in bases if base.microbatch_size in USUAL_SIZES}
-    promising = _ranked(incumbent, base_of, incumbent.budgets.unequal_shapes, tails=False)
+    promising = ranked(incumbent, base_of, incumbent.budgets.unequal_shapes, tails=False)
     every = (variant for shape in promising for variant in variants(incumbent.request, base_of[shape]))
-    return _ranked(incumbent, every, incumbent.budgets.unequal_shapes)
+    return ranked(incumbent, every, incumbent.budgets.unequal_shapes)
 
 
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
@@ -93,7 +100,7 @@ def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
         incumbent.report("estimating layouts")
 
 
-def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True, between: bool = False) -> list[Shape]:
+def ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True, between: bool = False) -> list[Shape]:
     """The `most` shapes with the least quick estimates, in their order, without shapes that do not fit memory. `between`: on
     some of the clusters, neither one nor all (`quick_estimate`).
 
@@ -218,7 +225,7 @@ def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     """Simulate pipelines on one cluster that are estimated to be faster than the best plan, the fastest by estimates first.
 
     Where links between clusters are slow, the messages of pipelines across them take longer than estimated, and all candidates
-    are across them: a plan on one cluster must not be missed then. Lazy evaluation as in `_ranked`: a pipeline is estimated
+    are across them: a plan on one cluster must not be missed then. Lazy evaluation as in `ranked`: a pipeline is estimated
     when the quick estimate of its shape is the least."""
     context, budgets = incumbent.context, incumbent.budgets
     found = list[tuple[float, int, Shape, NodeClass, Estimate | None]]()
@@ -245,5 +252,5 @@ def _simulate_alone(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
 
 def _simulate_mixed(incumbent: Incumbent) -> None:
     """Simulate plans with mixed stages, as far as they seem promising."""
-    if not incumbent.limit.is_up():
+    if incumbent.budgets.mixed_tries and not incumbent.limit.is_up():
         simulate_mixed(incumbent, mixed(incumbent.context, "certified", incumbent.limit, incumbent.cutoff))

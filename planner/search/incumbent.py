@@ -37,8 +37,8 @@ class Incumbent:
     largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0. `draft` is a
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
     `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is the shape of the best
-    plan, where that is a pipeline that was offered. `fastest_of` holds the fastest plan offered of each shape and number of
-    stages, with its seconds."""
+    plan, where that is a pipeline that was offered; `quickest` is the variant with the least quick estimate. `fastest_of` holds
+    the fastest plan offered of each shape and number of stages, with its seconds."""
 
     request: Request
     context: PlanningContext
@@ -54,6 +54,7 @@ class Incumbent:
     work_bound: float = 0.0
     is_best_mixed: bool = False
     best_shape: Shape | None = None
+    quickest: Shape | None = None
     fastest_of: dict[tuple[Shape, int], tuple[Seconds, Plan]] = field(default_factory=dict)
 
     @property

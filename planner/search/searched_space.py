@@ -17,6 +17,7 @@ from planner.bounds.orders import CLASSES
 from planner.request import Request, Wishes
 from planner.search.mixed import ORDERS, SHORT
 from planner.space.lengths import shortest
+from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, recomputations, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
@@ -34,7 +35,7 @@ UNEQUAL = "unequal replicas"
 UNLIKE = "stage_tp"
 """Name of the axis of tp that differs between device types."""
 TRIED = "(tried, without a proof)"
-"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`)."""
+"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`, `short_chunks`)."""
 WORDS = {BLOCK: "as few layers of each stage as memory requires"}
 """Recomputation of shapes in words, where its name does not say what it is."""
 RUNS = 6
@@ -67,14 +68,15 @@ def axes(request: Request) -> tuple[Axis, ...]:
     return found + _across(request, sampled)
 
 
-def outside(request: Request, tried: bool = False) -> tuple[str, ...]:
+def outside(request: Request, tried: bool = False, every_step: bool = False) -> tuple[str, ...]:
     """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words.
 
-    tried: plans with unlike dp are tried, without a proof, where that may be (`planner.space.unlike_dp`)."""
+    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp are tried, without a proof,
+    where that may be (`planner.space.unlike_dp`)."""
     shapes = _shapes(request)
     sampled = _sampled(request, shapes)
-    rows = TRIED if tried and may_differ(request) else "(one dp for all stages)"
-    return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled, rows))
+    rows = TRIED if tried and not every_step and may_differ(request) else "(one dp for all stages)"
+    return (*_other_values(request, shapes, sampled, tried), *_partly(sampled), *_other_rules(request, shapes, sampled, rows))
 
 
 def _shapes(request: Request) -> list[Shape]:
@@ -174,7 +176,7 @@ def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
     return (Axis(ACROSS, values),)
 
 
-def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
+def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape], tried: bool) -> Iterator[str]:
     """Texts of values that a plan could have and the search leaves out, of dimensions that are not pinned."""
     wishes, found = request.wishes, {shape.schedule for shape in sampled}
     other = [name for name in schedules.names() if name not in found and _is_defined(name, wishes.vpp)]
@@ -193,7 +195,9 @@ def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[S
         yield from _left_out("tp", _pinnable(request, "tp", most, shapes), shapes)
     if not wishes.cp:
         most = max(cluster.devices for cluster in request.clusters())
-        yield from _left_out("cp", _pinnable(request, "cp", most, shapes), shapes)
+        degrees, short = list(_pinnable(request, "cp", most, shapes)), short_degree(request) if tried else None
+        yield from (f"cp {cp} {TRIED}" for cp in degrees if cp == short)
+        yield from _left_out("cp", (cp for cp in degrees if cp != short), shapes)
     if not wishes.microbatch_size:
         yield from _left_out("microbatch_size", _sizes(request, shapes), shapes)
     if not wishes.vpp and any(schedules.get(name).CHUNKED for name in found):

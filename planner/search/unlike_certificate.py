@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,10 +12,13 @@ from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.branch_and_bound import in_words
 from planner.search.budgets import Budgets
+from planner.search.mixed import is_mixed
 from planner.search.searched_space import axes, outside
+from planner.search.short_chunks import with_short_chunks
 from planner.search.unlike_layers import UnlikeSearch
 from planner.space import stand_in
 from planner.space.shapes import searched_schedules
+from planner.space.unlike_tp import has_searched_degrees
 from planner.time_limit import SOON
 from sim.errors import Infeasible
 from sim.plan.certificate import Axis, Certificate
@@ -30,8 +34,10 @@ def certified(request: Request, context: PlanningContext, best: Plan | None) -> 
 
     best: the fastest plan of the stand-ins, if any. What is left of the time limit is used, and `SOON` in any case."""
     search = UnlikeSearch(request, context, best, context.limit.at_least(SOON))
-    context.progress("splits of the model's own layers")
     try:
+        context.progress("short chunks of sequences")
+        search.best = with_short_chunks(request, context, best, search.limit)
+        context.progress("splits of the model's own layers")
         bound = search.run()
         search.polish()
     except KeyboardInterrupt:
@@ -48,20 +54,22 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
     """The certificate of a simulated plan; `bound`: a lower bound on all plans of whole stages."""
     request, objective = search.request, step(plan)
     several = any(len(clusters) > 1 for clusters in request.joinable())
+    beside = not is_mixed(plan) and not has_searched_degrees(request, plan)
     least = min(objective, bound, search.work) if several else min(objective, bound)
     gap = 1 - least / objective
     parts = stand_in.stand_ins(request)
     in_space = plan.config.schedule in dict(searched_schedules(parts[0])) or bool(request.wishes.schedule)
     return Certificate(
-        status="optimal" if in_space and gap <= Budgets().optimal_gap else "feasible",
+        status="optimal" if in_space and not beside and gap <= Budgets().optimal_gap else "feasible",
         objective_s=objective,
         lower_bound_s=least,
         gap=gap,
         solver=SOLVER,
         time_limit_reached=search.limit.reached,
         mixed_lower_bound_s=search.work if several else None,
-        whole_lower_bound_s=bound,
+        whole_lower_bound_s=bound if math.isfinite(bound) else None,
         least_bound_layout=_least_layout(search, bound) if gap > Budgets().target_gap else None,
+        beside_space=beside,
         space=space(request, parts),
         outside=_outside(request, parts),
     )
@@ -98,7 +106,7 @@ def _split(request: Request) -> str:
 def _outside(request: Request, parts: Sequence[Request]) -> tuple[str, ...]:
     """What a plan could have and the search leaves out."""
     free = replace(parts[0], wishes=replace(parts[0].wishes, recompute=None)) if request.wishes.recompute is None else parts[0]
-    found = [text for text in outside(free) if not text.startswith("recompute ")]
+    found = [text for text in outside(free, tried=True, every_step=True) if not text.startswith("recompute ")]
     return ("recompute selective", *found, *_OTHER) if request.wishes.recompute is None else tuple(found)
 
 

@@ -11,6 +11,13 @@ LEAST_TOKENS = 4096
 per rank, more replicas or tensor parallelism need less communication for the same effect (a guess). Llama 3 uses 8,192 (arXiv
 2407.21783, table 4: cp 16 for 131,072)."""
 
+SHORT_TOKENS = 2048
+"""Minimum number of tokens per rank with which cp of 4 and more is tried without a proof (a guess): larger cp has smaller
+products, and is for long sequences, whose activations fill the memory. cp 2 is tried for shorter ones, too."""
+LEAST_CHUNK = 128
+"""Minimum number of tokens of each of the two chunks that a rank has of a sequence: the rows of a block of fused attention
+(FlashAttention-2, arXiv 2307.08691, section 3.3). With fewer, part of a block is idle, which the costs do not know."""
+
 
 def context_degrees(request: Request) -> list[int]:
     """1 and the powers of two that leave a rank at least `LEAST_TOKENS`, or the pinned cp."""
@@ -20,6 +27,19 @@ def context_degrees(request: Request) -> list[int]:
     powers = (2**i for i in range(max(seq_len // LEAST_TOKENS, 1).bit_length()))
     degrees = sorted(map(int, limits.listed("cp"))) or powers
     return [cp for cp in degrees if limits.allows("cp", cp) and (cp == 1 or seq_len % (2 * cp) == 0)]
+
+
+def short_degree(request: Request) -> int | None:
+    """The degree of context parallelism that is tried without a proof: the least power of two above those that are searched.
+
+    None where ranks would have too few tokens, where cp is pinned or limited, and on measured devices."""
+    limits, seq_len = request.limits, request.workload.seq_len
+    limited = (limits.dimensions, *(dimensions for _, dimensions in limits.on_clusters))
+    if request.wishes.cp or any(name == "cp" for some in limited for name, _ in some) or is_measured(request):
+        return None
+    cp = 2 * max(context_degrees(request))
+    few = seq_len < 2 * cp * LEAST_CHUNK or (cp > 2 and seq_len < cp * SHORT_TOKENS)
+    return None if few or seq_len % (2 * cp) else cp
 
 
 def is_measured(request: Request) -> bool:

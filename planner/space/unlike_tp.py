@@ -13,6 +13,7 @@ from dataclasses import replace
 from planner.request import Request
 from planner.space import runnable
 from planner.space.device_slots import types
+from planner.space.sequences_and_experts import context_degrees
 from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
 from sim.hardware.cluster import Cluster
@@ -56,8 +57,11 @@ def by_memory(request: Request) -> tuple[list[Cluster], list[Cluster]]:
 
 
 def has_searched_degrees(request: Request, plan: Plan) -> bool:
-    """Whether the stages of a plan without mixed stages differ in their tp as those of a searched shape may, and not in dp."""
+    """Whether a plan without mixed stages has a searched cp, and stages that differ in tp as those of a searched shape may, and
+    not in dp."""
     config = plan.config
+    if config.cp not in context_degrees(request):
+        return False
     if not config.stage_tp or config.stage_dp:
         return not config.stage_dp
     names = [plan.placement[config.first_rank(pp_rank)].cluster for pp_rank in range(config.pp)]

@@ -1,6 +1,7 @@
 """certified: the fastest simulated plan over all shapes and schedules, with a certificate of how far it can be from the best.
 
-It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`). Quick strategies
+It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`), also with
+context parallelism that the bound does not cover (`planner.search.short_chunks`). Quick strategies
 that are wanted beside it plan next, or all the while in a second process (`planner.search.beside`). Then it proves a lower
 bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`), and tries plans that the bound does not
 cover (`planner.search.unlike_dp`). Last come a bound on plans with mixed stages, and the certificate. `planner.search` explains
@@ -28,6 +29,7 @@ from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
 from planner.search.mixed_trials import simulate_holders
+from planner.search.short_chunks import try_short
 from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
 from planner.space.shapes import searched
@@ -59,6 +61,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 incumbent.begin(context.start)
             with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
                 find_first_plan(incumbent, bases, unequal, unlike)
+                if context.proves:
+                    try_short(incumbent)
             if context.proves:
                 spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
                 context.limit.reserve(spared)

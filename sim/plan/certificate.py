@@ -24,7 +24,7 @@ class Certificate:
     `objective_s` is the step time of the plan, `lower_bound_s` a lower bound on that of every searched plan, at most the plan's
     own; `gap` is 1 - lower_bound_s / objective_s. `whole_lower_bound_s` bounds the plans with each stage on one cluster,
     `mixed_lower_bound_s` those with stages across clusters (None where there are none). `beside_space`: the plan is not in the
-    searched space, and these two may be above its step.
+    searched space, because its stages have degrees of their own or its cp is not searched, and these two may be above its step.
     With another objective `gap` is 1 - lower_bound_per_token / the plan's own value per token (USD or joules).
     `least_bound_layout`: the layout that has the least bound, in words, if a search of it alone could make the gap smaller.
     `time_limit_reached`: the time limit ended the search, so that another machine may find another plan.

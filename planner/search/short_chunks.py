@@ -1,0 +1,112 @@
+"""Faster plans whose ranks have short chunks of the sequence (context parallelism), before the proof.
+
+Cp that leaves a rank few tokens seldom pays: a replica of two devices with cp 2 computes what two replicas with microbatches of
+half the size do, and has messages that these have not. It pays where there are no such replicas: they do not fit memory with as
+few stages, or their microbatches have one sequence already, so that few of them fill long pipelines. The quick estimates tell:
+where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is above the least one of
+the searched variants, nothing else is tried, unless it is far below the best step: then shared links decide, which estimates do
+not know. Else the best shapes go through the search for a first plan. Such plans are outside of the space that the certificate
+holds for, and prove nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from planner.bounds.quick_estimate import quick_estimate
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
+from planner.placement.simulation import fits, step
+from planner.request import Request
+from planner.search.budgets import Budgets
+from planner.search.first_plan import find_first_plan, quick_variants, ranked
+from planner.search.incumbent import Incumbent
+from planner.space import stand_in
+from planner.space.sequences_and_experts import short_degree
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import USUAL_SIZES, searched
+from planner.space.tied_shards import with_tied_shards
+from planner.time_limit import TimeLimit
+from sim.errors import Infeasible
+from sim.plan.plan import Plan
+from sim.units import Seconds
+
+FEW = Budgets(
+    partial_shapes=2, draft_shapes=0, other_variants=4, first_estimates=2, first_evaluated=8, first_improved=2,
+    restaged_again=0, latency_pipelines=0, first_tries=4, first_unlike_tries=1, alone_tries=1, mixed_tries=0,
+)  # fmt: skip
+"""Budgets of the search for a plan with the degree that is tried, most of them a third of the usual ones or less (a guess);
+none with mixed stages."""
+
+SIZES = range(1, USUAL_SIZES[-1] + 1)
+"""Microbatch sizes of these plans; whether one is searched is decided by the usual ones."""
+
+
+def try_short(incumbent: Incumbent) -> None:
+    """Keep the fastest plan found with the degree that is tried, if any, where it is faster than the best plan by
+    `Budgets.target_gap`."""
+    cp = short_degree(incumbent.request)
+    if incumbent.best is None or cp is None or incumbent.limit.is_up():
+        return
+    incumbent.report(f"trying cp {cp}")
+    inner = _with_degree(incumbent, cp)
+    base_of = {split_backward(base): base for base in _bases(inner.request)}
+    promising = [base_of[shape] for shape in ranked(inner, base_of, incumbent.budgets.short_shapes, tails=False)]
+    known = _least(incumbent, filter(None, [incumbent.quickest])) * (1 + incumbent.budgets.target_gap)
+    doubtful = incumbent.budgets.short_doubt * incumbent.cutoff
+    if _least(inner, quick_variants(inner, promising)) < min(max(known, doubtful), inner.target):
+        find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
+    incumbent.context.simulated += (one for one in inner.context.simulated if one is not inner.best)
+    if inner.best is not None and inner.cutoff < incumbent.target:
+        incumbent.keep(inner.best)
+        incumbent.report(f"trying cp {cp}")
+
+
+def with_short_chunks(request: Request, context: PlanningContext, best: Plan | None, limit: TimeLimit) -> Plan | None:
+    """The plan `best` of a model whose layers differ, or one with the degree that is tried that is faster by
+    `Budgets.target_gap`: the plans of its stand-ins with that degree, with the model's own layers, simulated."""
+    for part, inside in zip(stand_in.stand_ins(request), context.stand_ins.values(), strict=False):
+        alike = min(inside.simulated, key=step, default=None)
+        if best is None or alike is None or short_degree(part) is None or limit.is_up():
+            continue
+        kept = Incumbent(part, inside, Budgets(), limit, alike)
+        kept.quickest = next(iter(ranked(kept, quick_variants(kept, _bases(part)), 1)), None)
+        try_short(kept)
+        if kept.best is not None and kept.best.config.cp == short_degree(part):
+            with suppress(Infeasible):
+                found = stand_in.of_model(kept.best, request)
+                if fits(found) and not request.refuses(found):
+                    found = context.timelines.simulate(found)
+                    best = found if step(found) < step(best) * (1 - kept.budgets.target_gap) else best
+    return best
+
+
+def _with_degree(incumbent: Incumbent, cp: int) -> Incumbent:
+    """An incumbent of the request with a degree pinned, whose plans must be faster than the best one."""
+    request, outer = incumbent.request, incumbent.context
+    context = PlanningContext(replace(request, wishes=replace(request.wishes, cp=cp)))
+    context.limit, context.effort, context.timelines = incumbent.limit, outer.effort, outer.timelines
+    context.every_step = outer.every_step
+    return Incumbent(context.request, context, FEW, incumbent.limit, incumbent.best)
+
+
+def _bases(request: Request, every_size: bool = False) -> Iterator[Shape]:
+    """The shapes of usual microbatch sizes, or of all, whose dp divides the batch; none where the target or the devices have
+    none."""
+    with suppress(Infeasible):
+        for shape in searched(request, every_size=every_size, unequal=False):
+            yield with_tied_shards(request, shape)
+
+
+def _of_every_size(request: Request, shapes: Iterable[Shape]) -> Iterator[Shape]:
+    """The shapes that differ from these in nothing but their microbatch size."""
+    alike = {replace(shape, microbatch_size=1) for shape in shapes}
+    yield from (base for base in _bases(request, True) if replace(base, microbatch_size=1) in alike)
+
+
+def _least(incumbent: Incumbent, shapes: Iterable[Shape]) -> Seconds:
+    """The least quick estimate of variants of shapes; infinite where there is none."""
+    context, found = incumbent.context, ranked(incumbent, shapes, 1)
+    return min((quick_estimate(context, one, node_classes(context, one)) for one in found), default=math.inf)

@@ -1,0 +1,142 @@
+"""Plans with context parallelism that the proof leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holmes_sim import exporters
+from holmes_sim.printing.certificates import certificate as text
+from planner import api
+from planner.limits import Limits
+from planner.placement.simulation import step
+from planner.request import Request, Wishes
+from planner.search.certificate import certificate
+from planner.search.incumbent import Incumbent
+from planner.search.short_chunks import try_short
+from planner.time_limit import TimeLimit
+from sim.hardware.memory_facts import WORKSPACE
+from sim.kernels import memory
+from sim.plan.allowed import Allowed
+from sim.plan.plan import Plan
+from tests import builders as make
+from tests.planner.builders import NO_PROOF, plan_of, request, shape
+from tests.planner.search.searches import incumbent, simulated
+
+PINNED = Wishes(tp=1, schedule="1f1b", zero_stage=1)
+
+
+def question(
+    rate: float = 1e9, wishes: Wishes = PINNED, seq_len: int = 512, room: float = 80e6, inside: float = 1e10
+) -> Request:
+    """Four nodes of two devices with Ethernet of `rate` bytes a second, `inside` in a node, and eight sequences: with few
+    replicas, little is reduced between nodes, and each has few microbatches."""
+    nodes = make.cluster(
+        "a", 4, 2, nics=(make.nic("ethernet", rate, latency=1e-6),), intra_node=make.wire(bandwidth=inside),
+        spec=make.device("chip", 1e12, 1e12, memory=room + WORKSPACE + memory.OUTSIDE),
+    )  # fmt: skip
+    return request(make.fleet(nodes), make.model(4, 384), 8, wishes, seq_len=seq_len)
+
+
+def tried(asked: Request, limit: TimeLimit | None = None) -> tuple[Plan, Incumbent]:
+    """The plan of four stages with dp 2, and the incumbent that began with it; its variant has the least quick estimate."""
+    begun = simulated(question(), shape(dp=2), *[("a", 1)] * 4)
+    kept = incumbent(asked, best=begun)
+    kept.quickest = shape(dp=2)
+    if limit is not None:
+        kept.limit = kept.context.limit = limit
+    try_short(kept)
+    return begun, kept
+
+
+def test_replicas_of_two_devices_have_twice_the_microbatches():
+    """On two devices, one replica with cp 2 runs eight microbatches through four stages, in half the time each; two replicas
+    run four each: 8 - 1 + 4 halves instead of 4 - 1 + 4 wholes of a microbatch."""
+    begun, kept = tried(question())
+    assert kept.best is not None
+    config = kept.best.config
+    assert (config.cp, config.pp, config.dp, config.microbatch_size, kept.best.layers) == (2, 4, 1, 1, (1, 1, 1, 1))
+    assert (round(step(begun) * 1e3, 3), round(step(kept.best) * 1e3, 3)) == (55.112, 44.195)
+    assert kept.best in kept.context.simulated
+
+
+def test_the_plan_is_that_of_the_pin():
+    free, pinned, one = (plan_of(question(wishes=replace(PINNED, cp=cp)), budgets=NO_PROOF) for cp in (None, 2, 1))
+    assert free is not None and pinned is not None and one is not None
+    assert step(free) == step(pinned) < 0.81 * step(one)
+    assert free.made_by.strategy == "certified" and free.certificate is not None
+    assert free.certificate.status == "feasible" and free.certificate.beside_space
+
+
+def test_nothing_is_tried_where_the_quick_estimate_is_not_less():
+    """Two devices of a node exchange keys and values slowly."""
+    asked = question(1e10, room=120e6, inside=2e8)
+    found = plan_of(asked, budgets=NO_PROOF)
+    assert found is not None and (found.config.dp, found.config.cp, round(step(found) * 1e3, 3)) == (2, 1, 79.161)
+    kept = incumbent(asked, best=found)
+    kept.quickest = shape(dp=2)
+    try_short(kept)
+    assert kept.best is found and kept.context.effort.times == {}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        question(wishes=replace(PINNED, cp=1)),
+        question(wishes=replace(PINNED, dp=8)),
+        question(seq_len=256),
+        replace(question(), limits=Limits(dimensions=(("cp", Allowed(most=2)),))),
+        replace(question(), limits=Limits(on_clusters=(("a", (("cp", Allowed(most=2)),)),))),
+        replace(question(), target=exporters.target("holmes")),
+    ],
+)
+def test_pins_short_sequences_requirements_and_a_target_leave_it_out(asked):
+    begun, kept = tried(asked)
+    assert kept.best is begun and kept.context.effort.times == {}
+
+
+def test_nothing_is_tried_after_the_time_limit():
+    begun, late = tried(question(), TimeLimit(0.0))
+    assert late.best is begun and late.limit.reached
+    kept = incumbent(question())
+    try_short(kept)
+    assert kept.best is None
+
+
+def test_other_objectives_have_the_plan_too():
+    """Every plan of a search for cost or energy is simulated to the end of its step, and all of them are compared."""
+    asked = question()
+    kept = incumbent(asked, best=simulated(asked, shape(dp=2), *[("a", 1)] * 4))
+    kept.context.every_step, kept.quickest = True, shape(dp=2)
+    try_short(kept)
+    assert kept.best is not None and kept.best in kept.context.simulated
+    assert {one.config.cp for one in kept.context.simulated} == {2}
+
+
+def test_a_model_whose_layers_differ_gets_such_a_plan():
+    """Every second layer has a window: models of equal layers stand for it in the search, and the plan has its own."""
+    asked = question(wishes=replace(PINNED, recompute="none"))
+    model = replace(asked.workload.model, sliding_window=64, sliding_window_every=2)
+    workload = replace(asked.workload, model=model)
+    asked = replace(asked, workload=workload, topology=replace(asked.topology, workload=workload))
+    found, pinned, one = (api.plan(replace(asked, wishes=replace(asked.wishes, cp=cp))) for cp in (None, 2, 1))
+    assert found.config.cp == 2 and step(found) == pytest.approx(step(pinned), rel=0.005) and step(found) < 0.9 * step(one)
+    assert found.workload.model is model
+    proof = found.certificate
+    assert proof is not None and (proof.status, proof.lower_bound_s) == ("feasible", min(proof.lower_bound_s, step(found)))
+    assert proof.beside_space and "cp 2 (tried, without a proof)" in proof.outside
+
+
+def test_the_certificate_names_such_plans_beside_its_space():
+    asked = question()
+    begun, kept = tried(asked)
+    assert kept.best is not None
+    found = certificate(kept, kept.best, [0.995 * step(begun)], None, [])
+    assert (found.status, found.lower_bound_s, found.gap) == ("feasible", step(kept.best), 0.0)
+    assert found.whole_lower_bound_s == 0.995 * step(begun)
+    assert "cp 2 (tried, without a proof)" in found.outside and "cp 4, 8" in found.outside
+    assert text(kept.best, found) == (
+        "Certificate: no plan of the searched space takes less than 54.84 ms (closed form), 24.1% more than this plan. Its cp 2 is not searched: nothing is proved for other plans of this kind."
+    )
+    assert found.beside_space and not certificate(kept, begun, [step(begun)], None, []).beside_space
