@@ -137,7 +137,7 @@ def test_the_certificate_names_such_plans_beside_its_space():
     assert found.whole_lower_bound_s == 0.995 * step(begun)
     assert "cp 2 (tried, without a proof)" in found.outside and "cp 4, 8" in found.outside
     assert text(kept.best, found) == (
-        "Certificate: no plan of the searched space takes less than 54.84 ms (closed form), 24.1% more than this plan. Its cp 2 "
-        "is not searched: nothing is proved for other plans of this kind."
+        "Certificate: no plan of the searched space takes less than 54.84 ms (closed form), 24.1% more than this plan. Its cp "
+        "2 is not searched: nothing is proved for other plans of this kind."
     )
     assert found.beside_space and not certificate(kept, begun, [step(begun)], None, []).beside_space
