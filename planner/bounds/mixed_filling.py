@@ -43,7 +43,7 @@ from typing import NamedTuple
 
 from planner.bounds.mixed_groups import groups
 from planner.costs.mixed_rings import NOTHING, Load, Shared, least_seconds, least_together
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, geometry
 from planner.space.device_slots import StageSlots
 from planner.space.mixed_schedules import variants_of_mixed
 from planner.space.runnable import takes_unlike_microbatches
@@ -69,7 +69,9 @@ class PlacedStages:
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size
         self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
-        self._ends: dict[tuple[int, int], tuple[Seconds, Seconds, float]] = {}
+        self._kinds = [(geometry(stage, shape.tp), ends) for stage, ends in zip(placed, self.ends, strict=True)]
+        self._ends: dict[tuple[object, int], tuple[Seconds, Seconds, float]] = {}
+        self._by_memory: dict[int, int] = {}
         request, names = costs.context.request, [one.NAME for one in self.schedules]
         variants = (one for one in variants_of_mixed(request, shape) if one.schedule in names)
         self.alike = not any(takes_unlike_microbatches(request, one, len(placed)) for one in variants)
@@ -111,12 +113,29 @@ class PlacedStages:
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
 
-        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick)."""
-        stages, left = range(len(self.placed)), self.layers
-        most = [self.most_by_compute(stage, seconds) for stage in stages]
-        test = DeadlineOf(seconds, forward, most)
-        for stage in reversed(stages):
-            if forward and stage < len(stages) - 1:
+        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick).
+        What takes most of the time comes last: what is before the first forward and behind the last backward, then links."""
+        test = DeadlineOf(seconds, forward, [self.most_by_compute(stage, seconds) for stage in range(len(self.placed))])
+        if not forward:
+            return self._filled(test, False)
+        return self._filled_without_tails(test) and self._filled(test, False) and (not self.links or self._filled(test, True))
+
+    def _filled_without_tails(self, test: DeadlineOf) -> bool:
+        """Whether the stages hold all layers, if a step ended with their last backward."""
+        left = self.layers
+        for stage in range(len(self.placed) - 1, -1, -1):
+            most = min(test.most[stage], left, self.most_by_memory(stage))
+            held = next((k for k in range(most, 0, -1) if self._holds(OfSize(stage, k, left - k), test, NOTHING)), 0)
+            if not held:
+                return False
+            left = max(left - held, stage)
+        return left <= 0
+
+    def _filled(self, test: DeadlineOf, links: bool) -> bool:
+        """Whether the stages hold all layers; links: the stages behind links that gradients and weights load have less time."""
+        left = self.layers
+        for stage in range(len(self.placed) - 1, -1, -1):
+            if links and stage < len(self.placed) - 1:
                 left = self._least_left(stage, left, test)
             held = self._most_layers(stage, left, test) if left <= self.layers else 0
             if not held:
@@ -161,11 +180,12 @@ class PlacedStages:
 
     def around(self, stage: int, k: int) -> tuple[Seconds, Seconds, float]:
         """`OfSize.begin`, `OfSize.tail` and `OfSize.share` of a stage of k layers: the least on any type of its devices."""
-        if (stage, k) not in self._ends:
+        kind = self._kinds[stage], k
+        if kind not in self._ends:
             config, found = self.costs.config(self.shape, len(self.placed)), list(self._costs(stage, k))
             begins = [one.begin(0.0, config) for one in found] if self.has_one_zero_stage else [0.0]
-            self._ends[stage, k] = min(begins), min(one.tail(config) for one in found), min(1 / one.parts for one in found)
-        return self._ends[stage, k]
+            self._ends[kind] = min(begins), min(one.tail(config) for one in found), min(1 / one.parts for one in found)
+        return self._ends[kind]
 
     def most_by_compute(self, stage: int, seconds: float) -> int:
         """Most layers of a stage by the cycles of all microbatches alone."""
@@ -174,8 +194,11 @@ class PlacedStages:
 
     def most_by_memory(self, stage: int) -> int:
         """Most layers of a stage that its devices hold beside one microbatch."""
-        able = (replace(self.shape, schedule=one.NAME) for one in self.schedules)
-        return max(self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1) for shape in able)
+        if stage not in self._by_memory:
+            able = (replace(self.shape, schedule=one.NAME) for one in self.schedules)
+            most = max(self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1) for shape in able)
+            self._by_memory[stage] = most
+        return self._by_memory[stage]
 
     def _shared(self, stage: int, k: int, before: int, first: int, test: DeadlineOf) -> Shared:
         """Least seconds of the links whose last stage this is, of k layers, where the stages from `first` to it have so many

@@ -57,7 +57,7 @@ class MixedStageCosts:
 
         The costs are those of its slowest devices, or with `spec` of its devices of that type. Raises NoRoute where no link
         joins its devices."""
-        key = shape, _geometry(stage, shape.tp), layers, ends, spec and spec.name
+        key = shape, geometry(stage, shape.tp), layers, ends, spec and spec.name
         if key not in self._costs:
             costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stage, spec))
             self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
@@ -65,7 +65,7 @@ class MixedStageCosts:
 
     def _collectives(self, shape: Shape, stage: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
         groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.etp, shape.zero_stage, shape.zero_shard_size
-        key = _geometry(stage, shape.tp), groups, spec and spec.name
+        key = geometry(stage, shape.tp), groups, spec and spec.name
         if key not in self._collective_costs:
             if spec is None:
                 self._collective_costs[key] = CollectiveCosts(
@@ -84,7 +84,7 @@ class MixedStageCosts:
         self, shape: Shape, stage: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:
         """(s, c) of a stage: with k layers it takes s + k c seconds for one microbatch, forward and backward."""
-        kept: object = _geometry(stage, shape.tp), shape.dp, shape.cp, shape.ep
+        kept: object = geometry(stage, shape.tp), shape.dp, shape.cp, shape.ep
         if max(shape.cp, shape.ep) == 1:  # positions and number of its replicas do not matter
             kept = tuple(dict.fromkeys(run.cluster.name for run in stage))
         degrees = shape.tp, shape.etp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
@@ -132,7 +132,7 @@ class MixedStageCosts:
         """((s, c) of the forward, (s, c) of the backward), which `own_seconds` adds up."""
         width, pp = _narrow(shape) if shape.ep == 1 else shape, 1 if all(ends) else pp
         stage = (Run(run.cluster, run.first, shape.cp),)
-        key = width, _geometry(stage, shape.tp), ends, pp
+        key = width, geometry(stage, shape.tp), ends, pp
         if key not in self._own:
             costs = StageCosts(self.workload, self.config(width, pp), self._collectives(width, stage, None))
             ones, twos = (costs.alone(layers, *ends) for layers in (1, 2))
@@ -186,8 +186,9 @@ def _narrow(shape: Shape) -> Shape:
     return replace(shape, dp=1, zero_shard_size=None)
 
 
-def _geometry(stage: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:
-    """Positions of a stage on the nodes of its clusters: (cluster, first slot on its node, slots) of every run."""
+def geometry(stage: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:
+    """Positions of a stage on the nodes of its clusters: (cluster, first slot on its node, slots) of every run. Stages with
+    equal positions, and equal ends, cost the same."""
     return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stage)
 
 
