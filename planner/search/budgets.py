@@ -195,8 +195,8 @@ class Budgets:
     """Simulations in a row without a faster plan once the time limit has passed; none where one takes `long_s`."""
     late_s: float = 30.0
     """Seconds after the time limit up to which other strategies are still asked for a plan."""
-    mixed_bound_s: float = 3.0
-    """Seconds of the time limit that are left for the bound of plans with mixed stages; if they do not suffice, the bound by
-    total work replaces it."""
+    mixed_bound_s: float = 5.0
+    """Seconds of the time limit that are left for the bound of plans with mixed stages; if they do not suffice, total work
+    bounds the placements that are left."""
     mixed_share: float = 0.1
     """Largest fraction of the time limit that is left for it."""

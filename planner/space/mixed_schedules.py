@@ -15,9 +15,11 @@ from sim.plan.schedules import Schedule
 
 def variants_of_mixed(request: Request, shape: Shape) -> Iterator[Shape]:
     """A shape under the schedules and ZeRO stages under which replicas may differ in their number of microbatches."""
-    for variant in variants(request, replace(shape, schedule=request.wishes.schedule or "1f1b")):
-        if not schedules.get(variant.schedule).CHUNKED and variant.zero_stage <= 1:
-            yield variant
+    yield from variants(
+        request,
+        replace(shape, schedule=request.wishes.schedule or "1f1b"),
+        lambda name, zero: zero <= 1 and not schedules.get(name).CHUNKED,
+    )
 
 
 def playable(request: Request, shape: Shape, several: bool) -> list[Schedule]:

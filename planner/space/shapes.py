@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from planner.limits import NO_LIMITS
@@ -40,15 +40,15 @@ VARIED = ("schedule", "vpp", "zero_stage")
 """Dimensions in which the variants of a shape differ."""
 
 
-def variants(request: Request, shape: Shape) -> Iterator[Shape]:
-    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned, allowed, and that the target can run.
-
-    Virtual stages need replicas with the same number of microbatches, because they run these in rounds."""
+def variants(request: Request, shape: Shape, able: Callable[[str, int], bool] | None = None) -> Iterator[Shape]:
+    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned, allowed, and that the target can run; with
+    `able`, only those for which it holds of (schedule, ZeRO stage). Virtual stages need replicas with the same number of
+    microbatches, because they run these in rounds."""
     if not request.limits.allows_shape(shape, but=VARIED):
         return
     for zero in zero_stages(request, shape):
         for name, vpp in searched_schedules(request):
-            if vpp == 1 or shape.divides(request.workload):
+            if (vpp == 1 or shape.divides(request.workload)) and (able is None or able(name, zero)):
                 variant = replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
                 if request.limits.allows_shape(variant) and not runnable.fault(request, variant):
                     yield variant
