@@ -91,8 +91,8 @@ class InLab(Generic[Compared]):
 def run_in_lab(plan: Plan | PipelinesPlan, options: RunOptions) -> InLab[MeasuredStep]:
     """Run a plan in the lab, `options.scale` times slower than its nodes.
 
-    Scale 0: the smallest one at which the cores carry the rates of all NICs and the traffic of a step takes half of their free
-    time at most, by what a CPU second of this machine carries, which is measured first (`holmes_sim.lab.capacity`). It is
+    Scale 0: the smallest one at which the cores carry the rates of all NICs and the traffic of a step takes a tenth of their
+    free time at most, by what a CPU second of this machine carries, which is measured first (`holmes_sim.lab.capacity`). It is
     doubled, up to `TRIES` times, while they are busy for more than half of the time; not where that does not help, because
     other programs use the cores. Real compute is not slowed down: then only the links are, and the simulation has links slowed
     down by the scale.

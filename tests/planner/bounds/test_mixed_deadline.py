@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.certificates.fleets import draw
 from planner.bounds.mixed_deadline import mixed_bound
-from planner.bounds.total_work import work_bound
+from planner.bounds.total_work import Work, work_bound
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
@@ -20,6 +20,7 @@ from planner.search.mixed import is_mixed, mixed, mixed_placements
 from planner.search.mixed_candidates import MixedCandidate, candidate
 from planner.space.device_slots import Run, devices
 from planner.space.mixed_schedules import variants_of_mixed
+from planner.time_limit import TimeLimit
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.hardware.cluster import Trunk
 from tests import builders as make
@@ -28,6 +29,32 @@ from tests.planner.builders import NO_LIMIT, random_request, random_request_with
 from tests.planner.targets import alike_replicas
 
 KINDS = (draw, random_request, random_request_with_experts_or_long_sequences)
+
+
+class SecondsLeft(TimeLimit):
+    """A limit that is up when it is asked for the given time."""
+
+    def __init__(self, times: int):
+        super().__init__(NO_LIMIT)
+        self.left = times
+
+    def is_up(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def test_total_work_bounds_the_placements_that_are_left_when_the_time_is_up():
+    """The later the time is up, the higher the bound, which is never above the one without a limit."""
+    question = random_request(11)
+    context = PlanningContext(question)
+    work, placements = Work(context), list(mixed_placements(question))
+    by_work = sorted(work.bound(one) for one, _ in placements)
+    found = [mixed_bound(context, placements, 1e9, SecondsLeft(times)) for times in (1, 3, 6, 10**9)]
+    whole = mixed_bound(context, placements, 1e9, context.limit).seconds
+    assert found[0].seconds == by_work[0] < whole
+    assert work.bound(found[0].holders[0][0]) == by_work[0]
+    assert [one.seconds for one in found] == sorted(one.seconds for one in found)
+    assert found[-1].seconds == whole
 
 
 @pytest.mark.parametrize("seed", more.after(6, range(12)))
