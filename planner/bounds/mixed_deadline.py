@@ -7,6 +7,7 @@ finish within a deadline; the bound is found by bisection, for each kind of sche
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
@@ -30,12 +31,28 @@ Placed: TypeAlias = tuple[Shape, tuple[StageSlots, ...]]
 """A shape under any schedule, and the slots of its stages."""
 
 
+class OpenPlacement(NamedTuple):
+    """A placement of which no plan takes less than `bound` seconds.
+
+    schedules: those that the bound is for, all of one kind; none where it is for all. is_closest: the deadline test gives no
+    higher bound."""
+
+    bound: Seconds
+    shape: Shape
+    placed: tuple[StageSlots, ...]
+    schedules: tuple[Schedule, ...] = ()
+    is_closest: bool = False
+
+
 class MixedBound(NamedTuple):
     """A lower bound on the step of plans with mixed stages, and placements with low bounds, the one with the least bound first;
-    none where no placement is below the cutoff."""
+    none where no placement is below the cutoff.
+
+    left: all placements that have a bound below the cutoff; none where the time was up."""
 
     seconds: Seconds
     holders: tuple[Placed, ...] = ()
+    left: tuple[OpenPlacement, ...] = ()
 
     @property
     def words(self) -> str:
@@ -54,40 +71,74 @@ def mixed_bound(context: PlanningContext, placements: Iterable[Placed], cutoff: 
 
     It is the least over the placements; each is a bisection to the relative width `PRECISE`. Those with the least total work
     come first. Where the time is up, the bound of those that are left is that of their total work."""
-    costs, bound, shares, work = MixedStageCosts(context), cutoff, dict[Shape, float](), Work(context)
-    known: dict[tuple[Shape, bool], list[list[Schedule]]] = {}
-    holders: list[Placed] = []
-    for shape, placed in sorted(placements, key=lambda pair: work.bound(pair[0])):
-        if work.bound(shape) >= bound:
+    test, bound, work = PlacementTest(context), cutoff, Work(context)
+    holders, left = list[Placed](), list[OpenPlacement]()
+    every = sorted(((work.bound(shape), number, shape, placed) for number, (shape, placed) in enumerate(placements)))
+    for number, (least, _, shape, placed) in enumerate(every):
+        if least >= bound:
+            left += [OpenPlacement(*one) for one in ((a, c, d) for a, _, c, d in every[number:]) if one[0] < cutoff]
             break
         if limit.is_up():
-            return MixedBound(work.bound(shape), ((shape, placed), *reversed(holders)))
-        one, several = split_backward(shape), len(placed) > 1
-        if (one, several) not in known:
-            known[one, several] = _of_one_kind(playable(context.request, shape, several))
-        for kind in known[one, several]:
-            with suppress(NoRoute, NotModelled):  # planner.search.mixed builds no plan of these either
-                stages = PlacedStages(costs, one, placed, kind)
-                if stages.within(bound, 0.0):
-                    if one not in shares:
-                        shares[one] = _forward_share(costs, one)
-                    closer = _least(stages, bound, shares[one])
-                    if closer < bound:
-                        bound = closer
-                        holders.append((shape, placed))
-    return MixedBound(bound, tuple(reversed(holders)))
+            return MixedBound(least, ((shape, placed), *reversed(holders)))
+        for one in test.of_kinds(OpenPlacement(least, shape, placed)):
+            closer = test.closest(one, bound)
+            if closer is None:
+                left.append(one._replace(bound=bound))
+            elif closer < math.inf:
+                bound = closer
+                holders.append((shape, placed))
+                left.append(one._replace(bound=closer, is_closest=True))
+    return MixedBound(bound, tuple(reversed(holders)), tuple(left))
 
 
-def _of_one_kind(schedules: Iterable[Schedule]) -> list[list[Schedule]]:
+class PlacementTest:
+    """Tests placements, and holds what several tests need."""
+
+    def __init__(self, context: PlanningContext):
+        self.context, self.costs = context, MixedStageCosts(context)
+        self._shares: dict[Shape, float] = {}
+        self._kinds: dict[tuple[Shape, bool], list[tuple[Schedule, ...]]] = {}
+
+    def of_kinds(self, one: OpenPlacement) -> list[OpenPlacement]:
+        """A placement under each kind of schedules."""
+        shape, several = split_backward(one.shape), len(one.placed) > 1
+        if (shape, several) not in self._kinds:
+            self._kinds[shape, several] = _of_one_kind(playable(self.context.request, one.shape, several))
+        return [one._replace(schedules=schedules) for schedules in self._kinds[shape, several]]
+
+    def stages(self, one: OpenPlacement) -> PlacedStages | None:
+        """The placed stages under the schedules; None where no plan has this placement."""
+        with suppress(NoRoute, NotModelled):  # planner.search.mixed builds no plan of these either
+            return PlacedStages(self.costs, split_backward(one.shape), one.placed, one.schedules)
+        return None
+
+    def closest(self, one: OpenPlacement, below: Seconds) -> Seconds | None:
+        """The bound of a placement by bisection; None where it is not `below`, infinite where no plan has this placement."""
+        stages = self.stages(one)
+        if stages is None:
+            return math.inf
+        if not stages.within(below, 0.0):
+            return None
+        forward = self.forward_share(one.shape)
+        return _least(stages, below, forward) if _may_finish(stages, below, forward) else None
+
+    def forward_share(self, shape: Shape) -> float:
+        """Least fraction of a layer's seconds that is its forward, on any slots of the clusters."""
+        shape = split_backward(shape)
+        if shape not in self._shares:
+            self._shares[shape] = _forward_share(self.costs, shape)
+        return self._shares[shape]
+
+
+def _of_one_kind(schedules: Iterable[Schedule]) -> list[tuple[Schedule, ...]]:
     """Schedules whose ranks wait for messages, or do not, and which split the backward, or do not, apart."""
     found: dict[tuple[bool, bool], list[Schedule]] = {}
     for one in schedules:
         found.setdefault((one.OVERLAPS_SENDS, one.SPLITS_BACKWARD), []).append(one)
-    return list(found.values())
+    return [tuple(some) for some in found.values()]
 
 
 def _forward_share(costs: MixedStageCosts, shape: Shape) -> float:
-    """Least fraction of a layer's seconds that is its forward, on any slots of the clusters."""
     return min(
         forward / (forward + backward)
         for cluster in costs.context.request.clusters()
@@ -97,11 +148,9 @@ def _forward_share(costs: MixedStageCosts, shape: Shape) -> float:
     )
 
 
-def _least(stages: PlacedStages, bound: Seconds, forward: float) -> Seconds:
-    """The least seconds within which the placed stages might finish, at most `bound`."""
-    low, high = 0.0, bound
-    if not _may_finish(stages, bound, forward):
-        return bound
+def _least(stages: PlacedStages, high: Seconds, forward: float) -> Seconds:
+    """The least seconds, below `high`, within which the placed stages might finish; within `high` they might."""
+    low = 0.0
     while high - low > PRECISE * high:
         middle = (low + high) / 2
         low, high = (low, middle) if _may_finish(stages, middle, forward) else (middle, high)

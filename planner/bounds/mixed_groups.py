@@ -100,6 +100,17 @@ def _speeds(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...]) -> list
     return found
 
 
+def sent(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], many: int) -> list[tuple[Seconds, Seconds]]:
+    """Least seconds of the messages of a replica from each stage to the next and to the previous one, beside those of the next
+    replicas, `many` in all; 0 where there is no such stage. Raises NoRoute."""
+    nic, last = costs.peers.nic(runs, shape.tp), len(runs) - 1
+
+    def seconds(stage: int, other: int) -> Seconds:
+        return costs.peers.sent(shape, runs[stage], runs[other], many, nic) if 0 <= other <= last else 0.0
+
+    return [(seconds(stage, stage + 1), seconds(stage, stage - 1)) for stage in range(last + 1)]
+
+
 def _with_messages(
     costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], speeds: list[OnStage], waits: bool, alike: bool, together: bool
 ) -> Iterator[OnStage]:
@@ -109,17 +120,16 @@ def _with_messages(
     peers, last, nic = costs.peers, len(runs) - 1, costs.peers.nic(runs, shape.tp)
     in_step = alike_replicas(runs, shape.tp)
     loading = None if alike else in_step if in_step == runs[0].count else 1  # None: all on the first node
-    many = in_step if waits and alike else 1
     tied = peers.tied(shape, runs, nic, together, loading)
     ahead = arrived = returned = 0.0
-    for stage, (run, speed) in enumerate(zip(runs, speeds, strict=True)):
-        next_to = [runs[other] if 0 <= other <= last else None for other in (stage + 1, stage - 1)]
-        there, back = (peers.sent(shape, run, other, many, nic) if other else 0.0 for other in next_to)
+    messages = sent(costs, shape, runs, in_step if waits and alike else 1)
+    for stage, (run, speed, (there, back)) in enumerate(zip(runs, speeds, messages, strict=True)):
         arrived, returned = arrived + ahead, returned + back
         ahead = there
         speed = speed._replace(tied=tied if stage in (0, last) else 0.0, arrived=arrived, returned=returned)
         if waits:
             yield speed._replace(sent=there + back, back=back)
         else:
-            lane = sum(peers.leaves(shape, run, other, nic, loading) for other in next_to if other)
+            next_to = (runs[other] for other in (stage + 1, stage - 1) if 0 <= other <= last)
+            lane = sum(peers.leaves(shape, run, other, nic, loading) for other in next_to)
             yield speed._replace(lane=lane)

@@ -34,27 +34,55 @@ WORK = 3_000
 """Numbers of layers of all stages times layers left above which no split is ruled out (a guess). A larger number makes some
 bounds tighter, and takes longer."""
 
+MOST_PARTS = 4
+"""Splits of the first stages that are listed, for each one of all stages (a guess); where they are more, none is."""
+
 
 def some_split_holds(stages: PlacedStages, seconds: Seconds, forward: float) -> bool:
     """Whether some split of the layers might finish within `seconds` (False is a proof that none does).
 
     forward: least fraction of a layer's seconds that is its forward, more than 0."""
-    if len(stages.placed) == 1:
-        return True
+    held = _held(stages, seconds, forward)
+    return held is None or bool(held[0])
+
+
+def splits(stages: PlacedStages, seconds: Seconds, forward: float, most: int) -> list[tuple[int, ...]] | None:
+    """All splits, as layers of each stage, that might finish within `seconds`; None where they are more than `most`, or too
+    many to rule any out. forward: as in `some_split_holds`."""
+    held = _held(stages, seconds, forward)
+    if held is None:
+        return None
+    found: dict[int, list[tuple[int, ...]]] = {0: [()]}
+    for sizes in held:
+        longer = {count: [(*split, k) for k in own for split in found.get(count - k, ())] for count, own in sizes.items()}
+        if sum(map(len, longer.values())) > MOST_PARTS * most:
+            return None
+        found = longer
+    every = found.get(stages.layers, [])
+    return every if len(every) <= most else None
+
+
+def _held(stages: PlacedStages, seconds: Seconds, forward: float) -> list[dict[int, list[int]]] | None:
+    """For each stage: layers of it and those before it -> numbers of layers that it may hold then, where the stages behind it
+    may hold the others; those of the first stage are empty where no split holds. None where `WORK` says so."""
     numbers, layers = range(len(stages.placed)), stages.layers
+    if len(numbers) == 1:
+        return [{layers: [layers]}]
     test = DeadlineOf(seconds, forward, [stages.most_by_compute(stage, seconds) for stage in numbers])
     most = [min(test.most[stage], stages.most_by_memory(stage)) for stage in numbers]
     if sum(most) * min(sum(most) - layers + 1, layers) > WORK:
-        return True
-    before, left = [sum(most[:stage]) for stage in numbers], {layers}
+        return None
+    before, left, held = [sum(most[:stage]) for stage in numbers], {layers}, list[dict[int, list[int]]]()
     for stage in reversed(numbers):
-        sizes = (
-            OfSize(stage, k, count - k, *stages.around(stage, k))
-            for count in left
-            for k in range(max(1, count - before[stage]), min(most[stage], count - stage) + 1)
-        )
-        left = {size.before for size in sizes if stages.holds_of_split(size, test) and _returns(stages, size, test)}
-    return 0 in left
+        own: dict[int, list[int]] = {}
+        for count in left:
+            for k in range(max(1, count - before[stage]), min(most[stage], count - stage) + 1):
+                size = OfSize(stage, k, count - k, *stages.around(stage, k))
+                if stages.holds_of_split(size, test) and _returns(stages, size, test):
+                    own.setdefault(count, []).append(k)
+        held.append(own)
+        left = {count - k for count, sizes in own.items() for k in sizes}
+    return held[::-1]
 
 
 def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:

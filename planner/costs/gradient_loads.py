@@ -127,9 +127,9 @@ class GradientLoads:
                 held = np.array([self._of(clusters, shape, stage, layers) for stage in which])
                 reduced = np.array([seconds for _, seconds, _ in loading])[:, None] * held[:, 0]
                 gathered = np.array([seconds for _, _, seconds in loading])[:, None] * held[:, 1]
-                np.maximum(found, _busy_until(starts[which], reduced) + optimizer[which].min(axis=0), out=found)
+                np.maximum(found, busy_until(starts[which], reduced) + optimizer[which].min(axis=0), out=found)
                 if not shape.overlap_param_gather:
-                    np.maximum(found, _busy_until(starts[which], reduced + gathered), out=found)
+                    np.maximum(found, busy_until(starts[which], reduced + gathered), out=found)
         return found
 
     def _of(self, clusters: Sequence[Cluster], shape: Shape, stage: int, layers: NDArray[np.int64]) -> Floats:
@@ -190,7 +190,7 @@ def _blocks(clusters: Sequence[Cluster], shape: Shape) -> Iterator[tuple[Cluster
         yield cluster, stages
 
 
-def _busy_until(starts: Floats, loads: Floats) -> Floats:
+def busy_until(starts: Floats, loads: Floats) -> Floats:
     """The earliest end of a link that carries loads, none of which begins before its start; shapes (loads, pipelines)."""
     order = np.argsort(starts, axis=0)
     begun, later = (np.take_along_axis(one, order, axis=0) for one in (starts, loads))

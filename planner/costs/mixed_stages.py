@@ -59,11 +59,12 @@ class MixedStageCosts:
         joins its devices."""
         key = shape, geometry(stage, shape.tp), layers, ends, spec and spec.name
         if key not in self._costs:
-            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stage, spec))
+            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self.collectives(shape, stage, spec))
             self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
         return self._costs[key]
 
-    def _collectives(self, shape: Shape, stage: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
+    def collectives(self, shape: Shape, stage: StageSlots, spec: DeviceSpec | None = None) -> CollectiveCosts:
+        """Costs of the collectives of a stage; with `spec` those of its devices of that type. Raises NoRoute."""
         groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.etp, shape.zero_stage, shape.zero_shard_size
         key = geometry(stage, shape.tp), groups, spec and spec.name
         if key not in self._collective_costs:
@@ -73,12 +74,12 @@ class MixedStageCosts:
                 )
             else:
                 own = tuple(row for row, kind in enumerate(_types(stage)) if kind == spec.name)
-                self._collective_costs[key] = self._collectives(shape, stage, None).among(own)
+                self._collective_costs[key] = self.collectives(shape, stage, None).among(own)
         return self._collective_costs[key]
 
     def reduce_together(self, shape: Shape, stages: Iterable[StageSlots]) -> bool:
         """Whether all ranks of each stage take equally long to reduce gradients."""
-        return all(self._collectives(shape, stage, None).reduce_together for stage in stages)
+        return all(self.collectives(shape, stage, None).reduce_together for stage in stages)
 
     def linear_seconds(
         self, shape: Shape, stage: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
@@ -96,7 +97,7 @@ class MixedStageCosts:
 
     def _both(self, shape: Shape, stage: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
         """Seconds of one microbatch, forward and backward; gradient groups do not matter."""
-        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stage, spec))
+        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self.collectives(shape, stage, spec))
         return sum(costs.passes(layers, *ends, (spec,) if spec else ()))
 
     def own_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool], pp: int = 2) -> tuple[float, float]:
@@ -134,7 +135,7 @@ class MixedStageCosts:
         stage = (Run(run.cluster, run.first, shape.cp),)
         key = width, geometry(stage, shape.tp), ends, pp
         if key not in self._own:
-            costs = StageCosts(self.workload, self.config(width, pp), self._collectives(width, stage, None))
+            costs = StageCosts(self.workload, self.config(width, pp), self.collectives(width, stage, None))
             ones, twos = (costs.alone(layers, *ends) for layers in (1, 2))
             forward, backward = ((2 * one - two, two - one) for one, two in zip(ones, twos, strict=True))
             self._own[key] = forward, backward

@@ -75,6 +75,12 @@ class Budgets:
     mixed_holders: int = 3
     """Placements with mixed stages, those with the least bounds, of which plans are simulated after the proof."""
 
+    mixed_splits: int = 4_000
+    """Splits of the layers of a placement up to which all its plans are evaluated, where it holds the bound of mixed stages."""
+    mixed_bound_tries: int = 100
+    """Simulations of plans of such placements, in a row without a faster plan; a long one counts as several, as for
+    `forwards_of_a_try`. Where a placement has more plans than are left, none of them is simulated."""
+
     placement_delay: float = 0.5
     """Where a pipeline has two placements and the simulation of one was longer than its step on an idle network: fraction of
     this delay that is expected of the other placement at least (0.57 to 1 in a search of `holmes-uneven-8`). With a larger one

@@ -28,6 +28,7 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
+from planner.search.mixed_exhaust import exhaust_mixed
 from planner.search.mixed_trials import simulate_holders
 from planner.search.short_chunks import try_short
 from planner.search.unlike_dp import try_unlike, unlike_seconds
@@ -88,6 +89,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     mixed = mixed_lower_bound(incumbent)
                     if mixed is not None:
                         simulate_holders(incumbent, mixed)
+                        mixed = exhaust_mixed(incumbent, mixed)
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise

@@ -34,9 +34,9 @@ from sim.units import Seconds
 from sim.workload.workload import Workload
 
 Ints: TypeAlias = NDArray[np.int64]
-StageRows: TypeAlias = dict[tuple[StageCosts, int, int, int], tuple[float, ...]]
-"""(costs of a class of devices, layers, recomputed layers, 2 if it is the first stage + 1 if it is the last) -> `COSTS` and
-optimizer seconds."""
+StageRows: TypeAlias = dict[tuple[StageCosts, tuple[DeviceSpec, ...], int, int, int], tuple[float, ...]]
+"""(costs of a class of devices, their types, layers, recomputed layers, 2 if it is the first stage + 1 if it is the last) ->
+`COSTS` and optimizer seconds."""
 
 
 def check(config: ParallelConfig) -> None:
@@ -188,16 +188,18 @@ class Table:
     `messages[a, b]`: seconds of a message from a stage on class a to the next stage on class b; `tied[a, b]`: seconds of the
     all-reduce of a tied embedding's gradient between end stages on a and b (`UNTIED` if none is tied). `shared`: a cache of
     stage costs, which tables of the same classes in other orders may use together. recomputes: stages may recompute some of
-    their layers in full. Raises NotModelled (`check`, and if replicas have different numbers of microbatches).
+    their layers in full. specs: the device types of each class, by default all of its costs. Raises NotModelled (`check`, and
+    if replicas have different numbers of microbatches).
     """
 
     def __init__(
         self, classes: Sequence[StageCosts], messages: Floats, tied: Floats | None = None, shared: StageRows | None = None,
-        recomputes: bool = False,
+        recomputes: bool = False, specs: Sequence[tuple[DeviceSpec, ...]] = (),
     ):  # fmt: skip
         self._shared: StageRows = {} if shared is None else shared
         self.classes, self.config, self.messages = tuple(map(_without_vpp, classes)), classes[0].config, messages
         self.tied = np.full_like(messages, UNTIED) if tied is None else tied
+        self.specs = specs or [()] * len(classes)
         check(self.config)
         if len(set(self.config.num_microbatches)) > 1:
             raise NotModelled("a table needs replicas with the same number of microbatches; use `evaluate`")
@@ -236,12 +238,12 @@ class Table:
     def _row(self, code: int, ends: int) -> tuple[float, ...]:
         code, recomputed = divmod(code, self._counts)
         which, layers = divmod(code, self._sizes)
-        costs = self.classes[which]
-        key = costs, layers, recomputed, ends
+        costs, specs = self.classes[which], self.specs[which]
+        key = costs, specs, layers, recomputed, ends
         if key not in self._shared:
             if recomputed:
                 config = replace(costs.config, recompute="full", recompute_layers=(recomputed,))
                 costs = replace(costs, config=config)
             stage = costs, layers, ends >= 2, ends % 2 == 1
-            self._shared[key] = (*_costs(*stage), _optimizer(*stage))
+            self._shared[key] = (*_costs(*stage, specs), _optimizer(*stage, specs))
         return self._shared[key]
