@@ -7,7 +7,7 @@ A replica takes cycle = s + k c seconds for one microbatch on a stage of k layer
 
 microbatches in T seconds, where a schedule that splits the backward may put off weight gradients: there, the second limit is
 that of forwards and gradients of inputs, a share of both. The replicas of a stage together must process all microbatches, and
-where no framework runs unlike numbers, each replica as many as the others; this bounds k from above. As in
+where no framework runs unlike numbers, or each has one, each replica as many as the others; this bounds k from above. As in
 `planner.bounds.greedy_filling`, stages are filled from the last to the first; if layers are left over, no plan of the placement
 finishes within T. The exchange argument given there needs feasibility that is monotone in k, so the tail is the least one of
 this and all larger sizes that compute in time.
@@ -74,7 +74,7 @@ class PlacedStages:
         self._by_memory: dict[int, int] = {}
         request, names = costs.context.request, [one.NAME for one in self.schedules]
         variants = (one for one in variants_of_mixed(request, shape) if one.schedule in names)
-        self.alike = not any(takes_unlike_microbatches(request, one, len(placed)) for one in variants)
+        self.alike = self.total == shape.dp or not any(takes_unlike_microbatches(request, v, len(placed)) for v in variants)
         self.groups = groups(costs, shape, placed, self.waits, self.alike)
         self.replicas = [group[0].replicas for group in self.groups]
 

@@ -8,7 +8,10 @@ faster plans. Placements come in the order of their bounds, as long as the bound
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from planner.bounds.mixed_deadline import MixedBound, OpenPlacement, PlacementTest
 from planner.bounds.mixed_evaluation import least_steps
@@ -21,75 +24,92 @@ from planner.space.mixed_schedules import variants_of_mixed
 from planner.space.runnable import runs
 from planner.space.shape import Shape
 from sim.errors import NoRoute, NotDefined, NotModelled
-from sim.plan.plan import Plan
 from sim.units import Seconds
+
+
+@dataclass(slots=True)
+class Able:
+    """The plans of a placement that might take less than some seconds: a shape and a split of the layers each, with lower
+    bounds on their steps."""
+
+    one: OpenPlacement
+    plans: list[tuple[Seconds, Shape, tuple[int, ...]]] = field(default_factory=list)
 
 
 def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
     """The bound after the plans of the placements that hold it are ruled out, until it is that of whole stages or the target,
     a placement has too many of them, or the time is up."""
-    test, heap = PlacementTest(incumbent.context), list(mixed.left)
-    if not heap:
+    if not mixed.left:
         return mixed
-    numbered = [(one.bound, number, one) for number, one in enumerate(heap)]
-    heapq.heapify(numbered)
-    number, tries = len(numbered), 0
-    while numbered and numbered[0][0] < min(incumbent.target, incumbent.lower_bound) and not incumbent.limit.is_up():
-        incumbent.report("simulating mixed stages that hold the bound")
-        _, _, one = numbered[0]
-        if one.is_closest:
-            found = _plans(incumbent, test, one, incumbent.budgets.mixed_bound_tries - tries)
-            if found is None:
+    test, most = PlacementTest(incumbent.context), min(incumbent.target, incumbent.lower_bound)
+    heap: list[tuple[Seconds, int, OpenPlacement | Able]] = [(one.bound, i, one) for i, one in enumerate(mixed.left)]
+    heapq.heapify(heap)
+    tries = incumbent.budgets.mixed_bound_tries
+    while heap and heap[0][0] < most and not incumbent.limit.is_up():
+        incumbent.report("ruling out plans with mixed stages")
+        bound, number, open_ = heap[0]
+        if isinstance(open_, Able):
+            if len(open_.plans) > tries:
                 break
-            heapq.heappop(numbered)
-            for plan in found:
-                better = incumbent.challenge(plan)[1]
-                tries = 0 if better else tries + 1 + forwards(plan) // incumbent.budgets.forwards_of_a_try
-            continue
-        heapq.heappop(numbered)
-        for tested in [one] if one.schedules else test.of_kinds(one):
-            closest = test.closest(tested, incumbent.target)
-            if closest is not None:
-                number += 1
-                least = max(closest, one.bound)
-                heapq.heappush(numbered, (least, number, tested._replace(bound=least, is_closest=True)))
-    if not numbered or numbered[0][0] >= incumbent.target:
-        return MixedBound(incumbent.target)
-    first = numbered[0][2]
-    others = [holder for holder in mixed.holders if holder != (first.shape, first.placed)]
-    return MixedBound(first.bound, ((first.shape, first.placed), *others))
+            heapq.heappop(heap)
+            tries = _simulated(incumbent, open_, tries)
+            if open_.plans:  # the time is up
+                heapq.heappush(heap, (bound, number, open_))
+        elif open_.is_closest:
+            able = _able(incumbent, test, open_, most)
+            if able is None:
+                break
+            heapq.heapreplace(heap, (max(bound, able.plans[0][0] if able.plans else math.inf), number, able))
+        else:
+            heapq.heappop(heap)
+            for one in [open_] if open_.schedules else test.of_kinds(open_):
+                closest = test.closest(one, most)
+                if closest is not None:
+                    least = max(closest, bound)
+                    number += len(mixed.left)
+                    heapq.heappush(heap, (least, number, one._replace(bound=least, is_closest=True)))
+    if not heap or heap[0][0] >= most:
+        return MixedBound(min(most, incumbent.cutoff))
+    bound, _, first = heap[0]
+    holder = (first.one if isinstance(first, Able) else first)[1:3]
+    return MixedBound(bound, (holder, *(other for other in mixed.holders if other != holder)))
 
 
-def _plans(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most: int) -> list[Plan] | None:
-    """The plans of a placement that might beat the target, the fastest by the recurrence first; None where they are more than
-    `most`, or cannot be listed."""
+def _able(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most: Seconds) -> Able | None:
+    """The plans of a placement that might take less than `most`, the fastest by their bounds first; None where they cannot be
+    listed."""
     stages = test.stages(one)
     if stages is None:
-        return []
+        return Able(one)
     if not stages.alike or one.shape.ep > 1:  # each replica has its own microbatches, or waits for others in each of them
         return None
-    every = splits(stages, incumbent.target, test.forward_share(one.shape), incumbent.budgets.mixed_splits)
-    if every is None:
-        return None
-    found: list[tuple[Seconds, int, Plan]] = []
+    every = splits(stages, most, test.forward_share(one.shape), incumbent.budgets.mixed_splits)
+    if not every:
+        return None if every is None else Able(one)
+    found: list[tuple[Seconds, Shape, tuple[int, ...]]] = []
     for shape in _variants(incumbent, one):
         try:
-            seconds = least_steps(stages, shape, every)
+            seconds = least_steps(stages, shape, every).tolist()
         except NotModelled:
             return None
-        able = [(least, split) for least, split in zip(seconds.tolist(), every, strict=True) if least < incumbent.target]
-        if len(found) + len(able) > most:
-            return None
-        microbatches = (stages.total // shape.dp,) * shape.dp
-        for least, split in able:
-            try:
-                held = devices(one.placed, shape.tp)
-                plan = assemble(incumbent.request, shape, split, held, "certified", microbatches)
-            except (NoRoute, NotDefined, NotModelled):
-                continue
+        found += [(least, shape, split) for least, split in zip(seconds, every, strict=True) if least < most]
+    return Able(one, sorted(found, key=lambda plan: plan[0]))
+
+
+def _simulated(incumbent: Incumbent, able: Able, tries: int) -> int:
+    """Simulate plans, until the time is up, and remove them; return how many more may be simulated, in a row without a faster
+    one. A long simulation counts as several."""
+    while able.plans and not incumbent.limit.is_up():
+        _, shape, split = able.plans.pop(0)
+        microbatches = incumbent.request.workload.global_batch_size // shape.microbatch_size // shape.dp
+        with suppress(NoRoute, NotDefined, NotModelled):  # the plan cannot be built
+            held = devices(able.one.placed, shape.tp)
+            plan = assemble(incumbent.request, shape, split, held, "certified", (microbatches,) * shape.dp)
             if fits(plan):
-                found.append((least, len(found), plan))
-    return [plan for _, _, plan in sorted(found)]
+                better = incumbent.challenge(plan)[1]
+                used = 1 + forwards(plan) // incumbent.budgets.forwards_of_a_try
+                tries = incumbent.budgets.mixed_bound_tries if better else tries - used
+    return tries
 
 
 def _variants(incumbent: Incumbent, one: OpenPlacement) -> Iterator[Shape]:

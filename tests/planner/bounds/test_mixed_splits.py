@@ -10,7 +10,7 @@ import pytest
 from planner.bounds import mixed_splits
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.mixed_filling import PlacedStages
-from planner.bounds.mixed_splits import some_split_holds
+from planner.bounds.mixed_splits import some_split_holds, splits
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
@@ -102,3 +102,20 @@ def test_all_backwards_of_a_stage_follow_its_first_round_trip(target):
     assert stages.alike == (target is not None)
     assert min(least) * (1 - 2e-3) <= bound <= min(steps)
     assert stages.within(0.9 * bound, 0.3)
+
+
+def test_splits_that_might_finish_are_listed():
+    """Those of plans that finish in time are among them; none where no split holds, or more than may be listed."""
+    question, placed = four_stages(7)
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
+    every = [split for split in itertools.product(range(1, 5), repeat=4) if sum(split) == 7]
+    steps = {
+        split: step(simulate_plan(assemble(question, ONE, split, devices(placed, 1), "by hand", (MICROBATCHES,) * 2)))
+        for split in every
+    }
+    seconds = sorted(steps.values())[4]
+    found = splits(stages, seconds, 0.3, 100)
+    assert {split for split, one in steps.items() if one <= seconds} <= set(found) < set(every)
+    assert splits(stages, seconds, 0.3, len(found) - 1) is None
+    assert sorted(splits(stages, 1e9, 0.3, 100)) == every
+    assert splits(stages, 1e-9, 0.3, 100) == [] and not some_split_holds(stages, 1e-9, 0.3)

@@ -1,0 +1,89 @@
+"""The bound of plans with mixed stages rises as the plans that hold it are ruled out."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from planner.bounds.mixed_deadline import MixedBound, mixed_bound
+from planner.placement.ranks import assemble
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request
+from planner.search.budgets import Budgets
+from planner.search.incumbent import Incumbent
+from planner.search.mixed import is_mixed, mixed_placements
+from planner.search.mixed_exhaust import exhaust_mixed
+from planner.space.device_slots import devices
+from planner.space.mixed_schedules import variants_of_mixed
+from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
+from tests import more
+from tests.planner.builders import random_request
+from tests.planner.search.searches import incumbent
+from tests.planner.targets import alike_replicas
+
+
+def steps_of_all(question: Request) -> list[float]:
+    """The steps of all plans with mixed stages whose replicas have equally many microbatches, by brute force."""
+    found, batch, layers = list[float](), question.workload.global_batch_size, question.workload.model.layers
+    for placed_shape, placed in mixed_placements(question):
+        for one in variants_of_mixed(question, placed_shape):
+            microbatches = (batch // one.microbatch_size // one.dp,) * one.dp
+            for split in itertools.product(range(1, layers + 1), repeat=len(placed)):
+                if sum(split) == layers and sum(microbatches) * one.microbatch_size == batch:
+                    with suppress(NoRoute, NotDefined, NotModelled, Infeasible):
+                        plan = assemble(question, one, split, devices(placed, one.tp), "by hand", microbatches)
+                        found += [step(simulate_plan(plan))] if fits(plan) else []
+    return found
+
+
+def begun(question: Request, seconds: float, budgets: Budgets | None = None) -> tuple[Incumbent, MixedBound]:
+    """A search whose target, and whose bound of whole stages, are at some seconds, and the bound of mixed stages."""
+    kept = incumbent(question, budgets)
+    kept.lower_bound = seconds
+    return kept, mixed_bound(kept.context, mixed_placements(question), seconds, kept.limit)
+
+
+def alike(seed: int) -> Request:
+    return replace(random_request(seed), target=alike_replicas())
+
+
+@pytest.mark.parametrize("seed", more.after(5, [seed for seed in range(60) if len(list(random_request(seed).clusters())) > 1]))
+def test_the_bound_is_the_fastest_of_all_plans_or_that_of_whole_stages(seed):
+    """Without a limit of plans, where no bound of whole stages is below, the fastest plan of all is found."""
+    question = alike(seed)
+    every = steps_of_all(question)
+    if not every:
+        return
+    for seconds in (2 * min(every), min(every) * (1 - 1e-6)):
+        kept, before = begun(question, seconds, Budgets(mixed_bound_tries=10**6))
+        after = exhaust_mixed(kept, before)
+        assert before.seconds <= after.seconds <= seconds
+        assert after.seconds <= min(every) * (1 + 1e-9) or kept.cutoff == pytest.approx(min(every), rel=1e-9)
+        assert after.seconds <= kept.cutoff
+
+
+def test_plans_below_the_bound_are_listed_only_where_they_are_few():
+    """Where no plan may be simulated, the bound is that of the recurrence; where no split may be listed, it stays."""
+    question = alike(7)
+    seconds = 2 * min(steps_of_all(question))
+    found = {}
+    for name, budgets in (("none listed", Budgets(mixed_splits=0)), ("none simulated", Budgets(mixed_bound_tries=0))):
+        kept, before = begun(question, seconds, budgets)
+        found[name] = exhaust_mixed(kept, before)
+        assert kept.best is None and found[name].holders
+    kept, before = begun(question, seconds)
+    whole = exhaust_mixed(kept, before)
+    assert found["none listed"].seconds == before.seconds <= found["none simulated"].seconds <= whole.seconds
+    assert kept.best is not None and is_mixed(kept.best)
+
+
+def test_nothing_is_simulated_where_replicas_may_have_numbers_of_their_own_or_whole_stages_have_the_bound():
+    question = random_request(7)
+    kept, before = begun(question, 1e3)
+    assert exhaust_mixed(kept, before).seconds == before.seconds and kept.best is None
+    kept, before = begun(alike(7), 1e3)
+    kept.lower_bound = before.seconds
+    assert exhaust_mixed(kept, before).seconds == before.seconds and kept.best is None
