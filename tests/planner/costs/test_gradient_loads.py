@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from planner.costs.context import PlanningContext
-from planner.costs.gradient_loads import Rival, _busy_until
+from planner.costs.gradient_loads import Rival, busy_until
 from planner.placement.ranks import build
 from planner.request import Request, Wishes
 from planner.search.evaluation import PipelineEvaluation
@@ -71,7 +71,7 @@ def test_the_first_stage_gathers_at_half_the_rate_as_long_as_the_second_one_does
 def test_a_link_ends_after_the_loads_of_all_stages_from_one_start_on():
     starts = np.array([[1.0, 1.0, 9.0], [3.0, 7.0, 0.0]])
     loads = np.array([[4.0, 4.0, 1.0], [2.0, 2.0, 3.0]])
-    assert _busy_until(starts, loads).tolist() == [1 + 4 + 2, 7 + 2, 9 + 1]
+    assert busy_until(starts, loads).tolist() == [1 + 4 + 2, 7 + 2, 9 + 1]
 
 
 def test_a_step_ends_when_both_reductions_are_done_and_the_quicker_optimizer():
