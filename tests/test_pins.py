@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks import owned_fleets, pins
 from planner.placement.simulation import step
+from planner.request import Wishes
 from planner.space.shapes import searched
 
 
@@ -11,6 +12,11 @@ def test_no_pin_gives_a_faster_plan():
     found = list(pins.measure(fleets=2, pins=2))
     assert len(found) >= 4
     assert max(one.faster for one in found) <= pins.SLACK
+
+
+def test_pins_that_exclude_each_other_are_left_out(monkeypatch):
+    monkeypatch.setattr(pins, "pinned", lambda *_: Wishes(schedule="zb-h1", vpp=3))
+    assert not list(pins.compared(0, pins.draw(0), 1))
 
 
 def test_a_plan_has_the_short_chunks_that_a_pin_of_them_finds():

@@ -27,21 +27,32 @@ def equally_loading(
     """Classes of replicas with equal loads, if no replica of another class loads anything.
 
     devices: those of each replica, by pipeline rank."""
-    links = {one: [[_links(fleet, device) for device in stage] for stage in devices[one]] for one in replicas}
     left = [list(replicas)]
     while left:
         some = left.pop()
         parts: dict[object, list[int]] = {}
-        every = zip(*(links[one] for one in some), strict=True) if len(some) > 1 else ()
-        loads = [Counter(link for stage in stages for found in stage for link in found) for stages in every]
-        for one in some:
-            stages = zip(loads, links[one], strict=False)
-            key = tuple(tuple((link[2], load[link]) for link in found) for load, stage in stages for found in stage)
-            parts.setdefault(key, []).append(one)
+        stages = zip(*(devices[one] for one in some), strict=True) if len(some) > 1 else ()
+        loads = [_loads(fleet, stage) for stage in stages if not _fill_nodes(fleet, stage)]
+        for index, one in enumerate(some):
+            parts.setdefault(tuple(load[index] for load in loads), []).append(one)
         if len(parts) == 1:
             yield tuple(some)
         else:
             left += parts.values()
+
+
+def _loads(fleet: Fleet, stage: Sequence[tuple[Device, ...]]) -> list[object]:
+    """The kinds of links that the devices of each replica load at a stage, and how many devices load each."""
+    links = [[_links(fleet, device) for device in devices] for devices in stage]
+    load = Counter(link for devices in links for found in devices for link in found)
+    return [tuple(tuple((link[2], load[link]) for link in found) for found in devices) for devices in links]
+
+
+def _fill_nodes(fleet: Fleet, stages: Sequence[tuple[Device, ...]]) -> bool:
+    """Whether the devices of the replicas at a stage, each inside a node, are all those of nodes with equal links."""
+    nodes = {(devices[0].cluster, devices[0].node) for devices in stages}
+    clusters = [fleet.cluster(name) for name, _ in nodes]
+    return sum(cluster.node.count for cluster in clusters) == sum(map(len, stages)) and all(map(_is_even, clusters))
 
 
 def leaf(fleet: Fleet, device: Device) -> int:
@@ -56,6 +67,16 @@ def _links(fleet: Fleet, device: Device) -> list[Link]:
     return [(name, node, *link) for link in _on_node(fleet.cluster(name), device.index)] + [
         (name, leaf(fleet, device), "leaf", 0)
     ]
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_even(cluster: Cluster) -> bool:
+    """Whether all devices of a node load links alike where all send at the same time, below one leaf or a wide spine."""
+    if cluster.fabric is not None and cluster.fabric.is_narrow:
+        return False
+    every = [_on_node(cluster, index) for index in range(cluster.node.count)]
+    shared = Counter(link for links in every for link in links)
+    return len({tuple((kind, shared[kind, number]) for kind, number in links) for links in every}) == 1
 
 
 @functools.lru_cache(maxsize=4096)
