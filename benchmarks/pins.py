@@ -23,7 +23,7 @@ from planner.search.mixed import is_mixed
 from planner.space.sequences_and_experts import context_degrees
 from planner.space.shapes import searched, variants
 from planner.space.unlike_tp import has_searched_degrees
-from sim.errors import Infeasible
+from sim.errors import Infeasible, NotDefined
 from sim.plan.parallel_config import BLOCK
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -90,7 +90,7 @@ def compared(seed: int, question: Request, pins: int) -> Iterator[Pinned]:
         wishes = pinned(question, free, rng)
         try:
             other = planned(replace(question, wishes=wishes))
-        except Infeasible:
+        except (Infeasible, NotDefined):  # two pins may exclude each other, such as a schedule and virtual stages
             continue
         if other is not None:
             yield Pinned(seed, str(wishes), step(free) / step(other) - 1, bound(question, free, other) / step(other) - 1)

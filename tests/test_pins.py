@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from benchmarks import owned_fleets, pins
+from planner.placement.simulation import step
+from planner.request import Wishes
 from planner.space.shapes import searched
 
 
@@ -10,6 +12,20 @@ def test_no_pin_gives_a_faster_plan():
     found = list(pins.measure(fleets=2, pins=2))
     assert len(found) >= 4
     assert max(one.faster for one in found) <= pins.SLACK
+
+
+def test_pins_that_exclude_each_other_are_left_out(monkeypatch):
+    monkeypatch.setattr(pins, "pinned", lambda *_: Wishes(schedule="zb-h1", vpp=3))
+    assert not list(pins.compared(0, pins.draw(0), 1))
+
+
+def test_a_plan_has_the_short_chunks_that_a_pin_of_them_finds():
+    """With dp 1, cp 2 and microbatches of three sequences fit on four devices only with ZeRO 2; cp 1 takes 1.043 s."""
+    free = pins.planned(pins.draw(40))
+    assert free is not None
+    config = free.config
+    assert (config.tp, config.cp, config.pp, config.microbatch_size, config.zero_stage) == (2, 2, 1, 3, 2)
+    assert round(step(free), 4) == 0.9783
 
 
 def test_what_is_pinned_already_stays_pinned():

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import product
 
 from planner.costs.fleet_views import FleetViews
-from planner.costs.stage_positions import Hop, alike_slots, first_apart, hops, nic_kinds, period, same_position
+from planner.costs.stage_positions import Hop, alike_slots, first_apart, have_equal_nics, hops, nic_kinds, period, same_position
 from planner.request import Request
 from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
@@ -34,14 +34,16 @@ class MessageCosts:
         """How many slots of a stage send their messages at the same time as the first slot, and share links; 0: all.
 
         The replicas of a pipeline keep step where their stages have equal positions on nodes, and they have the same number of
-        microbatches. That is so for all replicas where each stage fills whole nodes, or a node is filled by whole stages. Else
+        microbatches. That is so for all replicas where each stage fills whole nodes, or a node is filled by whole stages, and
+        as many devices of a node share each NIC: of three devices with two NICs, the third sends faster and runs ahead. Else
         it is so for the first replicas as far as one node holds all of them at every stage (`alike_slots`): each other replica
-        may run ahead, and then finds links free. Replicas with unequal numbers of microbatches keep step for most of a step,
-        so this holds for an estimate, but not `surely`."""
+        may run ahead, and then finds links free. Replicas with unequal numbers of microbatches, or NICs, keep step for most of
+        a step, so this holds for an estimate, but not `surely`."""
         clusters, workload = tuple(clusters), self._request.workload
         divides = not surely or shape.divides(workload)
         widths = {cluster.node.count // shape.tp_on(cluster.name) for cluster in clusters}
-        if divides and not any(shape.slots % width and width % shape.slots for width in widths if width):
+        fill = not any(shape.slots % width and width % shape.slots for width in widths if width)
+        if divides and fill and (not surely or have_equal_nics(clusters, shape)):
             return 0
         alike = alike_slots(clusters, shape)
         if divides:

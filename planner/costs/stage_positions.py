@@ -35,15 +35,40 @@ def alike_slots(clusters: Iterable[Cluster], shape: Shape) -> int:
     Stage i begins with slot i n of its cluster, so any g slots of which n and the slots of each node are multiples stay
     together. Slots with the same NIC at one stage must have the same NIC at every other: so the devices of the g slots are
     whole groups of devices that share a NIC, or a part of one group (`sim.network.paths.near_nics`), and likewise those of one
-    CPU."""
+    CPU; a part of one group where only the messages of one CPU cross the link between both."""
     holders = [cluster for cluster in clusters if shape.tp_on(cluster.name) <= cluster.node.count]
     found = math.gcd(shape.slots, *(cluster.node.count // shape.tp_on(cluster.name) for cluster in holders))
-    for cluster in holders:
-        devices, count = found * shape.tp_on(cluster.name), cluster.node.count
-        groups = [*(nic.count for nic in cluster.node.nics), 2 * cluster.node.hosts]
-        if not all(count % min(n, count) == 0 and _nested(devices, count // min(n, count)) for n in groups):
-            return 1
-    return found
+    return found if all(_equal_nics(one, found * shape.tp_on(one.name)) for one in holders) else 1
+
+
+def have_equal_nics(clusters: Iterable[Cluster], shape: Shape) -> bool:
+    """Whether all slots of a stage load NICs and the link between CPUs alike at every stage, where each stage fills whole nodes
+    of these clusters, or whole stages a node."""
+    for cluster in clusters:
+        degree, per_node = shape.tp_on(cluster.name), cluster.node.count // shape.tp_on(cluster.name)
+        ways = _sharing(cluster) if per_node > 1 else ()
+        own = (one for one in ways if not one[1] or _crosses_sockets(cluster))
+        if not all(
+            width >= degree * per_node or _are_alike(degree * min(shape.slots, per_node), width, of_cpu)
+            for width, of_cpu in own
+        ):
+            return False
+    return True
+
+
+def _equal_nics(cluster: Cluster, devices: int) -> bool:
+    """Whether so many devices are whole groups that share a NIC of each type, or a part of one, and likewise a CPU."""
+    return all(_are_alike(devices, width, of_cpu and _crosses_sockets(cluster)) for width, of_cpu in _sharing(cluster))
+
+
+def _are_alike(devices: int, width: int, apart: bool) -> bool:
+    """Whether so many devices are a part of one of the groups of so many, or whole groups unless these are `apart`."""
+    return bool(width) and (width % devices == 0 if apart else _nested(devices, width))
+
+
+def _crosses_sockets(cluster: Cluster) -> bool:
+    """Whether messages of the devices of one CPU of a node take another way to a NIC than those of the other."""
+    return bool(cluster.node.socket_link) and any(nic.socket is not None for nic in cluster.node.nics)
 
 
 def _nested(a: int, b: int) -> bool:
@@ -68,18 +93,21 @@ def _have_equal_nics(runs: Sequence[Run], tp: int, many: int) -> bool:
     cuts = set[int]()
     for run in runs:
         begin, end = _offset(run, tp), _offset(run, tp) + many * tp
-        for width in _sharing(run.cluster):
-            if not width or (begin // width != (end - 1) // width and (begin % width or end % width)):
+        for width, of_cpu in _sharing(run.cluster):
+            apart = of_cpu and _crosses_sockets(run.cluster)
+            if not width or (begin // width != (end - 1) // width and (apart or begin % width or end % width)):
                 return False
             cuts |= {width} if begin // width != (end - 1) // width else set()
     return all(_nested(a, b) for a, b in pairwise(sorted(cuts)))
 
 
-def _sharing(cluster: Cluster) -> Iterator[int]:
-    """Numbers of neighbouring devices of a node that share a NIC of each type, or a CPU; 0 where not all have as many."""
+def _sharing(cluster: Cluster) -> Iterator[tuple[int, bool]]:
+    """(number of neighbouring devices of a node that share a NIC of each type, False), and those that share a CPU (True); 0
+    where not all have as many."""
     count = cluster.node.count
-    for number in (*(nic.count for nic in cluster.node.nics), 2 * cluster.node.hosts):
-        yield 0 if count % min(number, count) else count // min(number, count)
+    for number, of_cpu in (*((nic.count, False) for nic in cluster.node.nics), (2 * cluster.node.hosts, True)):
+        uneven = count % number and number % count
+        yield 0 if uneven else max(count // number, 1), of_cpu
 
 
 def first_apart(cluster: Cluster, shape: Shape) -> int:

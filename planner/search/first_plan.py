@@ -54,23 +54,24 @@ def find_first_plan(
     partly = ranked(incumbent, on_some, budgets.partial_shapes, between=True)
     tried = list(dict.fromkeys([*first, *partly]))
     _simulate_found(incumbent, restaged)
-    _simulate_best(incumbent, tried)
+    fitting = simulate_best(incumbent, tried)
     if not incumbent.limit.is_up():
         incumbent.simulate_pool(budgets.first_tries)
-        _simulate_best(incumbent, tried, waits=True)
-    if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
-        _simulate_best(incumbent, ranked(incumbent, every, budgets.first_variants))
+        simulate_best(incumbent, tried, waits=True)
+    if incumbent.best is None or not fitting:  # variants that take longer to simulate; otherwise the proof considers them
+        quick = every
+        simulate_best(incumbent, ranked(incumbent, quick, budgets.first_variants))
     if incumbent.best is not None and not incumbent.limit.is_up():
         chunked = incumbent.best.config.vpp > 1
         other_kind = (variant for variant in quick if (variant.vpp > 1) != chunked)
-        _simulate_best(incumbent, ranked(incumbent, other_kind, budgets.other_variants))
+        simulate_best(incumbent, ranked(incumbent, other_kind, budgets.other_variants))
     if incumbent.limit.is_up():  # what follows is simulated only if it is expected to be faster than the draft
         incumbent.keep_draft()
     _simulate_alone(incumbent, every)
     incumbent.keep_draft()
     for others in (unequal, unlike):
         if others and not incumbent.limit.is_up():
-            _simulate_best(incumbent, _best_variants(incumbent, others))
+            simulate_best(incumbent, _best_variants(incumbent, others))
     with incumbent.context.effort.spent("mixed stages"):
         _simulate_mixed(incumbent)
 
@@ -172,8 +173,9 @@ def _simulate_found(incumbent: Incumbent, found: Iterable[Candidate]) -> None:
     incumbent.simulate_pool(incumbent.budgets.first_tries)
 
 
-def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], waits: bool = False) -> None:
-    """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them.
+def simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], waits: bool = False) -> bool:
+    """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them; return whether
+    some pipeline fits memory.
 
     waits: stages that wait for messages between nodes have fewer layers. Where messages share links, such pipelines may be much
     slower or much faster than others, so they are simulated after them, as far as that is quick."""
@@ -201,6 +203,7 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], waits: bool = 
     _simulate_found(incumbent, improved(evaluated, most))
     if not incumbent.limit.is_up():
         _simulate_unlike(incumbent, [estimate for estimate in estimated if _kind(estimate) not in kinds])
+    return bool(estimated)
 
 
 def _simulate_unlike(incumbent: Incumbent, estimated: Iterable[Estimate]) -> None:

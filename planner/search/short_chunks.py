@@ -21,12 +21,12 @@ from planner.costs.node_classes import node_classes
 from planner.placement.simulation import fits, step
 from planner.request import Request
 from planner.search.budgets import Budgets
-from planner.search.first_plan import find_first_plan, quick_variants, ranked
+from planner.search.first_plan import find_first_plan, quick_variants, ranked, simulate_best
 from planner.search.incumbent import Incumbent
 from planner.space import stand_in
 from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape, split_backward
-from planner.space.shapes import USUAL_SIZES, searched
+from planner.space.shapes import USUAL_SIZES, searched, variants
 from planner.space.tied_shards import with_tied_shards
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
@@ -58,6 +58,8 @@ def try_short(incumbent: Incumbent) -> None:
     doubtful = incumbent.budgets.short_doubt * incumbent.cutoff
     if _least(inner, quick_variants(inner, promising)) < min(max(known, doubtful), inner.target):
         find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
+    if inner.best_shape is not None:  # all schedules and ZeRO stages: the proof considers others, but not these
+        simulate_best(inner, variants(inner.request, replace(inner.best_shape, overlap_param_gather=True)))
     incumbent.context.simulated += (one for one in inner.context.simulated if one is not inner.best)
     if inner.best is not None and inner.cutoff < incumbent.target:
         incumbent.keep(inner.best)

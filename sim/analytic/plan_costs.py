@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sim.analytic.equal_loads import equally_loading, leaf
 from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
@@ -45,24 +46,31 @@ def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...],
 
 
 def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Equivalence classes of replicas, as dp_cp indices: equal numbers of microbatches, clusters and grouping into nodes.
+    """Equivalence classes of replicas, as dp_cp indices: equal microbatches, clusters, grouping into nodes, leaves, and loads.
 
     Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
     the same stages. Clusters of one device type are different: their interconnects, NICs and trunks may differ. Where stages
     have unlike dp, the indices are those of a stage with the largest: each is a part of the samples of a replica, with the
-    tensor-parallel group of every stage that computes it, and a group of a stage with a smaller dp is in several."""
+    tensor-parallel group of every stage that computes it, and a group of a stage with a smaller dp is in several. Replicas that
+    load links unlike do not keep step (`sim.analytic.equal_loads`)."""
     config = plan.config
     classes: dict[object, list[int]] = {}
+    devices: dict[int, list[tuple[Device, ...]]] = {}
     for dp_cp in range(config.most_dp_cp):
         key: list[object] = [microbatches_of(config, dp_cp)]
-        hosts = dict[tuple[str, int], int]()
+        hosts, leaves = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
+        devices[dp_cp] = []
         for pp_rank, tp in enumerate(config.degrees):
             (row,) = _rows(config, pp_rank, (dp_cp,))
             first = config.rank(0, row, pp_rank)
             ring = plan.placement[first : first + tp]
             key += [(d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
+            key += [leaves.setdefault((d.cluster, leaf(plan.fleet, d)), len(leaves)) for d in ring]
+            devices[dp_cp].append(ring)
         classes.setdefault(tuple(key), []).append(dp_cp)
-    return tuple(tuple(replicas) for replicas in classes.values())
+    if config.pp == 1:
+        return tuple(map(tuple, classes.values()))
+    return tuple(part for replicas in classes.values() for part in equally_loading(plan.fleet, replicas, devices))
 
 
 def _rows(config: ParallelConfig, pp_rank: int, replicas: tuple[int, ...]) -> tuple[int, ...]:

@@ -53,6 +53,24 @@ def test_all_replicas_keep_step_where_stages_fill_nodes_or_equal_parts_of_them(d
     assert PlanningContext(question).messages.together(question.clusters(), shape(dp=dp)) == together
 
 
+@pytest.mark.parametrize(
+    ("count", "nics", "socket_link", "dp", "tp", "together"),
+    [
+        (3, 1, 0.0, 3, 1, 0), (3, 2, 0.0, 3, 1, 1), (3, 2, 0.0, 1, 3, 0), (4, 6, 0.0, 4, 1, 1), (4, 2, 0.0, 2, 1, 0),
+        (6, 3, 0.0, 3, 1, 1), (4, 2, 1e8, 4, 1, 1), (4, 2, 1e8, 2, 1, 0), (4, 2, 1e8, 2, 4, 0),
+    ],
+)  # fmt: skip
+def test_replicas_of_whole_nodes_surely_keep_step_only_with_equal_nics(count, nics, socket_link, dp, tp, together):
+    """Of three devices with two NICs, the third sends alone, and runs ahead; a stage of three devices of six has a NIC and a
+    half. Messages of the devices of the second CPU cross the link to the NICs on the first one."""
+    nic = replace(make.nic("ethernet", 1e7, nics), socket=0 if socket_link else None)
+    a = make.cluster("a", 4, count, (nic,))
+    question = request(make.fleet(replace(a, node=replace(a.node, socket_link=socket_link))), make.model(4), 12)
+    messages, one = PlanningContext(question).messages, shape(dp=dp, tp=tp)
+    assert messages.together(question.clusters(), one) == together
+    assert messages.together(question.clusters(), one, surely=False) == 0
+
+
 def eight_devices(nics: int, batch: int = 48) -> Request:
     """A cluster of six nodes of eight devices with some Ethernet NICs."""
     a = make.cluster("a", 6, 8, (make.nic("ethernet", 1e7, nics),), intra_node=make.wire(bandwidth=1e8))

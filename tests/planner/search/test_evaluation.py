@@ -84,3 +84,16 @@ def test_replicas_that_share_a_node_at_every_stage_are_no_bound_above_the_step(s
     assert least.seconds <= step(simulated(question, one, *stages)) * (1 + 1e-9)
     ahead, _, _ = least.evaluation.messages((0, 0, 1))
     assert ahead[0] == pytest.approx(2 * 64 * 96 * 2 / bandwidth)
+
+
+def test_replicas_that_share_nics_unevenly_are_no_bound_above_the_step():
+    """Of three devices with two NICs, the third replica sends alone and runs ahead, so that its messages find the trunk free
+    later on: with all three at once, the bound was 7.0 % above the step."""
+    spec, nics = make.device(speed=1e11), (make.nic("ethernet", 1e8, 2),)
+    clusters = [make.cluster(name, nodes, 3, nics, spec) for name, nodes in (("a", 1), ("b", 2))]
+    trunks = (Trunk(("a", "b"), "ethernet", 5e7, 0.0),)
+    question, one = request(make.fleet(*clusters, trunks=trunks), make.model(5, 256), 12), shape(dp=3)
+    context, stages = PlanningContext(question), (("b", 2), ("b", 2), ("a", 1))
+    simulation = step(simulated(question, one, *stages))
+    assert round(candidate(context, one, stages).seconds / simulation - 1, 3) == 0.070
+    assert candidate(context, one, stages, least=True).seconds <= simulation
