@@ -292,6 +292,6 @@ def layouts(columns: Sequence[Column]) -> tuple[tuple[object, ...], ...]:
 def _is_resized(column: Column, other: Column) -> bool:
     """Whether a column is another one with microbatches of half the size, of the same, or of twice the size."""
     alike = column.part == other.part and column.plan.stages == other.plan.stages
-    alike = alike and column.plan.config.cp == other.plan.config.cp
+    alike = alike and column.key[:-1] == other.key[:-1]
     small, large = sorted((column.plan.config.microbatch_size, other.plan.config.microbatch_size))
     return alike and column.plan.placement == other.plan.placement and large in (small, 2 * small)

@@ -102,6 +102,12 @@ class ExpertParallelism(RankNumbering):
         return mesh_rows(self.tp, self.ep, self.etp)
 
     @property
+    def expert_replicas(self) -> int:
+        """Consecutive replicas whose ranks divide the experts of a layer, with equally many microbatches each; 1 where each
+        replica has all of them."""
+        return math.lcm(self.expert_rows, self.cp) // self.cp if self.splits_experts else 1
+
+    @property
     def edp(self) -> int:
         """Ranks of a stage that hold the same experts and reduce their gradients together (expert data parallel)."""
         return self.tp * self.dp_cp // self.expert_mesh
