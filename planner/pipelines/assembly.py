@@ -55,6 +55,16 @@ def divided(batch: int, columns: Sequence[Column]) -> tuple[int, ...] | None:
     return tuple(numbers) if left == 0 else None
 
 
+def estimated(batch: int, columns: Sequence[Column]) -> Seconds:
+    """Estimated step of columns; infinite where the batch cannot be divided."""
+    numbers = divided(batch, columns)
+    if numbers is None:
+        return math.inf
+    replicas = sum(one.plan.config.dp for one in columns)
+    computed_s = max(one.step(number) for one, number in zip(columns, numbers, strict=True))
+    return computed_s + max(one.gradients(replicas) for one in columns)
+
+
 def _begun(batch: int, columns: Sequence[Column]) -> list[int]:
     """A division of most of a batch with which the greedy one begins: all microbatches that are done by some time, which is
     found by bisection, and at least one of each replica."""

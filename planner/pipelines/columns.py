@@ -1,6 +1,7 @@
 """Columns of the master programme: plans of alike replicas on parts of a fleet, each with what its step takes.
 
-Their sequences are whole. Columns with context parallelism are found for chosen parts, after these (`divide_sequences`).
+Their sequences and experts are whole. Columns with context parallelism, and those of mixtures with expert parallelism, are
+found for chosen parts, after these (`divide_sequences`, `divide_experts`).
 
 The step of a plan is linear in its samples: what fills and drains the pipelines, then equal seconds for each further
 microbatch. Both are taken from the closed form of two steps. A third term is the reduction of gradients over all replicas of
@@ -9,7 +10,7 @@ from another node. All are estimates that choose what is simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.bounds.unlike_pipelines import context_degrees
@@ -32,7 +33,7 @@ from sim.units import Seconds
 
 PINNED = Wishes(schedule="1f1b", vpp=1, zero_stage=1, cp=1, ep=1)
 """What plans of unlike pipelines have in common, or cannot have otherwise (`sim.plan.pipelines.check_modelled`), and the cp
-and, but for mixtures, the ep of most columns."""
+and ep of most columns."""
 BUDGETS = Budgets(
     first_shapes=8, draft_shapes=0, first_variants=8, other_variants=0, first_estimates=2, first_evaluated=8,
     first_improved=2, restaged_shapes=0, first_tries=1, alone_tries=1, mixed_tries=1,
@@ -96,7 +97,7 @@ class Columns:
         self._pinned = replace(PINNED, ep=None) if divides_experts(request) else PINNED
         self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
         self._under: dict[tuple[object, ...], Column | None] = {}
-        self._divided = set[tuple[Part, bool]]()
+        self._divided, self._of_experts = set[tuple[Part, bool]](), set[tuple[Part, bool]]()
         self.searched = 0
 
     @property
@@ -131,6 +132,15 @@ class Columns:
                     known = (*known, *self._of_sizes(part, plan, True))
         self._found[part, one] = known
 
+    def divide_experts(self, part: Part, one: bool) -> None:
+        """Find the columns of the fastest plan of a part that may divide experts, too; none where no column may."""
+        if (part, one) in self._of_experts or not divides_experts(self.request):
+            return
+        self._of_experts.add((part, one))
+        known, plan = self.of(part, one), self._plan(part, replace(self._pinned, dp=1 if one else None))
+        if plan is not None and plan.config.splits_experts and (one or plan.config.dp > 1):
+            self._found[part, one] = (*known, *self._of_sizes(part, plan, True))
+
     def under(self, column: Column, schedule: str) -> Column | None:
         """A column under another schedule; None where it does not fit, or the schedule cannot run it."""
         key = *column.key, schedule
@@ -140,16 +150,14 @@ class Columns:
 
     def _search(self, part: Part, one: bool) -> Iterator[Column]:
         """The fastest plan of a part; where it has one replica and tensor parallelism also the fastest without, which reduces
-        some gradients earlier, where it divides experts also the fastest that does not, and on one node the fastest with one
-        stage, which fills no pipeline, or with two, which reduce gradients one after the other. Each also with smaller
-        microbatches, which divide a batch more finely, and with larger ones, of which a small share needs few."""
-        pinned = replace(self._pinned, dp=1) if one else self._pinned
+        some gradients earlier, and on one node the fastest with one stage, which fills no pipeline, or with two, which reduce
+        gradients one after the other. Each also with smaller microbatches, which divide a batch more finely, and with larger
+        ones, of which a small share needs few."""
+        pinned = replace(PINNED, dp=1) if one else PINNED
         plan = self._plan(part, pinned)
         plans: list[tuple[Plan | None, bool]] = [(plan, True)] if plan is not None and (one or plan.config.dp > 1) else []
         if plan is not None and sum(part) > 1 and (plan.config.pp < sum(part) if not one else _nodes(plan) < sum(part)):
             plans.append((self._plan(part, replace(pinned, pp=sum(part))), True))
-        if plan is not None and plan.config.ep > 1:
-            plans.append((self._plan(part, replace(pinned, ep=1)), True))
         if one and plan is not None:
             if plan.config.tp > 1:
                 plans.append((self._plan(part, replace(pinned, tp=1)), True))
@@ -189,6 +197,18 @@ class Columns:
             return certified.plan(request, context, BUDGETS)
         except HolmesError:
             return None
+
+
+def layouts(columns: Sequence[Column]) -> tuple[tuple[object, ...], ...]:
+    """What tells columns apart but for the sizes of their microbatches."""
+    return tuple(sorted(column.key[:-1] for column in columns))
+
+
+def is_resized(column: Column, other: Column) -> bool:
+    """Whether a column is another one with microbatches of half the size, of the same, or of twice the size."""
+    alike = column.key[:-1] == other.key[:-1] and column.plan.stages == other.plan.stages
+    small, large = sorted((column.plan.config.microbatch_size, other.plan.config.microbatch_size))
+    return alike and column.plan.placement == other.plan.placement and large in (small, 2 * small)
 
 
 def divides_experts(request: Request) -> bool:
