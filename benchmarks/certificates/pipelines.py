@@ -85,7 +85,7 @@ class Verdict:
 
 def owned(seed: int, long: bool = False, experts: bool = False) -> Request:
     """The request of a seed: two kinds of nodes with few of their devices, and a small model. long: with few long sequences, on
-    two nodes of two devices; experts: a mixture, on such nodes."""
+    two nodes of two devices; experts: a mixture and few sequences, on such nodes."""
     rng = random.Random(f"pipelines {seed}")
     types, nodes = rng.sample([*NODES], 2), rng.choice([(1, 1), (1, 1), (2, 1)])
     clusters = {}
@@ -101,7 +101,7 @@ def owned(seed: int, long: bool = False, experts: bool = False) -> Request:
         "name": f"tiny-{hidden}", "layers": LAYERS, "hidden": hidden, "heads": 8, "ffn_hidden": 4 * hidden, "vocab": 8192,
         "tied_embeddings": False, **(EXPERTS if experts else {}),
     }  # fmt: skip
-    batch, seq_len = (rng.choice(FEW), rng.choice(LONG)) if long else (BATCH, rng.choice(SEQUENCES))
+    batch, seq_len = rng.choice(FEW) if long or experts else BATCH, rng.choice(LONG if long else SEQUENCES)
     workload = {
         "model": model, "global_batch_size": batch, "seq_len": seq_len, "precision": "fp16",
         **({"adapter": {"r": 16}} if rng.random() < 1 / 3 and not experts else {}),
