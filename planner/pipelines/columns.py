@@ -47,6 +47,10 @@ LEAST_S: Seconds = 0.1
 LEAST_CP = 2
 """The smallest degree of context parallelism, which is tried for all sequences."""
 
+LEAST_SEVERAL = 2
+"""Replicas of a column with several on one node whose fastest plan has one: a slow node's share of a small batch may be a
+single sample."""
+
 LARGER = 2
 """Doublings of the microbatch size of a plan that are columns, too (a guess)."""
 
@@ -155,6 +159,8 @@ class Columns:
         ones, of which a small share needs few."""
         pinned = replace(PINNED, dp=1) if one else PINNED
         plan = self._plan(part, pinned)
+        if not one and sum(part) == 1 and plan is not None and plan.config.dp == 1:
+            plan = self._plan(part, replace(pinned, dp=LEAST_SEVERAL)) or plan
         plans: list[tuple[Plan | None, bool]] = [(plan, True)] if plan is not None and (one or plan.config.dp > 1) else []
         if plan is not None and sum(part) > 1 and (plan.config.pp < sum(part) if not one else _nodes(plan) < sum(part)):
             plans.append((self._plan(part, replace(pinned, pp=sum(part))), True))
@@ -184,7 +190,7 @@ class Columns:
         self.searched += 1
         whole = self.request.workload.global_batch_size
         share = peak(self.request, part) / peak(self.request, tuple(cluster.nodes for cluster in self._clusters))
-        batch = max(1 << max(round(whole * share).bit_length() - 1, 0), 1)
+        batch = max(1 << max(round(whole * share).bit_length() - 1, 0), wishes.dp or 1)
         machines = tuple((cluster.name, number) for cluster, number in zip(self._clusters, part, strict=True) if number)
         workload = replace(self.request.workload, global_batch_size=batch)
         left = max(self._limit.seconds_left, LEAST_S)
