@@ -3,7 +3,8 @@
 Fleets are two clusters of one or two nodes with one or two devices of types that users own, joined by Ethernet, with a small
 model, of which some train adapters only. Every plan of unlike pipelines on whole nodes is simulated that may be the fastest:
 all sets of nodes and orders of them, tp, cp, pp and dp, layers, microbatch sizes, divisions of the batch, the schedules of the
-search, and weights gathered at both times (`overlap_param_gather`)."""
+search, and weights gathered at both times (`overlap_param_gather`). With `--experts`, models are small mixtures, and every ep
+and etp is tried as well."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from typing import Any
 
 from benchmarks.certificates.brute import STRICT
 from benchmarks.owned_fleets import NODES
-from planner.bounds.unlike_pipelines import FEWEST, configuration, least_step
+from planner.bounds.unlike_pipelines import FEWEST, configuration, expert_degrees, least_step
 from planner.costs.context import PlanningContext
-from planner.pipelines.assembly import step_of
+from planner.pipelines.assembly import shares, step_of
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import parts
 from planner.pipelines.search import SCHEDULES, best
@@ -36,6 +37,7 @@ from sim.errors import HolmesError
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
 from sim.hardware.cluster import Device
+from sim.plan.expert_parallelism import mesh_rows
 from sim.plan.groups import groups_of
 from sim.plan.pipelines import PipelinesPlan, of_plans
 from sim.plan.plan import MadeBy, Plan, Stage
@@ -51,6 +53,8 @@ RATES = (10, 25, 100)
 """Gbit/s of the Ethernet of nodes and between them."""
 HIDDEN = (512, 1024, 2048)
 SEQUENCES = (256, 1024, 2048)
+EXPERTS = {"experts": 4, "experts_per_token": 2}
+"""A small mixture."""
 FEW, LONG = (2, 3, 4), (4096, 8192, 16384)
 """Samples of a batch, and tokens of a sequence, where sequences are few and long."""
 NEAR = 0.005
@@ -79,28 +83,28 @@ class Verdict:
         return self.found_s / self.best_s - 1
 
 
-def owned(seed: int, long: bool = False) -> Request:
+def owned(seed: int, long: bool = False, experts: bool = False) -> Request:
     """The request of a seed: two kinds of nodes with few of their devices, and a small model. long: with few long sequences, on
-    two nodes of two devices."""
+    two nodes of two devices; experts: a mixture and few sequences, on such nodes."""
     rng = random.Random(f"pipelines {seed}")
     types, nodes = rng.sample([*NODES], 2), rng.choice([(1, 1), (1, 1), (2, 1)])
     clusters = {}
     for index, (name, number) in enumerate(zip(types, nodes, strict=True)):
         inside, rate = NODES[name][1], rng.choice(RATES)
-        number = 1 if long else number
-        devices = {"type": name, "count": 2 if long else rng.choice([1, 2]) if number == 1 else 1}
+        number = 1 if long or experts else number
+        devices = {"type": name, "count": 2 if long or experts else rng.choice([1, 2]) if number == 1 else 1}
         nics = [{"type": "ethernet", "bandwidth": f"{rate} Gbit/s", "count": 1}]
         clusters[f"c{index}"] = {"nodes": number, "node": {"devices": devices, "intra_node": inside, "nics": nics}}
     link = {"between": [*clusters], "type": "ethernet", "bandwidth": f"{rng.choice(RATES)} Gbit/s", "latency": "20 us"}
     hidden = rng.choice(HIDDEN)
     model = {
         "name": f"tiny-{hidden}", "layers": LAYERS, "hidden": hidden, "heads": 8, "ffn_hidden": 4 * hidden, "vocab": 8192,
-        "tied_embeddings": False,
+        "tied_embeddings": False, **(EXPERTS if experts else {}),
     }  # fmt: skip
-    batch, seq_len = (rng.choice(FEW), rng.choice(LONG)) if long else (BATCH, rng.choice(SEQUENCES))
+    batch, seq_len = rng.choice(FEW) if long or experts else BATCH, rng.choice(LONG if long else SEQUENCES)
     workload = {
         "model": model, "global_batch_size": batch, "seq_len": seq_len, "precision": "fp16",
-        **({"adapter": {"r": 16}} if rng.random() < 1 / 3 else {}),
+        **({"adapter": {"r": 16}} if rng.random() < 1 / 3 and not experts else {}),
     }  # fmt: skip
     name = f"pipelines-{seed}"
     document = {"format": "holmes-sim/topology/1", "name": name, "clusters": clusters, "links": [link], "workload": workload}
@@ -147,11 +151,14 @@ def plans(asked: Request, nodes: Nodes, **common: Any) -> Iterator[Plan]:
     configurations."""
     fleet = asked.topology.fleet
     devices = [Device(name, node, index) for name, node in nodes for index in range(fleet.cluster(name).node.count)]
-    for (tp, cp), pp in itertools.product(DEGREES, range(1, min(len(devices), LAYERS) + 1)):
+    every = [(tp, cp, *one) for tp, cp in DEGREES for one in ((1, None), *expert_degrees(asked, tp))]
+    for (tp, cp, ep, etp), pp in itertools.product(every, range(1, min(len(devices), LAYERS) + 1)):
         if len(devices) % (tp * cp * pp) or any(fleet.cluster(name).node.count % (tp * cp) for name, _ in nodes):
             continue
         dp = len(devices) // (tp * cp * pp)
-        own = replace(configuration(asked, tp, cp, 1), **common)
+        if dp * cp % mesh_rows(tp, ep, etp):
+            continue
+        own = replace(configuration(asked, tp, cp, 1, ep, etp), **common)
         config = replace(own, pp=pp, dp=dp, num_microbatches=(1,) * dp, zero_stage=1, sequence_parallel=True)
         workload = replace(asked.workload, global_batch_size=dp)
         for cuts in itertools.combinations(range(1, LAYERS), pp - 1):
@@ -168,10 +175,9 @@ def with_microbatches(plan: Plan, microbatches: int, size: int) -> Plan | None:
     dp = plan.config.dp
     if microbatches < dp:
         return None
-    numbers = tuple(microbatches // dp + (one < microbatches % dp) for one in range(dp))
-    config = replace(plan.config, num_microbatches=numbers, microbatch_size=size)
     workload = replace(plan.workload, global_batch_size=microbatches * size)
     with suppress(HolmesError):
+        config = replace(plan.config, num_microbatches=shares(plan.config, microbatches), microbatch_size=size)
         return replace(plan, config=config, workload=workload, topology=replace(plan.topology, workload=workload))
     return None
 
@@ -230,10 +236,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=50, help="number of fleets")
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--long", action="store_true", help="few long sequences")
+    parser.add_argument("--experts", action="store_true", help="small mixtures")
     given = parser.parse_args()
     verdicts = []
     for seed in range(given.first, given.first + given.seeds):
-        one = judge(owned(seed, given.long), seed)
+        one = judge(owned(seed, given.long, given.experts), seed)
         verdicts.append(one)
         wrong = "  BOUND ABOVE A PLAN" if one.is_wrong else ""
         print(f"{seed:>4} {one.best_s:10.3e} {one.slower:8.2%} {one.bound_s / one.best_s:7.1%}  {one.fleet}{wrong}", flush=True)

@@ -11,7 +11,8 @@ from holmes_sim.printing.tables import grid
 from holmes_sim.unlike_pipelines import SimulatedPipelines
 from holmes_sim.unlike_replicas import UnlikeReplicas
 from holmes_sim.warnings import pipelines_warnings
-from sim.plan.pipelines import PipelinesPlan, Section
+from sim.plan.pipelines import PipelinesPlan
+from sim.plan.sections import Section
 
 
 def simulated_pipelines(run: SimulatedPipelines) -> Group:
@@ -43,16 +44,22 @@ def unlike_pipelines(known: UnlikeReplicas) -> Group:
 def sums(plan: PipelinesPlan) -> Table:
     """Table of the sections of layers, with the groups of ranks that sum their gradients."""
     table = grid("Gradients", "layers", "groups", "ranks", "NIC", "transport", "cluster")
-    for section, groups in plan.gradient_groups():
+    dense = ((_named(section), groups) for section, groups in plan.gradient_groups())
+    routed = ((f"experts of {_layers(section)}", groups) for section, groups in plan.expert_gradient_groups() if section.layers)
+    for held, groups in (*dense, *routed):
         nics, transports = (dict.fromkeys(getattr(group, name) for group in groups) for name in ("nic", "transport"))
         clusters = dict.fromkeys(plan.placement[rank].cluster for group in groups for rank in group.ranks)
         words = (" + ".join(one) for one in (nics, transports, clusters))
-        table.add_row(_named(section), str(len(groups)), str(plan.gradient_ranks), *words)
+        table.add_row(held, str(len(groups)), str(len(groups[0].ranks)), *words)
     return table
 
 
 def _named(section: Section) -> str:
     """`embedding and 0 to 3`, `4 to 7`, `head`."""
-    held = f"{section.first} to {section.past_last - 1}" if section.layers > 1 else str(section.first)
-    ends = "embedding" if section.embedding else "", held if section.layers else "", "head" if section.head else ""
-    return " and ".join(filter(None, ends))
+    held = _layers(section) if section.layers else ""
+    return " and ".join(filter(None, ("embedding" if section.embedding else "", held, "head" if section.head else "")))
+
+
+def _layers(section: Section) -> str:
+    """`4 to 7`, `4`."""
+    return f"{section.first} to {section.past_last - 1}" if section.layers > 1 else str(section.first)

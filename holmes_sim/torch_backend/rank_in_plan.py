@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from sim.engine.rank_plans import RankPlans
 from sim.kernels.gradient_buckets import Buckets, buckets_of_stage
-from sim.plan.pipelines import PipelinesPlan, Section
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
+from sim.plan.sections import Section
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ gradients   At least two replicas hold each layer. Where they are on several nod
 
                 2 b (1 - T / W) <= B T,   and T >= 1 / (1 / W + B / (2 b))
 
+            Pipelines may divide routed experts: then all ranks that hold an expert may be on one node, which computes all of
+            its tokens, while those of dense weights of its layer are on several. Of nodes with two devices and more that need E
+            seconds for the tokens of all experts at their peak, T / E of the experts are of the second kind at most. With d
+            bytes of gradients and weights of dense layers and e of experts, T >= (d + e) / (B + d / W + e / E).
 leaving     A node shares the layers that it computes with others, and sends gradients, or sends messages where its layers end
             (`planner.bounds.leaving_nodes`).
 memory      Each replica keeps all weights and gradients; where two of them do not fit, there is no such plan.
@@ -22,6 +26,7 @@ left out: each makes plans slower."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,13 +44,15 @@ from sim.hardware.stack import software_facts
 from sim.kernels import memory
 from sim.kernels.payloads import activation_bytes, gradient_bytes, parameter_bytes
 from sim.network.collective_costs import CollectiveCosts
+from sim.plan.expert_parallelism import matches_tp, mesh_rows
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, BytesPerSecond, Seconds
 
 SPACE = (
     "two pipelines or more on any devices, each with stages of its own: layers, tp and cp (powers of two, together inside a "
-    "node), microbatch size (powers of two and divisors of the batch) and recomputation; any schedule without virtual stages, "
-    "ZeRO 1, sequence parallelism, ep 1"
+    "node), ep (divisors of the number of experts) and etp (tp or 1), microbatch size (powers of two and divisors of the "
+    "batch) and recomputation; any schedule without virtual stages, ZeRO 1, sequence parallelism"
 )
 """The plans that `least_step` is a bound on, in one line."""
 FEWEST = 2
@@ -111,20 +118,32 @@ def _seconds(
     """`Mode.seconds`: compute, and collectives of tp and cp ranks, as in a pipeline of one stage, which are never slower."""
     (tp, cp), config = degrees, configuration(context.request, *degrees, size)
     run, workload = Run(cluster, 0, slots(cluster, tp)), replace(context.request.workload, global_batch_size=size)
+    divided = [configuration(context.request, *degrees, size, *one) for one in expert_degrees(context.request, tp)]
     found = []
     for one in distinct_offsets(run, tp, cp):
         paid = CollectiveCosts(context.fleets.fleet, config, rows((one,), tp), context.fleets.capacities)
         costs = StageCosts(workload, config, paid)
-        found.append([sum(costs.work(*part)) for part in PARTS])
+        layer, *ends = (sum(costs.work(*part)) for part in PARTS)
+        apart = (sum(StageCosts(workload, other, paid).work(*PARTS[0])) for other in divided)
+        found.append([min([layer, *apart]), *ends])
     layer, embedding, head = map(min, zip(*found, strict=True))
     return layer, embedding, head
 
 
-def configuration(request: Request, tp: int, cp: int, size: int) -> ParallelConfig:
-    """One replica of one stage with one microbatch."""
-    facts = software_facts(request.topology.stack, request.topology.fleet, tp)
-    shape = Shape(tp, 1, size, "none", "1f1b", 1, 1, cp, 1, None, None, **facts)
-    return split_backward(shape).config(replace(request.workload, global_batch_size=size), 1)
+def expert_degrees(request: Request, tp: int) -> list[tuple[int, int | None]]:
+    """ep and etp of the space that divide experts, beside tp ranks with a slice of each."""
+    experts = request.workload.model.experts
+    every = itertools.product((ep for ep in range(1, experts + 1) if experts % ep == 0), (None, 1) if tp > 1 else (None,))
+    return [(ep, etp) for ep, etp in every if (ep, etp) != (1, None) and matches_tp(tp, ep, etp)]
+
+
+def configuration(
+    request: Request, tp: int, cp: int, size: int, ep: int = 1, etp: int | None = None
+) -> ParallelConfig:  # fmt: skip
+    """One replica of one stage with one microbatch, or as many replicas as divide experts."""
+    facts, dp = software_facts(request.topology.stack, request.topology.fleet, tp), mesh_rows(tp, ep, etp)
+    shape = Shape(tp, dp, size, "none", "1f1b", 1, 1, cp, ep, etp, None, **facts)
+    return split_backward(shape).config(replace(request.workload, global_batch_size=size * dp), 1)
 
 
 def work_seconds(request: Request, devices: Mapping[str, int], every: Modes) -> Seconds:
@@ -165,11 +184,14 @@ def _protocols(spec: LinkSpec) -> tuple[str, ...]:
     return tuple(one.name for one in spec.protocols) or ("",)
 
 
-def payload(request: Request) -> Bytes:
-    """Bytes of the gradients and the weights of all layers, which every node of a ring sends (n - 1) / n times."""
+def payload(request: Request, kinds: Sequence[str] = GRADIENT_KINDS) -> Bytes:
+    """Bytes of the gradients and the weights of all layers, which every node of a ring sends (n - 1) / n times; kinds: "dp" for
+    dense weights, "edp" for routed experts."""
     config = replace(configuration(request, 1, 1, 1), zero_stage=1, dp=FEWEST, num_microbatches=(1,) * FEWEST)
+    if request.workload.adapter is None and request.workload.model.experts:
+        config = replace(config, other_edp=0)
     stage = request.workload, config, request.workload.model.layers, False, False
-    return sum(nbytes for _, nbytes in (*gradient_bytes(*stage), *parameter_bytes(*stage)))
+    return sum(nbytes for kind, nbytes in (*gradient_bytes(*stage), *parameter_bytes(*stage)) if kind in kinds)
 
 
 def kept_bytes(request: Request) -> Bytes:
@@ -199,7 +221,19 @@ def leaving_seconds(request: Request, every: Modes) -> Seconds:
         if every[cluster.name]
     ]
     layers, message = workload.model.layers, activation_bytes(workload, configuration(request, 1, 1, 1))
-    return least_seconds(nodes, Traffic(layers, workload.global_batch_size, message, payload(request) / layers))
+    shared = payload(request, ("dp",)) / layers  # all ranks with an expert may be on one node
+    return least_seconds(nodes, Traffic(layers, workload.global_batch_size, message, shared))
+
+
+def expert_seconds(request: Request, devices: Mapping[str, int]) -> Seconds:
+    """Least seconds in which so many devices of each cluster compute the tokens of all experts, at their peak: each token
+    passes each weight of its experts once forward and twice backward, with a product and a sum."""
+    workload, precision = request.workload, request.workload.precision
+    model, config = workload.model, configuration(request, 1, 1, 1)
+    chosen = sum(number * one.model.expert_linear_parameters for number, one in workload.alike(model.layers))
+    flops = 6 * workload.tokens * config.load * chosen * model.experts_per_token / model.experts
+    peak = sum(devices[one.name] * one.node.device.peak_of(precision) for one in request.clusters() if one.name in devices)
+    return flops / peak if peak else math.inf
 
 
 def parts_of_bound(context: PlanningContext, every: Modes | None = None) -> dict[str, Seconds]:
@@ -212,9 +246,17 @@ def parts_of_bound(context: PlanningContext, every: Modes | None = None) -> dict
     several = {cluster.name: cluster.devices if cluster.node.count > 1 else 0 for cluster in request.clusters()}
     inside = work_seconds(request, several, every)
     sent = sum(cluster.nodes * node_rate(cluster) for cluster in request.clusters())
-    crossing = 1 / (1 / inside + sent / (FEWEST * payload(request) / 2)) if sent or math.isfinite(inside) else math.inf
+    crossing = crossing_seconds(request, inside, sent, several)
     work = work_seconds(request, devices, every)
     return {"work": work, "gradients": crossing, "leaving": leaving_seconds(request, every)}
+
+
+def crossing_seconds(request: Request, inside: Seconds, sent: BytesPerSecond, several: Mapping[str, int]) -> Seconds:
+    """Least seconds in which gradients leave nodes that send so many bytes a second, or layers and experts stay on nodes with
+    several devices, which need `inside` seconds for the work of all layers."""
+    dense, routed = (payload(request, (kind,)) for kind in GRADIENT_KINDS)
+    rate = sent + dense / inside + (routed / expert_seconds(request, several) if routed else 0.0)
+    return (dense + routed) / rate if rate else math.inf
 
 
 def least_step(context: PlanningContext, every: Modes | None = None) -> Seconds:

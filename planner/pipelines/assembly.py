@@ -15,8 +15,9 @@ from sim import __version__
 from sim.engine.abandonment import Abandoned
 from sim.engine.engine import simulate_up_to
 from sim.engine.timeline import Timeline
-from sim.errors import HolmesError
+from sim.errors import HolmesError, PlanError
 from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.pipelines import COMMON, PipelinesPlan, of_plans
 from sim.plan.plan import MadeBy, Plan
 from sim.plan.program import COMPUTE
@@ -35,21 +36,33 @@ divided such that all end together, and a simulation that is slower by more is a
 
 
 def divided(batch: int, columns: Sequence[Column]) -> tuple[int, ...] | None:
-    """Microbatches of each column for a batch: the next one goes to the column that has it done first.
+    """Microbatches of each column for a batch: the next one goes to the column that has it done first, or the next one of each
+    of the replicas that divide experts.
 
     Greedy, as in `planner.islands.batches`. None where the sizes of microbatches do not add up to the batch, or a replica would
     have none."""
     sizes = [column.plan.config.microbatch_size for column in columns]
+    units = [column.plan.config.expert_replicas for column in columns]
     numbers = _begun(batch, columns)
     left = batch - sum(number * size for number, size in zip(numbers, sizes, strict=True))
     while left > 0:
-        able = [index for index, size in enumerate(sizes) if size <= left]
+        able = [index for index, size in enumerate(sizes) if size * units[index] <= left]
         if not able:
             return None
         soonest = min(able, key=lambda index: (columns[index].step(numbers[index] + 1), index))
-        numbers[soonest] += 1
-        left -= sizes[soonest]
+        numbers[soonest] += units[soonest]
+        left -= sizes[soonest] * units[soonest]
     return tuple(numbers) if left == 0 else None
+
+
+def estimated(batch: int, columns: Sequence[Column]) -> Seconds:
+    """Estimated step of columns; infinite where the batch cannot be divided."""
+    numbers = divided(batch, columns)
+    if numbers is None:
+        return math.inf
+    replicas = sum(one.plan.config.dp for one in columns)
+    computed_s = max(one.step(number) for one, number in zip(columns, numbers, strict=True))
+    return computed_s + max(one.gradients(replicas) for one in columns)
 
 
 def _begun(batch: int, columns: Sequence[Column]) -> list[int]:
@@ -81,11 +94,10 @@ def assembled(
     }  # fmt: skip
     for column, number in zip(columns, microbatches, strict=True):
         plan = column.plan
-        shares = tuple(number // plan.config.dp + (one < number % plan.config.dp) for one in range(plan.config.dp))
         placement = tuple(replace(device, node=device.node + taken[device.cluster]) for device in plan.placement)
         config = replace(plan.config, **common)
         moved = replace(plan, config=config, placement=placement, groups=groups_of(plan.fleet, config, placement))
-        entries.append(of_samples(moved, shares, config.microbatch_size))
+        entries.append(of_samples(moved, shares(config, number), config.microbatch_size))
         names = (cluster.name for cluster in request.clusters())
         taken.update(dict(zip(names, column.part, strict=True)))
     try:
@@ -93,6 +105,17 @@ def assembled(
     except HolmesError:
         return None
     return found if all(map(fits, found.pipelines)) else None
+
+
+def shares(config: ParallelConfig, microbatches: int) -> tuple[int, ...]:
+    """Microbatches of each replica of an entry with so many; replicas that divide experts have equally many. Raises PlanError
+    where they cannot."""
+    together = config.expert_replicas
+    whole, rest = divmod(microbatches, together)
+    if rest:
+        raise PlanError(f"{microbatches} microbatches on {config.dp} replicas, of which {together} have equally many")
+    each, more = divmod(whole, config.dp // together)
+    return tuple(each + (replica // together < more) for replica in range(config.dp))
 
 
 def simulated(plan: PipelinesPlan, below: Seconds = math.inf) -> tuple[PipelinesPlan, Timeline] | None:
@@ -163,10 +186,12 @@ def _moved(columns: Sequence[Column], numbers: Sequence[int], ends: Sequence[Sec
     """Move microbatches from the pipeline that ends last to the one that ends first, such that both end together; None where
     no whole number of them does."""
     late, early = (chosen(range(len(ends)), key=ends.__getitem__) for chosen in (max, min))
-    sizes = [columns[index].plan.config.microbatch_size for index in (late, early)]
+    configs = [columns[index].plan.config for index in (late, early)]
+    sizes = [config.microbatch_size for config in configs]
     rates = [columns[index].each_s / columns[index].plan.config.dp for index in (late, early)]
-    unit = max(sizes)
-    if any(unit % size for size in sizes):
+    least_moved = [config.microbatch_size * config.expert_replicas for config in configs]
+    unit = max(least_moved)
+    if any(unit % samples for samples in least_moved):
         return None
     both = sum(rate * (unit // size) for rate, size in zip(rates, sizes, strict=True))
     moved = int((ends[late] - ends[early]) / both + 0.5) if both else 0

@@ -1,6 +1,7 @@
 """Columns of the master programme: plans of alike replicas on parts of a fleet, each with what its step takes.
 
-Their sequences are whole. Columns with context parallelism are found for chosen parts, after these (`divide_sequences`).
+Their sequences and experts are whole. Columns with context parallelism, and those of mixtures with expert parallelism, are
+found for chosen parts, after these (`divide_sequences`, `divide_experts`).
 
 The step of a plan is linear in its samples: what fills and drains the pipelines, then equal seconds for each further
 microbatch. Both are taken from the closed form of two steps. A third term is the reduction of gradients over all replicas of
@@ -9,11 +10,12 @@ from another node. All are estimates that choose what is simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.bounds.unlike_pipelines import context_degrees
 from planner.costs.context import PlanningContext
+from planner.pipelines.gradients import gradient_seconds
 from planner.pipelines.parts import Part, peak
 from planner.placement.simulation import FastestTimeline, fits
 from planner.request import Request, Wishes
@@ -23,22 +25,15 @@ from planner.strategies import certified
 from planner.time_limit import TimeLimit
 from sim.analytic.plan_costs import step_seconds
 from sim.errors import HolmesError
-from sim.hardware.cluster import Device
-from sim.hardware.transport import common_transport
-from sim.kernels.gradient_buckets import buckets_of_stage
-from sim.network.alpha_beta import ProtocolCost, protocol_costs, route_loads
-from sim.network.gradient_routes import gradient_operations
-from sim.network.paths import Capacities, LinkName
-from sim.network.routes import member
+from sim.plan.expert_parallelism import DISPATCHERS
 from sim.plan.groups import groups_of
-from sim.plan.pipelines import alike
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
-from sim.units import Bytes, Seconds
+from sim.units import Seconds
 
 PINNED = Wishes(schedule="1f1b", vpp=1, zero_stage=1, cp=1, ep=1)
 """What plans of unlike pipelines have in common, or cannot have otherwise (`sim.plan.pipelines.check_modelled`), and the cp
-of most columns."""
+and ep of most columns."""
 BUDGETS = Budgets(
     first_shapes=8, draft_shapes=0, first_variants=8, other_variants=0, first_estimates=2, first_evaluated=8,
     first_improved=2, restaged_shapes=0, first_tries=1, alone_tries=1, mixed_tries=1,
@@ -51,6 +46,10 @@ LEAST_S: Seconds = 0.1
 
 LEAST_CP = 2
 """The smallest degree of context parallelism, which is tried for all sequences."""
+
+LEAST_SEVERAL = 2
+"""Replicas of a column with several on one node whose fastest plan has one: a slow node's share of a small batch may be a
+single sample."""
 
 LARGER = 2
 """Doublings of the microbatch size of a plan that are columns, too (a guess)."""
@@ -75,16 +74,16 @@ class Column:
         return self.fixed_s + self.each_s * -(-microbatches // self.plan.config.dp)
 
     @property
-    def key(self) -> tuple[Part, int, int, int, int, int]:
-        """The part, and what tells its columns apart: dp, tp, cp, pp and microbatch size."""
+    def key(self) -> tuple[Part, int, int, int, int, int, int, int]:
+        """The part, and what tells its columns apart: dp, tp, cp, ep and etp, pp and microbatch size."""
         config = self.plan.config
-        return self.part, config.dp, config.tp, config.cp, config.pp, config.microbatch_size
+        return self.part, config.dp, config.tp, config.cp, config.ep, config.expert_tp, config.pp, config.microbatch_size
 
     def gradients(self, replicas: int) -> Seconds:
         """Estimated seconds of the gradients of so many replicas: a rank of a ring of n sends (n - 1) / n of a buffer. Those
-        of other columns are taken to have cp 1."""
+        of other columns are taken to have cp 1 and ep 1; where this one divides experts, theirs are taken for all gradients."""
         config = self.plan.config
-        here, ranks = config.dp_cp + 1, replicas - config.dp + config.dp_cp
+        here, ranks = config.edp + 1, max(replicas - config.dp + config.edp, 2)
         return self.gradients_s * (ranks - 1) / ranks * here / (here - 1)
 
     def samples(self, deadline: Seconds) -> int:
@@ -99,9 +98,10 @@ class Columns:
     def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None, limit: TimeLimit | None = None):
         self.request, self.progress, self._limit = request, progress, limit or TimeLimit(request.time_limit)
         self._clusters = tuple(request.clusters())
+        self._pinned = replace(PINNED, ep=None) if divides_experts(request) else PINNED
         self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
         self._under: dict[tuple[object, ...], Column | None] = {}
-        self._divided = set[tuple[Part, bool]]()
+        self._divided, self._of_experts = set[tuple[Part, bool]](), set[tuple[Part, bool]]()
         self.searched = 0
 
     @property
@@ -131,10 +131,19 @@ class Columns:
         own = (cluster.node.count for cluster, number in zip(self._clusters, part, strict=True) if number)
         for cp in context_degrees(self.request, max(own)):
             if cp > 1 and (cp == LEAST_CP or self.request.workload.seq_len >= cp * SHORT_TOKENS) and not self._limit.is_up():
-                plan = self._plan(part, replace(PINNED, cp=cp, dp=1 if one else None))
+                plan = self._plan(part, replace(self._pinned, cp=cp, dp=1 if one else None))
                 if plan is not None and (one or plan.config.dp > 1) and _is_inside_nodes(plan):
                     known = (*known, *self._of_sizes(part, plan, True))
         self._found[part, one] = known
+
+    def divide_experts(self, part: Part, one: bool) -> None:
+        """Find the columns of the fastest plan of a part that may divide experts, too; none where no column may."""
+        if (part, one) in self._of_experts or not divides_experts(self.request):
+            return
+        self._of_experts.add((part, one))
+        known, plan = self.of(part, one), self._plan(part, replace(self._pinned, dp=1 if one else None))
+        if plan is not None and plan.config.splits_experts and (one or plan.config.dp > 1):
+            self._found[part, one] = (*known, *self._of_sizes(part, plan, True))
 
     def under(self, column: Column, schedule: str) -> Column | None:
         """A column under another schedule; None where it does not fit, or the schedule cannot run it."""
@@ -148,25 +157,30 @@ class Columns:
         some gradients earlier, and on one node the fastest with one stage, which fills no pipeline, or with two, which reduce
         gradients one after the other. Each also with smaller microbatches, which divide a batch more finely, and with larger
         ones, of which a small share needs few."""
-        plan = self._plan(part, replace(PINNED, dp=1) if one else PINNED)
+        pinned = replace(PINNED, dp=1) if one else PINNED
+        plan = self._plan(part, pinned)
+        if not one and sum(part) == 1 and plan is not None and plan.config.dp == 1:
+            plan = self._plan(part, replace(pinned, dp=LEAST_SEVERAL)) or plan
         plans: list[tuple[Plan | None, bool]] = [(plan, True)] if plan is not None and (one or plan.config.dp > 1) else []
         if plan is not None and sum(part) > 1 and (plan.config.pp < sum(part) if not one else _nodes(plan) < sum(part)):
-            plans.append((self._plan(part, replace(PINNED, dp=1 if one else None, pp=sum(part))), True))
+            plans.append((self._plan(part, replace(pinned, pp=sum(part))), True))
         if one and plan is not None:
             if plan.config.tp > 1:
-                plans.append((self._plan(part, replace(PINNED, dp=1, tp=1)), True))
+                plans.append((self._plan(part, replace(pinned, tp=1)), True))
             if sum(part) == 1:
-                plans.append((self._plan(part, replace(PINNED, dp=1, pp=1 if plan.config.pp > 1 else 2)), False))
-        seen = set[tuple[int, int]]()
+                plans.append((self._plan(part, replace(pinned, pp=1 if plan.config.pp > 1 else 2)), False))
+        seen = set[tuple[int, ...]]()
         for each, offered in plans:
-            if each is None or (each.config.tp, each.config.pp) in seen:
+            if each is None or (not one and each.config.dp == 1):
                 continue
-            seen.add((each.config.tp, each.config.pp))
+            if (degrees := (each.config.tp, each.config.pp, each.config.ep, each.config.expert_tp)) in seen:
+                continue
+            seen.add(degrees)
             yield from self._of_sizes(part, each, offered)
 
     def _of_sizes(self, part: Part, plan: Plan, offered: bool) -> Iterator[Column]:
         """The columns of a plan with microbatches of each size."""
-        usual, gradients = plan.config.microbatch_size, self._gradients(part, plan)
+        usual, gradients = plan.config.microbatch_size, gradient_seconds(self._clusters, part, plan)
         for size in _sizes(usual, self.request.workload.global_batch_size // plan.config.dp):
             if (column := _column(part, plan, size, gradients)) is not None:
                 yield replace(column, offered=offered and size <= usual)
@@ -176,7 +190,7 @@ class Columns:
         self.searched += 1
         whole = self.request.workload.global_batch_size
         share = peak(self.request, part) / peak(self.request, tuple(cluster.nodes for cluster in self._clusters))
-        batch = max(1 << max(round(whole * share).bit_length() - 1, 0), 1)
+        batch = max(1 << max(round(whole * share).bit_length() - 1, 0), wishes.dp or 1)
         machines = tuple((cluster.name, number) for cluster, number in zip(self._clusters, part, strict=True) if number)
         workload = replace(self.request.workload, global_batch_size=batch)
         left = max(self._limit.seconds_left, LEAST_S)
@@ -190,31 +204,24 @@ class Columns:
         except HolmesError:
             return None
 
-    def _gradients(self, part: Part, plan: Plan) -> Seconds:
-        """Seconds of the busiest link of the part's nodes, or trunk, that reduces gradients and gathers weights, with one more
-        replica on another node, of whose links others load the rest: a node of the cluster with which it takes longest, since
-        the replicas of a plan are usually on several."""
-        return max(self._gradients_beside(plan, partners) for partners in self._other_nodes(part))
 
-    def _gradients_beside(self, plan: Plan, partners: list[Device]) -> Seconds:
-        """`_gradients` with the replica on some devices of another node."""
-        capacities, loads = Capacities(plan.fleet), dict[LinkName, Seconds]()
-        summed, own = alike(plan, 1), {(device.cluster, device.node) for device in plan.placement}
-        for number, (devices, payloads) in enumerate(_rings(summed)):
-            ring = (*devices, partners[number % len(partners)])
-            group = replace(member(ring, common_transport(plan.fleet, ring)[0], "ring"), queued=True)
-            for operation, nbytes in zip(gradient_operations(summed.config), payloads, strict=False):
-                costs = protocol_costs(plan.fleet, (group,), operation, capacities)
-                for link, seconds in route_loads(_fastest(costs, nbytes).routes, capacities).items():
-                    if link[0] == "trunk" or link[1:3] in own:
-                        loads[link] = loads.get(link, 0.0) + seconds * nbytes
-        return max(loads.values(), default=0.0)
+def layouts(columns: Sequence[Column]) -> tuple[tuple[object, ...], ...]:
+    """What tells columns apart but for the sizes of their microbatches."""
+    return tuple(sorted(column.key[:-1] for column in columns))
 
-    def _other_nodes(self, part: Part) -> Iterator[list[Device]]:
-        """Devices of a node of each cluster of which a part leaves some to others."""
-        for cluster, number in zip(self._clusters, part, strict=True):
-            if number < cluster.nodes:
-                yield [Device(cluster.name, number, index) for index in range(cluster.node.count)]
+
+def is_resized(column: Column, other: Column) -> bool:
+    """Whether a column is another one with microbatches of half the size, of the same, or of twice the size."""
+    alike = column.key[:-1] == other.key[:-1] and column.plan.stages == other.plan.stages
+    small, large = sorted((column.plan.config.microbatch_size, other.plan.config.microbatch_size))
+    return alike and column.plan.placement == other.plan.placement and large in (small, 2 * small)
+
+
+def divides_experts(request: Request) -> bool:
+    """Whether columns may divide experts: not of measured devices, and where tokens travel as in plans of unlike pipelines."""
+    stack, model = request.topology.stack, request.workload.model
+    usual = stack.dispatcher == DISPATCHERS[0] and not stack.overlap_expert_communication and not stack.overlap_shared_experts
+    return model.experts > 0 and usual and request.workload.adapter is None and not is_measured(request)
 
 
 class ClosedForms(FastestTimeline):
@@ -272,18 +279,3 @@ def of_samples(plan: Plan, microbatches: tuple[int, ...], size: int) -> Plan:
     workload = replace(plan.workload, global_batch_size=sum(microbatches) * config.microbatch_size)
     groups = groups_of(plan.fleet, config, plan.placement)
     return Plan(replace(plan.topology, workload=workload), workload, config, plan.stages, plan.placement, groups, plan.made_by)
-
-
-def _rings(plan: Plan) -> Iterator[tuple[tuple[Device, ...], tuple[Bytes, Bytes]]]:
-    """(devices of the replicas, bytes of gradients and of weights) of each slice of each stage."""
-    config = plan.config
-    for stage in range(config.pp):
-        whole = [one.whole for one in buckets_of_stage(plan, stage)]
-        payloads = sum(n for one in whole for _, n in one.gradients), sum(n for one in whole for _, n in one.weights)
-        for slice_ in range(config.tp_of(stage)):
-            ranks = (config.rank(slice_, dp_cp, stage) for dp_cp in range(config.dp_cp))
-            yield tuple(plan.placement[rank] for rank in ranks), payloads
-
-
-def _fastest(costs: tuple[ProtocolCost, ...], nbytes: Bytes) -> ProtocolCost:
-    return min(costs, key=lambda one: one.cost.seconds(nbytes))

@@ -22,6 +22,7 @@ from planner.models.pipeline_master import Choice, samples_bound
 from planner.pipelines.parts import Part
 from planner.request import Request
 from planner.time_limit import TimeLimit
+from sim.plan.groups import GRADIENT_KINDS
 from sim.units import Seconds, time_text
 
 Floats = NDArray[np.float64]
@@ -50,22 +51,26 @@ class PartBounds:
     def __init__(self, request: Request, whole_sequences: bool = False):
         self._request, self._clusters = request, tuple(request.clusters())
         self._modes = bounds.modes(PlanningContext(request), whole_sequences)
-        self._payload, self._kept = bounds.payload(request), bounds.kept_bytes(request)
+        self._dense, self._routed = (bounds.payload(request, (kind,)) for kind in GRADIENT_KINDS)
+        self._kept = bounds.kept_bytes(request)
         self._nics = [bounds.node_rate(cluster) for cluster in self._clusters]
         self._cycles = [self._of_size(size) for size in sorted({one.size for own in self._modes.values() for one in own})]
         self._slowest: dict[Part, tuple[Seconds, ...]] = {}
         self._work: dict[Part, Seconds] = {}
 
     def gradients(self, part: Part, replicas: int) -> Seconds:
-        """Least seconds in which the gradients and weights of so many replicas leave the nodes of a part."""
+        """Least seconds in which the gradients and weights of so many replicas leave the nodes of a part. Replicas may divide
+        experts, so that only two ranks have the same ones."""
         rate = sum(number * one for number, one in zip(part, self._nics, strict=True))
-        return self._payload * (replicas - 1) / replicas / rate if rate else math.inf
+        left = self._dense * (replicas - 1) / replicas + self._routed * (bounds.FEWEST - 1) / bounds.FEWEST
+        return left / rate if rate else math.inf
 
     def samples(self, part: Part, one: bool, deadline: Seconds) -> float:
         """Most samples that a part computes within a deadline: with `one` replica, or with several; 0 where it has no room for
         their weights and gradients."""
         devices = {cluster.name: number * cluster.node.count for cluster, number in zip(self._clusters, part, strict=True)}
-        if self._kept * (1 if one else bounds.FEWEST) > bounds.room(self._request, devices):
+        copies = 1 if one or self._routed else bounds.FEWEST  # replicas that divide experts have one copy of them together
+        if self._kept * copies > bounds.room(self._request, devices):
             return 0.0
         if one:
             if part not in self._slowest:

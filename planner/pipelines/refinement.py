@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.pipelines.assembly import simulated, step_of
+from planner.pipelines.assembly import shares, simulated, step_of
 from planner.placement.recomputation import recomputing
 from planner.placement.simulation import fits
 from planner.time_limit import TimeLimit
@@ -63,6 +63,8 @@ class Entry:
 
 
 Entries = tuple[Entry, ...]
+DEGREES = ("tp", "dp", "cp", "ep", "etp")
+"""Degrees of a pipeline, which its neighbours have as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def _cost(plan: PipelinesPlan) -> int:
 
 def _identity(plan: PipelinesPlan, choice: Choice) -> tuple[tuple[tuple[object, ...], ...], Choice]:
     """What tells plans apart: the devices and degrees of one, and the choice that is made beside them."""
-    return tuple((one.placement, one.config.tp, one.config.stage_tp, one.config.dp) for one in plan.pipelines), choice
+    own = ((one.placement, one.config.stage_tp, *(getattr(one.config, key) for key in DEGREES)) for one in plan.pipelines)
+    return tuple(own), choice
 
 
 def _neighbours(plan: PipelinesPlan, timeline: Timeline) -> Iterator[Choice]:
@@ -202,7 +205,7 @@ def _sizes_changed(now: Entries) -> Iterator[Entries]:
 def _samples_moved(plan: PipelinesPlan, now: Entries) -> Iterator[Entries]:
     """A microbatch of each replica of one pipeline, or as few as make whole microbatches of another, moved to the other."""
     for a, b in itertools.permutations(range(len(now)), 2):
-        samples = math.lcm(now[a].size, now[b].size)
+        samples = math.lcm(*(now[one].size * plan.pipelines[one].config.expert_replicas for one in (a, b)))
         fewer, more = now[a].microbatches - samples // now[a].size, now[b].microbatches + samples // now[b].size
         if fewer >= plan.pipelines[a].config.dp:
             changed = _put(now, a, replace(now[a], microbatches=fewer))
@@ -232,9 +235,9 @@ def _changed(plan: Plan, entry: Entry, common: dict[str, Any]) -> Plan:
     pipelines."""
     if entry == Entry.of(plan) and not common:
         return plan
-    dp, ends = plan.config.dp, list(itertools.accumulate(entry.layers, initial=0))
-    shares = tuple(entry.microbatches // dp + (one < entry.microbatches % dp) for one in range(dp))
-    config = replace(plan.config, num_microbatches=shares, microbatch_size=entry.size, **common)
+    ends = list(itertools.accumulate(entry.layers, initial=0))
+    numbers = shares(plan.config, entry.microbatches)
+    config = replace(plan.config, num_microbatches=numbers, microbatch_size=entry.size, **common)
     workload = replace(plan.workload, global_batch_size=entry.microbatches * entry.size)
     stages = tuple(itertools.starmap(Stage, itertools.pairwise(ends)))
     topology = replace(plan.topology, workload=workload)

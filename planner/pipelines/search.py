@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations_with_replacement, islice, product
 
-from planner.pipelines.assembly import balanced, divided, forwards, microbatches, step_of
-from planner.pipelines.columns import Column, Columns
+from planner.pipelines.assembly import balanced, divided, estimated, forwards, microbatches, step_of
+from planner.pipelines.columns import Column, Columns, divides_experts, is_resized, layouts
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, parts
 from planner.pipelines.refinement import SCHEDULES, refined
@@ -52,6 +52,8 @@ TRIPLES = 20_000
 RESCHEDULED, NEARLY, RESCHEDULES = 8, 0.3, 8_000
 """The fastest plans that are tried under other schedules, too: how many, how much slower than the best one they are, and most
 forwards in them (guesses); the best one is always tried."""
+MIXED = 12
+"""Searches for columns that may divide experts (a guess), each of tenths of a second to seconds."""
 STARTS = 8
 """Plans of different layouts whose neighbours are simulated (a guess)."""
 
@@ -114,11 +116,13 @@ class _Search:
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
         self.keys = set[tuple[object, ...]]()  # of the columns and schedules that were tried
         self.tried = list[Tried]()
+        self._batch = request.workload.global_batch_size
         self.rounds, self.forwards = 0, 0  # plans that were simulated, and forwards in them
 
     def best(self, deadline: Seconds) -> Found | None:
         """The fastest plan below a deadline."""
         best = self._by_sets(self._by_master(deadline), deadline)
+        best = self._divide_experts(best, deadline)
         if best is None:
             return None
         self._exchange(best, MISJUDGED)
@@ -129,12 +133,12 @@ class _Search:
     def _by_master(self, deadline: Seconds) -> Tried | None:
         """The fastest of the solutions of the master programme, each of which is the next one's deadline."""
         best: Tried | None = None
-        begun, is_faster, plans_more = 0, True, False
+        begun, rounds, is_faster, plans_more = self.forwards, self.rounds, True, False
         while is_faster:
             is_faster = False
             solutions = self.solutions.ordered(deadline, plans_more)
             for columns in self._and_smaller(solutions if plans_more else islice(solutions, FIRST)):
-                if self.rounds >= ROUNDS or self.forwards - begun >= FORWARDS or self.limit.is_up():
+                if self.rounds >= rounds + ROUNDS or self.forwards - begun >= FORWARDS or self.limit.is_up():
                     break
                 plan = self._simulated(columns, deadline)
                 if plan is not None and step_of(plan) < deadline:
@@ -168,7 +172,7 @@ class _Search:
                 self.columns.of(part, one)
         every = [] if self.limit.is_up() else list(self._disjoint())
         times, begun = Counter[tuple[object, ...]](), self.forwards
-        for _, number in sorted((self._estimated(columns), number) for number, (columns, _) in enumerate(every)):
+        for _, number in sorted((estimated(self._batch, columns), number) for number, (columns, _) in enumerate(every)):
             columns, schedule = every[number]
             times[layouts(columns), schedule] += 1
             if times.total() > SETS or self.forwards > begun + SET_FORWARDS:
@@ -197,15 +201,29 @@ class _Search:
         rounds, begun, is_faster = self.rounds, self.forwards, True
         while is_faster:
             (plan, columns), is_faster = best, False
-            most = self._estimated(columns) * (1 + slower)
+            most = estimated(self._batch, columns) * (1 + slower)
             others = list(chain(self._exchanged(columns, plan.schedule), self._resized(columns, plan.schedule)))
-            for seconds, number in sorted((self._estimated(several), number) for number, several in enumerate(others)):
+            for seconds, number in sorted((estimated(self._batch, several), number) for number, several in enumerate(others)):
                 if seconds > most or self.rounds >= rounds + EXCHANGES or self.forwards >= begun + EXCHANGED:
                     return
                 found = self._simulated(others[number], step_of(plan), plan.schedule)
                 if found is not None and step_of(found) < step_of(plan):
                     best, is_faster = (found, others[number]), True
                     break
+
+    def _divide_experts(self, best: Tried | None, deadline: Seconds) -> Tried | None:
+        """The best plan, or a faster one after known parts of a mixture were planned with expert parallelism, too: those of the
+        best plan first, and all as long as they are few."""
+        if not divides_experts(self.request):
+            return best
+        own = [(column.part, column.plan.config.dp == 1) for column in best[1]] if best else []
+        known = sorted({(column.part, one) for column in self.columns.known for one in (True, False)}, reverse=True)
+        for part, one in list(dict.fromkeys((*own, *known)))[:MIXED]:
+            if not self.limit.is_up():
+                self.columns.divide_experts(part, one)
+        if best is not None:
+            deadline = step_of(best[0])
+        return self._by_sets(self._by_master(deadline) or best, deadline)
 
     def _divide_sequences(self) -> None:
         """Plan the parts of the best plan with context parallelism, too, or all parts where they are few, and exchange its
@@ -235,7 +253,7 @@ class _Search:
         sizes may have to change together."""
         if len(columns) <= FEW:
             known = self._under(schedule)
-            yield from product(*([one for one in known if _is_resized(one, column)] for column in columns))
+            yield from product(*([one for one in known if is_resized(one, column)] for column in columns))
 
     def _reschedule(self) -> None:
         """Try the fastest plans under other schedules."""
@@ -256,15 +274,6 @@ class _Search:
             found.setdefault(layouts(columns), (plan, columns))
         return list(found.values())[:STARTS]
 
-    def _estimated(self, columns: tuple[Column, ...]) -> Seconds:
-        """Estimated step of columns; infinite where the batch cannot be divided."""
-        numbers = divided(self.request.workload.global_batch_size, columns)
-        if numbers is None:
-            return math.inf
-        replicas = sum(one.plan.config.dp for one in columns)
-        computed = max(one.step(number) for one, number in zip(columns, numbers, strict=True))
-        return computed + max(one.gradients(replicas) for one in columns)
-
     def _simulated(
         self, columns: tuple[Column, ...], below: Seconds, schedule: str = "1f1b", numbers: tuple[int, ...] | None = None
     ) -> PipelinesPlan | None:
@@ -274,7 +283,7 @@ class _Search:
         if len(columns) < 2 or key in self.keys or self.limit.is_up():
             return None
         self.keys.add(key)
-        numbers = numbers or divided(self.request.workload.global_batch_size, columns)
+        numbers = numbers or divided(self._batch, columns)
         if numbers is None or max(one.step(number) for one, number in zip(columns, numbers, strict=True)) >= below:
             return None
         self.rounds += 1
@@ -282,16 +291,3 @@ class _Search:
         plan = balanced(self.request, columns, numbers, schedule, below)
         self.tried += [(plan, columns)] if plan is not None else []
         return plan
-
-
-def layouts(columns: Sequence[Column]) -> tuple[tuple[object, ...], ...]:
-    """What tells columns apart but for the sizes of their microbatches."""
-    return tuple(sorted(column.key[:-1] for column in columns))
-
-
-def _is_resized(column: Column, other: Column) -> bool:
-    """Whether a column is another one with microbatches of half the size, of the same, or of twice the size."""
-    alike = column.part == other.part and column.plan.stages == other.plan.stages
-    alike = alike and column.plan.config.cp == other.plan.config.cp
-    small, large = sorted((column.plan.config.microbatch_size, other.plan.config.microbatch_size))
-    return alike and column.plan.placement == other.plan.placement and large in (small, 2 * small)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -25,7 +24,7 @@ def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | 
     for blocks in range(min(map(len, replicas)), 0, -1):
         placement = [device for stage in replicas for devices in stage[:blocks] for device in devices]
         try:
-            plan = _with_replicas(before, left, blocks * _together(before.config), placement)
+            plan = _with_replicas(before, left, blocks * before.config.expert_replicas, placement)
         except (NoRoute, NotDefined):
             continue
         if simulation.fits(plan):
@@ -33,14 +32,9 @@ def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | 
     return None
 
 
-def _together(config: ParallelConfig) -> int:
-    """Number of consecutive replicas whose ranks divide the experts of a layer; 1 where each replica has all of them."""
-    return math.lcm(config.expert_rows, config.cp) // config.cp if config.splits_experts else 1
-
-
 def _surviving(before: Plan, stage: int, goes: Mapping[Place, Place]) -> Iterator[tuple[Device, ...]]:
-    """Devices of every block of `_together` replicas of a stage that lost no device, under the names of the remaining fleet."""
-    config, together = before.config, _together(before.config)
+    """Devices of every block of `expert_replicas` of a stage that lost no device, under the names of the remaining fleet."""
+    config, together = before.config, before.config.expert_replicas
     for replica in range(0, config.dp, together):
         rows = config.dp_cp_of(stage) // config.dp
         first = config.rank(0, replica * rows, stage)

@@ -39,7 +39,7 @@ def _cast_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
     """Seconds of the casts of a stage's weights to fp8 or mxfp8, once a step (`sim.kernels.casts.weight_cast_bytes`)."""
     if workload.precision not in NARROW or workload.adapter is not None:
         return 0.0
-    shards, curve = {"dp": config.shards, "edp": config.edp}, device.curve_of(workload.precision)
+    shards, curve = {"dp": config.shards, "edp": config.expert_gradient_ranks}, device.curve_of(workload.precision)
     gathered = config.fp8_param_gather and workload.precision == "fp8" and config.zero_stage >= 1
     moved = 0.0
     for group, number in layer_groups.linear_parameters(workload, config, layers).items():

@@ -7,6 +7,7 @@ from typing import Any
 from sim.engine.rank_plans import RankPlans
 from sim.engine.state import Rank
 from sim.engine.symmetry import Folding
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, Action
@@ -37,8 +38,8 @@ class Addresses:
             names: list[tuple[int, ...]]
             if action.group == "embedding":
                 names = [*self._tied_pairs(rank.rank)]
-            elif action.group == "dp" and self.plans.sections:
-                names = [(action.section, one) for one in self._slices(rank.rank, action.section)]
+            elif action.group in GRADIENT_KINDS and self.plans.sections:
+                names = [(action.section, one) for one in self._slices(rank.rank, action.section, action.group)]
             else:
                 names = [(self._first(rank.rank, action.group),)]
             every = (self.folding.of[action.group, *name, operation] for name in names)
@@ -50,11 +51,11 @@ class Addresses:
         plan, own = self.plans.of(rank)
         return tuple(rank - own + peer for peer in plan.config.peers(own, pp_rank))
 
-    def _slices(self, rank: int, section: int) -> range:
-        """The slices of a section's weights that a rank has."""
-        (plan, _), (tp, _, pp_rank) = self.plans.of(rank), self.plans.coordinates(rank)
-        many = self.plans.sections[section].slices // plan.config.tp_of(pp_rank)
-        return range(tp * many, (tp + 1) * many)
+    def _slices(self, rank: int, section: int, group: str) -> list[int]:
+        """The slices of a section's weights that a rank has: of its dense weights, or of its routed experts."""
+        (plan, within), (*_, pp_rank) = self.plans.of(rank), self.plans.coordinates(rank)
+        config = plan.config
+        return self.plans.sections[section].slices_of(config.of_pp_rank(pp_rank), within - config.first_rank(pp_rank), group)
 
     def _first(self, rank: int, group: str) -> int:
         """The first rank of a rank's group of a kind."""

@@ -28,7 +28,7 @@ from sim.plan.plan import Plan
 
 Key: TypeAlias = tuple[str | int, ...]
 """Name of a carrier: (kind of group, first rank, operation), ("embedding", first rank, rank of the head, operation),
-("message", source rank, target rank) or, in unlike pipelines, ("dp", section, slice, operation)."""
+("message", source rank, target rank) or, in unlike pipelines, ("dp" or "edp", section, slice, operation)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ def carriers_of_pipelines(plan: PipelinesPlan) -> dict[Key, Carrier]:
     together: list[tuple[str, dict[Key, Group]]] = []
     if tied:
         together.append(("all_reduce", {_name(pair, "all_reduce"): pair for pair in tied}))
-    for section, groups in plan.gradient_groups():
+    for section, groups in (*plan.gradient_groups(), *plan.expert_gradient_groups()):
         for operation in gradient_operations(config):
-            named: dict[Key, Group] = {("dp", section.number, one, operation): group for one, group in enumerate(groups)}
+            named: dict[Key, Group] = {(group.kind, section.number, one, operation): group for one, group in enumerate(groups)}
             together.append((operation, named))
     for operation, by_name in together:
         members = tuple(member_of(plan.placement, group) for group in by_name.values())

@@ -6,8 +6,9 @@ import bisect
 import functools
 
 from sim.formats import pipelinesfile, planfile
-from sim.plan.pipelines import PipelinesPlan, Section
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
+from sim.plan.sections import Section
 
 
 class RankPlans:

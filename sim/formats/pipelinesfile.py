@@ -31,13 +31,17 @@ from sim.hardware.topology import Topology
 from sim.plan.certificate import SpaceBound
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.pipelines import COMMON, PipelinesPlan
+from sim.plan.pipelines import COMMON, PipelinesPlan, of_plans
 from sim.plan.plan import MadeBy, Plan, Stage
 from sim.workload.workload import Workload
 
 PIPELINES_FORMAT = "holmes-sim/pipelines/1"
 KEY, ENTRY = re.compile(r"([\w\[\]]+(?:\.[\w\[\]]+)*): (.*)", re.DOTALL), re.compile(r"pipelines\[\d+\]")
 """A key in front of an error's text, and a pipeline in front of a key."""
+
+
+DIVIDED = ("cp", "ep", "etp")
+"""Degrees of an entry that are written only where they are not the default, as in files before entries had them."""
 
 
 class CommonConfigFacts(StrictModel):
@@ -59,6 +63,8 @@ class PipelineFacts(StrictModel):
     tp: Count = Field(1, description="tensor-parallel degree")
     stage_tp: tuple[Count, ...] = Field((), description="tensor-parallel degree of each stage, where they differ")
     cp: Count = Field(1, description="context-parallel degree")
+    ep: Count = Field(1, description="expert-parallel degree: ranks that divide the routed experts of a stage")
+    etp: Count | None = Field(None, description="tensor-parallel degree of each routed expert, where it is not tp")
     microbatch_size: Count = Field(1, description="samples of a microbatch")
     num_microbatches: list[Count] = Field(min_length=1, description="microbatches of a step of each replica")
     recompute: str = "none"
@@ -104,7 +110,8 @@ def facts(plan: PipelinesPlan) -> dict[str, Any]:
 
 
 def _pipeline(plan: Plan) -> dict[str, Any]:
-    left_out = ("stages", "placement", *(["cp"] if plan.config.cp == 1 else []))  # as in files before entries had a cp
+    unused = (key for key in DIVIDED if getattr(plan.config, key) == PipelineFacts.model_fields[key].default)
+    left_out = ("stages", "placement", *unused)
     values = {key: getattr(plan.config, key) for key in PipelineFacts.model_fields if key not in left_out}
     found = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value != ()}
     stages = [{"layers": [one.first, one.past_last]} | ({"head": True} if one.head else {}) for one in plan.stages]
@@ -139,16 +146,16 @@ def from_text(name: str, text: str) -> PipelinesPlan:
     except TopologyError as error:
         raise PlanError(str(error)) from None
     topology, workload = planfile.machines_and_workload(document, data.workload)
-    every = sum(len(one.num_microbatches) * one.cp for one in data.pipelines)
     common = {key: getattr(data.config, key) for key in COMMON}
     pipelines = []
     for index, one in enumerate(data.pipelines):
         with _at(document, f"pipelines[{index}]"):
-            pipelines.append(_plan(one, common, topology, workload, every, MadeBy(**data.made_by.model_dump())))
+            pipelines.append(_plan(one, common, topology, workload, MadeBy(**data.made_by.model_dump())))
     with _at(document):
         made_by, certificate = MadeBy(**data.made_by.model_dump()), data.certificate
         proved = SpaceBound(**certificate.model_dump(exclude={"gap"})) if certificate is not None else None
-        found = PipelinesPlan(tuple(pipelines), made_by, planfile.prediction_from(data.prediction), proved)
+        prediction = planfile.prediction_from(data.prediction)
+        found = replace(of_plans(pipelines, made_by), prediction=prediction, certificate=proved)
     if (samples := found.workload.global_batch_size) != workload.global_batch_size:
         raise PlanError(
             document.fault(
@@ -159,10 +166,8 @@ def from_text(name: str, text: str) -> PipelinesPlan:
     return found
 
 
-def _plan(
-    given: PipelineFacts, common: dict[str, Any], topology: Topology, workload: Workload, every: int, made_by: MadeBy
-) -> Plan:
-    """One entry: alike replicas, with their share of the batch. every: the sum of dp x cp of all entries."""
+def _plan(given: PipelineFacts, common: dict[str, Any], topology: Topology, workload: Workload, made_by: MadeBy) -> Plan:
+    """One entry of a file as a plan by itself: alike replicas, with their share of the batch."""
     numbers, devices = tuple(given.num_microbatches), list[Device]()
     own = replace(workload, global_batch_size=sum(numbers) * given.microbatch_size)
     for number, text in enumerate(given.placement):
@@ -171,10 +176,10 @@ def _plan(
         except PlanError as error:
             raise PlanError(f"placement[{number}]: {error}") from None
     config = ParallelConfig(
-        tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, cp=given.cp,
+        tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, cp=given.cp, ep=given.ep, etp=given.etp,
         microbatch_size=given.microbatch_size, num_microbatches=numbers, recompute=given.recompute,
         recompute_layers=given.recompute_layers, recompute_modules=given.recompute_modules,
-        other_dp_cp=every - len(numbers) * given.cp, **common,
+        **common, **workload.routing.of_config(given.ep),
         **software_facts(topology.stack, topology.fleet, given.tp),
     )  # fmt: skip
     if len(devices) != config.world_size:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from sim.kernels import memory
 from sim.kernels.payloads import buckets, gradient_bytes, parameter_bytes
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.pipelines import Section
 from sim.plan.plan import Plan
+from sim.plan.sections import Section
 from sim.units import Bytes
 from sim.workload.workload import Workload
 
@@ -58,12 +58,27 @@ def buckets_of_stage(plan: Plan, stage: int, sections: tuple[Section, ...] = ())
     workloads = [plan.workload.of_layers(one.first, one.past_last, one.head) for one in sections]
     parameters = [memory.stage_parameters(held, config, *shape) for held, shape in zip(workloads, shapes, strict=True)]
     found = [
-        _equal(held, replace(config, tp=one.slices), shape, one.number)
+        _equal(held, _of_one_slice(config, one), shape, one.number)
         for one, held, shape in zip(sections, workloads, shapes, strict=True)
     ]
     mean = sum(parameters) / sum(one.number for one in found)
     sizes = (own / one.number / mean for own, one in zip(parameters, found, strict=True))
     return tuple(replace(one, size=size) for one, size in zip(found, sizes, strict=True)) if len(found) > 1 else tuple(found)
+
+
+def _of_one_slice(config: ParallelConfig, section: Section) -> ParallelConfig:
+    """The configuration of a rank with one slice of a section's dense weights, and of its routed experts, whose gradients as
+    many ranks sum as with that of the stage. It has the fewest replicas for these degrees; the other ranks are those of other
+    pipelines, fewer than none where that many replicas are not in the plan."""
+    if config.other_edp is None:
+        return replace(config, tp=section.slices)
+    mesh = section.number_of_slices("edp")
+    dp = max(1, mesh // section.slices)
+    return replace(
+        config, tp=section.slices, etp=section.expert_slices, ep=section.expert_parts, cp=1, dp=dp, num_microbatches=(1,) * dp,
+        sequence_parallel=True, other_dp_cp=config.gradient_ranks - dp,
+        other_edp=config.expert_gradient_ranks - section.slices * dp // mesh,
+    )  # fmt: skip
 
 
 def _equal(workload: Workload, config: ParallelConfig, shape: tuple[int, bool, bool], section: int) -> Buckets:

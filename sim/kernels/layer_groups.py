@@ -44,4 +44,4 @@ def linear_parameters(workload: Workload, config: ParallelConfig, layers: int) -
     experts = sum(number * one.model.expert_linear_parameters for number, one in alike)
     dense = (sum(number * one.model.linear_parameters for number, one in alike) - experts) / config.tp
     shared = experts / config.expert_mesh
-    return {"dp": dense, "edp": shared} if config.splits_experts else {"dp": dense + shared}
+    return {"dp": dense, "edp": shared} if config.sums_experts_apart else {"dp": dense + shared}

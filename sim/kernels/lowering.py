@@ -35,9 +35,9 @@ from sim.kernels.payloads import (
 )
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.pipelines import Section
 from sim.plan.plan import Plan
 from sim.plan.program import Action, Program
+from sim.plan.sections import Section
 from sim.units import Bytes
 from sim.workload.workload import Workload
 

@@ -129,13 +129,14 @@ def frozen_bytes(workload: Workload, config: ParallelConfig, layers: int, first:
 def by_sharing(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[tuple[str, float, int], ...]:
-    """(kind of gradient group, parameters on one rank, ranks that shard their state) of one stage; two under ep or etp."""
+    """(kind of gradient group, parameters on one rank, ranks that shard their state) of one stage; two under ep or etp, also of
+    other pipelines."""
     everything = stage_parameters(workload, config, layers, first, last)
-    if not config.splits_experts:
+    if not config.sums_experts_apart:
         return (("dp", everything, config.shards),)
     alike = workload.of_stage(layers, first, last).alike(layers)
     experts = sum(number * one.model.expert_parameters for number, one in alike) / config.expert_mesh
-    return (("dp", everything - experts, config.shards), ("edp", experts, config.edp))
+    return (("dp", everything - experts, config.shards), ("edp", experts, config.expert_gradient_ranks))
 
 
 def fp8_parameters(workload: Workload, config: ParallelConfig, layers: int) -> dict[str, float]:

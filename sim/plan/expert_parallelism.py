@@ -61,7 +61,8 @@ class ExpertParallelism(RankNumbering):
     --moe-pad-expert-input-to-capacity). `overlap_expert_communication`: tokens travel beside the compute of another microbatch
     (Megatron-Core's --overlap-moe-expert-parallel-comm). `overlap_shared_experts`: they travel beside shared experts of their
     own microbatch, which else compute before the router (--moe-shared-expert-overlap). domain: devices of a node or NVLink
-    domain, a fact of the fleet; of unlike nodes the fewest. 0: unknown, one domain."""
+    domain, a fact of the fleet; of unlike nodes the fewest. 0: unknown, one domain. other_edp: the sum of `edp` of other
+    pipelines, where pipelines are unlike and some of them divide experts (`sim.plan.pipelines`); None: none of them does."""
 
     ep: int = 1
     etp: int | None = None
@@ -73,6 +74,7 @@ class ExpertParallelism(RankNumbering):
     overlap_expert_communication: bool = False
     overlap_shared_experts: bool = False
     domain: int = 0
+    other_edp: int | None = None
 
     @property
     def further_degrees(self) -> dict[str, int]:
@@ -100,9 +102,25 @@ class ExpertParallelism(RankNumbering):
         return mesh_rows(self.tp, self.ep, self.etp)
 
     @property
+    def expert_replicas(self) -> int:
+        """Consecutive replicas whose ranks divide the experts of a layer, with equally many microbatches each; 1 where each
+        replica has all of them."""
+        return math.lcm(self.expert_rows, self.cp) // self.cp if self.splits_experts else 1
+
+    @property
     def edp(self) -> int:
         """Ranks of a stage that hold the same experts and reduce their gradients together (expert data parallel)."""
         return self.tp * self.dp_cp // self.expert_mesh
+
+    @property
+    def expert_gradient_ranks(self) -> int:
+        """`edp`, and that of other pipelines: all ranks that reduce the gradients of the same experts."""
+        return self.edp + (self.other_dp_cp if self.other_edp is None else self.other_edp)
+
+    @property
+    def sums_experts_apart(self) -> bool:
+        """Whether the gradients of routed experts have groups of their own: experts are divided, here or in other pipelines."""
+        return self.splits_experts or self.other_edp is not None
 
     @property
     def load(self) -> float:

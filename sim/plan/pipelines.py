@@ -12,6 +12,11 @@ largest of these degrees; the ranks that hold a slice, cp of each replica, are a
 several groups (gen_layer_dp_rank_group of hexiscale/gen_hetero_groups.py, Relaxed-System-Lab/FlashFlex 5ee1726b; SplitAllReduce
 of PKU-DAIR/Hetu 9e47240).
 
+An entry may divide the routed experts of each stage otherwise than its other weights, among ep x etp of its ranks
+(`sim.plan.expert_parallelism`). Experts are then cut into as many parts as the largest ep, each of them into as many slices as
+the largest etp; the ranks that hold a slice of a part are a group, and a rank with several of them is in several. The gradients
+of all other weights are summed as before.
+
 Ranks are numbered pipeline by pipeline, those of a pipeline as in a plan of alike replicas.
 """
 
@@ -28,10 +33,12 @@ from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.topology import Topology
 from sim.plan.certificate import SpaceBound
+from sim.plan.expert_parallelism import matches_tp
 from sim.plan.groups import Group, group_ranks, with_transport
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan
 from sim.plan.prediction import Prediction
+from sim.plan.sections import Section
 from sim.workload.workload import Workload
 
 COMMON = (
@@ -45,33 +52,10 @@ SOFTWARE = (
 )  # fmt: skip
 """Facts of the software and of the fleet."""
 OWN = (
-    "tp", "stage_tp", "pp", "dp", "cp", "microbatch_size", "num_microbatches", "recompute", "recompute_layers",
-    "recompute_modules", "other_dp_cp",
+    "tp", "stage_tp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "num_microbatches", "recompute", "recompute_layers",
+    "recompute_modules", "other_dp_cp", "other_edp",
 )  # fmt: skip
 """Those of each pipeline; all others have their defaults, but for `SOFTWARE`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Layers `first` up to, not including, `past_last`, which no stage of any pipeline cuts; with the `embedding`, or the
-    `head`. `slices`: the largest tensor-parallel degree of the stages that hold it."""
-
-    number: int
-    first: int
-    past_last: int
-    embedding: bool
-    head: bool
-    slices: int = 1
-
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        return self.past_last - self.first
-
-    @property
-    def begin(self) -> int:
-        """Its first unit (`_units`)."""
-        return 0 if self.embedding else self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +84,12 @@ class PipelinesPlan:
                 if getattr(config, key) != getattr(first.config, key):
                     raise PlanError(
                         f"{where}.config.{key}: {getattr(config, key)}, but {getattr(first.config, key)} in pipelines[0]; "
-                        "pipelines differ in stages, tp, cp, microbatches and recomputation only"
+                        "pipelines differ in stages, tp, cp, ep, microbatches and recomputation only"
                     )
             if config.gradient_ranks != self.gradient_ranks:
                 raise PlanError(f"{where}: other_dp_cp {config.other_dp_cp} is not {self.gradient_ranks - config.dp_cp}")
+            if config.other_edp != (wanted := other_edp([one.config for one in self.pipelines], index)):
+                raise PlanError(f"{where}: other_edp {config.other_edp} is not {wanted}")
             for device in pipeline.placement:
                 if owner.setdefault(device, index) != index:
                     raise PlanError(f"{where}.placement: {device} is already a device of pipelines[{owner[device]}]")
@@ -173,14 +159,16 @@ class PipelinesPlan:
     def sections(self) -> tuple[Section, ...]:
         """The sections of the model, in order."""
         layers = self.workload.model.layers
-        held = [(_units(plan, stage), plan.config.tp_of(stage)) for plan in self.pipelines for stage in range(plan.config.pp)]
-        held = [(units, tp) for units, tp in held if units[0] < units[1]]
+        every = ((plan, stage) for plan in self.pipelines for stage in range(plan.config.pp))
+        held = [(_units(plan, stage), plan.config.of_pp_rank(stage)) for plan, stage in every]
+        held = [(units, config) for units, config in held if units[0] < units[1]]
         cuts = sorted({end for units, _ in held for end in units})
         found = []
         for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
-            slices = max(tp for (low, high), tp in held if low <= begin and end <= high)
+            own = [config for (low, high), config in held if low <= begin and end <= high]
+            slices, *of_experts = (max(getattr(one, name) for one in own) for name in ("tp", "ep", "expert_tp"))
             first, past_last = max(begin - 1, 0), min(end - 1, layers)
-            found.append(Section(number, first, past_last, begin == 0, end == layers + 2, slices))
+            found.append(Section(number, first, past_last, begin == 0, end == layers + 2, slices, *of_experts))
         return tuple(found)
 
     def sections_of(self, pipeline: int, stage: int) -> tuple[Section, ...]:
@@ -191,24 +179,43 @@ class PipelinesPlan:
     def gradient_groups(self) -> tuple[tuple[Section, tuple[Group, ...]], ...]:
         """Every section with the groups that sum its gradients, one for each slice of its weights, in the order of slices.
 
-        A group has the rank of each replica, or its cp ranks, on the NIC of `common_transport`, in a ring."""
+        A group has the rank of each replica, or its cp ranks, on the NIC of `common_transport`, in a ring. Routed experts have
+        groups of their own where some pipeline divides them (`expert_gradient_groups`)."""
+        return self._summed("dp")
+
+    def expert_gradient_groups(self) -> tuple[tuple[Section, tuple[Group, ...]], ...]:
+        """Every section with the groups that sum the gradients of its routed experts, one for each slice of each part of them:
+        the slices of the first part, then those of the next. None where no pipeline divides experts."""
+        return self._summed("edp") if self.pipelines[0].config.other_edp is not None else ()
+
+    def _summed(self, kind: str) -> tuple[tuple[Section, tuple[Group, ...]], ...]:
         placement, found = self.placement, []
         ends = [[_units(plan, stage)[1] for stage in range(plan.head_stage + 1)] for plan in self.pipelines]
         for section in self.sections:
-            ranks: list[list[int]] = [[] for _ in range(section.slices)]
+            ranks: list[list[int]] = [[] for _ in range(section.number_of_slices(kind))]
             for first, pipeline, past in zip(self.first_ranks, self.pipelines, ends, strict=True):
-                config, stage = pipeline.config, bisect.bisect_right(past, section.begin)
-                for dp_cp in range(config.dp_cp):
-                    for one, members in enumerate(ranks):
-                        members.append(first + config.rank(one * config.tp_of(stage) // section.slices, dp_cp, stage))
-            groups = with_transport(self.fleet, placement, (("dp", tuple(members), "ring") for members in ranks))
+                stage = bisect.bisect_right(past, section.begin)
+                config = pipeline.config.of_pp_rank(stage)
+                begin = first + pipeline.config.first_rank(stage)
+                for own in range(config.tp * config.dp_cp):
+                    for number in section.slices_of(config, own, kind):
+                        ranks[number].append(begin + own)
+            groups = with_transport(self.fleet, placement, ((kind, tuple(members), "ring") for members in ranks))
             found.append((section, tuple(groups)))
         return tuple(found)
 
 
-def alike(plan: Plan, other_dp_cp: int) -> Plan:
-    """Alike replicas as an entry of a plan of unlike pipelines, whose other entries have this sum of dp x cp."""
-    config = replace(plan.config, other_dp_cp=other_dp_cp)
+def other_edp(configs: Sequence[ParallelConfig], index: int) -> int | None:
+    """The sum of `edp` of all pipelines but one; None where none of all divides experts otherwise than dense weights."""
+    if not any(one.splits_experts for one in configs):
+        return None
+    return sum(one.edp for number, one in enumerate(configs) if number != index)
+
+
+def alike(plan: Plan, other_dp_cp: int, other_edp: int | None = None) -> Plan:
+    """Alike replicas as an entry of a plan of unlike pipelines, whose other entries have these sums of dp x cp and, where some
+    entry divides experts, of edp."""
+    config = replace(plan.config, other_dp_cp=other_dp_cp, other_edp=other_edp)
     kept = {(kind, ranks) for kind, ranks in group_ranks(config)}
     groups = tuple(group for group in plan.groups if (group.kind, tuple(sorted(group.ranks))) in kept)
     return replace(plan, config=config, groups=groups, prediction=None, certificate=None)
@@ -216,8 +223,10 @@ def alike(plan: Plan, other_dp_cp: int) -> Plan:
 
 def of_plans(plans: Sequence[Plan], made_by: MadeBy) -> PipelinesPlan:
     """The plan of unlike pipelines whose entries are plans of alike replicas, each with its own share of the batch."""
-    ranks = sum(plan.config.dp_cp for plan in plans)
-    return PipelinesPlan(tuple(alike(plan, ranks - plan.config.dp_cp) for plan in plans), made_by)
+    configs = [plan.config for plan in plans]
+    ranks = sum(config.dp_cp for config in configs)
+    entries = (alike(plan, ranks - plan.config.dp_cp, other_edp(configs, index)) for index, plan in enumerate(plans))
+    return PipelinesPlan(tuple(entries), made_by)
 
 
 def _units(plan: Plan, stage: int) -> tuple[int, int]:
@@ -228,20 +237,30 @@ def _units(plan: Plan, stage: int) -> tuple[int, int]:
 
 def check_modelled(where: str, plan: Plan) -> None:
     """Raise NotModelled for settings that are not modelled in unlike pipelines."""
+    routed = plan.workload.routing.of_config(plan.config.ep)
     for field in fields(ParallelConfig):
         value = getattr(plan.config, field.name)
+        if field.name in routed and value == routed[field.name]:
+            continue
         if field.name not in (*COMMON, *OWN, *SOFTWARE) and value != field.default:
             raise NotModelled(f"{where}.config.{field.name}: {value} is not modelled in unlike pipelines; leave it out")
     if plan.config.zero_stage > 1:
         raise NotModelled(f"{where}.config.zero_stage: {plan.config.zero_stage} is not modelled in unlike pipelines; 0 or 1")
+    if plan.config.splits_experts and plan.workload.adapter is not None:
+        raise NotModelled(f"{where}.config.ep: {plan.config.ep} with adapters is not modelled in unlike pipelines")
 
 
 def _check_slices(pipelines: Sequence[Plan]) -> None:
-    """Check that the slices of all tensor-parallel degrees match."""
-    every = sorted({tp for plan in pipelines for tp in plan.config.degrees})
-    for small, large in itertools.pairwise(every):
-        if large % small:
-            raise NotModelled(f"pipelines: tp {small} and tp {large}; of two degrees, one must divide the other")
+    """Check that the slices of all tensor-parallel degrees match, and the parts and slices of routed experts."""
+    stages = [plan.config.of_pp_rank(stage) for plan in pipelines for stage in range(plan.config.pp)]
+    every = {"tp": {one.tp for one in stages}, "ep": {one.ep for one in stages}, "etp": {one.expert_tp for one in stages}}
+    for name, degrees in every.items():
+        for small, large in itertools.pairwise(sorted(degrees)):
+            if large % small:
+                raise NotModelled(f"pipelines: {name} {small} and {name} {large}; of two degrees, one must divide the other")
+    tp, ep, etp = (max(degrees) for degrees in every.values())
+    if not matches_tp(tp, ep, etp):
+        raise NotModelled(f"pipelines: etp {etp} x ep {ep} with tp {tp}, the largest of each; one must divide the other")
 
 
 def _trained(workload: Workload) -> Workload:

@@ -90,6 +90,37 @@ def test_adapters_leave_frozen_weights_and_small_gradients():
     assert least(asked) < least(two_kinds())
 
 
+def test_experts_may_stay_on_a_node_whose_dense_weights_leave_it():
+    """Both nodes of `b` have two devices at 1e12 FLOP/s: 6 FLOPs for each of 2 x 8 x 256 tokens and weight of an expert."""
+    asked = two_kinds(nodes=(1, 2), experts=4)
+    model, devices = asked.workload.model, {"a": 0, "b": 4}
+    flops = 6 * 2 * 8 * 256 * 3 * model.expert_linear_parameters / 4
+    assert bounds.expert_seconds(asked, devices) == pytest.approx(flops / 4e12)
+    dense, routed = (bounds.payload(asked, (kind,)) for kind in ("dp", "edp"))
+    assert routed == 6 * 3 * model.expert_parameters
+    assert dense + routed == bounds.payload(asked)
+    assert bounds.crossing_seconds(asked, math.inf, 1e9, {"a": 0, "b": 0}) == pytest.approx((dense + routed) / 1e9)
+    found = bounds.crossing_seconds(asked, 2.0, 1e9, devices)
+    assert found == pytest.approx((dense + routed) / (1e9 + dense / 2 + routed * 4e12 / flops))
+
+
+def test_a_layer_takes_the_least_time_of_all_degrees_of_experts():
+    """Devices with whole experts have larger products than those with slices."""
+    asked = two_kinds(devices=(1, 2), experts=4)
+    assert bounds.expert_degrees(asked, 1) == [(2, None), (4, None)]
+    assert bounds.expert_degrees(asked, 2) == [(1, 1), (2, None), (2, 1), (4, None), (4, 1)]
+    assert bounds.expert_degrees(two_kinds(), 2) == []
+    assert "ep (divisors of the number of experts)" in bounds.SPACE
+
+
+@pytest.mark.parametrize("seed", after(10, range(400), last=40))
+def test_no_drawn_plan_of_a_mixture_is_below_the_bound(seed):
+    """Pipelines with and without ep, also with whole experts on tensor-parallel ranks."""
+    asked, plan = drawn(seed, experts=4)
+    if plan is not None:
+        assert least(asked) <= simulate(plan).step_s * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("adapter", [None, Adapter(8)])
 @pytest.mark.parametrize("seed", after(10, range(400), last=40))
 def test_no_drawn_plan_is_below_the_bound(seed, adapter):

@@ -16,12 +16,13 @@ from sim.workload.adapter import Adapter
 from tests.planner.pipelines.fleets import two_kinds
 
 
-def drawn(seed: int, adapter: Adapter | None = None) -> tuple[Request, PipelinesPlan | None]:
-    """A fleet, and pipelines on some of its devices: stages, layers, tp, cp, microbatches and recomputation at random."""
+def drawn(seed: int, adapter: Adapter | None = None, experts: int = 0) -> tuple[Request, PipelinesPlan | None]:
+    """A fleet, and pipelines on some of its devices: stages, layers, tp, cp, microbatches and recomputation at random; of a
+    mixture, some divide experts among the ranks of a stage."""
     rng = random.Random(seed)
     batch = rng.choice([4, 8, 12])
     nodes, devices = (rng.randint(1, 3), rng.randint(1, 2)), (rng.choice([1, 2, 3]), rng.choice([1, 2, 4]))
-    asked = two_kinds(nodes, devices, rng.choice([1e8, 1e10]), batch, adapter=adapter)
+    asked = two_kinds(nodes, devices, rng.choice([1e8, 1e10]), batch, adapter=adapter, experts=experts)
     common = {"schedule": rng.choice(["1f1b", "zb-h1", "gpipe"]), "overlap_param_gather": rng.choice([True, False])}
     slots = list[tuple[Device, ...]]()
     for cluster in asked.topology.fleet.clusters:
@@ -51,8 +52,10 @@ def entry(
     """A pipeline with a stage on each slot, whose devices divide tensors, or sequences in two parts."""
     cp = 2 if len({len(slot) for slot in own}) == 1 and len(own[0]) > 1 and rng.random() < 0.5 else 1
     degrees = tuple(len(slot) // cp for slot in own)
+    is_mixture = asked.workload.model.experts > 0 and len(set(degrees)) == 1
+    ep, etp = rng.choice([(1, None), (cp, None), (len(own[0]), 1 if degrees[0] > 1 else None)]) if is_mixture else (1, None)
     config = ParallelConfig(
-        tp=max(degrees), stage_tp=degrees if len(set(degrees)) > 1 else (), pp=len(own), dp=1, cp=cp,
+        tp=max(degrees), stage_tp=degrees if len(set(degrees)) > 1 else (), pp=len(own), dp=1, cp=cp, ep=ep, etp=etp,
         num_microbatches=(number,), microbatch_size=size, sequence_parallel=True,
         recompute="full" if rng.random() < 0.3 else "none", **common,
     )  # fmt: skip

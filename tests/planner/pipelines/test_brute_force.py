@@ -25,8 +25,9 @@ OWNED = (3, 7, 80, 129)
 at once, and in when weights are gathered."""
 QUICK_OWNED = 3
 """Number of these that `make test` tries."""
-APART = (148,)
-"""Seeds on which the fastest plan is several changes apart from the best columns, one of them in both pipelines."""
+APART = (148, 183)
+"""Seeds on which the fastest plan is several changes apart from the best columns, one of them in both pipelines, or has two
+replicas on a node whose share of the batch is one sample."""
 JUDGED = 50
 """Number of these fleets."""
 LONG = (2, 4)

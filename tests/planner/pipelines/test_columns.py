@@ -109,6 +109,23 @@ def test_gradients_of_context_parallel_ranks():
     assert column.gradients(2) == column.gradients_s == pytest.approx(nbytes * 2 / 3 / 1e9)
 
 
+def test_columns_of_a_mixture_divide_experts_when_asked():
+    """Both devices of the node of `b` have half of the experts; no dense model has such columns."""
+    columns = Columns(two_kinds(experts=4, memory=4e9))
+    whole = columns.of((0, 1), False)
+    assert {column.plan.config.ep for column in whole} <= {1}
+    columns.divide_experts((0, 1), False)
+    every, searched = columns.of((0, 1), False), columns.searched
+    assert every[: len(whole)] == whole
+    assert {column.plan.config.ep for column in every[len(whole) :]} == {2}
+    assert len({column.key for column in every}) == len(every)
+    columns.divide_experts((0, 1), False)
+    assert columns.searched == searched
+    dense = Columns(two_kinds())
+    dense.divide_experts((0, 1), False)
+    assert dense.searched == 0
+
+
 def test_a_part_without_room_has_no_column():
     assert Columns(two_kinds(memory=1e5)).of((1, 0), True) == ()
 

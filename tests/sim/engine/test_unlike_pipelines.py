@@ -20,6 +20,7 @@ from tests import builders as make
 from tests.sim.plan.pipelines_by_hand import devices, entries, nodes, pipelines
 
 HAND = MadeBy("by hand", "1")
+EXPERTS = {"experts": 4, "experts_per_token": 2}
 
 
 @pytest.fixture
@@ -86,34 +87,40 @@ def adapted(plan: Plan, adapter: Adapter | None) -> Plan:
     return replace(plan, workload=workload, topology=replace(plan.topology, workload=workload))
 
 
-def of_replica(plan: Plan, replica: int) -> tuple[Device, ...]:
-    """The devices of a replica, stage by stage."""
+def of_replicas(plan: Plan, number: int, each: int = 1) -> tuple[Device, ...]:
+    """The devices of a replica, or of the next `each` replicas after those of smaller numbers, stage by stage."""
     config = plan.config
-    own = range(replica * config.cp, (replica + 1) * config.cp)
+    own = range(number * each * config.cp, (number + 1) * each * config.cp)
     ranks = (config.rank(one, dp_cp, stage) for stage in range(config.pp) for dp_cp in own for one in range(config.tp))
     return tuple(plan.placement[rank] for rank in ranks)
 
 
 def alike(draw: st.DrawFn) -> tuple[PipelinesPlan, object]:
-    """Replicas as entries of their own, and as one plan; on the same devices."""
-    tp, pp, dp = draw(st.sampled_from([1, 2])), draw(st.integers(1, 3)), draw(st.integers(2, 3))
-    cp = draw(st.sampled_from([1, 1, 2]))
-    many = draw(st.sampled_from([(3,) * dp, (2, 7, 4)[:dp], (20,) * dp]))
+    """Replicas as entries of their own, of as many as divide experts, and as one plan; on the same devices."""
+    tp, pp, entries = draw(st.sampled_from([1, 2])), draw(st.integers(1, 3)), draw(st.integers(2, 3))
+    cp, ep, etp = draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([1, 1, 2, 4])), draw(st.sampled_from([None, 1, 2]))
+    etp = etp if ep > 1 or tp > 1 else None
+    each = max(1, (etp or tp) * ep // tp // cp)
+    numbers = draw(st.sampled_from([(3,) * entries, (2, 7, 4)[:entries], (20,) * entries]))
     layers = tuple(draw(st.lists(st.integers(1, 3), min_size=pp, max_size=pp)))
-    machines = draw(make.any_fleet(ranks=18).filter(lambda fleet: fleet.devices >= tp * pp * dp * cp))
+    machines = draw(make.any_fleet(ranks=24).filter(lambda fleet: fleet.devices >= tp * pp * entries * each * cp))
     free = draw(st.permutations(make.every_device(machines)))
     common = {
-        "layers": layers, "tp": tp, "pp": pp, "cp": cp, "microbatch_size": draw(st.integers(1, 2)),
+        "layers": layers, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp, "microbatch_size": draw(st.integers(1, 2)),
         "schedule": draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-latency"])), "zero_stage": draw(st.integers(0, 1)),
         "overlap_grad_reduce": draw(st.booleans()), "overlap_param_gather": draw(st.booleans()),
-        "recompute": draw(st.sampled_from(["none", "full"])), "sequence_parallel": tp > 1 and draw(st.booleans()),
-        "shape": {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())},
+        "recompute": draw(st.sampled_from(["none", "full"])),
+        "sequence_parallel": tp > 1 and (etp is not None or draw(st.booleans())),
+        "shape": {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())}
+        | (EXPERTS if ep > 1 or etp else {}),
     }  # fmt: skip
-    adapter = draw(st.sampled_from([None, Adapter(8)]))
-    whole = adapted(make.plan(machines, dp=dp, microbatches=many, placement=tuple(free), **common), adapter)
+    adapter = draw(st.sampled_from([None, Adapter(8)])) if ep == 1 and not etp else None
+    many = tuple(number for number in numbers for _ in range(each))
+    whole = adapted(make.plan(machines, dp=len(many), microbatches=many, placement=tuple(free), **common), adapter)
     parts = []
-    for replica, number in enumerate(many):
-        part = make.plan(machines, microbatches=number, placement=of_replica(whole, replica), **common)
+    for index, number in enumerate(numbers):
+        own = of_replicas(whole, index, each)
+        part = make.plan(machines, dp=each, microbatches=number, placement=own, **common)
         parts.append(adapted(part, adapter))
     return of_plans(parts, HAND), whole
 
@@ -129,7 +136,8 @@ def test_alike_pipelines_are_a_plan_of_alike_replicas(data):
 
 @st.composite
 def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
-    """Unlike pipelines on any fleet, some of several alike replicas."""
+    """Unlike pipelines on any fleet, some of several alike replicas; some divide experts."""
+    with_experts = draw(st.booleans())
     machines = draw(make.any_fleet(ranks=24))
     free, layers, shapes = list(draw(st.permutations(make.every_device(machines)))), draw(st.integers(2, 6)), []
     for _ in range(draw(st.integers(2, 3))):
@@ -140,14 +148,18 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
         cuts = sorted(draw(st.lists(st.integers(1, layers - 1), min_size=pp - 1, max_size=pp - 1, unique=True)))
         own = tuple(end - begin for begin, end in zip((0, *cuts), (*cuts, layers), strict=True))
         many = (draw(st.integers(1, 9)),) * dp
-        shape = {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "layers": own, "microbatches": many, "placement": tuple(free)}
+        degrees = [(1, None), (dp * cp, None), (tp * dp * cp, 1)] if with_experts else [(1, None)]
+        ep, etp = draw(st.sampled_from([one for one in degrees if one[0] <= EXPERTS["experts"]]))
+        shape = {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "etp": etp, "layers": own, "microbatches": many}
+        shape["placement"] = tuple(free)
         shape["recompute"] = draw(st.sampled_from(["none", "full"]))
         shapes.append(shape | {"microbatch_size": draw(st.integers(1, 2))})
         free = free[tp * pp * dp * cp :]
     common = {
         "schedule": draw(st.sampled_from(["1f1b", "zb-h1", "zb-latency"])), "zero_stage": draw(st.integers(0, 1)),
         "overlap_grad_reduce": draw(st.booleans()), "overlap_param_gather": draw(st.booleans()),
-        "shape": {"hidden": draw(st.sampled_from([96, 3072]))},
+        "shape": {"hidden": draw(st.sampled_from([96, 3072]))} | (EXPERTS if with_experts else {}),
+        "sequence_parallel": with_experts,
     } | common  # fmt: skip
     return tuple(shapes), entries(machines, shapes, **common), machines, common
 
@@ -156,7 +168,7 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
 @given(data=st.data())
 def test_folding_and_extrapolation_change_nothing(data):
     _, plans, *_ = data.draw(any_pipelines().filter(lambda found: len(found[0]) > 1))
-    adapter = data.draw(st.sampled_from([None, Adapter(8)]))
+    adapter = data.draw(st.sampled_from([None, Adapter(8)])) if not plans[0].workload.model.experts else None
     plan = of_plans([adapted(one, adapter) for one in plans], HAND)
     slow = data.draw(st.sampled_from([None, *plan.placement]))
     drawn = DrawnFaults(slow=((slow, 1.5),)) if slow else NO_FAULTS
@@ -168,12 +180,13 @@ def test_folding_and_extrapolation_change_nothing(data):
 @settings(max_examples=15)
 @given(data=st.data())
 def test_no_step_is_shorter_than_that_of_its_slowest_pipeline_alone(data):
-    """Alone, and without sums of gradients: ZeRO 0, one replica."""
+    """Alone, and without sums of gradients: ZeRO 0, one replica on ranks with weights of their own."""
     shapes, plans, machines, common = data.draw(any_pipelines(zero_stage=0).filter(lambda found: len(found[0]) > 1))
-    alone = []
+    alone = [0.0]
     for shape, plan in zip(shapes, plans, strict=True):
-        own = {"dp": 1, "microbatches": shape["microbatches"][0], "placement": of_replica(plan, 0)}
-        alone.append(simulate(make.plan(machines, **common | shape | own)).step_s)
+        if plan.config.cp == 1 and not plan.config.splits_experts:
+            own = {"dp": 1, "microbatches": shape["microbatches"][0], "placement": of_replicas(plan, 0)}
+            alone.append(simulate(make.plan(machines, **common | shape | own)).step_s)
     assert simulate(of_plans(plans, HAND)).step_s >= max(alone) * (1 - 1e-9)
 
 

@@ -74,6 +74,18 @@ def test_an_entry_may_have_context_parallel_ranks():
     assert [one.get("cp") for one in json.loads(text)["pipelines"]] == [None, 2]
 
 
+def test_an_entry_may_divide_experts():
+    """Two replicas of the second entry share the experts; the first entry has all of them, and sums both halves."""
+    dense, moe = "vocab: 512, tied_embeddings: false}", "vocab: 512, tied_embeddings: false, experts: 4, experts_per_token: 2}"
+    text = BY_HAND.replace(dense, moe).replace("- tp: 2\n  num_microbatches: [5]", "- ep: 2\n  num_microbatches: [2, 3]")
+    with pytest.raises(PlanError, match="ranks of one ep group must have the same number of microbatches"):
+        pipelinesfile.from_text("plan.yaml", text)
+    plan = pipelinesfile.from_text("plan.yaml", text.replace("[2, 3]", "[2, 2]").replace("[3]", "[4]"))
+    assert [(one.config.ep, one.config.other_edp) for one in plan.pipelines] == [(1, 1), (2, 1)]
+    assert pipelinesfile.from_text("plan.json", pipelinesfile.to_json(plan)) == plan
+    assert [one.get("ep") for one in json.loads(pipelinesfile.to_json(plan))["pipelines"]] == [None, 2]
+
+
 def test_the_digest_depends_on_what_is_simulated():
     plan = pipelinesfile.from_text("plan.yaml", BY_HAND)
     other = pipelinesfile.from_text("plan.yaml", BY_HAND.replace("by hand", "someone"))

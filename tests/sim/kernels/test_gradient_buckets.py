@@ -42,6 +42,20 @@ def test_ranks_of_unlike_tp_cut_a_slice_into_equally_many_equal_buckets():
     assert one == other
 
 
+def test_buckets_of_experts_are_equal_on_ranks_of_unlike_ep():
+    """Each rank of the first pipeline has half of the experts, and the one of the second all, in two parts."""
+    shape = WIDE | {"experts": 4, "experts_per_token": 2}
+    plan = pipelines(nodes(3), ({"dp": 2, "ep": 2, "layers": (4,)}, {"layers": (4,)}), shape=shape)
+    one, other = (buckets_of_stage(each, 0, plan.sections_of(index, 0)) for index, each in enumerate(plan.pipelines))
+    assert one == other
+    ((own,), model) = one, plan.workload.model
+    experts = 4 * model.expert_parameters / 2
+    assert own.whole.gradients == (
+        ("dp", pytest.approx(4 * (model.parameters - 2 * experts))),
+        ("edp", pytest.approx(4 * experts)),
+    )
+
+
 def test_the_program_of_a_stage_with_two_sections():
     """Sections of embedding and layers 0 and 1, and of layer 2: gathered in this order, and reduced in the reverse one."""
     plan = pipelines(nodes(4), (THREE_ONE, TWO_TWO))

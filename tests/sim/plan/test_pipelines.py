@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from sim.errors import PlanError
 from sim.kernels import memory
-from sim.plan.pipelines import PipelinesPlan, Section, of_plans
+from sim.plan.pipelines import PipelinesPlan, of_plans
 from sim.plan.plan import MadeBy
+from sim.plan.sections import Section
 from tests import builders as make
 from tests.sim.plan.pipelines_by_hand import devices, entries, nodes, pipelines
 
 HAND = MadeBy("by hand", "1")
+EXPERTS = {"experts": 6, "experts_per_token": 2}
 THREE_ONE = {"pp": 2, "layers": (3, 1), "microbatches": 3}
 TWO_TWO = {"pp": 2, "layers": (2, 2), "microbatches": 3}
 ALONE = {"layers": (4,), "microbatches": 2}
@@ -63,6 +65,32 @@ def test_context_parallel_ranks_sum_the_gradients_of_the_weights_that_they_share
     assert [(group.kind, group.ranks) for group in plan.pipelines[0].groups] == [
         ("tp", (0, 1)), ("tp", (2, 3)), ("cp", (0, 2)), ("cp", (1, 3)),
     ]  # fmt: skip
+
+
+def test_experts_are_summed_by_the_ranks_that_hold_the_same_ones():
+    """Ranks 0 to 7: tp 2 and four replicas that share experts, a quarter each; ranks 8 and 9: two that have half each; rank 10
+    has all. Groups: both slices of the first quarter, then of the next ones."""
+    shapes = ({"tp": 2, "dp": 4, "ep": 4, "layers": (4,)}, {"dp": 2, "ep": 2, "layers": (4,)}, {"layers": (4,)})
+    plan = pipelines(nodes(6, devices=2), shapes, shape={"experts": 4, "experts_per_token": 2})
+    ((section, groups),) = plan.expert_gradient_groups()
+    assert (section.slices, section.expert_parts, section.expert_slices) == (2, 4, 2)
+    assert [group.ranks for group in groups] == [
+        (0, 8, 10), (1, 8, 10), (2, 8, 10), (3, 8, 10), (4, 9, 10), (5, 9, 10), (6, 9, 10), (7, 9, 10),
+    ]  # fmt: skip
+    ((_, dense),) = plan.gradient_groups()
+    assert [group.ranks for group in dense] == [(0, 2, 4, 6, 8, 9, 10), (1, 3, 5, 7, 8, 9, 10)]
+    assert [one.config.other_edp for one in plan.pipelines] == [2, 2, 2]
+    assert [one.config.expert_gradient_ranks for one in plan.pipelines] == [3, 3, 3]
+    assert pipelines(nodes(4), PAIR).expert_gradient_groups() == ()
+
+
+def test_tensor_parallel_ranks_may_have_whole_experts():
+    """Ranks 0 to 3: tp 4 with a quarter of whole experts each; ranks 4 and 5: tp 2 with half of each expert."""
+    shapes = ({"tp": 4, "etp": 1, "ep": 4, "layers": (4,)}, {"tp": 2, "layers": (4,)})
+    common = {"shape": {"experts": 4, "experts_per_token": 2}, "sequence_parallel": True}
+    ((section, groups),) = pipelines(nodes(4, devices=2), shapes, **common).expert_gradient_groups()
+    assert (section.slices, section.expert_parts, section.expert_slices) == (4, 4, 2)
+    assert [group.ranks for group in groups] == [(0, 4), (0, 5), (1, 4), (1, 5), (2, 4), (2, 5), (3, 4), (3, 5)]
 
 
 def test_groups_are_those_of_hexiscale():
@@ -154,7 +182,7 @@ def changed(plan: PipelinesPlan, **config: object) -> PipelinesPlan:
         (
             lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), zero_stage=0),
             "pipelines[1].config.zero_stage: 1, but 0 in pipelines[0]; "
-            "pipelines differ in stages, tp, cp, microbatches and recomputation only",
+            "pipelines differ in stages, tp, cp, ep, microbatches and recomputation only",
         ),
         (
             lambda: changed(pipelines(nodes(4), (THREE_ONE, TWO_TWO)), other_dp_cp=3),
@@ -175,6 +203,16 @@ def changed(plan: PipelinesPlan, **config: object) -> PipelinesPlan:
         (
             lambda: pipelines(nodes(5), ({"tp": 2, "layers": (4,)}, {"tp": 3, "layers": (4,)})),
             "pipelines: tp 2 and tp 3; of two degrees, one must divide the other",
+        ),
+        (
+            lambda: pipelines(
+                nodes(5), ({"dp": 2, "ep": 2, "layers": (4,)}, {"dp": 3, "ep": 3, "layers": (4,)}), shape=EXPERTS
+            ),
+            "pipelines: ep 2 and ep 3; of two degrees, one must divide the other",
+        ),
+        (
+            lambda: changed(pipelines(nodes(4), ({"dp": 2, "ep": 2, "layers": (4,)}, ALONE), shape=EXPERTS), other_edp=3),
+            "pipelines[0]: other_edp 3 is not 1",
         ),
         (
             lambda: pipelines(nodes(4), PAIR, shape={"tied_embeddings": True}),
