@@ -72,7 +72,7 @@ def test_without_time_the_set_has_no_more_than_it_needs():
 
 
 def test_prices_are_the_steps_without_each():
-    pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "schedule": "1f1b", "recompute": "none", "zero_stage": 1}
+    pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "schedule": "1f1b", "recompute": "none", "zero_stage": 1, "cp": 1}
     one = required({"devices": {"max": 16}, "first_stage": "ib"}, **pins)
     found = commands.plan(one.where, WORKLOAD, wishes=one.wishes, target="none").plan
     free = commands.plan(HYBRID, WORKLOAD, wishes=one.wishes, target="none").plan

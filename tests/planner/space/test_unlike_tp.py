@@ -139,7 +139,7 @@ def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
     assert [round(step(one), 3) for one in alike] == [5.96, 6.446]
 
 
-@pytest.mark.parametrize("seed", after(2, SEEDS, last=8))
+@pytest.mark.parametrize("seed", after(1, SEEDS, last=8))
 def test_no_bound_is_above_the_best_plan_of_devices_with_unlike_memory(seed):
     verdict = judge(seed, 1_500, scarce)
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict

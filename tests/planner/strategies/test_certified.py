@@ -312,7 +312,7 @@ def test_the_bound_of_a_short_search_is_not_above_the_plan_of_a_longer_one(pinne
 @pytest.mark.parametrize("time_limit", [0.0, NO_LIMIT])
 def test_a_search_never_ends_above_the_plan_that_it_begins_with(time_limit):
     topology = load(TOPOLOGIES / "holmes-hybrid-4.yaml")
-    question = Request(topology, topology.workload, Wishes(tp=2, dp=8, microbatch_size=4), time_limit)
+    question = Request(topology, topology.workload, Wishes(tp=2, dp=8, microbatch_size=4, cp=1), time_limit)
     for strategy in ("megatron", "holmes"):
         start = strategies.get(strategy).plan(question, PlanningContext(question))
         plan = certified.plan(question, PlanningContext(question, start=start, punctual=True), NO_PROOF)
