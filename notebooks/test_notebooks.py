@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 from pathlib import Path
@@ -19,8 +21,9 @@ HURRY = 30
 repetitions."""
 PATIENT = {"9-two-universities-and-a-cloud": 6}
 """Notebooks whose searches need more: this one shows a plan of islands, which a shorter search does not always find."""
-LATER = ("5-two-sites-and-a-trunk", "7-validation")
-"""The notebooks with most searches and simulations, for `make test-more`: others have a sweep, and tests validate, too."""
+QUICK = ("1-first-plan", "8-plan-lab-compare")
+"""A notebook that plans, and one that runs on real processes. `make test-more` runs the others: of these, the usual tests
+resolve and bind what they call."""
 FOLDERS = "home|root|tmp|var|usr|opt|mnt|Users|work|private"
 OF_THIS_MACHINE = re.compile(rf"(?<![\w.~])/(?:{FOLDERS})/|\b0x[0-9a-f]{{6,}}|site-packages")
 """Paths and addresses that differ from machine to machine."""
@@ -37,7 +40,7 @@ def kinds(outputs: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "path", after(len(NOTEBOOKS) - len(LATER), sorted(NOTEBOOKS, key=lambda one: one.stem in LATER)), ids=lambda one: one.stem
+    "path", after(len(QUICK), sorted(NOTEBOOKS, key=lambda one: one.stem not in QUICK)), ids=lambda one: one.stem
 )
 def test_a_notebook_runs_and_shows_what_is_stored(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Outputs of the same kind in the same cells. Numbers may differ: the searches have less time here."""
@@ -60,6 +63,31 @@ def test_stored_outputs_say_nothing_of_the_machine(path: Path) -> None:
         shown = one.get("data", {"text": one.get("text")})
         texts = ["".join(text) for kind, text in shown.items() if kind != "image/png"]
         assert not any(map(OF_THIS_MACHINE.search, texts)), texts
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_a_notebook_calls_exists_and_takes_its_arguments(path: Path) -> None:
+    """Every cell compiles; each name of holmes_sim that it uses is there, and each call of one has arguments that bind."""
+    code = ast.parse("\n".join("".join(cell["source"]) for cell in code_cells(path)))
+    known: dict[str, Any] = {}
+    for imported in (node for node in code.body if isinstance(node, ast.Import | ast.ImportFrom)):
+        exec(compile(ast.Module([imported], []), path.name, "exec"), known)
+
+    def found(node: ast.expr) -> Any:
+        """The object that an expression of names and dots is, None where it is another expression or a variable."""
+        if isinstance(node, ast.Name):
+            return known.get(node.id)
+        owner = found(node.value) if isinstance(node, ast.Attribute) else None
+        return None if owner is None else getattr(owner, node.attr)
+
+    bound = 0
+    for node in ast.walk(code):
+        called = found(node) if isinstance(node, ast.Attribute) else found(node.func) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and getattr(called, "__module__", "").startswith(("holmes_sim", "planner", "sim")):
+            plain = [arg for arg in node.args if not isinstance(arg, ast.Starred)]
+            inspect.signature(called).bind_partial(*plain, **{word.arg: None for word in node.keywords if word.arg})
+            bound += 1
+    assert bound
 
 
 def test_notebooks_are_small() -> None:

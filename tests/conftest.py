@@ -36,7 +36,13 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
+DRAWN = 30
+"""Plans that strategy random ranks in tests, in place of 200: as its drawing and ranking are the same for any number."""
+
+
 @pytest.fixture(autouse=True)
-def no_second_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strategies beside a search are planned in the process of the test: `make test` already uses two cores."""
+def less_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strategies beside a search are planned in the process of the test: `make test` already uses two cores. Strategy random
+    ranks few plans."""
     monkeypatch.setattr("planner.search.beside.PARALLEL_FROM", math.inf)
+    monkeypatch.setattr("planner.strategies.random.DRAWN", DRAWN)

@@ -15,6 +15,7 @@ from sim.formats import pipelinesfile
 from sim.hardware.cluster import Device
 from sim.kernels.memory import limits, peak_memory
 from tests import clocks
+from tests.more import more
 
 # DT-FM
 
@@ -108,6 +109,7 @@ def test_the_released_splits_follow_from_any_speeds_near_the_published(monkeypat
     assert (found[0], found[-1]) == (1.182, 1.285)
 
 
+@more
 def test_certified_is_no_worse_than_the_released_split(monkeypatch):
     clocks.count_looks(monkeypatch)
     ours = {row.name: row for row in holmes.measure(time_limit=2.0)}
@@ -181,6 +183,7 @@ def test_malleus_layout_is_a_plan_of_unlike_pipelines():
     assert pipelinesfile.from_text("plan.json", pipelinesfile.to_json(plan)) == plan
 
 
+@more
 def test_unlike_pipelines_are_faster_in_the_simulation_too():
     """T does not count the time in which a pipeline fills and drains: of two layouts with T 270, the one with at most 17
     microbatches in a pipeline of 15 layers a stage takes less than the one with 18."""

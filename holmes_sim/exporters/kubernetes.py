@@ -99,9 +99,10 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
     if mounted > CONFIG_MAP_BYTES:
         many = len(hosts.of_plan(plan))
         yield f"{many:,} hosts: {mounted:,} bytes of plan, rank table and shim; a ConfigMap holds {CONFIG_MAP_BYTES:,}"
-    if len(_jobset(plan, jobs)) > OBJECT_BYTES:
+    described = len(_jobset(plan, jobs))
+    if described > OBJECT_BYTES:
         yield (
-            f"{len(jobs)} jobs: {len(_jobset(plan, jobs)):,} bytes; etcd takes {OBJECT_BYTES:,}, "
+            f"{len(jobs)} jobs: {described:,} bytes; etcd takes {OBJECT_BYTES:,}, "
             "enough for a topology without `hosts`, whose clusters are one job each"
         )
     yield from environment.unsupported(plan)
@@ -140,14 +141,9 @@ def _name(plan: Plan) -> str:
 
 
 def _mounted(plan: Plan, jobs: list[Job]) -> dict[str, File]:
-    shared = torch_launch.files(plan)
-    return {
-        TASK: File(
-            _task(plan, jobs), "what every pod runs: finds its host in the plan and starts torchrun; names the script", True
-        ),
-        torch_launch.SHIM: shared[torch_launch.SHIM],
-        torch_launch.TABLE: shared[torch_launch.TABLE],
-    }
+    task = _task(plan, jobs)
+    told = "what every pod runs: finds its host in the plan and starts torchrun; names the script"
+    return {TASK: File(task, told, True)} | torch_launch.shared_files(plan)
 
 
 def _task(plan: Plan, jobs: list[Job]) -> str:

@@ -32,7 +32,7 @@ class Environments:
     """Environment variables of the hosts of a plan; what all hosts share is computed once (large plans have many hosts)."""
 
     def __init__(self, plan: Plan):
-        self.fleet = plan.fleet
+        self.fleet, self._placement = plan.fleet, plan.placement
         self._kinds: list[set[str]] = [set() for _ in plan.placement]
         for group in (*plan.groups, *gradient_groups(plan)):
             for rank in group.ranks if group.transport == "rdma" else ():
@@ -81,7 +81,7 @@ class Environments:
 
     def _shared(self, host: Host) -> tuple[str, ...]:
         mine = host.ranks
-        here = next(device for rank, device in self._hosts[host.cluster.name] if rank in mine)
+        here = self._placement[min(mine)]
         others = (next((first for first in firsts if first[0] not in mine), None) for firsts in self._hosts.values())
         found: list[Nic] = []
         for _, other in sorted((first for first in others if first is not None), key=lambda first: first[0]):

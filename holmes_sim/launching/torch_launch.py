@@ -53,10 +53,7 @@ def files(
     - `setup`: lines that each script runs before torchrun.
     - `folder`: folder of the scripts.
     """
-    found = {
-        SHIM: File((Path(__file__).parent / SHIM).read_text(encoding="utf-8"), "sets the rank and the network of each group"),
-        TABLE: File(table(plan), "which ranks each host has, and which fabrics join it"),
-    }
+    found = shared_files(plan)
     all_hosts, environments = hosts.of_plan(plan), Environments(plan)
     for index, host in enumerate(all_hosts):
         variables = environments.of_host(host) | (more or {}) | {"HOLMES_SCRIPT": host.name}
@@ -64,6 +61,14 @@ def files(
         script = _script(all_hosts, index, entry, setup)
         found[f"{folder}/{host.name}.sh"] = File(script, "starts the ranks of one host", executable=True)
     return found
+
+
+def shared_files(plan: Plan) -> dict[str, File]:
+    """The two files that are the same on all hosts: the shim, and the table of ranks and fabrics that it reads."""
+    return {
+        SHIM: File((Path(__file__).parent / SHIM).read_text(encoding="utf-8"), "sets the rank and the network of each group"),
+        TABLE: File(table(plan), "which ranks each host has, and which fabrics join it"),
+    }
 
 
 def line(all_hosts: tuple[Host, ...], index: int, node_rank: str | None = None) -> str:

@@ -14,6 +14,7 @@ from planner import api
 from planner.request import Request, Wishes
 from sim.formats.edits import edited
 from sim.hardware.topology import Topology
+from tests.more import more
 
 NAME = "lab/lab-slow-trunk"
 
@@ -36,6 +37,7 @@ def test_an_answer_is_the_plan_of_the_topology(here):
     assert (found.index, found.found, found.reason) == (7, numbers, "")
 
 
+@more
 def test_a_search_without_time_returns_the_plan_that_it_begins_with_or_a_faster_one(here):
     topology = commands.load(NAME)
     for start in (plan_of(topology), plan_of(topology, pp=4), plan_of(topology, pp=2)):

@@ -35,9 +35,13 @@ from sim.results import roofline
 from sim.results.disaggregated_timeline import disaggregated_timeline
 from tests import builders, two_rank_sets
 from tests.builders import device
+from tests.more import after
 
 TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
+KINDS = ("hethub-768", "holmes-hybrid-4", "mixed-h100-a100-v100", "two-sites-trunk", "peers/dtfm-4-worldwide")
+"""Topologies that differ in what is drawn: hundreds of nodes, NICs, devices, trunks, many clusters."""
+DRAWN = [*(path.stem for path in sorted(TOPOLOGIES.glob("*.yaml"))), "peers/dtfm-4-worldwide"]
 
 
 def plan_of(path: Path, tp: int, pp: int, dp: int, **more: object) -> Plan:
@@ -212,9 +216,9 @@ def test_many_nodes_are_one_node_and_a_factor() -> None:
     assert sum(isinstance(patch, Rectangle) for patch in main_axes(figure).patches) < 50
 
 
-def test_every_topology_can_be_drawn() -> None:
-    for path in [*sorted(TOPOLOGIES.glob("*.yaml")), TOPOLOGIES / "peers" / "dtfm-4-worldwide.yaml"]:
-        assert png(charts.topology(topology.load(path)))
+@pytest.mark.parametrize("name", after(len(KINDS), sorted(DRAWN, key=lambda name: name not in KINDS)))
+def test_every_topology_can_be_drawn(name: str) -> None:
+    assert png(charts.topology(topology.load(TOPOLOGIES / f"{name}.yaml")))
 
 
 def test_working_devices_have_their_stage_and_idle_ones_are_grey(plan: Plan) -> None:

@@ -11,6 +11,7 @@ from holmes_sim.conflicts import Price, Required, explained, prices, smallest
 from holmes_sim.requirements import require
 from planner.request import Wishes
 from sim.errors import Infeasible
+from tests.more import after
 
 HYBRID = commands.load("holmes-hybrid-4")
 WORKLOAD = replace(commands.workload_of(HYBRID), global_batch_size=64)
@@ -37,19 +38,22 @@ def test_requirements_in_words():
 
 @pytest.mark.parametrize(
     ("one", "conflict"),
-    [
-        (required({"tp": {"max": 4}, "devices": {"max": 8}}), ()),
-        (required({"tp": 3, "devices": {"max": 8}}), ("tp 3",)),
-        (required({"tp": {"max": 4}, "devices": {"max": 8}}, tp=8), ("tp at most 4", "--tp 8")),
-        (required({"tp": 4, "pp": {"min": 9}, "first_stage": "ib"}), ("tp 4", "pp at least 9")),
-        (
-            required({"schedule": ["1f1b"], "devices": {"max": 1}, "recompute": "none", "microbatch_size": {"min": 8}}),
-            ("devices at most 1", "recompute none", "microbatch_size at least 8"),
-        ),
-        (required({"devices": {"max": 16}, "dp": {"min": 17}}), ("devices at most 16", "dp at least 17")),
-        (required({"nodes": {"only": ["ib"]}, "devices": {"max": 16}}, "torchtitan"), ("--for torchtitan",)),
-        (required({"memory_headroom": 0.99, "tp": {"max": 2}}), ("memory_headroom 0.99",)),
-    ],
+    after(
+        6,
+        [
+            (required({"tp": {"max": 4}, "devices": {"max": 8}}), ()),
+            (required({"tp": 3, "devices": {"max": 8}}), ("tp 3",)),
+            (required({"tp": {"max": 4}, "devices": {"max": 8}}, tp=8), ("tp at most 4", "--tp 8")),
+            (
+                required({"schedule": ["1f1b"], "devices": {"max": 1}, "recompute": "none", "microbatch_size": {"min": 8}}),
+                ("devices at most 1", "recompute none", "microbatch_size at least 8"),
+            ),
+            (required({"devices": {"max": 16}, "dp": {"min": 17}}), ("devices at most 16", "dp at least 17")),
+            (required({"memory_headroom": 0.99, "tp": {"max": 2}}), ("memory_headroom 0.99",)),
+            (required({"tp": 4, "pp": {"min": 9}, "first_stage": "ib"}), ("tp 4", "pp at least 9")),
+            (required({"nodes": {"only": ["ib"]}, "devices": {"max": 16}}, "torchtitan"), ("--for torchtitan",)),
+        ],
+    ),
 )
 def test_the_smallest_set_that_conflicts(one, conflict):
     assert smallest(one) == (conflict, True)
@@ -68,7 +72,7 @@ def test_without_time_the_set_has_no_more_than_it_needs():
 
 
 def test_prices_are_the_steps_without_each():
-    pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "schedule": "1f1b", "recompute": "none", "zero_stage": 1}
+    pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "schedule": "1f1b", "recompute": "none", "zero_stage": 1, "cp": 1}
     one = required({"devices": {"max": 16}, "first_stage": "ib"}, **pins)
     found = commands.plan(one.where, WORKLOAD, wishes=one.wishes, target="none").plan
     free = commands.plan(HYBRID, WORKLOAD, wishes=one.wishes, target="none").plan

@@ -29,14 +29,14 @@ Make = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def hybrid() -> Plan:
-    wishes = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
+    wishes = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b", cp=1)
     return commands.plan(commands.load("holmes-hybrid-4"), wishes=wishes).plan
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan of few devices, whose steps are simulated in hundredths of a second."""
-    pins = {"tp": 1, "pp": 2, "dp": 2, "microbatch_size": 4, "recompute": "none", "schedule": "1f1b"}
+    pins = {"tp": 1, "pp": 2, "dp": 2, "microbatch_size": 4, "recompute": "none", "schedule": "1f1b", "cp": 1}
     path = tmp_path_factory.mktemp("plans") / "plan.json"
     files.write(path, planfile.to_json(commands.plan(commands.load("lab/lab-hybrid-nics"), wishes=Wishes(**pins)).plan))
     return path

@@ -22,7 +22,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def hybrid() -> Plan:
-    wishes = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
+    wishes = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b", cp=1)
     return commands.plan(commands.load("holmes-hybrid-4"), wishes=wishes, target="none").plan
 
 

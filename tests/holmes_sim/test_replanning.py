@@ -23,7 +23,7 @@ from sim.formats import planfile
 from sim.plan.plan import MadeBy, Plan
 
 Make = Callable[..., Any]
-PINS = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none", "schedule": "1f1b"}
+PINS = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none", "schedule": "1f1b", "cp": 1}
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_a_node_that_is_not_there_is_wrong_input(run: Make, written: Path) -> No
 
 def test_a_plan_for_a_target_is_replanned_for_it(hybrid: Plan) -> None:
     """The plan for Megatron-LM has a schedule that it plays; without a target ZB-H2 is faster."""
-    pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none"}
+    pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none", "cp": 1}
     made = commands.plan(hybrid.topology, hybrid.workload, target="megatron", wishes=Wishes(dp=8, **pins)).plan
     assert made.certificate is not None and made.certificate.target == "megatron"
     fewer = Wishes(dp=4, **pins)

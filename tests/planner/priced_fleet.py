@@ -11,12 +11,12 @@ FACTS = {"fast": {"price": 1.0, "watts": 100.0}, "slow": {"price": 1.0, "watts":
 """As dear and as thirsty as the fast devices, which are twice as fast."""
 
 
-def two_clusters(facts: dict[str, dict[str, float]] = FACTS) -> Request:
-    """Two nodes of two fast devices, one of two slow ones, 8 layers and 8 samples; facts of the devices are given."""
+def two_clusters(facts: dict[str, dict[str, float]] = FACTS, size: int = 6) -> Request:
+    """Two nodes of two fast devices, one of two slow ones, `size` layers and samples; facts of the devices are given."""
     nics = (make.nic("ethernet", 1e8),)
     clusters = [
         make.cluster(name, nodes=nodes, devices=2, nics=nics, spec=make.device(name, speed, **facts[name]))
         for name, nodes, speed in (("fast", 2, 4e9), ("slow", 1, 2e9))
     ]
     machines = make.fleet(*clusters, trunks=(Trunk(("fast", "slow"), "ethernet", 1e8, 0.0),))
-    return request(machines, make.model(8), 8, SEARCHED_ONCE)
+    return request(machines, make.model(size), size, SEARCHED_ONCE)

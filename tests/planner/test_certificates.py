@@ -27,7 +27,7 @@ from sim.analytic import plan_costs
 from sim.errors import NoRoute, NotDefined
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
-from tests.more import after
+from tests.more import after, more
 
 SEEDS = range(30)
 SMALL = 1_500
@@ -66,7 +66,7 @@ def test_no_bound_is_above_the_best_plan_where_hosts_keep_the_optimizer_state(se
     assert not verdict.faults, verdict
 
 
-@pytest.mark.parametrize("seed", after(2, [46, 34, 6, 14, 24, 47, 58, *range(100, 130)], last=7))
+@pytest.mark.parametrize("seed", after(1, [34, 46, 6, 14, 24, 47, 58, *range(100, 130)], last=7))
 def test_certified_is_near_the_best_plan_of_five_or_six_cities(seed):
     """The first seven once had plans of 1.2 to 4 times the best step, because only the fastest cities were tried together."""
     verdict = judge(seed, SMALL, of_cities)
@@ -96,6 +96,7 @@ def test_no_bound_is_above_the_best_plan_where_experts_are_uneven(seed):
     assert verdict.bound_s <= verdict.step_s <= verdict.best_s, verdict
 
 
+@more
 def test_the_seeds_exercise_every_axis():
     found = {feature for seed in SEEDS for feature in features(draw(seed, SMALL))}
     assert found >= {
@@ -141,6 +142,7 @@ def test_the_space_of_two_machines_counted_by_hand():
     assert size(question) == alone + both
 
 
+@more
 def test_a_bound_is_not_above_a_plan_that_was_pinned():
     """Two servers of four PCIe cards without peer-to-peer, each card with a NIC faster than its way to the next card."""
     facts = {"layers": 42, "hidden": 3584, "heads": 16, "kv_heads": 8, "head_dim": 256, "ffn_hidden": 14336, "mlp": "swiglu"}

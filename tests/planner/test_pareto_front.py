@@ -141,13 +141,13 @@ def test_unknown_objectives_and_other_strategies_are_refused():
 @pytest.mark.parametrize(
     ("facts", "wishes"),
     after(
-        3,
+        2,
         [
             (FACTS, Wishes(tp=2, recompute="none")),
+            (THIRSTY, Wishes(tp=2, recompute="none")),
+            (FACTS, Wishes(tp=1, recompute="none")),
             (THIRSTY, Wishes(tp=1, recompute="none")),
             (FACTS, Wishes(recompute="full")),
-            (FACTS, Wishes(tp=1, recompute="none")),
-            (THIRSTY, Wishes(tp=2, recompute="none")),
             (THIRSTY, Wishes(recompute="full")),
         ],
     ),

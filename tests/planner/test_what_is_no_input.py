@@ -62,7 +62,7 @@ def shuffled(value: Any, order: random.Random) -> Any:
 def planned(facts: dict[str, Any], strategy: str) -> Plan:
     where = from_document(parse("fleet", json.dumps(facts)))
     assert where.workload is not None
-    return api.plan(Request(where, where.workload, Wishes(pp=STAGES), 1e9), strategy)
+    return api.plan(Request(where, where.workload, Wishes(pp=STAGES, schedule="1f1b"), 1e9), strategy)
 
 
 def layout(plan: Plan) -> tuple[object, ...]:

@@ -276,7 +276,7 @@ def test_a_trace_takes_the_engines_time_where_the_network_takes_none() -> None:
     machines = fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e30, 0.0),))
 
     @given(plan=any_plan(ranks=16, machines=machines, interference=False, unlike=False))
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     def law(plan: Plan) -> None:
         assume(plan.config.etp is None)  # the target refuses the others
         groups, found = traces(plan)

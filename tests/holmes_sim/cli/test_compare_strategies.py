@@ -24,7 +24,7 @@ def test_compare_prints_a_row_for_each_strategy(run):
     lines = [line.rstrip() for line in seen.out.splitlines()]
     assert lines[:4] == [
         "holmes-hybrid-4: gpt-3.6b (3.56 B parameters), batch 768 x 2048 tokens fp16, 32 devices",
-        "pinned: --tp 2 --pp 2 --dp 8 --microbatch-size 4 --recompute none",
+        "pinned: --tp 2 --pp 2 --dp 8 --microbatch-size 4 --recompute none --cp 1",
         "",
         "Strategies, the fastest first",
     ]
@@ -72,7 +72,7 @@ def test_compare_prints_one_document_in_the_requested_order(run):
 
 def test_compare_prints_why_a_strategy_has_no_plan(run):
     """Strategy holmes has no layout of three stages; certified takes 24 of the 32 devices."""
-    pinned = ("--tp", 2, "--pp", 3, "--dp", 4, "--microbatch-size", 4, "--recompute", "none")
+    pinned = ("--tp", 2, "--pp", 3, "--dp", 4, "--microbatch-size", 4, "--recompute", "none", "--schedule", "1f1b")
     seen = run("compare", "holmes-hybrid-4", "--strategies", "holmes,certified", *pinned)
     assert seen.code == 0
     lines = [line.rstrip() for line in seen.out.splitlines()]

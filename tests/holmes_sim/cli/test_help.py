@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.holmes_sim.cli.arguments import COMMANDS
+from tests.more import more
 
 
 def test_without_arguments_the_help_is_printed(run):
@@ -38,6 +39,7 @@ def test_version(run):
     assert (seen.code, seen.out, seen.err) == (0, f"holmes-sim {__version__}\n", "")
 
 
+@more
 def test_a_process_writes_its_document_to_stdout_only(plan_file):
     done = subprocess.run(
         [sys.executable, "-m", "holmes_sim.cli", "show", str(plan_file), "--json"], capture_output=True, text=True, check=False

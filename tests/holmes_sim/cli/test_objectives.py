@@ -24,16 +24,17 @@ def priced(tmp_path) -> Path:
 LITTLE = ("--tp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none", "--schedule", "1f1b")
 
 
-def test_a_plan_has_its_energy_and_with_prices_its_cost(run, plan_file, priced):
+def test_a_plan_has_its_energy_and_with_prices_its_cost(run, plan_file, priced, tmp_path):
     prediction = json.loads(plan_file.read_text())["prediction"]
     assert prediction["usd_per_token"] is None
     seen = run("simulate", plan_file)
     assert f"{prediction['joules_per_token']:.4g} J per token" in seen.out
     assert "USD" not in seen.out
-    document = json.loads(run("plan", priced, *HYBRID[2:], "--json").out)
+    seen = run("plan", priced, *HYBRID[2:], "-o", tmp_path / "plan.json")
+    document = json.loads((tmp_path / "plan.json").read_text())
     tokens = 768 * 2048
     assert document["prediction"]["usd_per_token"] == pytest.approx(32 * 2 / 3600 * prediction["step_s"] / tokens, rel=1e-9)
-    assert "USD per million tokens" in run("plan", priced, *HYBRID[2:]).out
+    assert "USD per million tokens" in seen.out
 
 
 def test_the_cheapest_plan_is_compared_with_the_fastest(run, priced, tmp_path):

@@ -12,6 +12,7 @@ from holmes_sim import commands
 from holmes_sim.cli.options import edited, values_of
 from sim.errors import HolmesError
 from tests.holmes_sim.cli.arguments import HYBRID, PINNED
+from tests.more import more
 
 
 def test_a_target_needs_a_shortlist(run):
@@ -102,6 +103,7 @@ def test_an_explained_plan_is_one_document(run, tmp_path):
     assert (verdict["tp"], verdict["dp"], verdict["schedule"], document["requirements"]) == (2, 8, "1f1b", [])
 
 
+@more
 def test_missing_memory_is_reported(run):
     """18 billion parameters on 32 devices of 80 GB: some layouts fit the memory and some do not."""
     pins = ("--schedule", "1f1b", "--tp", 2, "--recompute", "none")

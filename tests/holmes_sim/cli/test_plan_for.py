@@ -14,7 +14,7 @@ from planner.request import Request
 from planner.strategies import certified
 from sim.errors import Infeasible
 from sim.formats.edits import edited
-from tests.more import after
+from tests.more import after, more
 from tests.planner.builders import NO_PROOF
 
 LEFT_OUT = ("peers/", "hethub-768", "dgx-a100-128")
@@ -24,14 +24,14 @@ TOPOLOGIES = [
 """Those of six and eight nodes are of the same kinds as those of four, and hundreds of devices are only more of them."""
 BATCH = 32
 """A small batch has few sizes of microbatches, and one node of each cluster few layouts."""
-LAW = [("mixed-h100-a100-v100", target) for target in exporters.frameworks()] + [("holmes-hybrid-4", "kubernetes")]
-"""Every framework on a fleet with three kinds of devices, and one target that launches any program."""
+LAW = [("mixed-h100-a100-v100", target) for target in exporters.frameworks()]
+"""Every framework on a fleet with three kinds of devices."""
 SECONDS = 1.0
-FURTHER = list(zip(TOPOLOGIES, itertools.cycle(exporters.frameworks()), strict=False))
-"""Every topology with one framework."""
+FURTHER = [("holmes-hybrid-4", "kubernetes"), *zip(TOPOLOGIES, itertools.cycle(exporters.frameworks()), strict=False)]
+"""A target that launches any program, and every topology with one framework."""
 
 
-@pytest.mark.parametrize(("topology", "target"), after(len(LAW), dict.fromkeys(LAW + FURTHER), last=len(LAW) + 4))
+@pytest.mark.parametrize(("topology", "target"), after(len(LAW), dict.fromkeys(LAW + FURTHER), last=len(LAW) + 5))
 def test_a_plan_for_a_target_can_be_exported_to_it(topology, target):
     """Found without a proof, within few seconds; those of a whole search are refused by the same check when they are built.
     Without a plan, the reason names the target."""
@@ -119,6 +119,7 @@ def test_a_shortlist_has_its_target_from_another_option(run, tmp_path):
     assert (seen.code, seen.err) == (2, "error: --shortlist has its target from --to; leave out --for\n")
 
 
+@more
 def test_a_front_for_a_target_has_only_plans_that_it_runs(run):
     seen = run("plan", "lab/lab-mixed-devices", "--for", "megatron", "--pareto", "--recompute", "none", "--json")
     assert seen.code == 0

@@ -9,8 +9,8 @@ import pytest
 from tests.holmes_sim.cli.arguments import PINNED
 
 HEAD = "format: holmes-sim/require/1\n"
-SMALL = ("--set", "workload.global_batch_size=64", "--for", "none")
-"""A small batch has few sizes of microbatches, and without a target there is one search, so that it is short."""
+LAB = ("plan", "lab/lab-hybrid-nics", "--for", "none")
+"""Four devices in two clusters have few layouts, and without a target there is one search, so that it is short."""
 
 
 @pytest.fixture
@@ -26,41 +26,31 @@ def need(tmp_path):
 
 
 def test_a_plan_keeps_to_a_file_and_says_so(run, need):
-    seen = run(
-        "plan",
-        "holmes-hybrid-4",
-        *SMALL,
-        *PINNED[:2],
-        "--require",
-        need("devices: {max: 8}\nschedule: 1f1b\nrecompute: none\n"),
-    )
+    seen = run(*LAB, "--require", need("devices: {max: 2}\nschedule: 1f1b\nrecompute: none\n"))
     assert seen.code == 0
-    assert "Required: schedule 1f1b; recompute none; devices at most 8." in " ".join(seen.out.split())
+    assert "Required: schedule 1f1b; recompute none; devices at most 2." in " ".join(seen.out.split())
 
 
 def test_a_plan_file_keeps_its_requirements(run, need, tmp_path):
     out = tmp_path / "plan.json"
-    path = need(
-        "devices: {max: 16}\nnodes: {exclude: [ib/node1]}\nschedule: 1f1b\nrecompute: none\nmicrobatch_size: 4\ntp: 2\n"
-    )
-    assert run("plan", "holmes-hybrid-4", *SMALL, "--require", path, "-o", out).code == 0
+    path = need("devices: {max: 2}\nnodes: {exclude: [ib/node1]}\nschedule: 1f1b\nrecompute: none\n")
+    assert run(*LAB, "--require", path, "-o", out).code == 0
     plan = json.loads(out.read_text())
-    assert plan["topology"]["require"]["devices"] == {"max": 16} and "nodes" not in plan["topology"]["require"]
-    assert len(plan["placement"]) <= 16
+    assert plan["topology"]["require"]["devices"] == {"max": 2} and "nodes" not in plan["topology"]["require"]
+    assert len(plan["placement"]) <= 2
     space = {axis["axis"]: axis["values"] for axis in plan["certificate"]["space"]}
-    assert space["required"][-1] == "devices at most 16"
+    assert space["required"][-1] == "devices at most 2"
     seen = run("replan", out, "--lost", "roce/node0", "--json")
     assert seen.code == 0
-    assert len(json.loads(seen.out)["plan"]["placement"]) <= 16
+    assert len(json.loads(seen.out)["plan"]["placement"]) <= 2
 
 
 def test_explain_says_what_each_requirement_costs(run, need):
-    path = need("devices: {max: 16}\nfirst_stage: ib\n")
-    pins = (*PINNED[:4], *PINNED[6:], "--schedule", "1f1b")
-    seen = run("plan", "holmes-hybrid-4", *SMALL, *pins, "--require", path, "--explain")
+    path = need("devices: {max: 2}\nfirst_stage: ib\n")
+    seen = run(*LAB, "--microbatch-size", 2, "--recompute", "none", "--schedule", "1f1b", "--require", path, "--explain")
     assert seen.code == 0
     table = seen.out.partition("What each requirement costs")[2]
-    assert "of every step" in next(line for line in table.splitlines() if line.startswith("devices at most 16"))
+    assert "of every step" in next(line for line in table.splitlines() if line.startswith("devices at most 2"))
     assert any(line.startswith("first_stage ib") for line in table.splitlines())
 
 

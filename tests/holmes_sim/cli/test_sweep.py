@@ -17,7 +17,9 @@ vary:
 
 
 @pytest.fixture
-def study(tmp_path):
+def study(tmp_path, monkeypatch):
+    """Four scenarios, planned in this process: tests of `holmes_sim.sweeping` start others."""
+    monkeypatch.setattr("holmes_sim.sweeping.engines.local.joblib.cpu_count", lambda: 1)
     path = tmp_path / "study.yaml"
     path.write_text(STUDY)
     return path

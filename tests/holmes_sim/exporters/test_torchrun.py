@@ -71,6 +71,31 @@ with open(os.path.join(os.path.dirname(__file__), f"rank{mine['rank']}.json"), "
 dist.destroy_process_group()
 """
 
+LIGHT = """\
+import json, os, sys
+found = {key: os.environ[key] for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "HOLMES_NODE", "MASTER_ADDR", "MASTER_PORT")}
+with open(os.path.join(os.path.dirname(__file__), f"rank{found['RANK']}.json"), "w") as file:
+    json.dump(found | {"words": sys.argv[1:]}, file)
+"""
+"""A training script that builds no groups."""
+NO_TORCH = "def init_process_group(): ...\ndef new_group(): ...\ndef split_group(): ...\n"
+"""What the shim changes in torch.distributed.distributed_c10d: torch itself takes seconds to import."""
+STAND_IN = """\
+#!/usr/bin/env python3
+import argparse, os, subprocess, sys
+parser = argparse.ArgumentParser()
+for name in ("nnodes", "nproc-per-node", "node-rank", "master-port"):
+    parser.add_argument(f"--{name}", type=int, required=True)
+parser.add_argument("--master-addr", required=True)
+parser.add_argument("command", nargs=argparse.REMAINDER)
+told = parser.parse_args()
+for local in range(told.nproc_per_node):
+    ranks = {"LOCAL_RANK": local, "LOCAL_WORLD_SIZE": told.nproc_per_node, "RANK": -1, "WORLD_SIZE": 4,
+             "GROUP_RANK": told.node_rank, "MASTER_ADDR": told.master_addr, "MASTER_PORT": told.master_port}
+    subprocess.run([sys.executable, *told.command], env=os.environ | {key: str(it) for key, it in ranks.items()}, check=True)
+"""
+"""What stands in for torchrun: starts the processes of one host, whose ranks the shim must set."""
+
 
 def refused() -> str:
     try:
@@ -128,6 +153,35 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"} | more
 
 
+def test_the_scripts_start_every_rank_of_their_host_under_what_stands_in_for_torchrun(tmp_path):
+    """Ranks, nodes, the master and the words of every process; `make test-more` starts torchrun itself."""
+    plan = plan_of("lo")
+    folder.write(exporting.export(plan, "torchrun"), tmp_path / "launch")
+    (tmp_path / "train.py").write_text(LIGHT, encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "torchrun").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "bin" / "torchrun").chmod(0o755)
+    (tmp_path / "bin" / "torch" / "distributed").mkdir(parents=True)
+    for name, text in (("__init__", ""), ("distributed/__init__", ""), ("distributed/distributed_c10d", NO_TORCH)):
+        (tmp_path / "bin" / "torch" / f"{name}.py").write_text(text, encoding="utf-8")
+    for host in ("roce1.site", "roce0", "ib0"):
+        given = environment(HOLMES_HOST=host, MASTER_PORT="29555", PYTHONPATH=str(tmp_path / "bin"))
+        given |= {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{given['PATH']}"}
+        script = tmp_path / "launch" / "launch" / f"{host}.sh"
+        done = subprocess.run(
+            ["bash", str(script), str(tmp_path / "train.py"), "--steps", "two words"],
+            env=given, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    found = [json.loads((tmp_path / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
+    assert [(one["HOLMES_NODE"], one["LOCAL_RANK"]) for one in found] == [
+        ("ib/node0", "1"), ("roce/node1", "0"), ("roce/node0", "0"), ("ib/node0", "0"),
+    ]  # fmt: skip
+    assert {(one["WORLD_SIZE"], one["MASTER_ADDR"], one["MASTER_PORT"]) for one in found} == {("4", "ib0", "29555")}
+    assert all(one["words"] == ["--steps", "two words"] for one in found)
+
+
+@more
 def test_the_scripts_put_every_rank_where_the_plan_says(tmp_path):
     why_not = refused()
     plan = plan_of("lo" if why_not else "ethernet0")

@@ -11,7 +11,7 @@ from sim.plan.plan import MadeBy
 from sim.sync import Sync
 from tests.island_plans import island
 
-PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
+PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b", cp=1)
 """One shape only, so that planning takes a fraction of a second."""
 
 

@@ -113,7 +113,7 @@ def test_where_nothing_joins_clusters_no_pipeline_crosses(monkeypatch):
 @pytest.mark.parametrize(
     ("topology", "batch", "wishes", "more"),
     after(
-        1,
+        0,
         [
             ("holmes-infiniband-4", 96, {"recompute": "none"}, {"microbatch_size": 3}),
             ("holmes-infiniband-4", 60, {"recompute": "none", "tp": 1, "dp": 10}, {"vpp": 5, "pp": 2}),

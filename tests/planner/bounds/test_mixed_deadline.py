@@ -57,7 +57,7 @@ def test_total_work_bounds_the_placements_that_are_left_when_the_time_is_up():
     assert found[-1].seconds == whole
 
 
-@pytest.mark.parametrize("seed", more.after(6, range(12)))
+@pytest.mark.parametrize("seed", more.after(4, range(12)))
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed):
     question = kind(seed)
@@ -72,19 +72,20 @@ def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed):
 
 WAITING, SPLITTING = ("1f1b", "gpipe", "1f1b-deepspeed"), ("zb-h1", "zb-h2", "zb-latency")
 LAW = [
-    *((draw, seed, None) for seed in (11, 1000, 1002, 1080)),
+    *((draw, seed, None) for seed in (11, 1000)),
     *((draw, 5, 0), (random_request, 51, 0), (draw, 367, 0)),
+    *((draw, seed, None) for seed in (1002, 1080)),
     *((kind, seed, zero_stage) for seed in range(18) for kind in KINDS for zero_stage in (None, 0)),
 ]
 
 
 @pytest.mark.parametrize("target", [None, alike_replicas()], ids=["unlike", "alike"])
 @pytest.mark.parametrize("schedules", [WAITING, SPLITTING])
-@pytest.mark.parametrize(("kind", "seed", "zero_stage"), more.after(10, LAW, last=24))
+@pytest.mark.parametrize(("kind", "seed", "zero_stage"), more.after(5, LAW, last=24))
 def test_the_bound_of_each_placement_holds_for_any_layers_and_microbatches(kind, seed, zero_stage, schedules, target):
     """On fleets 11, 1000, 1002 and 1080 of `draw`, the bound of a single stage was up to 28 % too high: a weight gradient alone
-    hid its reductions, as where a schedule splits the backward. On the next two, reductions waited for the last message, and on
-    the last one a tail was that of other devices."""
+    hid its reductions, as where a schedule splits the backward. On fleet 5 and on 51, reductions waited for the last message,
+    and on 367 a tail was that of other devices."""
     wishes = Wishes(schedule=schedules[seed % 3], zero_stage=zero_stage)
     question = replace(kind(seed), wishes=wishes, time_limit=NO_LIMIT, target=target)
     context, placements, rng = PlanningContext(question), list(mixed_placements(question)), random.Random(seed)

@@ -17,7 +17,7 @@ def test_the_bound_is_the_work_of_the_layers_at_the_least_price_of_a_flop():
     """8 samples of 64 tokens through 8 layers of width 96: 72 s h^2 (1 + 3.5/3 s/12h) FLOPs each (an attention's backward is
     2.5 forwards), at 4e9 FLOP/s for 1 USD/s and 100 W; passes through memory add the rest."""
     flops = 8 * 8 * 72 * 64 * 96**2 * (1 + 3.5 / 3 * 64 / 12 / 96)
-    usd, joules = least(PlanningContext(two_clusters()), ("cost", "energy"))
+    usd, joules = least(PlanningContext(two_clusters(size=8)), ("cost", "energy"))
     assert usd == pytest.approx(flops / 4e9 / (8 * 64), rel=5e-3)
     assert joules == pytest.approx(100 * usd, rel=1e-12)
 

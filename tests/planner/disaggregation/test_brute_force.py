@@ -22,7 +22,7 @@ from tests.planner.builders import request
 
 FIRST = (6, 25, 52, 29, 24, 9, 13, 37)
 SEEDS = (*FIRST, *(seed for seed in range(60) if seed not in FIRST))
-QUICK, MORE = 4, len(FIRST)
+QUICK, MORE = 3, len(FIRST)
 """Number of seeds that `make test`, and `make test-more`, try."""
 SLOWER = {29: 0.015}
 """How much slower the found stage is, by seed; 0 for others. In 29 two smaller groups whose layers keep 2, 4 and 2 experts are

@@ -15,6 +15,7 @@ from planner.placement.simulation import fits
 from planner.time_limit import TimeLimit
 from sim.engine.engine import simulate
 from sim.workload.adapter import Adapter
+from tests.more import more
 from tests.planner.pipelines.fleets import two_kinds
 
 ASKED = two_kinds(batch=16)
@@ -51,6 +52,7 @@ def test_nothing_is_searched_without_parts_or_time():
     assert best(ASKED, 1.0, TimeLimit(0.0)) is None
 
 
+@more
 def test_adapters_train_on_slow_networks():
     """On NICs of 1e6 bytes a second, over which gradients of all weights take ten times as long."""
     slow, adapted = (two_kinds(rate=1e6, adapter=adapter) for adapter in (None, Adapter(2)))

@@ -110,7 +110,7 @@ def test_plans_on_one_site_are_simulated_in_the_order_of_their_estimates():
     assert step(kept.best) <= 15.8
 
 
-@pytest.mark.parametrize(("seed", "saved"), after(1, [(0, 0.13), (3, 0.06), (4, 0.04)]))
+@pytest.mark.parametrize(("seed", "saved"), after(0, [(0, 0.13), (3, 0.06), (4, 0.04)]))
 def test_stages_of_many_classes_are_changed_under_1f1b_as_well(seed: int, saved: float):
     """Six clusters: few orders and numbers of stages are estimated, and the local search over stages finds faster ones."""
     question = many_clusters(seed, 6, layers=14, batch=12)

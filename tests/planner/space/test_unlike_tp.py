@@ -20,7 +20,7 @@ from sim.formats.topology import load
 from sim.hardware.cluster import Trunk
 from sim.plan.allowed import Allowed
 from tests import builders as make
-from tests.more import after
+from tests.more import after, more
 from tests.planner.builders import NO_LIMIT, on_one_cluster, plan_of, request, shape
 
 SEEDS = (2045, 57, 0, 372, 173, 1, 339, 2, 488, 594, 635, 741, 776, 1830, 3, 4)
@@ -126,6 +126,7 @@ def test_a_limit_of_a_cluster_refuses_its_degree():
     assert degrees(free) == [(4, (("large", 2),))]
 
 
+@more
 def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
     """Eight H100 take half of the layers each; eight RTX 3090 are wide enough with two cards a stage."""
     (tmp_path / "topology.yaml").write_text(GAMING_CARDS, encoding="utf-8")
@@ -138,7 +139,7 @@ def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
     assert [round(step(one), 3) for one in alike] == [5.96, 6.446]
 
 
-@pytest.mark.parametrize("seed", after(2, SEEDS, last=8))
+@pytest.mark.parametrize("seed", after(1, SEEDS, last=8))
 def test_no_bound_is_above_the_best_plan_of_devices_with_unlike_memory(seed):
     verdict = judge(seed, 1_500, scarce)
     assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict

@@ -15,7 +15,7 @@ from sim.network.alpha_beta import alpha_beta_cost, protocol_costs
 from sim.network.paths import Capacities
 from sim.network.routes import member, message_route
 from tests import builders
-from tests.more import after
+from tests.more import after, more
 
 GIB = 2**30
 DOMAIN = 64
@@ -56,6 +56,7 @@ def test_collectives_in_and_across_racks_agree_with_measurements(
     assert busbw(operation, devices, number, gib * GIB) == pytest.approx(measured, rel=error)
 
 
+@more
 def test_the_cliff_at_the_edge_of_a_domain() -> None:
     """A second page of the same site has 649 GB/s in a rack and 47.3 across two: a rack is at least as many times faster here
     as in the first one's measurements, 6.9 and 13.7."""
