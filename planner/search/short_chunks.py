@@ -35,7 +35,8 @@ from sim.units import Seconds
 
 FEW = Budgets(
     partial_shapes=2, draft_shapes=0, other_variants=4, first_estimates=2, first_evaluated=8, first_improved=2,
-    restaged_again=0, latency_pipelines=0, first_tries=4, first_unlike_tries=1, alone_tries=1, mixed_tries=0,
+    restaged_shapes=2, restaged_starts=3, restaged_again=0, latency_pipelines=0, first_tries=4, first_unlike_tries=1,
+    alone_tries=1, mixed_tries=0,
 )  # fmt: skip
 """Budgets of the search for a plan with the degree that is tried, most of them a third of the usual ones or less (a guess);
 none with mixed stages."""
