@@ -69,7 +69,7 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
                     number += len(mixed.left)
                     heapq.heappush(heap, (least, number, one._replace(bound=least, is_closest=True)))
     if not heap or heap[0][0] >= most:
-        return MixedBound(min(most, incumbent.cutoff))
+        return MixedBound(min(max(most, mixed.seconds), incumbent.cutoff))
     bound, _, first = heap[0]
     holder = (first.one if isinstance(first, Able) else first)[1:3]
     return MixedBound(bound, (holder, *(other for other in mixed.holders if other != holder)))
