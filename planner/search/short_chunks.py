@@ -3,7 +3,7 @@
 Cp that leaves a rank few tokens seldom pays: a replica of two devices with cp 2 computes what two replicas with microbatches of
 half the size do, and has messages that these have not. It pays where there are no such replicas: they do not fit memory with as
 few stages, or their microbatches have one sequence already, so that few of them fill long pipelines. The quick estimates tell:
-where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is hardly below the least
+where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is above the least
 one of the searched variants, nothing else is tried, unless it is far below the best step: then shared links decide, which
 estimates do not know. Else the best shapes go through the search for a first plan. Such plans are outside of the space that the
 certificate holds for, and prove nothing."""
@@ -55,7 +55,7 @@ def try_short(incumbent: Incumbent) -> None:
     inner = _with_degree(incumbent, cp)
     base_of = {split_backward(base): base for base in _bases(inner.request)}
     promising = [base_of[shape] for shape in ranked(inner, base_of, incumbent.budgets.short_shapes, tails=False)]
-    known = _least(incumbent, filter(None, [incumbent.quickest])) * (1 - incumbent.budgets.target_gap)
+    known = _least(incumbent, filter(None, [incumbent.quickest]))
     doubtful = incumbent.budgets.short_doubt * incumbent.cutoff
     if _least(inner, quick_variants(inner, promising)) < min(max(known, doubtful), inner.target):
         find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
