@@ -3,10 +3,10 @@
 Cp that leaves a rank few tokens seldom pays: a replica of two devices with cp 2 computes what two replicas with microbatches of
 half the size do, and has messages that these have not. It pays where there are no such replicas: they do not fit memory with as
 few stages, or their microbatches have one sequence already, so that few of them fill long pipelines. The quick estimates tell:
-where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is above the least
-one of the searched variants, nothing else is tried, unless it is far below the best step: then shared links decide, which
-estimates do not know. Else the best shapes go through the search for a first plan. Such plans are outside of the space that the
-certificate holds for, and prove nothing."""
+where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is above the least one of
+the searched variants, nothing else is tried, unless it is far below the best step: then shared links decide, which estimates do
+not know. Else the best shapes go through the search for a first plan. Such plans are outside of the space that the certificate
+holds for, and prove nothing."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from sim.units import Seconds
 
 FEW = Budgets(
     partial_shapes=2, draft_shapes=0, other_variants=4, first_estimates=2, first_evaluated=8, first_improved=2,
-    restaged_shapes=2, restaged_starts=3, restaged_again=0, latency_pipelines=0, first_tries=4, first_unlike_tries=1,
-    alone_tries=1, mixed_tries=0,
+    restaged_starts=6, restaged_again=0, latency_pipelines=0, first_tries=4, first_unlike_tries=1, alone_tries=1,
+    mixed_tries=0,
 )  # fmt: skip
 """Budgets of the search for a plan with the degree that is tried, most of them a third of the usual ones or less (a guess);
 none with mixed stages."""
