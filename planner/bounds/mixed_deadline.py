@@ -107,9 +107,11 @@ class PlacementTest:
         return [one._replace(schedules=schedules) for schedules in self._kinds[shape, several]]
 
     def stages(self, one: OpenPlacement) -> PlacedStages | None:
-        """The placed stages under the schedules; None where no plan has this placement."""
+        """The placed stages under the schedules; None where no plan has this placement, also because replicas cannot have
+        equally many microbatches."""
         with suppress(NoRoute, NotModelled):  # planner.search.mixed builds no plan of these either
-            return PlacedStages(self.costs, split_backward(one.shape), one.placed, one.schedules)
+            stages = PlacedStages(self.costs, split_backward(one.shape), one.placed, one.schedules)
+            return None if stages.alike and stages.total % one.shape.dp else stages
         return None
 
     def closest(self, one: OpenPlacement, below: Seconds) -> Seconds | None:

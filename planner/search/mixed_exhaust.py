@@ -8,8 +8,8 @@ faster plans. Placements come in the order of their bounds, as long as the bound
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,15 +20,14 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.search.incumbent import Incumbent, forwards
 from planner.space.device_slots import devices
-from planner.space.mixed_schedules import variants_of_mixed
-from planner.space.runnable import runs
+from planner.space.mixed_schedules import playable_variants
 from planner.space.shape import Shape
 from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.units import Seconds
 
 
 @dataclass(slots=True)
-class Able:
+class Listed:
     """The plans of a placement that might take less than some seconds: a shape and a split of the layers each, with lower
     bounds on their steps."""
 
@@ -42,13 +41,14 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
     if not mixed.left:
         return mixed
     test, most = PlacementTest(incumbent.context), min(incumbent.target, incumbent.lower_bound)
-    heap: list[tuple[Seconds, int, OpenPlacement | Able]] = [(one.bound, i, one) for i, one in enumerate(mixed.left)]
+    numbers = itertools.count()
+    heap: list[tuple[Seconds, int, OpenPlacement | Listed]] = [(one.bound, next(numbers), one) for one in mixed.left]
     heapq.heapify(heap)
     tries = incumbent.budgets.mixed_bound_tries
     while heap and heap[0][0] < most and not incumbent.limit.is_up():
         incumbent.report("ruling out plans with mixed stages")
         bound, number, open_ = heap[0]
-        if isinstance(open_, Able):
+        if isinstance(open_, Listed):
             if len(open_.plans) > tries:
                 break
             heapq.heappop(heap)
@@ -56,65 +56,58 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
             if open_.plans:  # the time is up
                 heapq.heappush(heap, (bound, number, open_))
         elif open_.is_closest:
-            able = _able(incumbent, test, open_, most)
-            if able is None:
+            listed = _listed(incumbent, test, open_, most)
+            if listed is None:
                 break
-            heapq.heapreplace(heap, (max(bound, able.plans[0][0] if able.plans else math.inf), number, able))
+            heapq.heapreplace(heap, (max(bound, listed.plans[0][0] if listed.plans else math.inf), number, listed))
         else:
             heapq.heappop(heap)
             for one in [open_] if open_.schedules else test.of_kinds(open_):
                 closest = test.closest(one, most)
                 if closest is not None:
                     least = max(closest, bound)
-                    number += len(mixed.left)
-                    heapq.heappush(heap, (least, number, one._replace(bound=least, is_closest=True)))
+                    heapq.heappush(heap, (least, next(numbers), one._replace(bound=least, is_closest=True)))
     if not heap or heap[0][0] >= most:
         return MixedBound(min(max(most, mixed.seconds), incumbent.cutoff))
     bound, _, first = heap[0]
-    holder = (first.one if isinstance(first, Able) else first)[1:3]
-    return MixedBound(bound, (holder, *(other for other in mixed.holders if other != holder)))
+    return MixedBound(bound, ((first.one if isinstance(first, Listed) else first)[1:3],))
 
 
-def _able(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most: Seconds) -> Able | None:
+def _listed(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most: Seconds) -> Listed | None:
     """The plans of a placement that might take less than `most`, the fastest by their bounds first; None where they cannot be
     listed."""
     stages = test.stages(one)
     if stages is None:
-        return Able(one)
+        return Listed(one)
     if not stages.alike or one.shape.ep > 1:  # each replica has its own microbatches, or waits for others in each of them
         return None
     every = splits(stages, most, test.forward_share(one.shape), incumbent.budgets.mixed_splits)
     if not every:
-        return None if every is None else Able(one)
+        return None if every is None else Listed(one)
     found: list[tuple[Seconds, Shape, tuple[int, ...]]] = []
-    for shape in _variants(incumbent, one):
+    names = {schedule.NAME for schedule in one.schedules}
+    for shape in playable_variants(incumbent.request, one.shape, len(one.placed) > 1):
+        if shape.schedule not in names:
+            continue
         try:
             seconds = least_steps(stages, shape, every).tolist()
         except NotModelled:
             return None
         found += [(least, shape, split) for least, split in zip(seconds, every, strict=True) if least < most]
-    return Able(one, sorted(found, key=lambda plan: plan[0]))
+    return Listed(one, sorted(found, key=lambda plan: plan[0]))
 
 
-def _simulated(incumbent: Incumbent, able: Able, tries: int) -> int:
+def _simulated(incumbent: Incumbent, listed: Listed, tries: int) -> int:
     """Simulate plans, until the time is up, and remove them; return how many more may be simulated, in a row without a faster
     one. A long simulation counts as several."""
-    while able.plans and not incumbent.limit.is_up():
-        _, shape, split = able.plans.pop(0)
+    while listed.plans and not incumbent.limit.is_up():
+        _, shape, split = listed.plans.pop(0)
         microbatches = incumbent.request.workload.global_batch_size // shape.microbatch_size // shape.dp
         with suppress(NoRoute, NotDefined, NotModelled):  # the plan cannot be built
-            held = devices(able.one.placed, shape.tp)
+            held = devices(listed.one.placed, shape.tp)
             plan = assemble(incumbent.request, shape, split, held, "certified", (microbatches,) * shape.dp)
             if fits(plan):
                 better = incumbent.challenge(plan)[1]
                 used = 1 + forwards(plan) // incumbent.budgets.forwards_of_a_try
                 tries = incumbent.budgets.mixed_bound_tries if better else tries - used
     return tries
-
-
-def _variants(incumbent: Incumbent, one: OpenPlacement) -> Iterator[Shape]:
-    """The shapes of a placement under its schedules that the target can run."""
-    names, several = [schedule.NAME for schedule in one.schedules], 2 if len(one.placed) > 1 else 1
-    for shape in variants_of_mixed(incumbent.request, one.shape):
-        if shape.schedule in names and runs(incumbent.request, shape, several):
-            yield shape

@@ -22,7 +22,11 @@ def variants_of_mixed(request: Request, shape: Shape) -> Iterator[Shape]:
     )
 
 
+def playable_variants(request: Request, shape: Shape, several: bool) -> Iterator[Shape]:
+    """Those that the target can run, in pipelines of one stage or of `several`."""
+    yield from (variant for variant in variants_of_mixed(request, shape) if runs(request, variant, 2 if several else 1))
+
+
 def playable(request: Request, shape: Shape, several: bool) -> list[Schedule]:
-    """The schedules that plans of a shape with mixed stages may have, in pipelines of one stage or of `several`."""
-    able = (variant for variant in variants_of_mixed(request, shape) if runs(request, variant, 2 if several else 1))
-    return [schedules.get(name) for name in sorted({variant.schedule for variant in able})]
+    """The schedules of `playable_variants`."""
+    return [schedules.get(name) for name in sorted({one.schedule for one in playable_variants(request, shape, several)})]

@@ -118,6 +118,19 @@ def moved(found: MixedCandidate, rng: random.Random) -> tuple[tuple[int, ...], t
     return tuple(layers), tuple(microbatches)
 
 
+@pytest.mark.parametrize(
+    ("batch", "target", "has_plan"), [(8, None, True), (8, alike_replicas(), False), (9, alike_replicas(), True)]
+)
+def test_three_replicas_have_no_equal_numbers_of_eight_microbatches(batch, target, has_plan):
+    nics = (make.nic("ethernet", 1e9),)
+    clusters = make.cluster("a", 2, nics=nics), make.cluster("b", 1, nics=nics)
+    machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
+    question = replace(request(machines, make.model(2), batch, Wishes(schedule="1f1b", zero_stage=1)), target=target)
+    context, (a, b) = PlanningContext(question), question.clusters()
+    found = mixed_bound(context, [(shape(dp=3), ((Run(a, 0, 2), Run(b, 0, 1)),))], 1e9, context.limit)
+    assert (found.seconds < 1e9) == has_plan == bool(found.holders)
+
+
 def test_gradients_of_stages_on_one_node_take_their_time_apart_from_the_microbatches():
     """Two stages on one node of each cluster, a replica on each: what leaves a node, and seven of eight microbatches."""
     nics, spec = (make.nic("ethernet", 1e5),), make.device("chip", 1e8, 1e30)

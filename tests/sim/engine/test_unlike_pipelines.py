@@ -180,7 +180,8 @@ def test_folding_and_extrapolation_change_nothing(data):
 @settings(max_examples=15)
 @given(data=st.data())
 def test_no_step_is_shorter_than_that_of_its_slowest_pipeline_alone(data):
-    """Alone, and without sums of gradients: ZeRO 0, one replica on ranks with weights of their own."""
+    """Alone, and without sums of gradients: ZeRO 0, one replica on ranks with weights of their own. With cp 2, two ranks alone
+    may take longer for a sum than three: where devices of a node are joined in pairs, three have twice the lines."""
     shapes, plans, machines, common = data.draw(any_pipelines(zero_stage=0).filter(lambda found: len(found[0]) > 1))
     alone = [0.0]
     for shape, plan in zip(shapes, plans, strict=True):
