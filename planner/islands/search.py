@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +29,7 @@ from planner.islands.message_rows import message_rows, plans_for_messages
 from planner.islands.node_ranges import Partition, with_cut_clusters
 from planner.islands.partitions import partitions, peak, with_some_left_out
 from planner.islands.sync_rows import SyncRow
+from planner.placement.simulation import step
 from planner.request import Request
 from planner.space.unrunnable import fault_of_every_shape
 from planner.time_limit import TimeLimit
@@ -39,6 +41,8 @@ from sim.sync import PRICES, Sync
 NEAR = 0.005
 """Relative difference of tokens per second up to which two rows count as equal; then the one that gives up less is better. A
 guess, far below the errors of a prediction."""
+PRICING = 0.25
+"""Share of the time limit that the plans of islands leave for the simulation of their sync strategies (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,11 @@ def plan_with_sync(
     check_exchanged(request.workload, allowed.compressions)
     check_limits(request.limits)
     _check_target(request, allowed)
-    plans = _plans(request, allowed, progress, each_alone or request.limits.cost is not None)
-    islands, faults = priced(plans.tried, list(allowed.settings(request.workload.model)), fault)
+    limit = TimeLimit(request.time_limit)
+    with limit.sooner(PRICING * request.time_limit if math.isfinite(request.time_limit) else 0.0):
+        plans = _plans(request, allowed, progress, each_alone or request.limits.cost is not None, limit)
+    progress("simulating sync strategies")
+    islands, faults = priced(plans.tried, list(allowed.settings(request.workload.model)), fault, limit)
     whole = sync_rows.of_plan(plans.whole) if plans.whole is not None else None
     alone = [sync_rows.of_plan(plan) for plan in plans.alone]
     exact = [*([whole] if whole is not None else ()), *alone]
@@ -146,9 +153,11 @@ class _Plans:
     interrupted: bool = False
 
 
-def _plans(request: Request, allowed: AllowedSync, progress: Callable[[str], None], each_alone: bool) -> _Plans:
+def _plans(
+    request: Request, allowed: AllowedSync, progress: Callable[[str], None], each_alone: bool, limit: TimeLimit
+) -> _Plans:
     """The exact plans and the plans of islands of a request; each island alone, or the largest one only."""
-    limit, parts = TimeLimit(request.time_limit), _parts(request) if allowed.names or allowed.exact else []
+    parts = _parts(request) if allowed.names or allowed.exact else []
     searches = sum(len({alike(request, names) for names in part}) * len(divisions(request, part)) for part in parts)
     searches += len(allowed.messages)
     plans = IslandPlans(request, limit, progress, searches + 1)
@@ -183,11 +192,35 @@ def _no_islands(allowed: AllowedSync) -> str:
     return "no message of the plans that were found goes from one cluster to another"
 
 
-def priced(tried: Tried, settings: Sequence[Sync], fault: Callable[[IslandsPlan], str]) -> tuple[list[SyncRow], list[str]]:
-    """(a row for each setting with the plans of each set of islands, the faults of those that are left out)."""
-    rows = [row for (partition, _), islands in tried.items() for row in sync_rows.rows(partition, islands, settings)]
-    faults = [fault(row.plan) if isinstance(row.plan, IslandsPlan) else "" for row in rows]
-    return [row for row, one in zip(rows, faults, strict=True) if not one], [one for one in faults if one]
+def priced(
+    tried: Tried, settings: Sequence[Sync], fault: Callable[[IslandsPlan], str], limit: TimeLimit | None = None
+) -> tuple[list[SyncRow], list[str]]:
+    """(a row for each setting with the plans of each set of islands, the faults of those that are left out).
+
+    Where the time is up, those that were simulated until then: the islands with the shortest steps come first."""
+    found, faults = dict[tuple[int, int], SyncRow](), list[str]()
+    keys, order = list(tried), _in_turn(settings)
+    for number in sorted(range(len(keys)), key=lambda number: max(map(step, tried[keys[number]]))):
+        for index, row in sync_rows.rows(keys[number][0], tried[keys[number]], [(index, settings[index]) for index in order]):
+            one = fault(row.plan) if isinstance(row.plan, IslandsPlan) else ""
+            if one:
+                faults.append(one)
+            else:
+                found[number, index] = row
+            if found and limit is not None and limit.is_up():
+                return [found[key] for key in sorted(found)], faults
+    return [found[key] for key in sorted(found)], faults
+
+
+def _in_turn(settings: Sequence[Sync]) -> list[int]:
+    """Indices of the settings: the first one of each strategy, then the second ones, and so on; last those whose exchanges run
+    beside inner steps, which are simulated for them."""
+    times = Counter[str]()
+    turns = list[tuple[bool, int, int]]()
+    for index, sync in enumerate(settings):
+        turns.append((any(exchange.overlap for exchange in sync.exchanges), times[sync.strategy], index))
+        times[sync.strategy] += 1
+    return [index for *_, index in sorted(turns)]
 
 
 def _parts(request: Request) -> list[Partition]:

@@ -54,12 +54,14 @@ def of_plan(plan: Plan) -> SyncRow:
     return SyncRow(plan, (names,), "exact", "exact", plan.prediction.tokens_per_s, EXACT)
 
 
-def rows(partition: Partition, islands: tuple[Plan, ...], settings: Iterable[Sync]) -> Iterator[SyncRow]:
-    """A row for each setting whose state fits the islands' memory, none where nothing joins the islands."""
+def rows(
+    partition: Partition, islands: tuple[Plan, ...], settings: Iterable[tuple[int, Sync]]
+) -> Iterator[tuple[int, SyncRow]]:
+    """(number, row) of each numbered setting whose state fits the islands' memory, none where nothing joins the islands."""
     inner, beside = tuple(map(step, islands)), None
     made_by = MadeBy("certified", islands[0].made_by.version)
     exchanges: Exchanges | None = None
-    for sync in settings:
+    for number, sync in settings:
         plan = IslandsPlan(sync, islands, made_by)
         exchanges = exchanges or Exchanges(plan)
         try:
@@ -74,7 +76,7 @@ def rows(partition: Partition, islands: tuple[Plan, ...], settings: Iterable[Syn
         timing = Timing(inner, beside if overlaps and beside else inner, cost)
         predicted = prediction_of(plan, timing, simulate(plan, timing))
         found = plan.annotated(predicted)
-        yield SyncRow(found, partition, str(sync), sync.price, predicted.tokens_per_s, token_worth(found))
+        yield number, SyncRow(found, partition, str(sync), sync.price, predicted.tokens_per_s, token_worth(found))
 
 
 def _fits(plan: IslandsPlan) -> bool:

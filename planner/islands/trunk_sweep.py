@@ -125,7 +125,7 @@ class Curves:
         """The row of a sync strategy at a bandwidth; None where its state does not fit the islands."""
         there = with_trunks(self.topology, self.partition, bandwidth)
         islands = tuple(_on(island, there) for island in self.islands)
-        return next(sync_rows.rows(self.partition, islands, (sync,)), None)
+        return next((row for _, row in sync_rows.rows(self.partition, islands, ((0, sync),))), None)
 
     def crossings(self, sync: Sync, rows: Sequence[SyncRow | None]) -> Iterator[Crossing]:
         """Bandwidths at which a sync strategy and exact training give equally many tokens per second."""

@@ -74,10 +74,12 @@ def exchange_cost(plan: IslandsPlan) -> ExchangeCost:
 
 
 class Exchanges:
-    """Costs of exchanges between the islands of a plan under several sync strategies; the rings of each are found once."""
+    """Costs of exchanges between the islands of a plan under several sync strategies; the rings of each are found once, and
+    one cost for all that differ in inner steps, fragments and overlap."""
 
     def __init__(self, plan: IslandsPlan):
         self.plan = plan
+        self._costs: dict[tuple[str, str, str, tuple[int, ...]], ExchangeCost] = {}
         self._rings: dict[tuple[str, int], Edges] = {}
         self._orders: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
 
@@ -87,6 +89,12 @@ class Exchanges:
         if not sync.exchanges:
             return NOTHING
         islands = islands or tuple(range(len(self.plan.islands)))
+        key = sync.strategy, sync.compression, sync.aggregation, islands
+        if key not in self._costs:
+            self._costs[key] = self._cost(sync, islands)
+        return self._costs[key]
+
+    def _cost(self, sync: Sync, islands: tuple[int, ...]) -> ExchangeCost:
         n, workload = len(islands), self.plan.workload
         handling = max(_handling(self.plan.islands[index], sync) for index in islands)
         update = max(_update(self.plan.islands[index], sync, n) for index in islands)

@@ -16,21 +16,30 @@ Steps: TypeAlias = Generator[simpy.Event, Any, None]
 
 
 class IslandLinks:
-    """All links that exchanges and live checkpoints may use, with the weak ones and the outages of a timing."""
+    """All links that exchanges and live checkpoints may use, with the weak ones and the outages of a timing.
+
+    Exchanges come one after the other. Where nothing else is on their links, and these stay as they are, an exchange has the
+    rate of its slowest link, and the others are left out."""
 
     def __init__(self, env: simpy.Environment, rate: Capacities, timing: Timing):
         self.env = env
-        names = dict.fromkeys(link for link, _ in timing.cost.use)
+        use = timing.cost.use
+        names = dict.fromkeys(link for link, _ in use)
         names |= dict.fromkeys(timing.mesh.links if timing.mesh is not None else ())
-        self._numbers = {link: number for number, link in enumerate(names)}
-        self.network = Network(env, [rate(link) * timing.weak.get(link, 1.0) for link in names])
+        rates = {link: rate(link) * timing.weak.get(link, 1.0) for link in names}
+        if use and timing.mesh is None and not timing.outages:
+            slowest, _ = min(use, key=lambda one: rates[one[0]] / one[1])
+            rates = {slowest: rates[slowest]}
+        self._numbers = {link: number for number, link in enumerate(rates)}
+        self.network = Network(env, rates.values())
         for link, times in timing.outages.items():
             if link in self._numbers:
                 env.process(self._outages(self._numbers[link], times))
 
     def send(self, use: Iterable[tuple[LinkName, float]], nbytes: Bytes) -> Flow:
         """Start a transfer of bytes that each use so much of these links."""
-        return self.network.start(tuple((self._numbers[link], weight) for link, weight in use), nbytes)
+        numbers = self._numbers
+        return self.network.start(tuple((numbers[link], weight) for link, weight in use if link in numbers), nbytes)
 
     def cancel(self, flow: Flow) -> None:
         """End a transfer before its last byte, if it has not ended."""

@@ -46,8 +46,7 @@ def prediction_of(plan: IslandsPlan, given: Timing, timeline: OuterTimeline) -> 
     steps, islands = plan.sync.inner_steps, range(len(plan.islands))
     periods = [timeline.period_s(island) for island in islands]
     slowest = max(given.inner)
-    capacities = Capacities(plan.fleet)
-    exchange = sum(given.cost.seconds(capacities, e.share) for e in plan.sync.exchanges)
+    exchange = given.cost.seconds(Capacities(plan.fleet), sum(e.share for e in plan.sync.exchanges))
     rates = [island.workload.tokens * steps / period for island, period in zip(plan.islands, periods, strict=True)]
     flops = sum(island.workload.flops * steps / period for island, period in zip(plan.islands, periods, strict=True))
     peak = sum(i.fleet.spec(device).peak_of(i.workload.precision) for i in plan.islands for device in i.placement)

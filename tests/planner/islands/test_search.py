@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from planner.islands.allowed_sync import parse
-from planner.islands.search import best, plan_with_sync
+from planner.islands.search import best, plan_with_sync, priced
 from planner.islands.sync_rows import SyncRow
 from planner.request import Wishes
+from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.formats.edits import edited
 from sim.islands.token_worth import TokenWorth
@@ -44,6 +45,17 @@ def test_of_equal_rows_the_one_that_gives_up_least_wins():
     packed = row(100.45, Sync("diloco", 8, compression="int8"))
     assert best([many, packed, eight, exact]) is exact
     assert best([many, packed, eight]) is eight
+
+
+def test_a_search_whose_time_is_up_keeps_the_first_of_the_rows():
+    tried = plan_with_sync(request(slow_trunk("100 Mbit/s")), parse("every-step")).tried
+    settings = list(parse("any").settings(request(slow_trunk("100 Mbit/s")).workload.model))
+    every, _ = priced(tried, settings, lambda plan: "")
+    assert [one.plan.sync for one in every] == settings * len(tried)  # in the order of the settings
+    some, _ = priced(tried, settings, lambda plan: "", TimeLimit(0.0))
+    assert len(some) == 1
+    assert some[0].sync in [one.sync for one in every]
+    assert not any(exchange.overlap for exchange in some[0].plan.sync.exchanges)  # which needs no further simulation
 
 
 def test_a_thin_trunk_makes_islands():

@@ -21,7 +21,7 @@ PARTITION = (("a",), ("b",))
 
 def rows(where, *settings: Sync):
     islands = tuple(map(simulate_plan, islands_plan(where, Sync("every-step")).islands))
-    return list(sync_rows.rows(PARTITION, islands, settings))
+    return [row for _, row in sync_rows.rows(PARTITION, islands, enumerate(settings))]
 
 
 def test_a_row_is_the_prediction_of_its_plan():

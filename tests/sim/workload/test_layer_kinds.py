@@ -29,7 +29,8 @@ CARDS = {
     "qwen3-32b": 32.76, "qwen2-57b-a14b": 57.41, "glm-4.5-air": 106.85, "llama-4-scout": 107.77,
     "deepseek-v2-lite": 15.7,
     "llama-3.1-8b": 8.03, "llama-3.1-70b": 70.55, "llama-3.2-1b": 1.236, "llama-3.2-3b": 3.213,
-    "qwen2.5-7b": 7.616, "qwen2.5-14b": 14.77, "qwen2.5-32b": 32.76, "qwen2.5-72b": 72.71, "qwen3-1.7b": 1.721, "qwen3-4b": 4.022,
+    "qwen2.5-7b": 7.616, "qwen2.5-14b": 14.77, "qwen2.5-32b": 32.76, "qwen2.5-72b": 72.71,
+    "qwen3-1.7b": 1.721, "qwen3-4b": 4.022,
     "gemma-3-1b": 1.0, "gemma-3-4b": 3.884, "gemma-3-12b": 11.771, "gemma-3-27b": 27.016,  # arXiv 2503.19786, table 1
 }  # fmt: skip
 
