@@ -25,6 +25,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
 from planner.search.alternatives import Layout, alternatives, layout_of
+from planner.time_limit import SOON, TimeLimit
 from sim.errors import HolmesError, NotSupported, OptionError
 from sim.formats.config_facts import config_facts
 from sim.plan.parallel_config import ParallelConfig
@@ -36,6 +37,8 @@ CANDIDATES = 32
 """Plans among which the list is chosen. Guess; more takes longer: each is simulated, and evaluated with seven stacks."""
 NEAR = 1.3
 """Largest ratio of a candidate's step to the fastest candidate's. Guess; the simulator seldom errs by more between layouts."""
+AFTERWARDS = 0.5
+"""Share of the time limit that the search for the plan leaves for the candidates beside it (a guess)."""
 COMPARED = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "recompute")
 """Keys of the configuration in which a plan of a list is compared with the first one."""
 WITHIN_80 = 1.2816
@@ -113,7 +116,7 @@ def proposals(
         raise OptionError("require.cost: a shortlist has plans of any cost; leave it out, or require rent or devices")
     if request.limits.training is not None:
         raise OptionError("require.days: a shortlist has plans that take any time; leave it out")
-    known, names, beyond = _plans(request, target, runs, progress)
+    known, names, beyond = _plans(request, number, target, runs, progress)
     progress(f"{len(known)} layouts with {1 + len(USUAL)} stacks")
     bare, stack = [without_stack(plan) for plan in known], request.topology.stack
     slopes = sensitivities(bare, stack, USUAL, np.zeros(len(USUAL)))
@@ -154,19 +157,24 @@ def _why(share: float, own: ParallelConfig, first: ParallelConfig) -> str:
 
 
 def _plans(
-    request: Request, target: str, runs: Sequence[Run], progress: Callable[[str], None]
+    request: Request, number: int, target: str, runs: Sequence[Run], progress: Callable[[str], None]
 ) -> tuple[list[Plan], list[Run | None], str]:
-    """(the fastest simulated plan of each layout, its run if there is one, why the plan of the search is left out)."""
+    """(the fastest simulated plan of each layout, its run if there is one, why the plan of the search is left out). Where the
+    time is up, so many layouts are enough."""
     unsupported = functools.partial(exporters.unsupported, target)
     for run in runs:
         _check(run, request)
-    context = PlanningContext(request, progress)
+    limit, context = TimeLimit(request.time_limit), PlanningContext(request, progress)
+    context.limit.reserve(AFTERWARDS * request.time_limit if math.isfinite(request.time_limit) else 0.0)
     searched = api.plan(request, context=context)
     reason = next(iter(unsupported(searched)), "")
-    others = alternatives(request, context, CANDIDATES, NEAR, lambda plan: not any(True for _ in unsupported(plan)))
+    later = limit.at_least(SOON)
+    others = alternatives(request, context, CANDIDATES, NEAR, lambda plan: not any(True for _ in unsupported(plan)), later)
     plans: dict[Layout, Plan] = {} if reason else {_layout(searched): searched}
-    for number, plan in enumerate(others, 1):
-        progress(f"simulating {number} of {len(others)} layouts")
+    for index, plan in enumerate(others, 1):
+        if len(plans) >= number and limit.is_up():
+            break
+        progress(f"simulating {index} of {len(others)} layouts")
         simulated = simulate_plan(plan)
         if _layout(plan) not in plans or step(simulated) < step(plans[_layout(plan)]):
             plans[_layout(plan)] = simulated

@@ -29,6 +29,8 @@ from sim.plan.plan import Plan
 from sim.sync import Sync
 from sim.units import BytesPerSecond
 
+AFTERWARDS = 0.4
+"""Share of the time limit that the searches for exact plans leave for their simulation at other bandwidths (a guess)."""
 BISECTIONS = 18
 """Halvings of a range of bandwidths to find a crossing: of a threefold range to 5e-6 of it, more exact than any prediction."""
 
@@ -86,8 +88,10 @@ def trunk_sweep(
     ordered, exact, found = sorted(bandwidths), list[SyncRow](), list[Plan]()
     for index, bandwidth in enumerate(ordered):
         there = replace(request, topology=with_trunks(request.topology, partition, bandwidth))
-        plan = exact_plan(there, limit.seconds_left / (len(ordered) - index), progress)
-        found += [plan] if plan is not None else []
+        with limit.sooner(AFTERWARDS * request.time_limit if math.isfinite(request.time_limit) else 0.0):
+            plan = exact_plan(there, limit.seconds_left / (len(ordered) - index), progress)
+        if plan is not None and all(_placed(plan) != _placed(one) for one in found):
+            found.append(plan)
         # plans that were found for thinner trunks are tried, too
         again = [sync_rows.of_plan(simulate_plan(_on(plan, there.topology))) for plan in found]
         exact.append(max([alone, *again], key=lambda row: row.tokens_per_s))
@@ -142,6 +146,11 @@ class Curves:
         """Whether a sync strategy gives more tokens per second than exact training."""
         row = self.row(sync, math.exp(log_bandwidth))
         return row is not None and row.tokens_per_s > math.exp(float(np.interp(log_bandwidth, self.logs, self.exact)))
+
+
+def _placed(plan: Plan) -> tuple[object, ...]:
+    """What is equal for plans that differ in nothing but the bandwidths of their topologies."""
+    return plan.config, plan.stages, plan.placement
 
 
 def _fastest(islands: tuple[Plan, ...]) -> int:

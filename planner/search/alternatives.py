@@ -49,12 +49,14 @@ def alternatives(
     most: int,
     near: float = math.inf,
     accepts: Callable[[Plan], bool] = lambda plan: True,
+    limit: TimeLimit | None = None,
 ) -> list[Plan]:
     """At most `most` plans, one for each layout and schedule, the fastest on an idle network first; not simulated.
 
-    Steps are at most `near` times that of the first plan. `accepts` says whether a plan is wanted. The time limit of the
-    request holds from now on. Raises Infeasible where there is no shape."""
-    limit, found, tries = TimeLimit(request.time_limit), dict[tuple[Layout, str], Plan](), Counter[tuple[Layout, str]]()
+    Steps are at most `near` times that of the first plan. `accepts` says whether a plan is wanted. Without a
+    `limit`, the time limit of the request holds from now on. Raises Infeasible where there is no shape."""
+    limit = limit or TimeLimit(request.time_limit)
+    found, tries = dict[tuple[Layout, str], Plan](), Counter[tuple[Layout, str]]()
     slowest = math.inf
     for candidate in _sorted(_estimated(request, context, limit)):
         if candidate.seconds > slowest or len(found) >= most or (found and limit.is_up()):
