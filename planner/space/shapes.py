@@ -217,7 +217,7 @@ def tensor_degrees(request: Request) -> list[int]:
 
 def recomputations(request: Request, by_stage: bool) -> tuple[str, ...]:
     """Recomputation that is searched: the pinned or the listed one; `BLOCK` for plans of stages on one cluster each
-    (`by_stage`) that the target can run, which covers none and full; else none and full, also where `BLOCK` is pinned."""
+    (`by_stage`) that can have it, which covers none and full; else none and full, also where `BLOCK` is pinned."""
     listed = tuple(map(str, request.limits.listed("recompute")))
     pinned = request.wishes.recompute
     if (pinned or listed) and (by_stage or pinned != BLOCK):

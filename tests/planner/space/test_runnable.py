@@ -131,6 +131,7 @@ def test_a_target_says_whether_it_recomputes_some_layers():
         return iter(["recompute_layers 1: never"] if config.recompute_layers else [])
 
     assert recomputes_blocks(replace(QUESTION, target=None))
+    assert not recomputes_blocks(replace(QUESTION, target=None, wishes=Wishes(offload="activations")))
     assert recomputes_blocks(QUESTION)
     assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=no_layers)))
 
