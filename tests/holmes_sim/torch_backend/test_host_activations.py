@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -77,3 +79,68 @@ def test_gradients_are_those_of_kept_activations_and_nothing_stays(again: bool) 
     torch.testing.assert_close(results, [out.detach() for out in outs])
     torch.testing.assert_close(entered, [x.grad for x in whole])
     torch.testing.assert_close(found, [weight.grad for layer in layers for weight in layer.parameters()])
+
+
+class Stream:
+    """A stream without a GPU, which notes in `log` what it waits for and what it records."""
+
+    def __init__(self, name: str, log: list[str]):
+        self.name, self.log, self.events = name, log, 0
+
+    def record_event(self) -> str:
+        self.events += 1
+        self.log.append(f"{self.name} records {self.events}")
+        return f"{self.name} {self.events}"
+
+    def wait_event(self, event: str) -> None:
+        self.log.append(f"{self.name} waits for {event}")
+
+    def wait_stream(self, other: Stream) -> None:
+        line = f"{self.name} waits for {other.name}"
+        self.log += [line] if self.log[-1:] != [line] else []
+
+
+def test_streams_of_a_gpu_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward of three layers: the first layer leaves while the second one computes, and is dropped after that; the
+    last one is still on the device at its backward, and the others come back one layer ahead."""
+    log: list[str] = []
+    compute, made = Stream("compute", log), iter(("out", "back"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(next(made), log))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: compute)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    away = HostActivations(HOST)
+    away.on_gpu, away.out, away.back = True, torch.cuda.Stream(HOST), torch.cuda.Stream(HOST)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, pin_memory=False, **facts: empty(*size, **facts))
+    layers, x = [Gated(True) for _ in range(3)], torch.randn(5, WIDTH)
+    at = x
+    for index, layer in enumerate(layers):
+        at = away.forward((0, 0, index), layer, at)
+        assert len(away.leaving) == 1
+    assert log == [
+        "out waits for compute",
+        "out records 1",
+        "out waits for compute",
+        "out records 2",
+        "compute waits for out 1",
+        "out waits for compute",
+        "out records 3",
+        "compute waits for out 2",
+    ]
+    log.clear()
+    grad: Tensor | None = torch.ones(5, WIDTH)
+    for index in (2, 1, 0):
+        grad = away.backward((0, 0, index), grad)
+    assert log == [
+        "back waits for compute",
+        "back waits for out 2",
+        "back records 1",
+        "back waits for compute",
+        "back waits for out 1",
+        "back records 2",
+        "compute waits for back 1",
+        "compute waits for back 2",
+    ]
+    whole = x.clone().requires_grad_()
+    layers[2](layers[1](layers[0](whole))).sum().backward()
+    torch.testing.assert_close(grad, whole.grad)
