@@ -101,8 +101,8 @@ class Stream:
 
 
 def test_streams_of_a_gpu_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward of three layers: the first layer leaves while the second one computes, and is dropped after that; the
-    last one is still on the device at its backward, and the others come back one layer ahead."""
+    """Forward and backward of three layers: the first layer leaves while the second one computes, and is dropped after that;
+    the last one is still on the device at its backward, and the others come back one layer ahead."""
     log: list[str] = []
     compute, made = Stream("compute", log), iter(("out", "back"))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(next(made), log))
