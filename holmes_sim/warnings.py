@@ -142,16 +142,19 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 
 def _host_memory(plan: Plan, outer: Bytes = 0.0) -> Iterator[str]:
-    """What optimizer state on hosts, and outer state of `outer` bytes a rank, take there, and what is unknown of the hosts."""
-    kept = " and ".join(word for word, is_there in (("optimizer", plan.config.offload), ("outer", outer)) if is_there)
+    """What plans offload, and outer state of `outer` bytes a rank, take on hosts, and what is unknown of the hosts."""
+    states = (("optimizer", plan.config.offloads_optimizer), ("outer", outer))
+    words = [f"{' and '.join(state)} state"] if (state := [word for word, is_there in states if is_there]) else []
+    words += ["activations"] if plan.config.offloads_activations else []
+    kept = f"{' and '.join(words)} take{'' if words[-1:] == ['activations'] else 's'}"
     for name, nbytes in offload.fullest_hosts(plan, outer).items():
         node = plan.fleet.cluster(name).node
-        text = f"Host memory of {name}: {kept} state takes {nbytes / GIBI:.4g} GiB on its fullest host"
+        text = f"Host memory of {name}: {kept} {nbytes / GIBI:.4g} GiB on its fullest host"
         if node.host_memory is None:
             yield f"{text}, and is not checked: the topology does not give clusters.{name}.node.host_memory."
         elif nbytes > NEAR * node.host_memory:
             yield f"{text}, of {node.host_memory / GIBI:.4g} GiB ({nbytes / node.host_memory:.1%})."
-        if plan.config.offload and node.device.host_memory_bandwidth is None:
+        if plan.config.offloads_optimizer and node.device.host_memory_bandwidth is None:
             rate = bytes_per_second_text(offload.DEVICE_SHARE)
             yield (
                 f"The optimizer on the CPUs of {name} is assumed to have {rate} of memory bandwidth for each device, a guess; "

@@ -10,6 +10,7 @@ from typing import Protocol
 from planner.training_time import TrainingTime
 from sim.hardware.cluster import Cluster, Fleet
 from sim.plan.allowed import Allowed
+from sim.plan.offloading import choice_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.results.cost_energy import occupied
@@ -205,7 +206,7 @@ def _of(layout: object, name: str) -> int | str | None:
     if name == "etp":
         return value or getattr(layout, "tp", None)
     if name == "offload":
-        return getattr(layout, name)[-1] if getattr(layout, name) else "none"
+        return choice_of(getattr(layout, name))
     if name == "recompute":
         return getattr(layout, "recomputation", value)
     return value.partition("=")[0] if isinstance(value, str) else value

@@ -11,13 +11,13 @@ from sim.errors import OptionError, PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
 from sim.plan import schedules
-from sim.plan.offloading import OPTIMIZER, PARAMETERS, SINGLE_PEER
+from sim.plan.offloading import ACTIVATIONS, CHOICES, PARAMETERS, SINGLE_PEER
 from sim.plan.parallel_config import BLOCK, RECOMPUTE
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
-OFFLOAD = ("none", OPTIMIZER, PARAMETERS)
-"""What may be pinned to the hosts: nothing, the optimizer state, or weights and gradients, too."""
+OFFLOAD = tuple(CHOICES)
+"""What may be pinned to the hosts."""
 WORDS = ("schedule", "recompute", "offload")
 """Dimensions whose values are words."""
 
@@ -28,7 +28,8 @@ class Wishes:
 
     recompute: one of `sim.plan.parallel_config.RECOMPUTE`, or `BLOCK`: as few layers of each stage as memory requires. offload:
     one of `OFFLOAD`; the planner offloads only what is pinned, and "parameters" pins a single device (`SINGLE_PEER`). Raises
-    PlanError for another one, and for a schedule with a list, which is made for one pipeline (`sim.plan.schedules`)."""
+    PlanError for another one, for a schedule with a list, which is made for one pipeline (`sim.plan.schedules`), and for
+    `BLOCK` with activations on the hosts: fewer recomputed layers are not always faster there."""
 
     tp: int | None = None
     pp: int | None = None
@@ -50,6 +51,8 @@ class Wishes:
             raise PlanError(f"recompute {self.recompute!r} is unknown; known: {', '.join(known)}")
         if self.offload not in (None, *OFFLOAD):
             raise PlanError(f"offload {self.offload!r} is unknown; known: {', '.join(OFFLOAD)}")
+        if self.recompute == BLOCK and ACTIVATIONS in self.offloaded:
+            raise PlanError(f"--recompute {BLOCK} with --offload {self.offload}: none or full, whichever is faster")
         for key, value in SINGLE_PEER.items() if self.offload == PARAMETERS else ():
             if getattr(self, key) not in (None, value):
                 raise PlanError(f"--offload {PARAMETERS} is for single devices, with {key} {value}, not {getattr(self, key)}")
@@ -69,7 +72,7 @@ class Wishes:
     @property
     def offloaded(self) -> tuple[str, ...]:
         """What hosts keep (`sim.plan.parallel_config.ParallelConfig.offload`)."""
-        return {OPTIMIZER: (OPTIMIZER,), PARAMETERS: (OPTIMIZER, PARAMETERS)}.get(self.offload or "", ())
+        return CHOICES[self.offload or "none"]
 
     def given(self) -> dict[str, object]:
         """The pins by name, without those that follow from the offload of parameters."""

@@ -15,6 +15,7 @@ from planner.space.shape import Shape
 from sim.hardware.cluster import Cluster
 from sim.hardware.stack import software_facts
 from sim.plan import schedules
+from sim.plan.offloading import ACTIVATIONS
 from sim.plan.parallel_config import BLOCK
 
 Stages = tuple[tuple[str, int], ...]
@@ -43,7 +44,8 @@ def shapes(request: Request) -> Iterator[Shape]:
     batch = request.workload.global_batch_size
     for tp, dp, size in itertools.chain(degrees(request), unequal_degrees(request)):
         wishes, facts = request.wishes, software_facts(request.topology.stack, request.topology.fleet, tp)
-        for recompute in [wishes.recompute] if wishes.recompute else RECOMPUTE:
+        searched = RECOMPUTE[:2] if ACTIVATIONS in wishes.offloaded else RECOMPUTE
+        for recompute in [wishes.recompute] if wishes.recompute else searched:
             for schedule, vpp in _schedules(request):
                 for zero_stage, overlap in _sharing(request, dp):
                     if batch % (dp * size) and (vpp > 1 or zero_stage > 1):

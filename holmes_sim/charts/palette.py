@@ -19,7 +19,8 @@ ACTIONS = {
 }  # fmt: skip
 """Kind of bar of the pipeline chart (`holmes_sim.charts.gantt`) -> colour."""
 SECONDS = {
-    "forward": ACTIONS["F"], "backward": ACTIONS["B"], "recompute": "#A6761D", "optimizer": ACTIONS["optimizer"],
+    "forward": ACTIONS["F"], "backward": ACTIONS["B"], "recompute": "#A6761D", "offload": "#C3A98B",
+    "optimizer": ACTIONS["optimizer"],
     "tp": ACTIONS["tp"], "cp": ACTIONS["cp"], "ep": ACTIONS["ep"], "etp": "#5E5E7E", "pp": ACTIONS["send"],
     "dp": ACTIONS["dp"], "edp": "#003F66", "embedding": ACTIONS["embedding"], "bubble": ACTIONS["bubble"],
 }  # fmt: skip

@@ -143,11 +143,11 @@ RecomputeWord = Annotated[
 OffloadWord = Annotated[
     str | None,
     typer.Option(
-        metavar="none|optimizer|parameters",
+        metavar="none|optimizer|parameters|activations|optimizer+activations",
         help="What host memory keeps; optimizer: its state, with the optimizer on the CPUs; parameters: weights and gradients, "
-        "too, which are streamed to a single device. Default: none.",
+        "too, which are streamed to a single device; activations: what layers keep from forward to backward. Default: none.",
         rich_help_panel=PIN,
-        autocompletion=completion.words("none", "optimizer", "parameters"),
+        autocompletion=completion.words("none", "optimizer", "parameters", "activations", "optimizer+activations"),
     ),
 ]
 

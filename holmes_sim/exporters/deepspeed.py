@@ -27,7 +27,7 @@ from holmes_sim.launching.adapters import peft, peft_assumed
 from holmes_sim.launching.experts import of_own_layers
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
-from holmes_sim.launching.offload import limited
+from holmes_sim.launching.offload import kept, limited
 from planner.target import Vendors
 from sim.formats import planfile
 from sim.plan.parallel_config import ParallelConfig
@@ -158,7 +158,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"zero_shard_size {config.zero_shard_size}: ZeRO shards over all of dp; {config.dp}"
     if config.recompute_layers:
         yield "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"
-    yield from limited(config, workload)
+    yield from (*limited(config, workload), *kept(config))
     yield from _unsupported_pipeline(config)
     yield from _unsupported_precision(config, workload.precision)
 

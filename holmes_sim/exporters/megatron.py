@@ -80,7 +80,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"
     if workload.optimizer == "adam-bf16-moments" and not config.zero_stage:
         yield "zero_stage 0: moments in bf16 need the distributed optimizer; ZeRO 1"
-    yield from offload.limited(config, workload)
+    yield from (*offload.limited(config, workload), *offload.whole_layers(config, workload))
     if config.offloads_optimizer and workload.precision in ("fp16", "fp32", "tf32"):
         yield f"offload optimizer with precision {workload.precision}: its optimizer on the host is for bf16; bf16"
     if config.vpp > 1 and config.pp == 1:
@@ -180,4 +180,6 @@ def _assumed(plan: Plan) -> Iterator[str]:
         yield f"Options of the router (score function,{groups} bias, auxiliary loss{capacity}) are left to the framework."
     if plan.config.offloads_optimizer:
         yield "Copies and the host's optimizer follow one another, as in the plan: without --overlap-cpu-optimizer-d2h-h2d."
+    if plan.config.offloads_activations:
+        yield "The last layer stays on the device (--cpu-offloading-num-layers); the plan counts copies of all layers."
     yield "Megatron-LM is that of megatron-core 0.16 or later, with Transformer Engine."

@@ -16,13 +16,15 @@ from holmes_sim.launch_reading.harmless import is_harmless
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.launch_reading.megatron_model import SHAPE, model_of
 from sim.errors import HolmesError
-from sim.plan.offloading import OPTIMIZER
+from sim.plan.offloading import ACTIVATIONS, OPTIMIZER
 from sim.plan.parallel_config import USUAL_GRADIENTS
 from sim.workload.model import Model
 
 NAME = "Megatron-LM arguments, alone or in a shell or Slurm script"
 SIGNS = ("tensor-model-parallel-size", "num-layers", "micro-batch-size")
 """Flags of which a launch of Megatron-LM has at least one."""
+ACTIVATION_LAYERS = "cpu-offloading-num-layers"
+"""Flag with the number of layers, the first ones, whose activations hosts keep."""
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """--data-parallel-sharding-strategy of Megatron-FSDP -> ZeRO stage."""
 FP8_RECIPES = ("delayed", "tensorwise", "mxfp8")
@@ -174,14 +176,18 @@ def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:
 
 
 def _offload(flags: Flags) -> dict[str, Any]:
-    """Optimizer state on the hosts, if all of it is there; a part of it stays among what is not modelled."""
-    if "optimizer-cpu-offload" not in flags.values or flags.values.get("optimizer-offload-fraction", ["1.0"]) not in (
-        ["1"],
-        ["1.0"],
-    ):
-        return {}
-    flags.used |= {"optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer"}
-    return {"offload": (OPTIMIZER,)}
+    """Optimizer state on the hosts, if all of it is there, and activations, if those of all layers but the last one are; a part
+    of either stays among what is not modelled."""
+    found: list[str] = []
+    whole = flags.values.get("optimizer-offload-fraction", ["1.0"]) in (["1"], ["1.0"])
+    if "optimizer-cpu-offload" in flags.values and whole:
+        flags.used |= {"optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer"}
+        found.append(OPTIMIZER)
+    layers = flags.values.get("num-layers", ["0"])[-1]
+    if layers.isdecimal() and flags.values.get(ACTIVATION_LAYERS) == [str(int(layers) - 1)] and int(layers) > 1:
+        flags.used.add(ACTIVATION_LAYERS)
+        found.append(ACTIVATIONS)
+    return {"offload": tuple(found)} if found else {}
 
 
 def _experts(flags: Flags, tp: int) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def overrides(plan: Plan) -> str:
     } | {f"model.{_field(name)}": value for name, value in megatron_flags.recomputation(plan).items()}  # fmt: skip
     if "model.recompute_modules" in found:
         found["model.recompute_modules"] = f"[{','.join(config.modules)}]"
+    if config.offloads_activations:
+        found |= {"model.cpu_offloading": True, "model.cpu_offloading_weights": False}
     found |= {
         "dataset.seq_length": workload.seq_len,
         "train.micro_batch_size": config.microbatch_size,

@@ -185,8 +185,12 @@ def optimizer(plan: Plan) -> Flags:
 
 
 def recomputation(plan: Plan) -> Flags:
-    """Flags of activation recomputation. Flash attention stores no scores, so `selective` recomputes nothing with it."""
+    """Flags of activation recomputation, and of activations on the hosts, which take none beside them (`launching.offload`).
+
+    Flash attention stores no scores, so `selective` recomputes nothing with it."""
     config = plan.config
+    if config.offloads_activations:
+        return {"cpu-offloading-num-layers": plan.workload.model.layers - 1}
     if config.recompute_layers:
         return {
             "recompute-granularity": "full",

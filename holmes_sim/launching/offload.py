@@ -1,8 +1,13 @@
-"""Optimizer state in host memory: limits of the targets that have it, and the refusal of those that have not.
+"""Optimizer state and activations in host memory: limits of the targets that have them, and refusals of those that have not.
 
 Megatron-LM has --optimizer-cpu-offload, for the precision-aware path of the distributed optimizer (NVIDIA/Megatron-LM d98e8a64,
 megatron/training/arguments.py and megatron/core/optimizer/__init__.py); DeepSpeed has offload_optimizer, for ZeRO 1 to 3
-(deepspeedai/DeepSpeed edaa722, docs/_pages/config-json.md). Both keep fp32 state on the host."""
+(deepspeedai/DeepSpeed edaa722, docs/_pages/config-json.md). Both keep fp32 state on the host.
+
+Megatron-LM's --cpu-offloading-num-layers copies all that the first layers keep, through Transformer Engine, without a pipeline
+and without recomputation, and of fewer layers than the model has (megatron/core/transformer/transformer_config.py). Its
+--fine-grained-activation-offloading takes pipelines and recomputation, but copies the inputs of chosen modules only, of a dense
+MLP none: that is another plan. DeepSpeed's cpu_checkpointing is for layers that call its own checkpoint function."""
 
 from __future__ import annotations
 
@@ -22,7 +27,27 @@ def limited(config: ParallelConfig, workload: Workload) -> Iterator[str]:
         yield f"offload optimizer with optimizer {workload.optimizer}: the state on the host is fp32; adam"
 
 
+def whole_layers(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """What Megatron-LM cannot copy of activations."""
+    if not config.offloads_activations:
+        return
+    flag = "--cpu-offloading-num-layers"
+    if config.pp > 1:
+        yield f"offload activations with pp {config.pp}: {flag} takes no pipeline; --pp 1"
+    if config.recompute == "full" or config.modules:
+        yield f"offload activations with recompute {config.recompute}: {flag} takes no recomputation; --recompute none"
+    if workload.model.layers < 2:
+        yield f"offload activations of a single layer: {flag} leaves the last one on the device; --offload none"
+
+
 def refused(config: ParallelConfig, reason: str) -> Iterator[str]:
-    """Offloaded optimizer state, for a target that cannot have it, with the reason."""
+    """Offloaded optimizer state, for a target that cannot have it, with the reason, and offloaded activations."""
     if config.offloads_optimizer:
         yield f"offload optimizer: {reason}; --offload none"
+    yield from kept(config)
+
+
+def kept(config: ParallelConfig) -> Iterator[str]:
+    """Offloaded activations, for a target for which they are not written."""
+    if config.offloads_activations:
+        yield "offload activations: written for Megatron-LM only, as copies of whole layers; --offload none"

@@ -13,7 +13,7 @@ from sim.errors import OptionError
 from sim.formats import catalog, edits
 from sim.formats.topology import written
 from sim.hardware.topology import Topology
-from sim.plan.offloading import OPTIMIZER
+from sim.plan.offloading import CHOICES, PARAMETERS
 from sim.units import BITS_PER_BYTE, GIGA, parse
 
 MOST = 10_000
@@ -31,8 +31,8 @@ STEPS = tuple(
 OF_A_NIC_TYPE = ("names", "gid_index", "sharp", "efficiency", "price")
 """Keys of a NIC that belong to its type and rate, and are deleted when these change."""
 WORKLOAD = "workload"
-OFFLOAD = ("none", OPTIMIZER)
-"""What plans may be required to keep in host memory."""
+OFFLOAD = tuple(name for name, kept in CHOICES.items() if PARAMETERS not in kept)
+"""What plans may be required to keep in host memory; parameters only where each device trains alone."""
 
 
 @dataclass(frozen=True, slots=True)

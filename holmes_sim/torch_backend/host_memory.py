@@ -76,8 +76,8 @@ def kept_activations(plan: Plan) -> Bytes:
     for pp_rank, count in ranks.items():
         stages = plan.stages_of(pp_rank)
         layers, config = sum(plan.stages[stage].layers for stage in stages), plan.config_of(stages)
-        each = memory.activation_bytes(plan.workload_of(stages), config, layers, *plan.ends(stages)).kept / config.vpp
-        kept += count * each * max(held for held, _ in memory.in_flight(plan, pp_rank))
+        held = memory.activation_bytes(plan.workload_of(stages), config, layers, *plan.ends(stages))
+        kept += count * (held.kept + held.away) / config.vpp * max(held for held, _ in memory.in_flight(plan, pp_rank))
     return kept
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 from holmes_sim.torch_backend.adapters import AdaptedLayer, freeze
@@ -62,6 +63,13 @@ class StageModule:
     def cut(self, part: int, parts: int) -> range:
         """Indices of the blocks in one of `parts` parts of the stage, in forward order: the whole stage, or a bucket of it."""
         return range(len(self.blocks)) if parts == 1 else self.ranges[part]
+
+    def backward(self, microbatch: int, index: int, grad: Tensor | None) -> Tensor | None:
+        """The gradient of what entered a block in the forward of a microbatch, from that of its result."""
+        leaf, out = self.kept.pop((microbatch, index))
+        if out.requires_grad:  # not a frozen embedding
+            torch.autograd.backward(out, grad)
+        return leaf.grad if leaf is not None else None
 
     def by_bucket(self, held: set[int], shares: Shares) -> Iterator[list[Held]]:
         """The weights of each gradient bucket, and how they are shared. Weights whose id is in `held` are already in a bucket;

@@ -10,10 +10,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from holmes_sim.torch_backend import buckets, context_parallel, message_parts
-from holmes_sim.torch_backend.blocks import Embedding, Head
+from holmes_sim.torch_backend.blocks import Embedding, Head, Layer
 from holmes_sim.torch_backend.devices import HOST, synchronize
 from holmes_sim.torch_backend.expert_mesh import RunTimed, mesh_of
 from holmes_sim.torch_backend.groups import of_kind
+from holmes_sim.torch_backend.host_activations import HostActivations
 from holmes_sim.torch_backend.rank_in_plan import RankInPlan
 from holmes_sim.torch_backend.stage_module import Shares, in_parts, stage_module
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
@@ -79,6 +80,7 @@ class TrainingWorker:
         }
         self.every = [bucket for some in self.buckets.values() for bucket in some]
         self.optimizer = buckets.Optimizer(segment for bucket in self.every for segment in bucket.segments)
+        self.away = HostActivations(device) if config.offloads_activations else None
         self.inputs: dict[tuple[str, int, int], Tensor] = {}
         self.outputs: dict[tuple[str, int, int], Tensor] = {}
         self.last_received = ("F", 0, 0)
@@ -128,12 +130,13 @@ class TrainingWorker:
             x = self.inputs.pop(("F", action.stage, m))
         for index in stage.cut(part, action.parts):
             block = stage.blocks[index]
+            if self.away is not None and isinstance(block, Layer):
+                x = self.away.forward((action.stage, m, index), block, x)
+                continue
             leaf = x.detach().requires_grad_() if x is not None else None
-            if isinstance(block, Embedding):
-                assert tokens is not None
+            if isinstance(block, Embedding) and tokens is not None:
                 x = block(context_parallel.part(tokens[:-1], self.parallel))
-            elif isinstance(block, Head):
-                assert tokens is not None
+            elif isinstance(block, Head) and tokens is not None:
                 x = block(leaf, context_parallel.part(tokens[1:], self.parallel))
                 self.loss = self.loss + x.detach()
             else:
@@ -150,19 +153,17 @@ class TrainingWorker:
         stage, m, part = self.stages[action.stage], action.microbatch, action.part
         grad = self.inputs.pop(("B", action.stage, m)) if part or not stage.last else None
         for index in reversed(stage.cut(action.parts - 1 - part, action.parts)):
-            leaf, out = stage.kept.pop((m, index))
             self.parallel.deferred = [] if self.splits else None
-            if out.requires_grad:  # not a frozen embedding
-                torch.autograd.backward(out, grad)
+            if self.away is not None and (layer := (action.stage, m, index)) in self.away.held:
+                grad = self.away.backward(layer, grad)
+            else:
+                grad = stage.backward(m, index, grad)
             if self.parallel.deferred:
                 stage.deferred[m, index] = self.parallel.deferred
-            grad = leaf.grad if leaf is not None else None
         self.parallel.deferred = None
-        if grad is None:
-            return
-        if part + 1 < action.parts:
+        if grad is not None and part + 1 < action.parts:
             self.inputs["B", action.stage, m] = grad
-        else:
+        elif grad is not None:
             self._pass_on("B", action.stage, action.stage - 1, m, grad)
 
     def _pass_on(self, kind: str, stage: int, to: int, m: int, value: Tensor) -> None:

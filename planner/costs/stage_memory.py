@@ -33,6 +33,8 @@ class StageMemory:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
         least = 0 if self._shape.vpp > 1 else 1  # a further microbatch keeps further logits, unless there are chunks
         low, high = (self.bytes_at(role, layers, held) for held in (least, least + 1))
+        if high == low:  # hosts keep the activations
+            return math.inf if low <= self._device_bytes else -1.0
         return least + math.floor((self._device_bytes - low) / (high - low) * (1 + 1e-12))
 
     def bytes_at(self, role: str, layers: int, held: int = 1) -> float:

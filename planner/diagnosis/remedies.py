@@ -3,10 +3,11 @@
 Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: no launch target;
 no head-room of memory; a smaller batch where a device streams its layers; another value of one pinned dimension, the nearest
 first; pinning a cp that is not searched; no pins at all; another global batch size; an optimizer with less state. Where no pin
-is to blame, optimizer state in host memory is one more, with the step of a plan that has it. Then come changes of the machines:
-the fewest additional nodes of one cluster or, where no number of nodes helps, the least additional memory of its devices. Last,
-where no pin is to blame, comes the training of an adapter alone, which trains other weights than were asked for. A change is a
-remedy where `planner.search.fitting` finds a plan with it; then `planner.strategies.certified` finds one, too."""
+is to blame, optimizer state or activations in host memory are one more, with the step of a plan that has them there. Then come
+changes of the machines: the fewest additional nodes of one cluster or, where no number of nodes helps, the least additional
+memory of its devices. Last, where no pin is to blame, comes the training of an adapter alone, which trains other weights than
+were asked for. A change is a remedy where `planner.search.fitting` finds a plan with it; then `planner.strategies.certified`
+finds one, too."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.diagnosis import host_memory
 from planner.limits import NO_LIMITS
-from planner.placement.simulation import simulate_plan
 from planner.request import WORDS, Request, Wishes
 from planner.search.fitting import fitting, nearest
 from planner.space.runnable import refuses_model
@@ -25,9 +26,8 @@ from planner.space.shapes import searched, slots
 from planner.target import ANY
 from sim.hardware.cluster import Cluster
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import offload
 from sim.plan import schedules
-from sim.plan.offloading import OPTIMIZER, PARAMETERS, SINGLE_PEER
+from sim.plan.offloading import PARAMETERS, SINGLE_PEER
 from sim.units import GIBI, size_text, time_text
 from sim.workload.adapter import Adapter
 
@@ -63,7 +63,7 @@ def why_none(request: Request) -> str:
         other = fitting(replace(request, target=None))
         if other is not None:
             return f"{target.can_not} run a layout that fits, for example because of {target.fault(other)}"
-    if text := _host_memory(request):
+    if text := host_memory.too_small(request):
         return text
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
@@ -91,34 +91,13 @@ def why_none(request: Request) -> str:
     )
 
 
-def _host_memory(request: Request) -> str:
-    """Why hosts cannot keep the optimizer state, if only their memory is too small; else empty."""
-    fleet = request.topology.fleet
-    nodes = [replace(cluster, node=replace(cluster.node, host_memory=None)) for cluster in fleet.clusters]
-    topology = replace(request.topology, fleet=replace(fleet, clusters=tuple(nodes)))
-    other = fitting(replace(request, topology=topology)) if request.wishes.offloaded else None
-    over = offload.over_host_memory(replace(other, topology=request.topology)) if other is not None else None
-    if over is None:
-        return ""
-    cluster, nbytes = over
-    return (
-        f"host memory: the optimizer state of {request.workload.model.name} takes {size_text(nbytes)} on a host of cluster "
-        f"{cluster.name}, whose host_memory is {size_text(cluster.node.host_memory or 0.0)}, of which a share of "
-        f"{request.topology.memory_headroom:.3g} stays free"
-    )
-
-
 def _offloaded(request: Request) -> Remedy | None:
-    """Optimizer state in host memory, with the step of a plan that fits: the search may find a faster one."""
-    if request.wishes.offload is not None:
+    """What hosts could keep, with the step of a plan that fits: the search may find a faster one."""
+    found = host_memory.helpful(request)
+    if found is None:
         return None
-    remedy = _pinned(request, "offload", OPTIMIZER, "--offload optimizer")
-    plan = fitting(remedy.request)
-    if plan is None:
-        return None
-    predicted = simulate_plan(plan).prediction
-    assert predicted is not None
-    return replace(remedy, words=f"{remedy.words}, with a step of {time_text(predicted.step_s)} or less")
+    name, step = found
+    return _pinned(request, "offload", name, f"--offload {name}, with a step of {time_text(step)} or less")
 
 
 def _adapted(request: Request) -> Remedy | None:
@@ -226,7 +205,7 @@ def _others(request: Request, name: str) -> list[Any]:
     powers = [2**i for i in range(most.bit_length())]
     others: dict[str, list[Any]] = {
         "schedule": ["1f1b", *filter(schedules.is_planned, schedules.names())],
-        "offload": ["none", OPTIMIZER],
+        "offload": ["none", *host_memory.choices(request)],
         "recompute": ["none", "selective", "full"],
         "zero_stage": [0, 1, 2, 3],
         "zero_shard_size": [],

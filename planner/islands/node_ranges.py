@@ -115,7 +115,7 @@ def _held(request: Request, cluster: Cluster) -> list[Partition]:
     """Ways to divide a cluster into islands whose devices have room for the weights, gradients and optimizer state of a model;
     any where parameters are on the hosts."""
     workload, offload = request.workload, request.wishes.offload
-    config = ParallelConfig(offload=(OPTIMIZER,) if offload == OPTIMIZER else ())
+    config = ParallelConfig(offload=(OPTIMIZER,) if OPTIMIZER in request.wishes.offloaded else ())
     state = memory.state_bytes(workload.trained_parameters, workload, config)
     state += memory.frozen_bytes(workload, config, workload.model.layers, True, True)
     least = 0.0 if offload == PARAMETERS else state

@@ -68,11 +68,12 @@ def assemble(
 
 def with_layers(request: Request, plan: Plan, layers: tuple[int, ...]) -> Plan:
     """The plan with layers[i] layers on pipeline stage i, on the same devices; stages recompute what memory requires, unless
-    recomputation is pinned.
+    recomputation is pinned or hosts keep activations.
 
     Raises as `build`."""
     moved = replace(plan, stages=stages_of(layers, plan.config), prediction=None, certificate=None)
-    return launched(request, recomputing(moved) if request.wishes.recompute is None else (moved,))
+    chooses = request.wishes.recompute is None and not plan.config.offloads_activations
+    return launched(request, recomputing(moved) if chooses else (moved,))
 
 
 def launched(request: Request, every: Iterable[Plan]) -> Plan:

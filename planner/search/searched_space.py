@@ -189,7 +189,7 @@ def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[S
     if other and not wishes.recompute:
         yield f"recompute {', '.join(other)}"
     if not wishes.offload:
-        yield "optimizer state in host memory (--offload optimizer)"
+        yield "optimizer state or activations in host memory (--offload)"
     if not wishes.tp:
         most = max(cluster.node.count for cluster in request.clusters())
         yield from _left_out("tp", _pinnable(request, "tp", most, shapes), shapes)

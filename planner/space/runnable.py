@@ -12,6 +12,7 @@ from planner.space.shape import Shape
 from planner.target import Target
 from sim.errors import PlanError
 from sim.plan import schedules
+from sim.plan.offloading import ACTIVATIONS
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
 
@@ -50,9 +51,13 @@ def takes_unlike_microbatches(request: Request, shape: Shape, pp: int) -> bool:
 
 
 def recomputes_blocks(request: Request) -> bool:
-    """Whether the target of a request, if it has one, can recompute some layers of each stage and not the others.
+    """Whether stages may recompute as few layers as fit (`sim.plan.parallel_config.BLOCK`): the target of the request, if it
+    has one, can recompute some layers of each stage and not the others, and a layer that is not recomputed is the faster one,
+    which does not hold where hosts keep activations: it has more to copy.
 
     Any training framework (`planner.target.ANY`) cannot where those that can run the workload at all cannot."""
+    if ACTIVATIONS in request.wishes.offloaded:
+        return False
     if request.target is None:
         return True
     if request.topology.stack.overlap_expert_communication and (request.wishes.ep or 1) > 1:

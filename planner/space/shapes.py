@@ -178,7 +178,7 @@ def shapes(
                         found = True
                         yield shape
                     elif request.target is not None and next(variants(replace(request, target=None), shape), None) is not None:
-                        refused = shape
+                        refused = refused or shape
     if not found:
         raise Infeasible(_why_none(request) if refused is None else _why_refused(request, refused))
 
@@ -217,7 +217,7 @@ def tensor_degrees(request: Request) -> list[int]:
 
 def recomputations(request: Request, by_stage: bool) -> tuple[str, ...]:
     """Recomputation that is searched: the pinned or the listed one; `BLOCK` for plans of stages on one cluster each
-    (`by_stage`) that the target can run, which covers none and full; else none and full, also where `BLOCK` is pinned."""
+    (`by_stage`) that can have it, which covers none and full; else none and full, also where `BLOCK` is pinned."""
     listed = tuple(map(str, request.limits.listed("recompute")))
     pinned = request.wishes.recompute
     if (pinned or listed) and (by_stage or pinned != BLOCK):
@@ -256,7 +256,7 @@ def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:
 
 
 def _why_refused(request: Request, shape: Shape) -> str:
-    """Why the target can run no layout, by one of them."""
+    """Why the target can run no layout, by the first of them: the smallest degrees, and replicas with equal shares."""
     assert request.target is not None
     return f"{request.target.can_not} express {runnable.fault(request, shape)}"
 

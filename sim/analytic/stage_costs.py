@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sim.analytic.stage_amounts import Amounts, in_buckets, synchronisation, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import beside, compute, layer_groups, payloads, streaming
+from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
@@ -150,6 +150,8 @@ def compute_seconds(
             if config.offloads_parameters:
                 parameters = layer_groups.layer_parameters(kind, alike)
                 fw, bw = streaming.streamed(device, workload, config, parameters, (fw, bw))
+            elif config.offloads_activations:
+                fw, bw = activation_copies.copied(device, kind, alike, (fw, bw))
             forward, backward = forward + number * fw, backward + number * bw
     ends = (
         (compute.embedding_seconds, workload.model.embedding_parameters),

@@ -14,7 +14,7 @@ from sim.formats.fields import Cost, Count, Fraction, Measured, Price, StrictMod
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.allowed import Allowed
-from sim.plan.offloading import OPTIMIZER, PARAMETERS
+from sim.plan.offloading import CHOICES
 from sim.plan.parallel_config import RECOMPUTE
 
 FORMAT = "holmes-sim/require/1"
@@ -91,7 +91,7 @@ Numbers: Any = _numbers(1)
 Stages: Any = _numbers(0, 3)
 Schedules: Any = _words("schedule", tuple(filter(schedules.is_planned, schedules.names())))
 Recomputation: Any = _words("recompute", RECOMPUTE)
-Offload: Any = _words("offload", ("none", OPTIMIZER, PARAMETERS))
+Offload: Any = _words("offload", tuple(CHOICES))
 
 
 class MostDevices(StrictModel):

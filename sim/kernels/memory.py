@@ -4,7 +4,7 @@ Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM,
 bytes of fp32 weight and moments: 18 bytes a parameter in all. ZeRO 1 shards the 12 over the ranks that hold the same weights:
 dp x cp of them or `zero_shard_size`, for experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). ZeRO 2 also
 shards the gradients, and ZeRO 3 the weights, except for the layers that are gathered at the time. Hosts may keep the 12
-(`sim.kernels.offload`).
+(`sim.kernels.offload`), and activations (`sim.kernels.activation_copies`).
 
 Activations are what the kernels of `sim.workload.model.layer_kernels` save, for as many microbatches as the schedule keeps in
 flight at the stage (`schedules.in_flight`); full recomputation keeps each layer's input and one layer in full. Where schedules
@@ -22,6 +22,7 @@ from sim.kernels import frozen_weights, kept_tensors, layer_groups
 from sim.kernels.compute import last_kernels, rank_kernels
 from sim.kernels.recomputation import freed_bytes
 from sim.plan import schedules
+from sim.plan.offloading import LAYERS_ON_DEVICE
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import GIGA, Bytes
@@ -212,13 +213,14 @@ class Activations(NamedTuple):
     """The part of `rank_bytes` that depends neither on the replicas nor on the ZeRO stage.
 
     kept: of one microbatch, in all layers of the rank; embedded: of one in the embedding; working: buffers, and what the
-    microbatch at work needs beyond that; head: of one in the head; deferred: of one that waits for W."""
+    microbatch at work needs beyond that; head: of one in the head; deferred: of one that waits for W; away: on the host."""
 
     kept: Bytes
     embedded: Bytes
     working: Bytes
     head: Bytes
     deferred: Bytes
+    away: Bytes = 0.0
 
     def each(self, config: ParallelConfig) -> Bytes:
         """Bytes of each microbatch in flight on one virtual stage, with its share of the fragmentation."""
@@ -232,7 +234,10 @@ def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, fi
     kinds = workload.alike(layers)
     alike = [(n, *layer_activation_bytes(kind, one)) for number, kind in kinds for n, one in config.by_recomputation(number)]
     kept = sum(n * bytes_ for n, bytes_, _ in alike)
-    working = max((again for n, _, again in alike if n), default=0.0)
+    working, away = max((again for n, _, again in alike if n), default=0.0), 0.0
+    if config.offloads_activations:
+        largest = max((bytes_ for n, bytes_, _ in alike if n), default=0.0)
+        working, kept, away = working + LAYERS_ON_DEVICE * largest, 0.0, kept
     working -= config.memory.fragmentation * kept  # blocks of the microbatch at work are freed and taken in the same order
     working += kept_tensors.sequence_bytes(workload, config, layers, last) + config.memory.workspace
     embedded = sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) if first else 0.0
@@ -243,7 +248,7 @@ def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, fi
         deferred += deferred_bytes(last_kernels(workload, config), nbytes)
     if config.pp > 1 and (layers or first or last):  # messages
         working += 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
-    return Activations(kept, embedded, working, head, deferred)
+    return Activations(kept, embedded, working, head, deferred, away)
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:

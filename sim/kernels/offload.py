@@ -70,29 +70,34 @@ def _copied_weight(workload: Workload) -> Bytes:
     return float(workload.bytes_per_value) if workload.bytes_per_value < MASTER else 0.0
 
 
-def rank_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
-    """Bytes of host memory of a rank: moments, fp32 weights and fp32 gradients of the parameters whose state it has, and
-    weights as they are copied to the device where that is streamed."""
+def rank_bytes(workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool) -> Bytes:
+    """Bytes of host memory of a rank.
+
+    With optimizer state: moments, fp32 weights and fp32 gradients of the parameters whose state it has, and weights as they are
+    copied to the device where that is streamed. With activations: those of `in_flight` microbatches that wait for B, in units
+    of one virtual stage as in `sim.kernels.memory.rank_bytes`."""
+    away = memory.activation_bytes(workload, config, layers, first, last).away / config.vpp if config.offload else 0.0
     if not config.offloads_optimizer:
-        return 0.0
+        return in_flight * away
     shared = memory.by_sharing(workload.of_stage(layers, first, last), config, layers, first, last)
     owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
     weight = _copied_weight(workload) if config.offloads_parameters else 0.0
-    return owned * (OPTIMIZERS[workload.optimizer].moments + MASTER + COPIED + weight)
+    return owned * (OPTIMIZERS[workload.optimizer].moments + MASTER + COPIED + weight) + in_flight * away
 
 
 def host_bytes(plan: Plan, beside: Bytes = 0.0) -> dict[tuple[str, int], Bytes]:
-    """Bytes on each host, by cluster and number of the host there: offloaded optimizer state, and `beside` for each rank. Empty
+    """Bytes on each host, by cluster and number of the host there: what the plan offloads, and `beside` for each rank. Empty
     where hosts keep nothing."""
     found: dict[tuple[str, int], Bytes] = {}
-    if not plan.config.offloads_optimizer and not beside:
+    if not plan.config.offload and not beside:
         return found
 
     @functools.cache
     def of_stage(pp_rank: int) -> Bytes:
         stages = plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        return rank_bytes(plan.workload_of(stages), plan.config_of(stages), layers, *plan.ends(stages))
+        held = max(held for held, _ in memory.in_flight(plan, pp_rank))
+        return rank_bytes(plan.workload_of(stages), plan.config_of(stages), layers, held, *plan.ends(stages))
 
     for rank, device in enumerate(plan.placement):
         host = device.cluster, plan.fleet.cluster(device.cluster).on_host(device)[0]
@@ -110,7 +115,7 @@ def fullest_hosts(plan: Plan, beside: Bytes = 0.0) -> dict[str, Bytes]:
 
 def over_host_memory(plan: Plan, beside: Bytes = 0.0) -> tuple[Cluster, Bytes] | None:
     """A cluster whose fullest host needs more memory than it has beside the head-room, with the bytes that it needs; None where
-    all fit or their memory is unknown. `beside`: bytes of each rank beside optimizer state."""
+    all fit or their memory is unknown. `beside`: bytes of each rank beside what it offloads."""
     free = 1.0 - plan.topology.memory_headroom
     for name, nbytes in fullest_hosts(plan, beside).items():
         cluster = plan.fleet.cluster(name)

@@ -9,7 +9,7 @@ from sim.errors import NotDefined, NotModelled, OptionError, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import ExpertParallelism
-from sim.plan.offloading import OPTIMIZER, PARAMETERS, check_words
+from sim.plan.offloading import Offloading, check_words
 from sim.plan.unlike_degrees import check_degrees
 
 RECOMPUTE = ("none", "selective", "full")
@@ -37,7 +37,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelConfig(ExpertParallelism):
+class ParallelConfig(ExpertParallelism, Offloading):
     """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
@@ -46,7 +46,7 @@ class ParallelConfig(ExpertParallelism):
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
-    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep: `OPTIMIZER`, and `PARAMETERS`.
+    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep (`sim.plan.offloading.WORDS`).
     `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
@@ -178,16 +178,6 @@ class ParallelConfig(ExpertParallelism):
         """Whether the host launches layers whose exchange of tokens overlaps another microbatch (`sim.kernels.launches`)."""
         launched = self.ep > 1 and "full_iteration" not in self.cuda_graphs
         return launched and self.overlap_expert_communication and self.dispatcher != "allgather"
-
-    @property
-    def offloads_optimizer(self) -> bool:
-        """Whether the hosts keep the optimizer state and run the optimizer."""
-        return OPTIMIZER in self.offload
-
-    @property
-    def offloads_parameters(self) -> bool:
-        """Whether the hosts keep weights and gradients, too, which travel to the device and back group by group."""
-        return PARAMETERS in self.offload
 
     @property
     def reduction(self) -> str:

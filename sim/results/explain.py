@@ -1,17 +1,17 @@
 """Explanation of a simulated step: seconds by kind on every rank, and the critical path that determines the step.
 
 Each of the two adds up to the step. **By rank**: every second is compute (forward, backward, recomputation, optimizer), exposed
-communication by kind of group, or bubble (waiting for others). **Critical path**: from the action that ends last, back to the
-start along `Span.after`, the event that each span waited for: the previous action of the rank, the message received, or, before
-a collective, the arrival of its last rank. A second saved off the path saves nothing. If several paths end together, one is
-reported.
+copies of activations to the host and back (offload), exposed communication by kind of group, or bubble (waiting for others).
+**Critical path**: from the action that ends last, back to the start along `Span.after`, the event that each span waited for:
+the previous action of the rank, the message received, or, before a collective, the arrival of its last rank. A second saved off
+the path saves nothing. If several paths end together, one is reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
 
 from sim import markup
 from sim.analytic import stage_costs
@@ -19,14 +19,20 @@ from sim.engine.rank_plans import RankPlans
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import compute
 from sim.kernels.compute import KernelTime
+from sim.plan.offloading import ACTIVATIONS
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.results.chain import WORDS, Passage, chain
 from sim.results.sums import Sums, seconds_by_rank
 from sim.units import Seconds, time_text
 
-KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "etp", "ep", "pp", "dp", "edp", "embedding", "bubble")
+KINDS = (
+    "forward", "backward", "recompute", "offload", "optimizer", "tp", "cp", "etp", "ep", "pp", "dp", "edp", "embedding",
+    "bubble",
+)  # fmt: skip
 """Kinds of seconds in display order; groups of other kinds follow."""
+Shares: TypeAlias = dict[str, tuple[tuple[str, float], ...]]
+"""Kind of compute -> (kind, fraction) of the parts of its seconds that are of other kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +130,14 @@ def explain(plan: Plan | PipelinesPlan, timeline: Timeline) -> Explanation:
     ranks, plans = [], RankPlans(plan)
     sums = seconds_by_rank(timeline)
     for group in timeline.alike:
-        seconds = _rank_seconds(sums[group[0]], recomputed_share(*plans.of(group[0])))
+        seconds = _rank_seconds(sums[group[0]], shares(*plans.of(group[0])))
         pipeline, pp_rank = plans.stage_of(group[0])
         ranks.append(Account(pp_rank, group[0], len(group), seconds, pipeline))
     path = critical_path(timeline)
     on_path: dict[tuple[int, int], list[tuple[str, Seconds]]] = {}
     for span in path:
-        share = recomputed_share(*plans.of(span.rank))
-        on_path.setdefault(plans.stage_of(span.rank), []).extend(_split(span.kind, span.group, span.seconds, share))
+        other = shares(*plans.of(span.rank))
+        on_path.setdefault(plans.stage_of(span.rank), []).extend(_split(span.kind, span.group, span.seconds, other))
     accounts = (Account(at[1], -1, 0, _ordered(on_path[at]), at[0]) for at in sorted(on_path))
     in_order = sorted(ranks, key=lambda account: (account.pipeline, account.pp_rank, account.rank))
     return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), chain(plan, timeline, path), _layers(plans.plans))
@@ -164,33 +170,37 @@ def critical_path(timeline: Timeline) -> tuple[Span, ...]:
     return tuple(reversed(found))
 
 
-def recomputed_share(plan: Plan, rank: int) -> float:
-    """Fraction of a rank's backward seconds spent on recomputation."""
-    if plan.config.recompute == "none":
-        return 0.0
+def shares(plan: Plan, rank: int) -> Shares:
+    """Fractions of a rank's forward and backward seconds spent on recomputation and on waits for copies of activations."""
+    if plan.config.recompute == "none" and not plan.config.offloads_activations:
+        return {}
     device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(plan.config.coordinates(rank)[2])
     config, workload = plan.config_of(stages), plan.workload_of(stages)
     layers = sum(plan.stages[stage].layers for stage in stages)
     ends = plan.ends(stages)
-    _, without = stage_costs.compute_seconds(device, workload, config.recomputing("none"), layers, *ends)
-    _, all_of_it = stage_costs.compute_seconds(device, workload, config, layers, *ends)
-    return 1.0 - without / all_of_it if all_of_it else 0.0
+    kept = replace(config, offload=tuple(word for word in config.offload if word != ACTIVATIONS))
+    (forward, backward), (ahead, back), (_, once) = (
+        stage_costs.compute_seconds(device, workload, one, layers, *ends) for one in (config, kept, kept.recomputing("none"))
+    )
+    if not forward or not backward:
+        return {}
+    again, copies = ("recompute", (back - once) / backward), ("offload", (backward - back) / backward)
+    return {"forward": (("offload", 1.0 - ahead / forward),), "backward": (again, copies)}
 
 
-def _rank_seconds(sums: Sums, share: float) -> tuple[tuple[str, Seconds], ...]:
+def _rank_seconds(sums: Sums, other: Shares) -> tuple[tuple[str, Seconds], ...]:
     """Seconds by kind of a rank: its compute and wait spans fill the step."""
     filling = ((kind, group, seconds) for (lane, kind, group), seconds in sums.items() if lane in ("compute", "wait"))
-    return _ordered(part for one in filling for part in _split(*one, share))
+    return _ordered(part for one in filling for part in _split(*one, other))
 
 
-def _split(kind: str, group: str, seconds: Seconds, share: float) -> tuple[tuple[str, Seconds], ...]:
+def _split(kind: str, group: str, seconds: Seconds, other: Shares) -> tuple[tuple[str, Seconds], ...]:
     """Seconds of spans of one kind and group, by kind of seconds."""
     if kind == "bubble":
         return (("bubble", seconds),)
     word = WORDS.get(kind, group or kind)
-    if word != "backward" or not share:
-        return ((word, seconds),)
-    return ("backward", (1.0 - share) * seconds), ("recompute", share * seconds)
+    parts = [(name, share * seconds) for name, share in other.get(word, ()) if share]
+    return (word, seconds - sum(part for _, part in parts)), *parts
 
 
 def _ordered(parts: Iterable[tuple[str, Seconds]]) -> tuple[tuple[str, Seconds], ...]:

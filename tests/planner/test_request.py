@@ -21,6 +21,9 @@ from tests.planner.builders import request
 def test_wishes_read_like_the_command_line():
     assert str(Wishes()) == ""
     assert str(Wishes(tp=2, offload="optimizer")) == "--tp 2 --offload optimizer"
+    assert Wishes(offload="optimizer+activations").offloaded == ("optimizer", "activations")
+    with pytest.raises(PlanError, match="--recompute block with --offload activations: none or full, whichever is faster"):
+        Wishes(offload="activations", recompute="block")
     assert (Wishes(offload="optimizer").offloaded, Wishes(offload="none").offloaded) == (("optimizer",), ())
     single = Wishes(offload="parameters", microbatch_size=2)
     assert single.offloaded == ("optimizer", "parameters")
@@ -87,8 +90,9 @@ def test_a_pinned_recomputation_is_known():
     assert Wishes(recompute="block").recompute == "block"
     with pytest.raises(PlanError, match="recompute 'some' is unknown; known: none, selective, full, block"):
         Wishes(recompute="some")
-    with pytest.raises(PlanError, match="offload 'activations' is unknown; known: none, optimizer, parameters"):
-        Wishes(offload="activations")
+    known = r"none, optimizer, parameters, activations, optimizer\+activations"
+    with pytest.raises(PlanError, match=f"offload 'gradients' is unknown; known: {known}"):
+        Wishes(offload="gradients")
 
 
 def test_a_time_limit_is_a_number_of_seconds():

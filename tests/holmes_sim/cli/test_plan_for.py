@@ -14,7 +14,7 @@ from planner.request import Request
 from planner.strategies import certified
 from sim.errors import Infeasible
 from sim.formats.edits import edited
-from tests.more import after, more
+from tests.more import after, deep, more
 from tests.planner.builders import NO_PROOF
 
 LEFT_OUT = ("peers/", "hethub-768", "dgx-a100-128")
@@ -31,22 +31,35 @@ FURTHER = [("holmes-hybrid-4", "kubernetes"), *zip(TOPOLOGIES, itertools.cycle(e
 """A target that launches any program, and every topology with one framework."""
 
 
-@pytest.mark.parametrize(("topology", "target"), after(len(LAW), dict.fromkeys(LAW + FURTHER), last=len(LAW) + 5))
-def test_a_plan_for_a_target_can_be_exported_to_it(topology, target):
-    """Found without a proof, within few seconds; those of a whole search are refused by the same check when they are built.
-    Without a plan, the reason names the target."""
-    where = commands.load(topology)
-    where = edited(where, {f"clusters.{cluster.name}.nodes": 1 for cluster in where.fleet.clusters})
-    workload = replace(commands.workload_of(where), global_batch_size=BATCH)
-    request = Request(where, workload, time_limit=SECONDS, target=exporters.target(target))
+def check_exports(request: Request, target: str) -> None:
+    """Plan for a target without a proof, within few seconds, and export; plans of a whole search are refused by the same check
+    when they are built. Without a plan, the reason names the target."""
+    asked = replace(request, time_limit=SECONDS, target=exporters.target(target))
     try:
-        plan = certified.plan(request, PlanningContext(request), NO_PROOF)
+        plan = certified.plan(asked, PlanningContext(asked), NO_PROOF)
     except Infeasible as error:
         assert str(error).startswith((f"{target} cannot express ", f"{target} cannot run a layout that fits"))
         return
     assert exporting.export(plan, target).files
     assert plan.certificate is not None
     assert ("target", (target,)) in [(axis.name, axis.values) for axis in plan.certificate.space]
+
+
+@pytest.mark.parametrize(("topology", "target"), after(len(LAW), dict.fromkeys(LAW + FURTHER), last=len(LAW) + 5))
+def test_a_plan_for_a_target_can_be_exported_to_it(topology, target):
+    """Of one node of each cluster and a small batch."""
+    where = commands.load(topology)
+    where = edited(where, {f"clusters.{cluster.name}.nodes": 1 for cluster in where.fleet.clusters})
+    check_exports(Request(where, replace(commands.workload_of(where), global_batch_size=BATCH)), target)
+
+
+@deep
+@pytest.mark.parametrize("topology", commands.shipped_topologies())
+def test_plans_of_every_shipped_topology_can_be_exported(topology):
+    """Each topology as it is, for each framework; the other targets launch any program (docs/export.md)."""
+    where = commands.load(topology)
+    for target in exporters.frameworks():
+        check_exports(Request(where, commands.workload_of(where)), target)
 
 
 def test_plan_says_what_it_is_for_and_what_can_run_it(run):

@@ -411,6 +411,21 @@ def test_optimizer_state_on_the_host_has_its_flags():
     assert "bridge-overrides.txt" not in launch.files
 
 
+def test_activations_on_the_host_have_their_flag():
+    """Of all of the 24 layers but the last one, as Transformer Engine wants it."""
+    plan = features.plan_of(features.Feature("", {"pp": 1, "offload": ("activations",)}))
+    assert refusals(plan) == []
+    assert megatron_flags.text(megatron_flags.recomputation(plan)) == "--cpu-offloading-num-layers 23\n"
+    launch = megatron.launch(plan)
+    kept = [line for line in str(launch.files["bridge-overrides.txt"].content).splitlines() if "offload" in line]
+    assert kept == [
+        "model.cpu_offloading_num_layers=23", "model.cpu_offloading=true", "model.cpu_offloading_weights=false",
+    ]  # fmt: skip
+    assert "The last layer stays on the device (--cpu-offloading-num-layers); the plan counts copies of all layers." in (
+        launch.assumed
+    )
+
+
 def test_state_on_the_host_is_adams_alone():
     plan = features.plan_of(features.Feature("", {"offload": ("optimizer",)}))
     smaller = replace(plan, workload=replace(plan.workload, optimizer="adam-bf16-moments"))

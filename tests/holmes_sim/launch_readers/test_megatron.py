@@ -119,6 +119,13 @@ def test_a_part_of_the_optimizer_state_on_the_host_is_not_modelled(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("layers", "kept"), [(31, ("optimizer", "activations")), (30, ("optimizer",))])
+def test_activations_of_all_layers_but_the_last_are_on_the_host(tmp_path, layers, kept):
+    text = f"{MODEL}--optimizer-cpu-offload --use-precision-aware-optimizer --cpu-offloading-num-layers {layers}"
+    found = job(tmp_path, text)
+    assert found.config["offload"] == kept
+
+
 @pytest.mark.parametrize(
     ("more", "precision"), [("--fp8-format hybrid", "fp8"), ("--fp8-format e4m3 --fp8-recipe mxfp8", "mxfp8")]
 )

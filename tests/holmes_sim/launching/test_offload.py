@@ -1,4 +1,4 @@
-"""Which targets keep optimizer state in host memory, and why the others refuse it."""
+"""Which targets keep optimizer state or activations in host memory, and why the others refuse it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,24 @@ def test_who_refuses_it(name):
     workload = make.plan(make.fleet(make.cluster())).workload
     found = [line for line in exporters.target(name).unsupported_layout(OFFLOADED, workload) if line.startswith("offload")]
     assert found == ([f"offload optimizer: {REASONS[name]}; --offload none"] if name in REASONS else [])
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({}, None),
+        ({"pp": 2}, "with pp 2: --cpu-offloading-num-layers takes no pipeline; --pp 1"),
+        ({"recompute": "full"}, "with recompute full: --cpu-offloading-num-layers takes no recomputation; --recompute none"),
+    ],
+)
+def test_megatron_alone_copies_activations_of_whole_layers(config, reason):
+    away, workload = ParallelConfig(offload=("activations",), **config), make.plan(make.fleet(make.cluster())).workload
+    for name in exporters.frameworks():
+        lines = exporters.target(name).unsupported_layout(away, workload)
+        found = [line for line in lines if line.startswith("offload")]
+        own = [] if reason is None else [f"offload activations {reason}"]
+        others = ["offload activations: written for Megatron-LM only, as copies of whole layers; --offload none"]
+        assert found == (own if name == "megatron" else others), name
 
 
 @pytest.mark.parametrize("name", ["megatron", "deepspeed", *REASONS])

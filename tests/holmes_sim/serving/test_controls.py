@@ -51,8 +51,8 @@ def test_offload_is_a_requirement_of_the_file(hybrid):
     found = edited(hybrid, {"require.offload": "optimizer"})
     assert topologies.written(found)["require"] == {"offload": "optimizer"}
     assert list(differences(hybrid, found)) == [("require.offload", "none", "optimizer")]
-    with pytest.raises(OptionError, match=r"require.offload: 'activations' is not one of the choices"):
-        edited(hybrid, {"require.offload": "activations"})
+    with pytest.raises(OptionError, match=r"require.offload: 'parameters' is not one of the choices"):
+        edited(hybrid, {"require.offload": "parameters"})
 
 
 def test_the_steps_of_a_slider_are_from_a_tenth_to_800_gbit(hybrid):

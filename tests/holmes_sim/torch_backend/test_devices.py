@@ -31,12 +31,12 @@ ALONE = SETTLED | {"loss": THERE, "messages": []}
 OFFLOADED = ALONE | {"buffers": ["cpu", *THERE], "optimizer": ["cpu"]}
 
 
-def test_nothing_stays_on_the_cpu_but_offloaded_optimizer_state(tmp_path: Path) -> None:
+def test_nothing_stays_on_the_cpu_but_what_is_offloaded(tmp_path: Path) -> None:
     """Devices of the tensors of rank 0 after two steps on a device that does not exist.
 
     torch raises where an operation gets tensors of two devices; messages alone go through the host. One process runs all
     plans, because it takes longer to import what pretends."""
-    cases = (CASES["llama"], CASES["one process"], ((5,), (2,), {"offload": ("optimizer",)}))
+    cases = (CASES["llama"], CASES["one process"], ((5,), (2,), {"offload": ("optimizer", "activations")}))
     paths = [tmp_path / f"{index}.json" for index in range(len(cases))]
     for path, (layers, microbatches, config) in zip(paths, cases, strict=True):
         plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]

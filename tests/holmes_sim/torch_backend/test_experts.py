@@ -61,6 +61,11 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (2, 2),
         {"model": QWEN.replace("layers: 2", "layers: 4"), "ep": 2, "schedule": "interleaved", "vpp": 2, "recompute": "full"},
     ),
+    "pp 2, ep 2, zb-h1, activations on the host": (
+        (1, 1),
+        (3, 3),
+        {"model": SHARED, "ep": 2, "schedule": "zb-h1", "offload": ("activations",)},
+    ),
     "tp 1 and 2, experts as dense weights": ((1, 1), (2, 2), {"tp": 2, "stage_tp": (1, 2), "sequence_parallel": True}),
     "pp 2, tp 2, ep 2 over tp, zb-h1, full": (
         (1, 1),

@@ -94,6 +94,24 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         },
     ),
     "pp 2, dp 2, optimizer on the host": ((3, 2), (2, 1), {"offload": ("optimizer",)}),
+    "pp 2, dp 2, activations on the host": ((3, 2), (3, 2), {"offload": ("activations",)}),
+    "tp 2, pp 2, zb-h1, full, activations and optimizer on the host": (
+        (3, 2),
+        (3,),
+        {
+            "model": LLAMA,
+            "tp": 2,
+            "sequence_parallel": True,
+            "schedule": "zb-h1",
+            "recompute": "full",
+            "offload": ("optimizer", "activations"),
+        },
+    ),
+    "pp 2, interleaved, selective, activations on the host": (
+        (1, 2, 1, 1),
+        (4,),
+        {"schedule": "interleaved", "vpp": 2, "recompute": "selective", "offload": ("activations",)},
+    ),
     "cp 2": ((5,), (3,), {"cp": 2}),
     "cp 4, untied, zb-h1, selective": (
         (3, 2),

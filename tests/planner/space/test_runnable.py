@@ -106,6 +106,20 @@ def test_where_nothing_runs_the_reason_and_the_remedy_are_said():
         certified.plan(replace(QUESTION, target=never), PlanningContext(replace(QUESTION, target=never)))
 
 
+def test_the_reason_is_no_property_that_other_refused_shapes_lack():
+    """Some dp do not divide the batch: this is not why the target runs none."""
+
+    def refused(config, workload):
+        if len(set(config.num_microbatches)) > 1:
+            yield "num_microbatches: alike"
+        yield "precision bf16: never"
+
+    asked = replace(QUESTION, target=replace(target(), unsupported_layout=refused))
+    uneven = replace(asked, workload=replace(asked.workload, global_batch_size=7))
+    with pytest.raises(Infeasible, match=r"^strict cannot express precision bf16: never$"):
+        list(searched(uneven))
+
+
 @pytest.mark.parametrize("seed", after(3, (1, 2, 3, 0, *range(4, 14)), last=7))
 def test_every_strategy_plans_for_the_target_and_no_plan_for_it_is_faster_than_the_bound(seed):
     """Against brute force over all shapes and pipelines of a random fleet, whether they run or not."""
@@ -131,6 +145,7 @@ def test_a_target_says_whether_it_recomputes_some_layers():
         return iter(["recompute_layers 1: never"] if config.recompute_layers else [])
 
     assert recomputes_blocks(replace(QUESTION, target=None))
+    assert not recomputes_blocks(replace(QUESTION, target=None, wishes=Wishes(offload="activations")))
     assert recomputes_blocks(QUESTION)
     assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=no_layers)))
 

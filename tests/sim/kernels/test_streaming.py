@@ -101,7 +101,7 @@ def test_a_host_keeps_eighteen_bytes_of_each_parameter():
     whole = memory.stage_parameters(plan.workload, plan.config, LAYERS, True, True)
     assert offload.host_bytes(plan) == {("c", 0): pytest.approx(18 * whole)}
     wide = replace(plan.workload, precision="fp32")
-    assert offload.rank_bytes(wide, plan.config, LAYERS, True, True) == pytest.approx(16 * whole)
+    assert offload.rank_bytes(wide, plan.config, LAYERS, 4, True, True) == pytest.approx(16 * whole)
 
 
 def test_gradients_stay_on_the_host():
