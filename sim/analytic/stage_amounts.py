@@ -16,6 +16,12 @@ from sim.units import Bytes, Seconds
 from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
+RING_TRAFFIC = 3.0
+"""Bytes that a ring collective reads and writes in the memory of a rank for each byte of its payload: it writes what the rank
+before has sent into a buffer, reads it from there, and writes it to its place (all_gather) or reads what it is added to
+(reduce_scatter); 3 - 2/n and 3 - 1/n on n ranks. Counted in NVIDIA/nccl 5067397c, src/device/all_gather.h and reduce_scatter.h
+(runRing: recvCopySend, recvReduceSend). On NICs, which read and write these buffers too, it is more."""
+
 ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
 """(kind of gradient group, bytes) of a stage."""
 
@@ -26,6 +32,29 @@ def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfi
         return 0.0
     head = compute.head_parts(device, workload, config)[2] if last else 0.0
     return sum(number * compute.layer_parts(device, one, config)[2] for number, one in workload.alike(layers)) + head
+
+
+def traffic_seconds(
+    device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of a stage and microbatch in which collectives of ZeRO 3 take the memory from compute: two
+    gathers of weights and a reduction of gradients move `RING_TRAFFIC` times their bytes, on one node as on many. The time in
+    which a layer's kernels wait for launches hides them.
+
+    That nothing else hides them is an assumption, which runs of FSDP on devices of unlike memory support (docs/model.md)."""
+    if not config.shards_parameters:
+        return 0.0, 0.0
+    gathered, reduced = (
+        sum(nbytes for _, nbytes in of_groups(workload, config, layers, first, last))
+        for of_groups in (payloads.parameter_bytes, payloads.gradient_bytes)
+    )
+    alike = [(n, compute.launch_gaps(device, one, config)) for n, one in workload.of_stage(layers, first, last).alike(layers)]
+    moved = gathered, gathered + reduced
+    taken = [
+        pass_seconds(RING_TRAFFIC * nbytes, device) - sum(n * gaps[way] for n, gaps in alike)
+        for way, nbytes in enumerate(moved)
+    ]
+    return max(taken[0], 0.0), max(taken[1], 0.0)
 
 
 def optimizer_seconds(
