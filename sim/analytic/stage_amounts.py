@@ -39,22 +39,28 @@ def traffic_seconds(
 ) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of a stage and microbatch in which collectives of ZeRO 3 take the memory from compute: two
     gathers of weights and a reduction of gradients move `RING_TRAFFIC` times their bytes, on one node as on many. The time in
-    which a layer's kernels wait for launches hides them.
+    which a layer's kernels wait for launches hides those of the layer. Linear in layers that are equal.
 
     That nothing else hides them is an assumption, which runs of FSDP on devices of unlike memory support (docs/model.md)."""
     if not config.shards_parameters:
         return 0.0, 0.0
-    gathered, reduced = (
-        sum(nbytes for _, nbytes in of_groups(workload, config, layers, first, last))
-        for of_groups in (payloads.parameter_bytes, payloads.gradient_bytes)
-    )
-    alike = [(n, compute.launch_gaps(device, one, config)) for n, one in workload.of_stage(layers, first, last).alike(layers)]
-    moved = gathered, gathered + reduced
-    taken = [
-        pass_seconds(RING_TRAFFIC * nbytes, device) - sum(n * gaps[way] for n, gaps in alike)
-        for way, nbytes in enumerate(moved)
-    ]
-    return max(taken[0], 0.0), max(taken[1], 0.0)
+    rate = device.memory_bandwidth * device.elementwise_efficiency / RING_TRAFFIC
+    inner, taken = [0.0, 0.0], [0.0, 0.0]
+    for number, one in workload.of_stage(layers, first, last).alike(layers):
+        gaps = compute.launch_gaps(device, one, config)
+        for way, moved in enumerate(_sharded_bytes(one, config, number, False, False)):
+            inner[way] += moved
+            taken[way] += max(moved / rate - number * gaps[way], 0.0)
+    whole = _sharded_bytes(workload, config, layers, first, last)
+    forward, backward = (own + (moved - part) / rate for own, moved, part in zip(taken, whole, inner, strict=True))
+    return forward, backward
+
+
+def _sharded_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> tuple[Bytes, Bytes]:
+    """Bytes of the collectives of ZeRO 3 in a forward (weights) and in a backward (weights and gradients) of a stage."""
+    shape = workload, config, layers, first, last
+    gathered, reduced = (sum(n for _, n in of(*shape)) for of in (payloads.parameter_bytes, payloads.gradient_bytes))
+    return gathered, gathered + reduced
 
 
 def optimizer_seconds(
