@@ -63,7 +63,7 @@ class PlanningContext:
         self.options: dict[Shape, list[Any]] = {}  # cache of planner.costs.node_classes: the latest shapes
         self.stage_rows: StageRows = {}  # cache of the evaluator, shared by all orders of the classes of a shape
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role
-        self.passes: dict[tuple[str, Shape, str], tuple[tuple[float, float], tuple[float, float]]] = {}
+        self.passes: dict[tuple[str, Shape, bool, str], tuple[tuple[float, float], tuple[float, float]]] = {}
         self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}
         self.activations: dict[tuple[Shape, str], tuple[Activations, ...]] = {}
 

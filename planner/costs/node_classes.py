@@ -153,7 +153,7 @@ class NodeClass:
         """(forward, backward) seconds of a microbatch, linear in the layers; None with cp or ep, where other ranks matter."""
         if max(self.shape.cp, self.shape.ep) > 1:
             return None
-        key = self.cluster.name, single_replica(self.own), role
+        key = self.cluster.name, single_replica(self.own), self.config.shards_parameters, role
         if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
             costs = self._costs_of(role)[0]
@@ -257,8 +257,9 @@ def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:
 
 
 def leanest(context: PlanningContext, shape: Shape, zero_stages: Sequence[int]) -> list[NodeClass]:
-    """The classes of a shape with the least memory that a stage needs under any of these ZeRO stages."""
-    every = [node_classes(context, replace(shape, zero_stage=stage)) for stage in dict.fromkeys(zero_stages)]
+    """The classes of a shape with the least memory that a stage needs under any of these ZeRO stages, and the passes of the
+    least of them: under ZeRO 3 they are longer."""
+    every = [node_classes(context, replace(shape, zero_stage=stage)) for stage in sorted(set(zero_stages))]
     if len(every) == 1:
         return every[0]
     found = []

@@ -135,7 +135,8 @@ class UnlikeStages:
         split = split_backward(self._own)
         self._costs = costs.cache(cluster.name, split, self._splits)
         self._bytes = costs.cache(cluster.name, split, shape.schedule, shape.vpp)
-        passes = replace(split, zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False)
+        stage = 3 if self.config.shards_parameters else 1
+        passes = replace(split, zero_stage=stage, zero_shard_size=None, overlap_param_gather=True, tied_shards=False)
         self._passes = costs.cache(cluster.name, passes if max(shape.cp, shape.ep) > 1 else replace(passes, dp=1))
 
     @functools.cached_property

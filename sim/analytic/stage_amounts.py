@@ -16,6 +16,12 @@ from sim.units import Bytes, Seconds
 from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
+RING_TRAFFIC = 3.0
+"""Bytes that a ring collective reads and writes in the memory of a rank for each byte of its payload: it writes what the rank
+before has sent into a buffer, reads it from there, and writes it to its place (all_gather) or reads what it is added to
+(reduce_scatter); 3 - 2/n and 3 - 1/n on n ranks. Counted in NVIDIA/nccl 5067397c, src/device/all_gather.h and reduce_scatter.h
+(runRing: recvCopySend, recvReduceSend). On NICs, which read and write these buffers too, it is more."""
+
 ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
 """(kind of gradient group, bytes) of a stage."""
 
@@ -26,6 +32,35 @@ def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfi
         return 0.0
     head = compute.head_parts(device, workload, config)[2] if last else 0.0
     return sum(number * compute.layer_parts(device, one, config)[2] for number, one in workload.alike(layers)) + head
+
+
+def traffic_seconds(
+    device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of a stage and microbatch in which collectives of ZeRO 3 take the memory from compute: two
+    gathers of weights and a reduction of gradients move `RING_TRAFFIC` times their bytes, on one node as on many. The time in
+    which a layer's kernels wait for launches hides those of the layer. Linear in layers that are equal.
+
+    That nothing else hides them is an assumption, which runs of FSDP on devices of unlike memory support (docs/model.md)."""
+    if not config.shards_parameters:
+        return 0.0, 0.0
+    rate = device.memory_bandwidth * device.elementwise_efficiency / RING_TRAFFIC
+    inner, taken = [0.0, 0.0], [0.0, 0.0]
+    for number, one in workload.of_stage(layers, first, last).alike(layers):
+        gaps = compute.launch_gaps(device, one, config)
+        for way, moved in enumerate(_sharded_bytes(one, config, number, False, False)):
+            inner[way] += moved
+            taken[way] += max(moved / rate - number * gaps[way], 0.0)
+    whole = _sharded_bytes(workload, config, layers, first, last)
+    forward, backward = (own + (moved - part) / rate for own, moved, part in zip(taken, whole, inner, strict=True))
+    return forward, backward
+
+
+def _sharded_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> tuple[Bytes, Bytes]:
+    """Bytes of the collectives of ZeRO 3 in a forward (weights) and in a backward (weights and gradients) of a stage."""
+    shape = workload, config, layers, first, last
+    gathered, reduced = (sum(n for _, n in of(*shape)) for of in (payloads.parameter_bytes, payloads.gradient_bytes))
+    return gathered, gathered + reduced
 
 
 def optimizer_seconds(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field, replace
 
-from sim.analytic.stage_amounts import Amounts, in_buckets, synchronisation, weight_seconds
+from sim.analytic.stage_amounts import Amounts, in_buckets, synchronisation, traffic_seconds, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
@@ -273,8 +273,11 @@ class StageCosts:
         return seconds(False), seconds(True)
 
     def computed(self, spec: DeviceSpec, layers: int, first: bool, last: bool) -> tuple[Seconds, Seconds]:
-        """(forward, backward) seconds of a stage for one microbatch on one device: `compute_seconds` and `handling`."""
-        forward, backward = compute_seconds(spec, self.workload, one_replica(self.config), layers, first, last)
+        """(forward, backward) seconds of a stage for one microbatch on one device: `compute_seconds`, `traffic_seconds` and
+        `handling`."""
+        seconds = compute_seconds(spec, self.workload, one_replica(self.config), layers, first, last)
+        traffic = traffic_seconds(spec, self.workload, self.config, layers, first, last)
+        forward, backward = (sum(both) for both in zip(seconds, traffic, strict=True))
         return forward + handling_seconds(self.handling[0], spec), backward + handling_seconds(self.handling[1], spec)
 
     def _exposed(self, workload: Workload, specs: tuple[DeviceSpec, ...], layers: int, backward: bool, kind: str) -> Seconds:

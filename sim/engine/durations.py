@@ -75,11 +75,12 @@ class Durations:
         if action.kind == "W":
             return weight
         forward, backward = stage_costs.compute_seconds(device, workload, config, layers, first, last)
+        traffic = stage_amounts.traffic_seconds(device, workload, config, layers, first, last)[action.kind == "B"]
         hidden = {one.operation for one in beside.exchanges(workload, config, layers, action.kind == "B")}
         messages = self._messages[self.plans.pipeline_of(rank)]
         handling = handling_seconds(messages.passes((action.stage,))[action.kind == "B"], device)
         computed = (forward if action.kind == "F" else backward - weight) - sum(windows[way] for way in hidden)
-        return computed + handling
+        return computed + traffic + handling
 
     def include(self, rank: int, action: Action) -> bool:
         """Whether the measured compute seconds of all devices of its group include this collective."""
