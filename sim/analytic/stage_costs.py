@@ -273,8 +273,7 @@ class StageCosts:
         return seconds(False), seconds(True)
 
     def computed(self, spec: DeviceSpec, layers: int, first: bool, last: bool) -> tuple[Seconds, Seconds]:
-        """(forward, backward) seconds of a stage for one microbatch on one device: `compute_seconds`, `traffic_seconds` and
-        `handling`."""
+        """(forward, backward) seconds of a microbatch on one device: `compute_seconds`, `traffic_seconds` and `handling`."""
         seconds = compute_seconds(spec, self.workload, one_replica(self.config), layers, first, last)
         traffic = traffic_seconds(spec, self.workload, self.config, layers, first, last)
         forward, backward = (sum(both) for both in zip(seconds, traffic, strict=True))
