@@ -39,6 +39,7 @@ left are listed, and bounded by the same inequalities with all stages known (`pl
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,11 +50,13 @@ import numpy as np
 
 from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
-from planner.bounds.listing import pipelines
+from planner.bounds.listing import Layers, pipelines
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.whole_pipelines import least_steps
+from planner.costs.node_classes import under
 from planner.placement.leaves import oversubscribed
 from planner.space import lengths
+from planner.space.shapes import overlaps
 
 PRECISE = 1e-3
 """Relative width of the interval at which the bisection for a bound stops (a guess). A larger one loosens bounds."""
@@ -66,6 +69,11 @@ SPLITS = 1_000
 """Most splits of a pipeline's stages over the classes that are tested one by one for a variant's last bound (a guess)."""
 ENUMERATED = 200_000
 """Most pipelines with given numbers of stages that are enumerated (a guess): a tenth of a second for ten stages."""
+
+
+MANY = 100
+"""Pipelines from which it pays to test both orders of gathers apart (a guess): computing the costs of stages anew takes longer
+than evaluating fewer."""
 
 
 class Test(Protocol):
@@ -143,12 +151,28 @@ class DeadlineTest:
                 chosen = [layers[:0]]
                 for first in range(0, len(layers), 2 * most):  # part by part, because many splits have far more than `most`
                     part = layers[first : first + 2 * most]
-                    chosen.append(part[least_steps(stages, filling.classes, part) <= seconds])
+                    chosen.append(self._within(filling.classes, part, seconds))
                     if len(found) + sum(map(len, chosen)) > most:
                         return None
                 layers = np.concatenate(chosen)
                 found += [tuple(zip(filling.classes, row, strict=True)) for row in layers.tolist()]
         return found
+
+    def _within(self, classes: Sequence[int], layers: Layers, seconds: float) -> Layers:
+        """Those of many pipelines that might finish within `seconds` by `least_steps`; shapes (pipelines, stages).
+
+        Where the test holds for gathers before the forwards and after the optimizer, `least_steps` leaves them out. Where many
+        pipelines are left, it is asked under each of both: a step has the gathers in one of both places."""
+        left = layers[least_steps(self.stages, classes, layers) <= seconds]
+        if self.stages.either and len(left) >= MANY:
+            left = left[np.min([least_steps(stages, classes, left) for stages in self._apart], axis=0) <= seconds]
+        return left
+
+    @functools.cached_property
+    def _apart(self) -> list[OrderedStages]:
+        """The stages under each order of gathers."""
+        context, horizon = self.stages.context, self.stages.horizon
+        return [OrderedStages(context, under(context, one, self.order), horizon) for one in overlaps(self.stages.shape)]
 
     def by_counts(self, seconds: float) -> list[CountsTest] | None:
         """Tests of given numbers of stages, together of all pipelines that might finish within `seconds`; None where they are

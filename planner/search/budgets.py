@@ -75,11 +75,15 @@ class Budgets:
     mixed_holders: int = 3
     """Placements with mixed stages, those with the least bounds, of which plans are simulated after the proof."""
 
-    mixed_splits: int = 4_000
+    mixed_splits: int = 20_000
     """Splits of the layers of a placement up to which all its plans are evaluated, where it holds the bound of mixed stages."""
-    mixed_bound_tries: int = 100
+    mixed_bound_tries: int = 40
     """Simulations of plans of such placements, in a row without a faster plan; a long one counts as several, as for
-    `forwards_of_a_try`. Where a placement has more plans than are left, none of them is simulated."""
+    `forwards_of_a_try`. Where more plans are known, only those whose bounds leave a gap of `mixed_wide_gap` are simulated, and
+    none where these are too many as well."""
+    mixed_wide_gap: float = 0.01
+    """Gap above which they are simulated although others are left. With a smaller one more plans are simulated where they are
+    many, each for a small part of the gap."""
 
     placement_delay: float = 0.5
     """Where a pipeline has two placements and the simulation of one was longer than its step on an idle network: fraction of

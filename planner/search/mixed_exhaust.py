@@ -3,13 +3,17 @@
 The deadline test of a placement (`planner.bounds.mixed_deadline`) does not know that messages of neighbouring stages share
 NICs. Where few splits of the layers pass the test, each has one plan under each schedule, since replicas have equally many
 microbatches. Those that the recurrence (`planner.bounds.mixed_evaluation`) does not rule out are simulated, which also finds
-faster plans. Placements come in the order of their bounds, as long as the bound of all plans depends on them."""
+faster plans. Placements come in the order of their bounds, and then their plans in that of theirs, as long as the bound of all
+plans depends on them. Where more plans are left than may be simulated, those are whose bounds leave too large a gap, if these
+are few."""
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -34,6 +38,11 @@ class Listed:
     one: OpenPlacement
     plans: list[tuple[Seconds, Shape, tuple[int, ...]]] = field(default_factory=list)
 
+    @property
+    def least(self) -> Seconds:
+        """The least bound of a plan; infinite where none is left."""
+        return self.plans[0][0] if self.plans else math.inf
+
 
 def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
     """The bound after the plans of the placements that hold it are ruled out, until it is that of whole stages or the target,
@@ -49,17 +58,16 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
         incumbent.report("ruling out plans with mixed stages")
         bound, number, open_ = heap[0]
         if isinstance(open_, Listed):
-            if len(open_.plans) > tries:
+            below = _worth_it([one for _, _, one in heap if isinstance(one, Listed)], incumbent, tries)
+            if below is None:
                 break
-            heapq.heappop(heap)
-            tries = _simulated(incumbent, open_, tries)
-            if open_.plans:  # the time is up
-                heapq.heappush(heap, (bound, number, open_))
+            tries = _simulated(incumbent, open_, tries, below)
+            heapq.heapreplace(heap, (open_.least, number, open_))
         elif open_.is_closest:
             listed = _listed(incumbent, test, open_, most)
             if listed is None:
                 break
-            heapq.heapreplace(heap, (max(bound, listed.plans[0][0] if listed.plans else math.inf), number, listed))
+            heapq.heapreplace(heap, (max(bound, listed.least), number, listed))
         else:
             heapq.heappop(heap)
             for one in [open_] if open_.schedules else test.of_kinds(open_):
@@ -71,6 +79,16 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
         return MixedBound(min(max(most, mixed.seconds), incumbent.cutoff))
     bound, _, first = heap[0]
     return MixedBound(bound, ((first.one if isinstance(first, Listed) else first)[1:3],))
+
+
+def _worth_it(every: Iterable[Listed], incumbent: Incumbent, tries: int) -> Seconds | None:
+    """Seconds up to which a plan is simulated: the best step where so many simulations suffice for all listed plans, else the
+    step that leaves a small gap, where they suffice for those below; None where they do not."""
+    bounds = [least for listed in every for least, _, _ in listed.plans]
+    if len(bounds) <= tries:
+        return incumbent.cutoff
+    small = incumbent.cutoff * (1 - incumbent.budgets.mixed_wide_gap)
+    return small if 0 < sum(least < small for least in bounds) <= tries else None
 
 
 def _listed(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most: Seconds) -> Listed | None:
@@ -90,24 +108,26 @@ def _listed(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most:
         if shape.schedule not in names:
             continue
         try:
-            seconds = least_steps(stages, shape, every).tolist()
+            seconds = least_steps(stages, shape, every, most).tolist()
         except NotModelled:
             return None
         found += [(least, shape, split) for least, split in zip(seconds, every, strict=True) if least < most]
     return Listed(one, sorted(found, key=lambda plan: plan[0]))
 
 
-def _simulated(incumbent: Incumbent, listed: Listed, tries: int) -> int:
-    """Simulate plans, until the time is up, and remove them; return how many more may be simulated, in a row without a faster
-    one. A long simulation counts as several."""
-    while listed.plans and not incumbent.limit.is_up():
-        _, shape, split = listed.plans.pop(0)
-        microbatches = incumbent.request.workload.global_batch_size // shape.microbatch_size // shape.dp
-        with suppress(NoRoute, NotDefined, NotModelled):  # the plan cannot be built
-            held = devices(listed.one.placed, shape.tp)
-            plan = assemble(incumbent.request, shape, split, held, "certified", (microbatches,) * shape.dp)
-            if fits(plan):
-                better = incumbent.challenge(plan)[1]
-                used = 1 + forwards(plan) // incumbent.budgets.forwards_of_a_try
-                tries = incumbent.budgets.mixed_bound_tries if better else tries - used
+def _simulated(incumbent: Incumbent, listed: Listed, tries: int, below: Seconds) -> int:
+    """Simulate the first plan, and remove it; return how many more may be simulated, in a row without a faster one. A long
+    simulation counts as several. A plan whose simulation is abandoned, since it takes longer than `below`, is listed there."""
+    _, shape, split = listed.plans.pop(0)
+    microbatches = incumbent.request.workload.global_batch_size // shape.microbatch_size // shape.dp
+    with suppress(NoRoute, NotDefined, NotModelled):  # the plan cannot be built
+        held = devices(listed.one.placed, shape.tp)
+        plan = assemble(incumbent.request, shape, split, held, "certified", (microbatches,) * shape.dp)
+        if fits(plan):
+            seconds, better = incumbent.challenge(plan, below)
+            if better:
+                return incumbent.budgets.mixed_bound_tries
+            if below < min(seconds, incumbent.cutoff):
+                bisect.insort(listed.plans, (below, shape, split), key=lambda plan: plan[0])
+            return tries - 1 - forwards(plan) // incumbent.budgets.forwards_of_a_try
     return tries

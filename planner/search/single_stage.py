@@ -44,22 +44,26 @@ def _able(incumbent: Incumbent, shape: Shape) -> list[NodeClass]:
 def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
     """A lower bound in seconds of the pipeline of one stage on a class; infinite where it does not fit or is dominated.
 
-    The pipeline is simulated where the bound is below the best step."""
+    The pipeline is simulated where the bound is below the best step. If it has one placement, it is then known not to be faster
+    than the best plan, and its bound is the step that the proof searches for. Of two placements one may not be simulated."""
     layers = option.workload.model.layers
     compute = option.microbatches * layers * option.layer_seconds_alone
     if compute >= incumbent.cutoff:
         return compute
     if _is_dominated(incumbent, shape, option):
         return math.inf
-    least = math.inf
-    for placed in option.as_single_stage if _fits(option, shape) else ():
+    least, is_modelled, ways = math.inf, False, option.as_single_stage if _fits(option, shape) else ()
+    for placed in ways:
         seconds = single_seconds(placed)
         if seconds < incumbent.cutoff * (1 - incumbent.budgets.optimal_gap):
             with suppress(NotModelled):  # the closed form stays the bound
                 seconds = priced(incumbent.context, shape, (placed,), [((0, layers),)], 1)[0].seconds
+                is_modelled = True
         least = min(least, seconds)
     if least < incumbent.cutoff:
         incumbent.offer(shape, ((option.cluster.name, layers),))
+        if is_modelled and len(ways) == 1:
+            return max(least, incumbent.target)
     return least
 
 

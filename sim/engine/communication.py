@@ -7,7 +7,7 @@ stream, whatever their operation."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import simpy
@@ -100,6 +100,12 @@ class Communication:
             delay + (nbytes / min([capacities[link] / weight for link, weight in use]) if nbytes else 0.0)
             for delay, use, nbytes in self._route(carrier, action)
         )
+
+    def seconds_of_links(self, carrier: int, action: Action) -> Iterator[tuple[int, Seconds]]:
+        """Seconds of each link that the payload of an action takes on a leg of its carrier's route."""
+        for _, use, nbytes in self._route(carrier, action):
+            for link, weight in use:
+                yield link, nbytes * weight / self.folding.capacities[link]
 
     # messages
 

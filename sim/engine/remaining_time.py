@@ -7,6 +7,9 @@ alone on the network. In a simulation none of them is quicker. Waits for other r
 same lane, are left out. So a rank that begins a piece at some time proves that the step takes at least this time plus the
 remaining time of the piece.
 
+Several collectives of gradients may load one link. All that begin after an action, on its rank or behind its messages, pass the
+link after it, so that the remaining time is at least the sum of their seconds on the link.
+
 All programs are walked backwards, as coroutines: a walk stops at a send until that of the receiver has passed the receive."""
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from typing import Any
 
 from sim.engine.communication import Communication
 from sim.engine.durations import Durations
+from sim.engine.link_loads import NO_REDUCTIONS, LinkLoads, Reductions
 from sim.engine.state import Rank
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.program import BESIDE, COMPUTE, Action
 from sim.units import Seconds
 
@@ -30,12 +35,14 @@ def remaining_times(
 
 
 class _Walks:
-    """Backward walks of programs. `after_receive`: message -> remaining time of its receiver, without the message."""
+    """Backward walks of programs. `after_receive`: message -> remaining time of its receiver, without the message, and the
+    reductions that begin behind it."""
 
     def __init__(self, communication: Communication, durations: Durations, overlaps_sends: bool):
         self.communication, self.durations, self.overlaps_sends = communication, durations, overlaps_sends
-        self.after_receive: dict[tuple[Any, ...], Seconds] = {}
+        self.after_receive: dict[tuple[Any, ...], tuple[Seconds, Reductions]] = {}
         self._alone: dict[tuple[int, float, float], Seconds] = {}
+        self._loads = LinkLoads(communication)
 
     def run(self, ranks: list[Rank]) -> list[list[Seconds]]:
         """Walk all programs. A walk that stops at a send goes on when the walk of the receiver passes the receive."""
@@ -58,7 +65,7 @@ class _Walks:
         communication, program = self.communication, rank.program
         after_wait: dict[tuple[int, str, str, int], Seconds] = {}
         lanes: dict[int, Seconds] = {}  # remaining time at the begin of the next transfer of a lane
-        left = 0.0
+        left, behind = 0.0, NO_REDUCTIONS
         for index in reversed(range(len(program))):
             for action in reversed(program.piece(index)):
                 kind = action.kind
@@ -67,7 +74,7 @@ class _Walks:
                     left += self.durations.of(rank.rank, action)
                 elif kind == "recv":
                     for message in communication.addresses.messages(rank, action):
-                        self.after_receive[message] = left
+                        self.after_receive[message] = left, behind
                         yield True, message
                 elif kind == "send":
                     every = communication.addresses.messages(rank, action)
@@ -77,7 +84,11 @@ class _Walks:
                     longest = 0.0 if self.overlaps_sends else max(self._seconds(message[0], action) for message in every)
                     left += longest
                     for message in every:
-                        left = max(left, self.after_receive.pop(message) + self._seconds(message[0], action))
+                        later, reductions = self.after_receive.pop(message)
+                        left = max(left, later + self._seconds(message[0], action))
+                        if reductions is not behind:
+                            behind = self._loads.union(behind, reductions)
+                            left = max(left, self._loads.seconds(behind))
                 elif kind == "wait":
                     after_wait[action.stage, action.group, action.operation, action.part] = left
                 elif kind != "collective" or not self.durations.include(rank.rank, action):
@@ -94,6 +105,9 @@ class _Walks:
                         begin = max(left, lanes.get(lane, 0.0)) + seconds
                         left = max(begin, left + self.durations.of(rank.rank, action)) if kind in BESIDE else begin
                         lanes[lane] = begin
+                    if action.group in GRADIENT_KINDS and action.operation != "all_gather":
+                        behind = self._loads.with_one(behind, carriers, action)
+                        left = max(left, self._loads.seconds(behind))
             times[index] = left
 
     def _seconds(self, carrier: int, action: Action) -> Seconds:

@@ -12,10 +12,11 @@ from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.orders import deadline_tests
 from planner.bounds.whole_pipelines import least_steps
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import node_classes
+from planner.costs.node_classes import node_classes, under
 from planner.request import Request, Wishes
 from planner.search.evaluation import PipelineEvaluation
 from planner.space.shape import Shape
+from planner.space.shapes import overlaps
 from sim.formats.topology import load
 from sim.plan.schedules import is_defined
 from tests.more import after
@@ -87,3 +88,38 @@ def test_pipelines_are_those_whose_bound_is_not_longer():
 def _columns(pipeline):
     order, layers = zip(*pipeline, strict=True)
     return order, np.array([layers])
+
+
+@pytest.mark.parametrize("seed", after(3, range(600, 660), last=3))
+def test_all_pipelines_are_listed_that_finish_in_time_with_gathers_in_either_place(seed, monkeypatch):
+    """Replicas of two, whose gathers come before the forwards or after the optimizer; the list is no longer than that by bounds
+    that leave the gathers out."""
+    question = random_request(seed)
+    context = PlanningContext(question)
+    for schedule, vpp in SCHEDULES:
+        shape = Shape(1, 2, 1, "none", schedule, vpp, 1)
+        classes = node_classes(context, shape)
+        for test in deadline_tests(context, classes, 1e4, True) if classes else ():
+            every = test.pipelines(1e9, 2_000) or []
+            evaluations = [
+                PipelineEvaluation(context, one, under(context, one, test.order), least=True) for one in overlaps(shape)
+            ]
+            steps = {one: min(each.evaluated([one])[0][0] for each in evaluations) for one in every[:: len(every) // 50 + 1]}
+            for seconds in sorted(steps.values())[:: len(steps) // 4 + 1]:
+                seconds *= 1 + 1e-9
+                monkeypatch.setattr("planner.bounds.deadline_test.MANY", 10**9)
+                without = set(test.pipelines(seconds, 2_000) or ())
+                monkeypatch.setattr("planner.bounds.deadline_test.MANY", 1)
+                listed = set(test.pipelines(seconds, 2_000) or ())
+                assert {one for one, step in steps.items() if step <= seconds} <= listed <= without
+
+
+def test_gathers_rule_out_most_pipelines_of_slow_links(monkeypatch):
+    """On peers/dtfm-1-spot, gathers take a twentieth of a step."""
+    read = load("topologies/peers/dtfm-1-spot.yaml")
+    context = PlanningContext(Request(read, read.workload, Wishes(), NO_LIMIT))
+    shape = Shape(1, 8, 1, "block", "1f1b", 1, 1)
+    test = next(test for test in deadline_tests(context, node_classes(context, shape), 13.0, True) if len(test.order) > 1)
+    few = test.pipelines(12.6, 20_000)
+    monkeypatch.setattr("planner.bounds.deadline_test.MANY", 10**9)
+    assert len(few) < 500 and len(test.pipelines(12.6, 20_000)) > 10_000

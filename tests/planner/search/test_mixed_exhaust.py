@@ -13,12 +13,14 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request
 from planner.search.budgets import Budgets
+from planner.search.fitting import fitting
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed, mixed_placements
 from planner.search.mixed_exhaust import exhaust_mixed
 from planner.space.device_slots import devices
 from planner.space.mixed_schedules import variants_of_mixed
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
+from sim.plan.plan import Plan
 from tests import more
 from tests.planner.builders import random_request
 from tests.planner.search.searches import incumbent
@@ -63,6 +65,32 @@ def test_the_bound_is_the_fastest_of_all_plans_or_that_of_whole_stages(seed):
         assert before.seconds <= after.seconds <= seconds
         assert after.seconds <= min(every) * (1 + 1e-9) or kept.cutoff == pytest.approx(min(every), rel=1e-9)
         assert after.seconds <= kept.cutoff
+
+
+@pytest.mark.parametrize("seed", more.after(3, [seed for seed in range(60) if len(list(random_request(seed).clusters())) > 1]))
+def test_a_limit_of_simulations_leaves_a_bound_below_all_plans(seed):
+    """The best plan is twice as slow as the fastest one, so that all gaps are wide; or as fast, and none is."""
+    question = alike(seed)
+    every = steps_of_all(question)
+    if not every:
+        return
+    for seconds in (2 * min(every), min(every)):
+        bounds = list[float]()
+        for tries in (1, 3, 10**6):
+            kept, before = begun(question, seconds, Budgets(mixed_bound_tries=tries, mixed_wide_gap=1e-6))
+            kept.keep(of_step(question, seconds))
+            bounds.append(exhaust_mixed(kept, before).seconds)
+            assert before.seconds <= bounds[-1] <= min(every) * (1 + 1e-9) or kept.cutoff == pytest.approx(min(every), rel=1e-9)
+        assert bounds == sorted(bounds) or kept.cutoff < seconds
+
+
+def of_step(question: Request, seconds: float) -> Plan:
+    """Any plan of a request, as if its step had so many seconds."""
+    plan = fitting(question, "by hand")
+    assert plan is not None
+    plan = simulate_plan(plan)
+    assert plan.prediction is not None
+    return plan.annotated(prediction=replace(plan.prediction, step_s=seconds))
 
 
 def test_plans_below_the_bound_are_listed_only_where_they_are_few():

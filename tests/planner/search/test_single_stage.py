@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
 from planner.placement.simulation import step
 from planner.request import Wishes
+from planner.search.candidates import priced
 from planner.search.single_stage import may_beat_cutoff, single_stage_bounds
 from planner.space.shapes import overlaps, searched, variants
-from sim.errors import PlanError
+from sim.errors import NotModelled, PlanError
 from tests.more import after
 from tests.planner.brute_force import fastest_step
 from tests.planner.builders import on_one_cluster, random_request, shape
@@ -25,6 +28,23 @@ def test_a_single_stage_is_bounded_by_its_step_and_becomes_the_incumbent():
     (bound,) = single_stage_bounds(kept, shape())
     assert step(kept.best) == pytest.approx(bound)
     assert kept.best.config.pp == 1
+
+
+def test_a_simulated_stage_is_bounded_by_the_step_that_is_searched_for(monkeypatch):
+    """Where shared links make its step longer than the evaluator says, and the evaluator models it."""
+    question = on_one_cluster(layers=4, batch=6)
+    (candidate,) = priced(PlanningContext(question), shape(), node_classes(PlanningContext(question), shape()), [((0, 4),)], 1)
+    monkeypatch.setattr("planner.search.single_stage.priced", lambda *_: [replace(candidate, seconds=0.9 * candidate.seconds)])
+    kept = incumbent(question)
+    (bound,) = single_stage_bounds(kept, shape())
+    assert bound == kept.target == pytest.approx(0.995 * candidate.seconds)
+
+    def refuses(*_: object) -> None:
+        raise NotModelled("")
+
+    monkeypatch.setattr("planner.search.single_stage.priced", refuses)
+    monkeypatch.setattr("planner.search.single_stage.single_seconds", lambda _: 0.9 * candidate.seconds)
+    assert single_stage_bounds(incumbent(question), shape()) == [0.9 * candidate.seconds]
 
 
 def test_with_a_pinned_pp_of_two_there_is_none():

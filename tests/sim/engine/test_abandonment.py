@@ -58,6 +58,24 @@ def test_the_time_of_a_piece_and_its_remaining_time_are_within_the_step(data: st
     assert max(bounds) <= step * (1 + 1e-9)
 
 
+def test_reductions_of_stages_that_share_a_link_follow_each_other() -> None:
+    """Two stages on two nodes of two devices each reduce their gradients over one slow NIC of each node. The second stage
+    begins first, and the step is no shorter than both reductions one after the other, which are most of it."""
+    machines = builders.fleet(builders.cluster(nodes=2, devices=2, nics=(nic(bandwidth=1e5, latency=0.0),)))
+    first, other, third, last = builders.every_device(machines)
+    plan = builders.plan(machines, pp=2, dp=2, microbatches=2, placement=(first, third, other, last), zero_stage=0)
+    step, begun = simulate(plan).step_s, list[float]()
+
+    class Recorded(Abandonment):
+        def check(self, rank: Rank, now: float) -> None:
+            begun.append(now + self.compute()[rank.index][rank.piece])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sim.engine.engine.Abandonment", Recorded)
+        simulate(plan)
+    assert 0.98 * step < begun[0] <= step * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "1f1b-deepspeed", "gpipe", "zb-h1", "zb-h2", "interleaved"])
 def test_without_contention_any_limit_below_the_step_abandons(schedule: str) -> None:
     machines = builders.fleet(builders.cluster(nodes=4, devices=1, nics=(nic(latency=5e-6),)))
