@@ -15,4 +15,4 @@ def test_the_kinds_that_occur_are_named():
 
 
 def test_every_kind_of_communication_has_words():
-    assert set(KINDS) - set(COMMUNICATION) == {"forward", "backward", "recompute", "optimizer", "bubble"}
+    assert set(KINDS) - set(COMMUNICATION) == {"forward", "backward", "recompute", "offload", "optimizer", "bubble"}
