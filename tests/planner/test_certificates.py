@@ -66,7 +66,7 @@ def test_no_bound_is_above_the_best_plan_where_hosts_keep_the_optimizer_state(se
     assert not verdict.faults, verdict
 
 
-@pytest.mark.parametrize("seed", after(3, [44, 41, 35, *range(34)], last=9))
+@pytest.mark.parametrize("seed", after(2, [44, 35, 41, *range(34)], last=9))
 def test_no_bound_is_above_the_best_plan_where_hosts_keep_activations(seed):
     """Seed 44 once had a bound above it: a split backward had larger costs than a whole one."""
     verdict = judge(seed, SMALL, activations_away)
