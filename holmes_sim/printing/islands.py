@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from rich.console import Group
 from rich.table import Table
@@ -43,8 +44,28 @@ def planned_islands(answer: PlannedIslands) -> Group:
     if isinstance(plan, IslandsPlan) and plan.certificate is not None:
         parts.append(Text(f"Certificate: {certificate(plan.certificate)}"))
     if isinstance(plan, IslandsPlan):
-        parts += [Text(f"Warning: {one.text}") for one in islands_warnings(plan)]
+        parts += [Text(f"Warning: {text}") for text in (*_idle(answer), *(one.text for one in islands_warnings(plan)))]
     return Group(*parts)
+
+
+def _idle(answer: PlannedIslands) -> Iterator[str]:
+    """For each cluster that the best plan leaves out, what the best plan that uses it, too, gives."""
+    used = _clusters(answer.plan)
+    for cluster in answer.plan.fleet.clusters:
+        if cluster.name in used:
+            continue
+        others = [row for row in answer.answer.every if {*used, cluster.name} <= _clusters(row.plan)]
+        if not others:
+            yield f"{cluster.name} is idle: no plan that uses it, too, was found."
+            continue
+        most = best(others)
+        unit = "tokens/s" if most.effective is None else "effective tokens/s"
+        yield f"{cluster.name} is idle: the best plan found that uses it, too ({most.short}), gives {most.speed:,.0f} {unit}."
+
+
+def _clusters(plan: Plan | IslandsPlan) -> set[str]:
+    islands = plan.islands if isinstance(plan, IslandsPlan) else (plan,)
+    return {device.cluster for island in islands for device in island.placement}
 
 
 def certificate(proof: Certificate) -> str:
@@ -127,7 +148,7 @@ def _prediction(plan: IslandsPlan, predicted: IslandsPrediction, worth: TokenWor
     table.add_row("exchanges on the network", f"{time_text(predicted.exchange_s)}{beside(predicted)}")
     waits = is_waited_for(predicted)
     table.add_row(
-        "islands wait for them", f"{predicted.exposed_s / predicted.period_s:.1%} of the period" if waits else "never"
+        "slowest island waits for them", f"{predicted.exposed_s / predicted.period_s:.1%} of the period" if waits else "never"
     )
     table.add_row("tokens/s", f"{predicted.tokens_per_s:,.0f}")
     table.add_row("a token is worth", worth_text(worth))

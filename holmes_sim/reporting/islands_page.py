@@ -54,7 +54,7 @@ def _tiles(contents: IslandsContents) -> Iterator[tuple[str, str]]:
     yield "exchanges on the network", exchange + words.beside(numbers)
     waited = number("plan/prediction/exposed_s", numbers.exposed_s, time_text(numbers.exposed_s))
     of_period = f", {numbers.exposed_s / numbers.period_s:.1%} of the period"
-    yield "islands wait for them", f"{waited}{of_period}" if words.is_waited_for(numbers) else "<b>never</b>"
+    yield "slowest island waits for them", f"{waited}{of_period}" if words.is_waited_for(numbers) else "<b>never</b>"
     if plan.sync.aggregation != "mean":
         yield "wrong islands that it withstands", f"<b>{words.withstood(plan)}</b>"
         yield "noise of the result", f"<b>{words.noise(plan)}</b>"
