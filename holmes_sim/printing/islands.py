@@ -12,6 +12,7 @@ from rich.text import Text
 from holmes_sim.islands import PlannedIslands, SimulatedIslands
 from holmes_sim.launchable import launches_islands
 from holmes_sim.printing.certificates import amount
+from holmes_sim.printing.layouts import degrees
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.printing.trunk_bandwidths import worth_text
 from holmes_sim.printing.workloads import model_text
@@ -133,8 +134,7 @@ def _islands(plan: IslandsPlan, predicted: IslandsPrediction) -> Table:
 
 def layout(island: Plan) -> str:
     """Layout of an island in few words."""
-    config = island.config
-    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp_text}, mb {config.microbatch_size}, {config.schedule}"
+    return f"{degrees(island)}, {island.config.schedule}"
 
 
 def _share(seconds: float, period: float) -> str:

@@ -16,13 +16,13 @@ def unit(batch: int) -> int:
     return size
 
 
-def divided(batch: int, speeds: tuple[float, ...]) -> tuple[int, ...]:
+def divided(batch: int, speeds: tuple[float, ...], size: int | None = None) -> tuple[int, ...]:
     """A batch for each island, of at least one unit, such that the longest time is least: each unit goes to the island that
-    would have it done first. `speeds` are in sequences per second.
+    would have it done first. `speeds` are in sequences per second; `size` is the unit in sequences, `unit(batch)` if not given.
 
     Greedy, and optimal for identical units on machines of unlike speed (list scheduling). Raises ValueError if there are fewer
     units than islands."""
-    size = unit(batch)
+    size = size or unit(batch)
     if batch // size < len(speeds):
         raise ValueError(f"a batch of {batch} cannot be divided among {len(speeds)} islands")
     units = [1] * len(speeds)

@@ -21,6 +21,9 @@ from sim.plan.plan import Plan
 
 UNEQUAL, DIVISIONS = 0.02, 3
 """Relative difference of inner steps from which the batch is divided anew, and how often it is divided at most. Guesses."""
+FINER = 2, 4
+"""Numbers of parts of a unit in which the batch of the fastest islands is divided at last. A guess: with smaller parts, fewer
+layouts divide the batch of an island."""
 Tried = dict[tuple[Partition, tuple[int, ...]], tuple[Plan, ...]]
 """(partition, batches) -> plans of the islands."""
 LEAST_SECONDS = 1.0
@@ -153,6 +156,31 @@ def _within(partition: Partition, plans: IslandPlans, limits: tuple[Limits, ...]
             break
         speeds = tuple(own / seconds for own, seconds in zip(batches, steps, strict=True))
     return found
+
+
+def with_finer_batches(tried: Tried, plans: IslandPlans) -> Tried:
+    """Plans of the islands with the shortest inner step, for batches divided in parts of a unit by the best speed that each
+    island has with any batch; only where the longest step may become shorter by `UNEQUAL`. `tried` has one set of islands or
+    more."""
+    partition, _ = min(tried, key=lambda key: max(map(step, tried[key])))
+    found = {key: islands for key, islands in tried.items() if key[0] == partition}
+    batch, finer = plans.request.workload.global_batch_size, {}
+    for parts in FINER:
+        speeds = tuple(max(key[1][i] / step(own[i]) for key, own in found.items()) for i in range(len(partition)))
+        batches = divided(batch, speeds, max(unit(batch) // parts, 1))
+        shortest = max(own / speed for own, speed in zip(batches, speeds, strict=True))
+        if plans.limit.is_up() or (partition, batches) in found:
+            continue
+        if shortest * (1 + UNEQUAL) > min(max(map(step, own)) for own in found.values()):
+            continue
+        for limits in divisions(plans.request, partition):
+            try:
+                islands = tuple(map(plans.plan, partition, batches, limits))
+            except Infeasible:
+                continue
+            if (partition, batches) not in found or max(map(step, islands)) < max(map(step, found[partition, batches])):
+                found[partition, batches] = finer[partition, batches] = islands
+    return finer
 
 
 def _peak_within(request: Request, island: Island, limits: Limits) -> float:

@@ -5,7 +5,7 @@
 2. For each partition of the clusters, the finest first, then with some of its islands left out, then with clusters that have a
    thin network cut into ranges of nodes (`planner.islands.node_ranges`), the batch is divided in proportion to the peaks of
    the islands, each island is planned with its batch, and the batch is divided anew by their speeds if the steps are not
-   equal.
+   equal. At last that of the fastest islands is divided in smaller units.
 3. For each setting of an allowed sync strategy, the outer period is simulated with these plans.
 4. The best row is the one with most effective tokens per second; where no worth is known, with most tokens per second. Of
    nearly equal ones it is that with the least price, then the fewest inner steps.
@@ -24,7 +24,7 @@ from planner.islands import row_limits, sync_rows
 from planner.islands.allowed_sync import AllowedSync
 from planner.islands.budgets import check_limits, divisions
 from planner.islands.certificate import certificate, most_tokens_per_s
-from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches
+from planner.islands.island_plans import IslandPlans, Tried, alike, exact_plan, with_batches, with_finer_batches
 from planner.islands.message_rows import message_rows, plans_for_messages
 from planner.islands.node_ranges import Partition, with_cut_clusters
 from planner.islands.partitions import partitions, peak, with_some_left_out
@@ -173,6 +173,8 @@ def _plans(
         for partition in parts:
             if not found.tried or not limit.is_up():
                 found.tried |= with_batches(partition, plans)
+        if found.tried:
+            found.tried |= with_finer_batches(found.tried, plans)
         found.messages = plans_for_messages(request, allowed.messages, limit, progress)
     except KeyboardInterrupt:  # go on with what was found
         found.interrupted = True

@@ -19,6 +19,7 @@ def test_units(batch, size):
 def test_equal_islands_have_equal_batches():
     assert divided(1536, (1.0, 1.0)) == (768, 768)
     assert divided(1536, (3.0, 1.0)) == (1152, 384)
+    assert divided(100, (2.0, 1.0), 1) == (67, 33)
 
 
 @given(st.integers(4, 14), st.lists(st.floats(0.1, 10.0), min_size=2, max_size=3))

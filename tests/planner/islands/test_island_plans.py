@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from planner.islands.island_plans import IslandPlans, alike
+from planner.islands.island_plans import IslandPlans, alike, with_batches, with_finer_batches
+from planner.placement.simulation import step
 from planner.request import Wishes
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
@@ -35,3 +38,20 @@ def test_an_island_without_a_plan_is_infeasible_each_time():
     for name in ("east", "west", "east"):
         with pytest.raises(Infeasible, match="dp 4"):
             plans.plan((name,), 16)
+
+
+def test_the_batch_of_the_fastest_islands_is_divided_in_parts_of_a_unit():
+    here = request(three_clusters())
+    here = replace(here, workload=replace(here.workload, global_batch_size=160))  # a unit of 4 sequences
+    plans, every = IslandPlans(here, TimeLimit(60.0), lambda text: None, 2), (("ib",), ("roce",), ("eth",))
+    tried = with_batches(every, plans) | with_batches(every[:2], plans)
+    assert [batches for _, batches in tried] == [(68, 68, 24), (56, 56, 48), (56, 52, 52), (80, 80)]
+    (key, islands), *others = with_finer_batches(tried, plans).items()
+    assert (key, others) == ((every, (54, 54, 52)), [])
+    assert max(map(step, islands)) < 0.98 * min(max(map(step, found)) for found in tried.values())
+
+
+def test_equal_islands_are_not_divided_in_parts_of_a_unit():
+    plans = IslandPlans(request(slow_trunk()), TimeLimit(20.0), lambda text: None, 2)
+    tried = with_batches((("east",), ("west",)), plans)
+    assert with_finer_batches(tried, plans) == {}
