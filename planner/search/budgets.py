@@ -143,9 +143,7 @@ class Budgets:
     crowded_delay: float = 0.02
     """Fraction by which the simulated step of the best plan must be above that on an idle network."""
     crowded_tries: int = 16
-    """Simulations in a row without a faster plan, after which it ends; a long one counts as several, as for
-    `forwards_of_a_try`."""
-
+    """Simulations in a row without a faster plan, after which it ends; `forwards_of_a_try` counts long ones several times."""
     crowded_near: float = 0.1
     """Fraction by which the fastest plan of another kind may be slower than the best one for its layers to be moved, too."""
     crowded_starts: int = 4

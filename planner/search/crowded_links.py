@@ -38,10 +38,16 @@ def move_layers(incumbent: Incumbent) -> None:
     quick = (pair for pair in incumbent.fastest_of.values() if forwards(pair[1]) < budgets.forwards_of_a_try)
     others = (pair for pair in quick if pair[0] <= near and not _alike(pair[1], best))
     starts = sorted(others, key=lambda pair: pair[0])[: budgets.crowded_starts]
-    for seconds, start in ((step(best), best), *starts):
-        idle = _idle(start)
-        if idle < incumbent.target and seconds > idle * (1 + budgets.crowded_delay):
+    for seconds, start in sorted(((step(best), best), *starts), key=lambda pair: forwards(pair[1])):
+        if is_crowded(incumbent, start, seconds):
             _descend(incumbent, start, seconds)
+
+
+def is_crowded(incumbent: Incumbent, plan: Plan, seconds: Seconds | None = None) -> bool:
+    """Whether a plan, whose simulated step takes some seconds, is delayed by messages that share links
+    (`Budgets.crowded_delay`), and is faster than the best plan without them."""
+    idle = _idle(plan)
+    return idle < incumbent.target and (seconds or step(plan)) > idle * (1 + incumbent.budgets.crowded_delay)
 
 
 def _descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:

@@ -30,6 +30,7 @@ from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
 from planner.search.mixed_exhaust import exhaust_mixed
 from planner.search.mixed_trials import simulate_holders
+from planner.search.other_lengths import simulate_lengths
 from planner.search.short_chunks import try_short
 from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
@@ -73,6 +74,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 context.limit.reserve(reserved + apart)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
+                    simulate_lengths(incumbent)
                     move_layers(incumbent)
                     proof.raise_by_simulation()
                 context.limit.reserve(-apart)
