@@ -21,15 +21,14 @@ from planner.request import Request
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
-from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds, proof_seconds, work_of_mixed
+from planner.search.certificate import certificate, mixed_seconds, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
-from planner.search.mixed_exhaust import exhaust_mixed
-from planner.search.mixed_trials import simulate_holders
+from planner.search.mixed_proof import MixedProof
 from planner.search.short_chunks import try_short
 from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
@@ -55,7 +54,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     unlike = list(unlike_shapes(request, bases))
     spent = context.effort.spent
     open_bounds, mixed, spared = [0.0], None, 0.0
-    with Beside(context, asked) as beside:
+    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof:
         try:
             incumbent.work_bound = work_bound(context)
             if context.start is not None:
@@ -67,9 +66,11 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             if context.proves:
                 spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
                 context.limit.reserve(spared)
+                mixed_proof.begin(incumbent)
                 with spent("other strategies"):
                     beside.plan()
-                reserved, apart = mixed_seconds(incumbent), unlike_seconds(incumbent)
+                reserved = 0.0 if mixed_proof.is_beside else mixed_seconds(incumbent)
+                apart = unlike_seconds(incumbent)
                 context.limit.reserve(reserved + apart)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
@@ -86,10 +87,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                         _compare_with_baselines(incumbent)
                 incumbent.report("bounding plans with mixed stages")
                 with spent("mixed stages"):
-                    mixed = mixed_lower_bound(incumbent)
-                    if mixed is not None:
-                        simulate_holders(incumbent, mixed)
-                        mixed = exhaust_mixed(incumbent, mixed)
+                    mixed = mixed_proof.collect(incumbent)
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise
