@@ -1,8 +1,8 @@
 """The proof of plans with mixed stages, beside that of whole stages: in a second process, where this machine has a core for it.
 
 It bounds the plans that are faster than the first plan of the search, and simulates some of them; so its result is the same
-wherever and whenever it runs. Where the search meanwhile found a faster plan and the bound is too low for that, the proof is
-done again below its step."""
+wherever and whenever it runs. Where the search meanwhile found a plan that is faster by more than it aims for
+(`Budgets.target_gap`) and the bound is too low for that, the proof is done again below its step."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ class MixedProof:
         if step(found.best) < incumbent.cutoff:
             incumbent.keep(found.best)
         enough = min(incumbent.target, incumbent.lower_bound)
-        if found.bound is None or found.bound.seconds >= enough or incumbent.cutoff >= step(found.best):
+        much_faster = incumbent.cutoff < step(found.best) * (1 - incumbent.budgets.target_gap)
+        if found.bound is None or found.bound.seconds >= enough or not much_faster:
             return found.bound
         return proved(incumbent, incumbent.lower_bound)
 

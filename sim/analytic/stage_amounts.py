@@ -132,21 +132,6 @@ class Amounts(NamedTuple):
             max(optimizer_seconds(spec, *shape) for spec in specs),
         )
 
-    @classmethod
-    def extended_to(
-        cls, known: Known, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool,
-        specs: tuple[DeviceSpec, ...],
-    ) -> Amounts:  # fmt: skip
-        """`of`, from the amounts of one layer and of two, which `known` caches, where they give those of more (`extends`)."""
-        if layers < 1 or not extends(workload, config, specs):
-            return cls.of(workload, config, layers, first, last, specs)
-        key = first, last, specs
-        if key not in known:
-            one, two = (cls.of(workload, config, few, first, last, specs) for few in (1, 2))
-            known[key] = one, two
-        one, two = known[key]
-        return one if layers == 1 else one.extended(two, layers - 1)
-
     def extended(self, two: Amounts, layers: int) -> Amounts:
         """The amounts with `layers` layers more; `two`: with one layer more."""
         return Amounts(
@@ -157,8 +142,22 @@ class Amounts(NamedTuple):
         )
 
 
-Known: TypeAlias = dict[tuple[bool, bool, tuple[DeviceSpec, ...]], tuple[Amounts, Amounts]]
-"""(first, last, device types) -> the amounts of a stage of one layer and of two."""
+def amounts(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+) -> Amounts:
+    """`Amounts.of`; from the amounts of one layer and of two where they give those of more (`extends`)."""
+    if layers < 1 or not extends(workload, config, specs):
+        return Amounts.of(workload, config, layers, first, last, specs)
+    one, two = _of_one_and_two(workload, config, first, last, specs)
+    return one if layers == 1 else one.extended(two, layers - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_one_and_two(
+    workload: Workload, config: ParallelConfig, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+) -> tuple[Amounts, Amounts]:
+    one, two = (Amounts.of(workload, config, layers, first, last, specs) for layers in (1, 2))
+    return one, two
 
 
 def extends(workload: Workload, config: ParallelConfig, specs: tuple[DeviceSpec, ...]) -> bool:

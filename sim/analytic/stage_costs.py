@@ -6,17 +6,9 @@ routes as events. The planner prices every candidate with these costs: there is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sim.analytic.stage_amounts import (
-    Amounts,
-    Known,
-    in_buckets,
-    one_replica,
-    synchronisation,
-    traffic_seconds,
-    weight_seconds,
-)
+from sim.analytic.stage_amounts import amounts, in_buckets, one_replica, synchronisation, traffic_seconds, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
@@ -173,7 +165,6 @@ class StageCosts:
     config: ParallelConfig
     collectives: CollectiveCosts
     handling: tuple[Passes, Passes] = NO_PASSES
-    _known: Known = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def of(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
@@ -211,10 +202,9 @@ class StageCosts:
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()
     ) -> tuple[int, Seconds, tuple[tuple[str, str, Bytes, float], ...]]:
         """(buckets, optimizer seconds, `stage_amounts.synchronisation`) of a stage."""
-        key = first, last, specs or self.collectives.specs
-        amounts = Amounts.extended_to(self._known, self.workload, self.config, layers, *key)
-        buckets = payloads.buckets_of(amounts.parameters, self.config, layers)
-        return buckets, amounts.optimizer, in_buckets(self.config, amounts.reduced, amounts.gathered, buckets)
+        found = amounts(self.workload, self.config, layers, first, last, specs or self.collectives.specs)
+        buckets = payloads.buckets_of(found.parameters, self.config, layers)
+        return buckets, found.optimizer, in_buckets(self.config, found.reduced, found.gathered, buckets)
 
     def _weight(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Seconds:
         """`weight_seconds` on the slowest device type."""
