@@ -26,8 +26,8 @@ from sim.units import Seconds
 WHOLE = 2.0
 """How much longer a plan is taken to need in all than to its first plan, by which the time limit of a search beside it is set
 (a guess). Where it is larger, `plan` waits longer for the search."""
-AHEAD_S: Seconds = 1.0
-"""Seconds of the time limit of the plan that a search beside it leaves, to hand over its answer (a guess)."""
+AHEAD_S: Seconds = 3.0
+"""Seconds after its time limit in which a search beside the plan may hand over its answer (a guess)."""
 
 
 @dataclass(slots=True)
@@ -97,11 +97,11 @@ class UnlikeSearch:
             progress("unlike pipelines")
             begun, seconds = self._limit
             has_ended = self._second.ends(max(min(begun + seconds + AHEAD_S - time.perf_counter(), left), 0.0))
-            known, spent = self._second.answer() if has_ended else None, 0.0
+            known = self._second.answer() if has_ended else None
+            limit = 1e-3  # for the bound alone
         else:
-            known, spent = None, time.perf_counter() - self.begun
-        if known is None and self.wanted:
-            limit = unlike_replicas.allowed(left, spent)
+            known, limit = None, unlike_replicas.allowed(left, time.perf_counter() - self.begun)
+        if known is None and self.wanted and left > 0:
             known = unlike_replicas.searched(self.request, self._first or found, limit, progress, fastest_s)
         return against(known, step(found), fastest_s) if known is not None else None
 

@@ -18,7 +18,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.budgets import Budgets
-from planner.search.certificate import mixed_lower_bound, work_of_mixed
+from planner.search.certificate import mixed_lower_bound, mixed_seconds, work_of_mixed
 from planner.search.incumbent import Incumbent
 from planner.search.mixed_exhaust import exhaust_mixed
 from planner.search.mixed_trials import simulate_holders
@@ -75,6 +75,11 @@ class MixedProof:
             call = partial(_in_process, limited, self._first, self._work_bound, incumbent.budgets)
             self._second = self._open.enter_context(SecondProcess(call))
 
+    def reserved(self, incumbent: Incumbent) -> Seconds:
+        """Seconds of the time limit that the proof of whole stages leaves for this one: beside it, for its answer alone."""
+        seconds = mixed_seconds(incumbent)
+        return min(seconds, AHEAD_S) if self.is_beside else seconds
+
     def collect(self, incumbent: Incumbent) -> MixedBound | None:
         """The bound of plans with mixed stages below the best step, None where there are none; faster plans are kept."""
         found = self._answer(incumbent)
@@ -85,8 +90,10 @@ class MixedProof:
             incumbent.keep(found.best)
         enough = min(incumbent.target, incumbent.lower_bound)
         much_faster = incumbent.cutoff < step(found.best) * (1 - incumbent.budgets.target_gap)
-        if found.bound is None or found.bound.seconds >= enough or not much_faster:
-            return found.bound
+        if found.bound is None:
+            return None
+        if found.bound.seconds >= enough or not much_faster:
+            return found.bound._replace(seconds=min(found.bound.seconds, incumbent.cutoff))
         return proved(incumbent, incumbent.lower_bound)
 
     def _answer(self, incumbent: Incumbent) -> Proved | None:

@@ -21,7 +21,7 @@ from planner.request import Request
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
-from planner.search.certificate import certificate, mixed_seconds, proof_seconds, work_of_mixed
+from planner.search.certificate import certificate, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
@@ -69,8 +69,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 mixed_proof.begin(incumbent)
                 with spent("other strategies"):
                     beside.plan()
-                reserved = 0.0 if mixed_proof.is_beside else mixed_seconds(incumbent)
-                apart = unlike_seconds(incumbent)
+                reserved, apart = mixed_proof.reserved(incumbent), unlike_seconds(incumbent)
                 context.limit.reserve(reserved + apart)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])

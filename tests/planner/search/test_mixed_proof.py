@@ -70,7 +70,8 @@ def test_the_result_does_not_depend_on_what_the_search_finds_meanwhile(first):
     below = as_if(first, bound.seconds * 0.99)
     with begun(QUESTION, first, False) as (proof, kept):
         kept.keep(below)
-        assert proof.collect(kept) == bound
+        found = proof.collect(kept)
+        assert found is not None and found.seconds == step(below)
         assert kept.best is below
 
 
