@@ -5,7 +5,8 @@ context parallelism that the bound does not cover (`planner.search.short_chunks`
 that are wanted beside it plan next, or all the while in a second process (`planner.search.beside`). Then it proves a lower
 bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`), and tries plans that the bound does not
 cover (`planner.search.unlike_dp`). A bound on plans with mixed stages (`planner.search.mixed_proof`) is proved beside that, or
-after it. Last comes the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
+after it. Last comes the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space
+that the certificate holds for."""
 
 from __future__ import annotations
 
