@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -85,6 +86,17 @@ class BeyondSearch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._open.close()
+
+    def has_ended(self) -> bool:
+        """Whether nothing is searched in a second process any more."""
+        return self._second is None or self._second.ends(0.0)
+
+    def least_step(self, found: Plan) -> Seconds:
+        """The step of the plan that was found in the second process, which has ended, where it saves enough of the step of
+        `found` and something runs it; else infinite."""
+        other = self._second.answer() if self._second is not None else None
+        is_faster = other is not None and 1 - step(other) / step(found) >= LEAST_GAIN and bool(_able(other))
+        return step(other) if other is not None and is_faster else math.inf
 
     def compared(self, found: Plan, seconds: Seconds, progress: Callable[[str], None]) -> Beyond | None:
         """What the plan that was found saves of the step of `found`; waits or searches for at most `seconds` (and `LONGEST_S`).

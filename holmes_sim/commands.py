@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-from holmes_sim import attention_and_experts, conflicts, requirements, targets, unlike_replicas
+from holmes_sim import attention_and_experts, conflicts, requirements, targets
 from holmes_sim.beyond import Beyond, BeyondSearch
 from holmes_sim.conflicts import Price, Required
 from holmes_sim.pins import Cancel, Pins, cancelled_by, pinned
 from holmes_sim.results import Planned, Simulated
 from holmes_sim.unlike_replicas import UnlikeReplicas
+from holmes_sim.unlike_search import UnlikeSearch
 from planner import api
 from planner.api import Row
 from planner.costs.context import PlanningContext
@@ -183,13 +182,14 @@ def plan(
     wishes, progress = pinned("plan", wishes, pins), cancelled_by(cancel, progress)
     target = targets.of_strategy(strategy, target)
     request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
-    context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
     required = Required(where, request.workload, wishes, target)
     fastest = objective == "step-time"
-    if fastest:
-        context.spared = partial(unlike_replicas.spared, request)
+    search = BeyondSearch(request, fastest)
+    unlike_search = UnlikeSearch(request, fastest, search)
+    context = PlanningContext(request, unlike_search.polled(progress), watch=watch, beside=BASELINES)
+    context.spared = unlike_search.first_plan
     unlike = attention_and_experts.searched(request, fastest, progress)
-    with BeyondSearch(request, fastest) as search:
+    with search, unlike_search:
         try:
             found, others = api.plan_for(objective, request, strategy, context)
         except Infeasible as error:
@@ -198,8 +198,8 @@ def plan(
             raise conflicts.explained(required, error, context.limit.seconds_left, progress) from None
         rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
         timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
-        faster = _beyond(search, found, context)
-    replicas = _unlike_replicas(request, found, faster, context, time.perf_counter() - started) if fastest else None
+        faster = _beyond(search, found, context.limit.seconds_left - unlike_search.spared(found), context)
+        replicas = _unlike_replicas(unlike_search, found, faster, context)
     seconds = time.perf_counter() - started
     try:
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
@@ -216,28 +216,25 @@ def plan(
     return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), *more)
 
 
-def _beyond(search: BeyondSearch, found: Plan, context: PlanningContext) -> Beyond | None:
-    """A faster plan that no framework commonly runs, if there is time left."""
+def _beyond(search: BeyondSearch, found: Plan, seconds: Seconds, context: PlanningContext) -> Beyond | None:
+    """A faster plan that no framework commonly runs, if there is time left: so many seconds."""
     if context.interrupted:
         return None
     try:
-        return search.compared(found, context.limit.seconds_left - context.spared(found), context.progress)
+        return search.compared(found, seconds, context.progress)
     except KeyboardInterrupt:
         context.interrupted = True
         return None
 
 
 def _unlike_replicas(
-    request: Request, found: Plan, faster: Beyond | None, context: PlanningContext, spent: Seconds
+    search: UnlikeSearch, found: Plan, faster: Beyond | None, context: PlanningContext
 ) -> UnlikeReplicas | None:
-    """A plan of unlike pipelines that is faster than both plans of alike replicas that run, if there is time left after the
-    seconds that these took."""
+    """A plan of unlike pipelines that is faster than both plans of alike replicas that run, if there is time left."""
     if context.interrupted:
         return None
     try:
-        seconds = unlike_replicas.allowed(context.limit.seconds_left, spent)
-        fastest_s = faster.step if faster is not None and faster.able else math.inf
-        return unlike_replicas.searched(request, found, seconds, context.progress, fastest_s)
+        return search.compared(found, faster, context.limit.seconds_left, context.progress)
     except KeyboardInterrupt:
         context.interrupted = True
         return None

@@ -4,6 +4,7 @@ The process reads the call from a file and writes the answer to another; it can 
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from multiprocessing import parent_process
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Generic, TypeVar
 
@@ -73,10 +75,23 @@ class SecondProcess(Generic[Answer]):
 
 
 def has_free_core() -> bool:
-    """Whether a second process is of use: one of several cores is idle, and this process is no worker beside others."""
+    """Whether a second process is of use: one of several cores is idle, and this process is no worker beside others.
+
+    A core is idle if fewer processes ran in the last minute than there are cores, or if fewer run now, which says more after a
+    command that used all cores; this process and its children do not count then."""
     cores = os.cpu_count() or 1
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # processes that ran in the last minute; not on Windows
-    return cores > 1 and busy < cores and parent_process() is None
+    return cores > 1 and parent_process() is None and (busy < cores or running_others() < cores - 1)
+
+
+def running_others() -> float:
+    """Number of processes of this machine that run now, but for this one and its children; infinite where it is not known."""
+    try:
+        running = int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    except (OSError, ValueError, IndexError):
+        return math.inf
+    return max(running - 1 - len(children), 0)
 
 
 def work() -> None:

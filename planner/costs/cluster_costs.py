@@ -32,6 +32,7 @@ class ClusterCosts:
         self._stages: dict[tuple[str, Shape, bool], tuple[StageCosts, ...]] = {}
         self._layers: dict[tuple[str, Shape, bool], tuple[float, float]] = {}
         self._again: dict[tuple[str, Shape, bool], float] = {}
+        self._recomputation: dict[tuple[str, Shape, bool], float] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
 
     def collectives(self, cluster: Cluster, shape: Shape) -> tuple[CollectiveCosts, ...]:
@@ -88,7 +89,13 @@ class ClusterCosts:
 
     def recomputation(self, cluster: Cluster, shape: Shape, alone: bool = False) -> float:
         """Seconds of one microbatch by which a recomputed layer lengthens the backward of its stage; alone: as in `stages`."""
-        own = shape.on(cluster.name)
+        given = cluster.name, shape, alone
+        if given not in self._recomputation:
+            self._recomputation[given] = self._again_on(cluster, shape.on(cluster.name), alone)
+        return self._recomputation[given]
+
+    def _again_on(self, cluster: Cluster, own: Shape, alone: bool) -> float:
+        """`recomputation` of a shape by itself (`Shape.on`); all schedules and, mostly, numbers of replicas share it."""
         if max(own.cp, own.expert_rows) == 1:  # replicas do not matter
             own = single_replica(own)
         key = cluster.name, split_backward(own), alone

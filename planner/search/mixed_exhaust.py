@@ -44,12 +44,12 @@ class Listed:
         return self.plans[0][0] if self.plans else math.inf
 
 
-def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound) -> MixedBound:
-    """The bound after the plans of the placements that hold it are ruled out, until it is that of whole stages or the target,
-    a placement has too many of them, or the time is up."""
+def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound, enough: Seconds = math.inf) -> MixedBound:
+    """The bound after the plans of the placements that hold it are ruled out, until it is `enough` or the target, a placement
+    has too many of them, or the time is up."""
     if not mixed.left:
         return mixed
-    test, most = PlacementTest(incumbent.context), min(incumbent.target, incumbent.lower_bound)
+    test, most = PlacementTest(incumbent.context), min(incumbent.target, enough)
     numbers = itertools.count()
     heap: list[tuple[Seconds, int, OpenPlacement | Listed]] = [(one.bound, next(numbers), one) for one in mixed.left]
     heapq.heapify(heap)

@@ -4,8 +4,9 @@ It begins with the plan that the context gives, if any, and finds one quickly (`
 context parallelism that the bound does not cover (`planner.search.short_chunks`). Quick strategies
 that are wanted beside it plan next, or all the while in a second process (`planner.search.beside`). Then it proves a lower
 bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`), and tries plans that the bound does not
-cover (`planner.search.unlike_dp`). Last come a bound on plans with mixed stages, and the certificate. `planner.search` explains
-the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
+cover (`planner.search.unlike_dp`). A bound on plans with mixed stages (`planner.search.mixed_proof`) is proved beside that, or
+after it. Last comes the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space
+that the certificate holds for."""
 
 from __future__ import annotations
 
@@ -21,15 +22,14 @@ from planner.request import Request
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
-from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds, proof_seconds, work_of_mixed
+from planner.search.certificate import certificate, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
-from planner.search.mixed_exhaust import exhaust_mixed
-from planner.search.mixed_trials import simulate_holders
+from planner.search.mixed_proof import MixedProof
 from planner.search.other_lengths import simulate_lengths
 from planner.search.short_chunks import try_short
 from planner.search.unlike_dp import try_unlike, unlike_seconds
@@ -56,7 +56,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     unlike = list(unlike_shapes(request, bases))
     spent = context.effort.spent
     open_bounds, mixed, spared = [0.0], None, 0.0
-    with Beside(context, asked) as beside:
+    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof:
         try:
             incumbent.work_bound = work_bound(context)
             if context.start is not None:
@@ -68,9 +68,10 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             if context.proves:
                 spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
                 context.limit.reserve(spared)
+                mixed_proof.begin(incumbent)
                 with spent("other strategies"):
                     beside.plan()
-                reserved, apart = mixed_seconds(incumbent), unlike_seconds(incumbent)
+                reserved, apart = mixed_proof.reserved(incumbent), unlike_seconds(incumbent)
                 context.limit.reserve(reserved + apart)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
@@ -88,10 +89,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                         _compare_with_baselines(incumbent)
                 incumbent.report("bounding plans with mixed stages")
                 with spent("mixed stages"):
-                    mixed = mixed_lower_bound(incumbent)
-                    if mixed is not None:
-                        simulate_holders(incumbent, mixed)
-                        mixed = exhaust_mixed(incumbent, mixed)
+                    mixed = mixed_proof.collect(incumbent)
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise

@@ -13,8 +13,9 @@ def part_by_part(
     now: Floats, stream: Floats, n: Floats, compute: Floats, whole: Floats, reduce: Floats, share: Floats
 ) -> tuple[Floats, Floats]:
     """Ends of a task of n parts and of its stream: each part starts a reduction of a bucket, which slows the next parts."""
+    lost_share = share / (1.0 + share)
     for slowed, here, each in buckets(n, compute, whole, reduce):
-        lost = (stream - now) * (share / (1.0 + share))
+        lost = (stream - now) * lost_share
         now = now + here + np.minimum(np.maximum(lost, 0.0), share * slowed)
         stream = np.maximum(stream, now) + each
     return now, stream

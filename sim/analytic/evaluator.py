@@ -31,7 +31,6 @@ from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
-from sim.workload.workload import Workload
 
 Ints: TypeAlias = NDArray[np.int64]
 StageRows: TypeAlias = dict[tuple[StageCosts, tuple[DeviceSpec, ...], int, int, int], tuple[float, ...]]
@@ -99,6 +98,8 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
 
 COSTS = (*STAGE[:-2], "reduced", "gathered", "gather_slows", "reduce_slows")
 """Rows of the cost of one stage: `STAGE` without messages, then the stage's contributions to the rows of `PIPELINE_RANK`."""
+LINEAR = COSTS.index("gather")
+"""Number of these rows before those of collectives."""
 
 
 def _without_vpp(costs: StageCosts) -> StageCosts:
@@ -114,31 +115,56 @@ def _with_one_stage(config: ParallelConfig) -> ParallelConfig:
 def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
     """`COSTS` of one stage, the only one of its pipeline rank (`_without_vpp`)."""
     config, specs = at.config, specs or at.collectives.specs
-    shape = at.workload, config, layers, first, last
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(layers, first, last, True)
-    forward, backward = (max(_compute(spec, at, layers, first, last, way) for spec in specs) for way in (False, True))
+    forward, backward = map(max, zip(*(_compute(spec, at, layers, first, last) for spec in specs), strict=True))
     passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - cost.weight)
-    groups = _groups(at, *shape)
-    slows = [min((both[way].slows for both in groups), default=0.0) for way in (True, False)]
-    gather, gathered = (cost.gather, 0.0) if config.gathers_ahead else (0.0, cost.gather)
-    reduce, reduced = (cost.reduce, 0.0) if config.reduces_behind else (0.0, cost.reduce)
-    stream = 0.0
+    stream, collectives = 0.0, _collectives(at, cost.reduce, cost.gather, layers, first, last, specs)
     if config.shards_parameters:
-        own = max(groups, key=lambda both: both[False].seconds + 2 * both[True].seconds)
+        own = max(_groups(at, layers, first, last, specs), key=lambda both: both[False].seconds + 2 * both[True].seconds)
         *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
-        gather, reduce = 0.0, own[False].seconds
+        collectives = 0.0, own[False].seconds, *collectives[2:]
+    gather, reduce, *rest = collectives
+    return (*passes, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, *rest)
+
+
+def _collectives(
+    at: StageCosts, reduce: Seconds, gather: Seconds, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+) -> tuple[float, ...]:
+    """gather, reduce, reduced, gathered, gather_slows and reduce_slows of `COSTS`, without ZeRO 3."""
+    config, slows = at.config, dict[str, list[float]]()
+    for group, operation, nbytes, _ in at.in_buckets(layers, first, last, specs)[2]:
+        both = slows.setdefault(group, [0.0, 0.0])
+        both[operation == "all_gather"] = at.collectives.interference(group, operation, nbytes)
+    least = [min((both[way] for both in slows.values()), default=0.0) for way in (True, False)]
+    ahead, behind = config.gathers_ahead, config.reduces_behind
     return (
-        *passes, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, reduced, gathered, *slows,
+        gather if ahead else 0.0, reduce if behind else 0.0, 0.0 if behind else reduce, 0.0 if ahead else gather, *least,
     )  # fmt: skip
 
 
-def _groups(
-    at: StageCosts, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
-) -> list[tuple[Bucket, Bucket]]:
+def _is_linear(at: StageCosts, specs: tuple[DeviceSpec, ...]) -> bool:
+    """Whether the first `LINEAR` of `COSTS` and the optimizer's seconds are linear in the layers: not under ZeRO 3, whose
+    passes wait for collectives."""
+    alike = stage_amounts.extends(at.workload, at.config, specs or at.collectives.specs)
+    return alike and not at.config.shards_parameters
+
+
+def _extended(
+    one: tuple[float, ...], two: tuple[float, ...], at: StageCosts, layers: int, first: bool, last: bool,
+    specs: tuple[DeviceSpec, ...],
+) -> tuple[float, ...]:  # fmt: skip
+    """`COSTS` and optimizer seconds of a stage of any number of layers, given those of one layer and of two (`_is_linear`)."""
+    reduce, gather, _, parts, _ = at.synchronised(layers, first, last, specs)
+    own = [a + (layers - 1) * (b - a) for a, b in zip(one, two, strict=True)]
+    ahead, behind, *rest = _collectives(at, reduce, gather, layers, first, last, specs)
+    return (*own[:LINEAR], ahead, behind, float(parts), 0.0, *rest, own[-1])
+
+
+def _groups(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> list[tuple[Bucket, Bucket]]:
     """(reductions, gathers) of a stage by kind of group: total seconds of each, and the slowdown of compute they cause."""
     found: dict[str, list[Bucket]] = {}
-    for group, operation, nbytes, count in stage_amounts.synchronisation(workload, config, layers, first, last):
+    for group, operation, nbytes, count in at.in_buckets(layers, first, last, specs)[2]:
         both = found.setdefault(group, [Bucket(0.0, 0.0), Bucket(0.0, 0.0)])
         slows = at.collectives.interference(group, operation, nbytes)
         both[operation == "all_gather"] = Bucket(at.collectives.seconds(group, operation, nbytes, count), slows)
@@ -154,13 +180,14 @@ def _sharded(
     return forward, *shards.sharded_pass(parts, compute[1], passes[1], gather, reduce if closes else None)
 
 
-def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
-    """Compute seconds of a stage and microbatch without what is computed beside an exchange (`sim.kernels.beside`)."""
+def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool) -> tuple[Seconds, Seconds]:
+    """(forward, backward) compute seconds of a stage and microbatch without what is computed beside an exchange
+    (`sim.kernels.beside`)."""
     shape = at.workload.of_stage(layers, first, last), at.config, layers
-    seconds = at.computed(spec, layers, first, last)[backward]
-    hidden = {one.operation for one in beside.exchanges(*shape, backward)}
-    windows = beside.windows(spec, *shape) if hidden else {}
-    return seconds - sum(windows[way] for way in hidden)
+    hidden = [{one.operation for one in beside.exchanges(*shape, way)} for way in (False, True)]
+    windows = beside.windows(spec, *shape) if any(hidden) else {}
+    forward, backward = at.computed(spec, layers, first, last)
+    return forward - sum(windows[way] for way in hidden[0]), backward - sum(windows[way] for way in hidden[1])
 
 
 def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
@@ -241,6 +268,10 @@ class Table:
         costs, specs = self.classes[which], self.specs[which]
         key = costs, specs, layers, recomputed, ends
         if key not in self._shared:
+            if layers > 2 and not recomputed and _is_linear(costs, specs):
+                one, two = (self._row((which * self._sizes + few) * self._counts, ends) for few in (1, 2))
+                self._shared[key] = _extended(one, two, costs, layers, ends >= 2, ends % 2 == 1, specs)
+                return self._shared[key]
             if recomputed:
                 config = replace(costs.config, recompute="full", recompute_layers=(recomputed,))
                 costs = replace(costs, config=config)

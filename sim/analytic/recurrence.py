@@ -99,13 +99,14 @@ class _Recurrence:
         self.closing = "W" if schedules.get(candidates.schedule).SPLITS_BACKWARD else "B"
         self.reduces = [bool(row.any()) for row in self.reduce]
         self.behind = tails(self.parts, self.seconds[self.closing], self.reduce)
-        self.freed: dict[int, tuple[Floats, Floats]] = {}
+        self.freed: tuple[Floats, Floats] | None = None
         self.always = (self.closing if candidates.reduces_each_microbatch else "") + "FB" * candidates.shards_parameters
 
     def some(self, rows: NDArray[np.int64]) -> _Recurrence:
         """The recurrence of the candidates of the given indices."""
         selected = _Recurrence(self.candidates.some(rows))
-        selected.freed = {stage: (ended[rows], stream[rows]) for stage, (ended, stream) in self.freed.items()}
+        if self.freed is not None:
+            selected.freed = self.freed[0][:, rows], self.freed[1][:, rows]
         return selected
 
     def advance(self, state: Clocks, tasks: Sequence[Task]) -> None:
@@ -196,9 +197,9 @@ class _Recurrence:
             return now + whole
         state.slowed[pp_rank] = "B"
         own = self.parts[stage], self.compute[kind][stage], whole, reduce, self.slows["B"][pp_rank]
-        freed_end, freed_stream = self._freed(stage, own)
+        freed_end, freed_stream = (ends[stage] for ends in self._freed())
         late, slowest = state.streams[pp_rank] - now, whole + own[1] * own[-1]
-        ended = now + np.where(late > 0.0, slowest, freed_end)
+        ended: Floats = now + np.where(late > 0.0, slowest, freed_end)
         stream = np.where(late > 0.0, state.streams[pp_rank] + reduce, now + freed_stream)
         between = np.flatnonzero((late > 0.0) & (late < slowest))
         if len(between):
@@ -207,12 +208,15 @@ class _Recurrence:
         state.streams[pp_rank] = stream
         return ended
 
-    def _freed(self, stage: int, own: tuple[Floats, ...]) -> tuple[Floats, Floats]:
-        """Ends of a microbatch's last task and of its stream, from the task's start, if the stream is free then; cached."""
-        if stage not in self.freed:
-            nothing = np.zeros(len(self.candidates))
-            self.freed[stage] = part_by_part(nothing, nothing, *own)
-        return self.freed[stage]
+    def _freed(self) -> tuple[Floats, Floats]:
+        """Ends of a microbatch's last task and of its stream, from the task's start, if the stream is free then, shape (stages,
+        candidates); cached, and computed for all stages at once, because many batches have few candidates."""
+        if self.freed is None:
+            shares = np.tile(self.slows["B"], (len(self.parts) // self.candidates.pp, 1))
+            own = self.parts, np.array(self.compute[self.closing]), np.array(self.seconds[self.closing]), self.reduce
+            nothing = np.zeros(self.parts.shape)
+            self.freed = part_by_part(nothing, nothing, *own, shares)
+        return self.freed
 
 
 def _begin(candidates: Candidates) -> Clocks:

@@ -4,6 +4,8 @@ All of it is linear in the layers of the stage where they are equal."""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from sim.hardware.device_spec import DeviceSpec
@@ -24,6 +26,16 @@ before has sent into a buffer, reads it from there, and writes it to its place (
 
 ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
 """(kind of gradient group, bytes) of a stage."""
+
+
+@functools.lru_cache(maxsize=4096)
+def one_replica(config: ParallelConfig) -> ParallelConfig:
+    """A configuration with the same kernels, by which their seconds are cached: with one replica, unless it divides experts."""
+    if config.splits_experts or config.dp == 1:
+        return config
+    return replace(
+        config, dp=1, num_microbatches=(1,), zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False
+    )
 
 
 def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Seconds:
@@ -128,6 +140,30 @@ class Amounts(NamedTuple):
             self.parameters + layers * (two.parameters - self.parameters),
             self.optimizer + layers * (two.optimizer - self.optimizer),
         )
+
+
+def amounts(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+) -> Amounts:
+    """`Amounts.of`; from the amounts of one layer and of two where they give those of more (`extends`)."""
+    if layers < 1 or not extends(workload, config, specs):
+        return Amounts.of(workload, config, layers, first, last, specs)
+    one, two = _of_one_and_two(workload, config, first, last, specs)
+    return one if layers == 1 else one.extended(two, layers - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_one_and_two(
+    workload: Workload, config: ParallelConfig, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+) -> tuple[Amounts, Amounts]:
+    one, two = (Amounts.of(workload, config, layers, first, last, specs) for layers in (1, 2))
+    return one, two
+
+
+def extends(workload: Workload, config: ParallelConfig, specs: tuple[DeviceSpec, ...]) -> bool:
+    """Whether the costs of stages of one layer and of two give those of more: on one device type, where layers are equal. Only
+    collectives in buckets are not linear in the layers."""
+    return len(specs) == 1 and workload.model.is_uniform and not config.recompute_layers
 
 
 def _further(one: ByGroup, two: ByGroup, layers: int) -> ByGroup:

@@ -6,10 +6,9 @@ routes as events. The planner prices every candidate with these costs: there is 
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from sim.analytic.stage_amounts import Amounts, in_buckets, synchronisation, traffic_seconds, weight_seconds
+from sim.analytic.stage_amounts import amounts, in_buckets, one_replica, synchronisation, traffic_seconds, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
@@ -17,7 +16,7 @@ from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.program import BESIDE, TENSOR
-from sim.units import Seconds
+from sim.units import Bytes, Seconds
 from sim.workload.workload import Workload
 
 
@@ -129,16 +128,6 @@ class StageCost:
         return rest if config.gathers_ahead else rest + self.gather
 
 
-@functools.lru_cache(maxsize=4096)
-def one_replica(config: ParallelConfig) -> ParallelConfig:
-    """A configuration with the same kernels, by which their seconds are cached: with one replica, unless it divides experts."""
-    if config.splits_experts or config.dp == 1:
-        return config
-    return replace(
-        config, dp=1, num_microbatches=(1,), zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False
-    )
-
-
 def compute_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[Seconds, Seconds]:
@@ -176,9 +165,6 @@ class StageCosts:
     config: ParallelConfig
     collectives: CollectiveCosts
     handling: tuple[Passes, Passes] = NO_PASSES
-    _known: dict[tuple[bool, bool], tuple[Amounts, Amounts]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
 
     def of(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
@@ -187,12 +173,21 @@ class StageCosts:
         """Cost of a stage without its messages. `first`, `last`: it holds the embedding, the head. `times`: `passes`, if known.
 
         The slowest device type of `specs` decides (default: all types of the stage)."""
-        config = self.config
-        amounts = self._amounts(layers, first, last, specs)
         times = times or self.passes(layers, first, last, specs or self.collectives.specs)
-        buckets = payloads.buckets_of(amounts.parameters, config, layers)
-        sync: dict[str, list[Seconds]] = {}
-        for group, operation, nbytes, count in in_buckets(config, amounts.reduced, amounts.gathered, buckets):
+        reduce, gather, traffic, buckets, optimizer = self.synchronised(layers, first, last, specs)
+        received = self.received(layers, first, last, False)
+        weight = self._weight(layers, first, last, specs or self.collectives.specs)
+        return StageCost(
+            times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
+        )
+
+    def synchronised(
+        self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()
+    ) -> tuple[Seconds, Seconds, Seconds, int, Seconds]:
+        """`reduce`, `gather`, `traffic`, `parts` and `optimizer` of `of`."""
+        config, sync = self.config, dict[str, list[Seconds]]()
+        buckets, optimizer, collectives = self.in_buckets(layers, first, last, specs)
+        for group, operation, nbytes, count in collectives:
             seconds = sync.setdefault(group, [0.0, 0.0])
             seconds[operation == "all_gather"] += self.collectives.seconds(group, operation, nbytes, count)
         overlapped = config.reduces_behind, config.gathers_ahead  # otherwise a rank waits for one group after the other
@@ -201,22 +196,15 @@ class StageCosts:
         )
         reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
-        received = self.received(layers, first, last, False)
-        weight = self._weight(layers, first, last, specs or self.collectives.specs)
-        return StageCost(
-            times[0], times[1], reduce, gather, amounts.optimizer, buckets, traffic=traffic, weight=weight, received=received
-        )
+        return reduce, gather, traffic, buckets, optimizer
 
-    def _amounts(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Amounts:
-        """`Amounts` of a stage; on one device type, and where layers are equal, two sizes give all others."""
-        shape, every = (self.workload, self.config), specs or self.collectives.specs
-        if layers < 1 or len(every) > 1 or specs or not self.workload.model.is_uniform:
-            return Amounts.of(*shape, layers, first, last, every)
-        if (first, last) not in self._known:
-            one, two = (Amounts.of(*shape, k, first, last, every) for k in (1, 2))
-            self._known[first, last] = one, two
-        one, two = self._known[first, last]
-        return one if layers == 1 else one.extended(two, layers - 1)
+    def in_buckets(
+        self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()
+    ) -> tuple[int, Seconds, tuple[tuple[str, str, Bytes, float], ...]]:
+        """(buckets, optimizer seconds, `stage_amounts.synchronisation`) of a stage."""
+        found = amounts(self.workload, self.config, layers, first, last, specs or self.collectives.specs)
+        buckets = payloads.buckets_of(found.parameters, self.config, layers)
+        return buckets, found.optimizer, in_buckets(self.config, found.reduced, found.gathered, buckets)
 
     def _weight(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Seconds:
         """`weight_seconds` on the slowest device type."""

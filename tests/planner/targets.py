@@ -26,9 +26,13 @@ def _alike(config: ParallelConfig, workload: Workload) -> Iterator[str]:
         yield "num_microbatches: alike"
 
 
+def _nothing(plan: Plan) -> Iterator[str]:
+    yield from ()
+
+
 def alike_replicas() -> Target:
     """A target that runs everything but replicas with unlike numbers of microbatches."""
-    return Target("alike", "any", (), unsupported_layout=_alike, unsupported_placement=lambda plan: iter(()))
+    return Target("alike", "any", (), unsupported_layout=_alike, unsupported_placement=_nothing)
 
 
 def at_most_two_stages(plan: Plan) -> Iterator[str]:

@@ -6,11 +6,12 @@ import math
 import os
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from planner import second_process
-from planner.second_process import NICE, SecondProcess, has_free_core
+from planner.second_process import NICE, SecondProcess, has_free_core, running_others
 
 
 def test_the_answer_is_that_of_the_call():
@@ -47,7 +48,32 @@ def test_a_call_that_gives_way_has_a_higher_niceness():
 def test_a_second_process_is_of_use_where_a_core_is_idle(monkeypatch, cores, busy, free):
     monkeypatch.setattr(second_process.os, "cpu_count", lambda: cores)
     monkeypatch.setattr(second_process.os, "getloadavg", lambda: (busy, 9.0, 9.0))
+    monkeypatch.setattr(second_process, "running_others", lambda: math.inf)
     assert has_free_core() == free
+
+
+@pytest.mark.parametrize(
+    ("cores", "running", "free"), [(1, 0, False), (2, 0, True), (2, 1, False), (8, 6, True), (8, 7, False)]
+)
+def test_what_runs_now_counts_where_all_cores_were_busy_in_the_last_minute(monkeypatch, cores, running, free):
+    monkeypatch.setattr(second_process.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(second_process.os, "getloadavg", lambda: (99.0, 99.0, 99.0))
+    monkeypatch.setattr(second_process, "running_others", lambda: running)
+    assert has_free_core() == free
+
+
+def test_a_machine_that_does_not_say_what_runs_has_none_idle_now(monkeypatch):
+    def missing(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert running_others() == math.inf
+
+
+def test_this_process_and_its_children_are_none_of_those_that_run_beside_it(monkeypatch):
+    told = {"/proc/loadavg": "9.0 9.0 9.0 5/200 77", f"/proc/self/task/{os.getpid()}/children": "78 79 "}
+    monkeypatch.setattr(Path, "read_text", lambda path: told[str(path)])
+    assert running_others() == 2
 
 
 def test_a_worker_of_a_pool_starts_no_further_process(monkeypatch):

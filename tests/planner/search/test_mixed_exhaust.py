@@ -61,7 +61,7 @@ def test_the_bound_is_the_fastest_of_all_plans_or_that_of_whole_stages(seed):
         return
     for seconds in (2 * min(every), min(every) * (1 - 1e-6)):
         kept, before = begun(question, seconds, Budgets(mixed_bound_tries=10**6))
-        after = exhaust_mixed(kept, before)
+        after = exhaust_mixed(kept, before, kept.lower_bound)
         assert before.seconds <= after.seconds <= seconds
         assert after.seconds <= min(every) * (1 + 1e-9) or kept.cutoff == pytest.approx(min(every), rel=1e-9)
         assert after.seconds <= kept.cutoff
@@ -79,7 +79,7 @@ def test_a_limit_of_simulations_leaves_a_bound_below_all_plans(seed):
         for tries in (1, 3, 10**6):
             kept, before = begun(question, seconds, Budgets(mixed_bound_tries=tries, mixed_wide_gap=1e-6))
             kept.keep(of_step(question, seconds))
-            bounds.append(exhaust_mixed(kept, before).seconds)
+            bounds.append(exhaust_mixed(kept, before, kept.lower_bound).seconds)
             assert before.seconds <= bounds[-1] <= min(every) * (1 + 1e-9) or kept.cutoff == pytest.approx(min(every), rel=1e-9)
         assert bounds == sorted(bounds) or kept.cutoff < seconds
 
@@ -100,10 +100,10 @@ def test_plans_below_the_bound_are_listed_only_where_they_are_few():
     found = {}
     for name, budgets in (("none listed", Budgets(mixed_splits=0)), ("none simulated", Budgets(mixed_bound_tries=0))):
         kept, before = begun(question, seconds, budgets)
-        found[name] = exhaust_mixed(kept, before)
+        found[name] = exhaust_mixed(kept, before, kept.lower_bound)
         assert kept.best is None and found[name].holders
     kept, before = begun(question, seconds)
-    whole = exhaust_mixed(kept, before)
+    whole = exhaust_mixed(kept, before, kept.lower_bound)
     assert found["none listed"].seconds == before.seconds <= found["none simulated"].seconds <= whole.seconds
     assert kept.best is not None and is_mixed(kept.best)
 
@@ -111,8 +111,8 @@ def test_plans_below_the_bound_are_listed_only_where_they_are_few():
 def test_nothing_is_simulated_where_replicas_may_have_numbers_of_their_own_or_whole_stages_have_the_bound():
     question = random_request(7)
     kept, before = begun(question, 1e3)
-    assert exhaust_mixed(kept, before).seconds == before.seconds and kept.best is None
+    assert exhaust_mixed(kept, before, kept.lower_bound).seconds == before.seconds and kept.best is None
     kept, before = begun(alike(7), 1e3)
     for whole in (before.seconds, 0.5 * before.seconds):
         kept.lower_bound = whole
-        assert exhaust_mixed(kept, before).seconds == before.seconds and kept.best is None
+        assert exhaust_mixed(kept, before, kept.lower_bound).seconds == before.seconds and kept.best is None

@@ -239,7 +239,7 @@ UNEXPECTED = {
     "evaluator of the proof": ("planner.search.exhaust", "fastest"),
     "evaluator of one stage": ("planner.search.single_stage", "priced"),
     "evaluator of plans": ("planner.search.incumbent", "evaluate"),
-    "test of mixed stages": ("planner.strategies.certified", "mixed_lower_bound"),
+    "test of mixed stages": ("planner.search.mixed_proof", "mixed_lower_bound"),
 }
 """Functions of the search -> where they are."""
 

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.analytic import evaluator, plan_costs
+from sim.analytic.candidates import STAGE
 from sim.analytic.evaluator import Table, evaluate
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
@@ -182,6 +183,35 @@ def test_a_table_gives_the_steps_of_the_plans_of_its_splits(schedule: str, vpp: 
     table = Table([costs.at(0, both, (0,)), costs.at(1, both, (1,))], messages, tied)
     candidates = table.candidates(np.tile([0, 1, 1], (8, 1)), layers)
     assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"schedule": "zb-h1", "recompute": "full"},
+        {"tp": 2, "sequence_parallel": True, "tp_overlap": True},
+        {"tp": 2, "recompute": "selective", "recompute_modules": ("mlp",)},
+        {"cp": 2, "zero_stage": 0},
+        {
+            "dp": 4,
+            "ep": 2,
+            "shape": {"experts": 4, "experts_per_token": 2, "shared_ffn_hidden": 64},
+            "overlap_shared_experts": True,
+        },
+    ],
+)
+def test_a_table_extends_the_costs_of_few_layers_to_many(facts: dict[str, Any]) -> None:
+    """Stages of 1, 2, 7 and 6 layers; those of plans are computed layer by layer."""
+    plan = builders.plan(
+        fleet(cluster(nodes=16, devices=2)), **{"dp": 2, "pp": 4, "layers": (1, 2, 7, 6), "microbatches": 8} | facts
+    )
+    costs = PlanCosts(plan)
+    stages = [costs.at(pp_rank, plan_costs.replica_classes(plan)[0], (pp_rank,)) for pp_rank in range(4)]
+    candidates = Table(stages, np.zeros((4, 4))).candidates(np.arange(4)[None], np.array([plan.layers]))
+    (same,) = evaluator.of_plan(plan)
+    messages = len(STAGE) - 2
+    assert candidates.stages[:messages] == pytest.approx(same.stages[:messages], rel=1e-12)
+    assert candidates.pp_ranks == pytest.approx(same.pp_ranks, rel=1e-12)
 
 
 def test_a_table_has_stages_with_every_number_of_recomputed_layers() -> None:
