@@ -4,8 +4,9 @@ It begins with the plan that the context gives, if any, and finds one quickly (`
 context parallelism that the bound does not cover (`planner.search.short_chunks`). Quick strategies
 that are wanted beside it plan next, or all the while in a second process (`planner.search.beside`). Then it proves a lower
 bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`), and tries plans that the bound does not
-cover (`planner.search.unlike_dp`). Last come a bound on plans with mixed stages, and the certificate. `planner.search` explains
-the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
+cover (`planner.search.unlike_dp`, `planner.search.offloaded`). Last come a bound on plans with mixed stages, and the
+certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space that the certificate
+holds for."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
 from planner.search.mixed_exhaust import exhaust_mixed
 from planner.search.mixed_trials import simulate_holders
+from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.short_chunks import try_short
 from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
@@ -69,14 +71,16 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 context.limit.reserve(spared)
                 with spent("other strategies"):
                     beside.plan()
-                reserved, apart = mixed_seconds(incumbent), unlike_seconds(incumbent)
-                context.limit.reserve(reserved + apart)
+                reserved, apart, away = mixed_seconds(incumbent), unlike_seconds(incumbent), offload_seconds(incumbent)
+                context.limit.reserve(reserved + apart + away)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
                     move_layers(incumbent)
                     proof.raise_by_simulation()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
+                context.limit.reserve(-away)
+                try_offloaded(incumbent)
                 context.limit.reserve(-reserved)
                 with spent("other strategies"):
                     beside.collect()
