@@ -23,6 +23,7 @@ from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
+from sim.plan.stage_options import OFFLOADS, words_of
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 
@@ -264,11 +265,26 @@ def unlike_splits(draw: st.DrawFn, pp: int, room: int, equal_ends: bool) -> tupl
 
 
 @st.composite
+def unlike_options(draw: st.DrawFn, pp: int, most: int, head: int | None) -> dict[str, object]:
+    """ZeRO stages, up to `most`, and offload of the pipeline ranks, with what the plan has of both; of those that are equal
+    nothing. The first rank and the one with the `head` of tied weights both shard their gradients, or none."""
+    zero = [draw(st.integers(0, most)) for _ in range(pp)]
+    if head is not None and (zero[0] > 0) != (zero[head] > 0):
+        zero[head] = zero[0]
+    found: dict[str, object] = {}
+    if len(set(zero)) > 1:
+        found |= {"stage_zero": tuple(zero), "zero_stage": max(zero), "zero_shard_size": None}
+        found |= {"tied_shards": False} if 0 in zero else {}
+    away = tuple(draw(st.sampled_from(OFFLOADS)) for _ in range(pp))
+    return found | ({"stage_offload": away, "offload": words_of(away)} if len(set(away)) > 1 else {})
+
+
+@st.composite
 def any_plan(
     draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True, unlike: bool = True
 ) -> Plan:
     """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off. `unlike`: stages may have unlike
-    tp and dp."""
+    tp, dp, ZeRO stages and offload."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
@@ -319,6 +335,8 @@ def any_plan(
     if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
         ep, switches["etp"] = draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"]))
     elif unlike and cp == ep == 1 and draw(st.booleans()):
+        if vpp == 1:
+            switches |= draw(unlike_options(pp, 3 if even else 1, pp - 1 if tied else None))
         splits = draw(unlike_splits(pp, room // (tp * pp * dp), tied))
         equal_ends = tied and dp * splits[0] > 1 and switches["zero_stage"] > 0
         switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))

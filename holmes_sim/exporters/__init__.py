@@ -19,6 +19,7 @@ from typing import Protocol, cast
 
 from holmes_sim.launching.compressed_messages import compressed
 from holmes_sim.launching.folder import Launch
+from holmes_sim.launching.unlike_stages import unlike_options
 from planner.target import Target, Vendors
 from sim.errors import HolmesError
 from sim.formats.suggestions import suggestion
@@ -98,7 +99,7 @@ def unsupported_layout(name: str, config: ParallelConfig, workload: Workload) ->
     exporter = get(name)
     yield from exporter.unsupported_layout(config, workload)
     if exporter.KIND == "framework":
-        yield from compressed(config)
+        yield from (*compressed(config), *unlike_options(config))
 
 
 def of_islands() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Stages of unlike tensor- or data-parallel degrees, or with unlike numbers of recomputed layers."""
+"""Stages of unlike tensor- or data-parallel degrees, ZeRO stages or offload, or with unlike numbers of recomputed layers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ def unlike_degrees(
     for name, kind, degrees in (("tp", "tensor", config.stage_tp), ("dp", "data", config.stage_dp)):
         if degrees:
             yield f"stage_{name} {', '.join(map(str, degrees))}: {reason.format(name=name, kind=kind)}"
+
+
+def unlike_options(config: ParallelConfig) -> Iterator[str]:
+    """Unlike ZeRO stages or offload of stages, which no framework has; `holmes-sim run` executes them."""
+    if config.stage_zero:
+        yield f"stage_zero {', '.join(map(str, config.stage_zero))}: all its stages have one ZeRO stage; zero_stage alone"
+    if config.stage_offload:
+        yield f"stage_offload {', '.join(config.stage_offload)}: all its stages offload alike; offload alone"
 
 
 def unlike_recomputation(config: ParallelConfig) -> Iterator[str]:

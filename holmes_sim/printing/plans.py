@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rich.console import Group
 from rich.table import Table
@@ -133,10 +134,15 @@ def layout(plan: Plan) -> str:
     parts += [f"{key} {degree}" for key, degree in config.further_degrees.items()]
     parts += [f"vpp {config.vpp}"] if config.vpp > 1 else []
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
-    parts += [f"{many} {noun} of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
+    parts += [
+        f"{many} {noun} of {config.microbatch_size}",
+        config.schedule,
+        f"ZeRO {'by stage' if config.stage_zero else config.zero_stage}{sharing}",
+    ]
     parts += [f"recompute {_recomputation(config)}"]
     parts += ["sequence parallel"] if config.sequence_parallel and config.tp > 1 else []
-    parts += [f"{', '.join(config.offload)} on the hosts"] if config.offload else []
+    of_some = " of some stages" if config.stage_offload else ""
+    parts += [f"{', '.join(config.offload)} on the hosts{of_some}"] if config.offload else []
     parts += ["tied embedding summed by shards"] if config.tied_shards else []
     parts += [f"messages between clusters {config.message_compression}"] if config.message_compression != NONE else []
     return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
@@ -153,7 +159,7 @@ def _recomputation(config: ParallelConfig) -> str:
 
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
-    unlike, some = unlike_degrees(plan.config), ("recomputed",) if plan.config.recompute_layers else ()
+    unlike, some = unlike_options(plan.config), ("recomputed",) if plan.config.recompute_layers else ()
     seconds = "compute", "exposed\ncomm.", "bubble"
     held = "layers", *some, "peak\nmemory", "of the\ndevice"
     table = grid("Stages", "stage", "cluster", "nodes", "device", *unlike, *held, *seconds)
@@ -163,16 +169,25 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
         times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
         size = f"{peaks[row.pp_rank] / GIBI:.3g} GiB"
         *where, layers = location(plan, row.pp_rank)
-        own = [str(degree_of(row.pp_rank)) for degree_of in unlike.values()]
+        own = [value_of(row.pp_rank) for value_of in unlike.values()]
         again = [recomputed(plan, row.pp_rank) for _ in some]
         table.add_row(str(row.pp_rank), *where, *own, layers, *again, size, share, *times)
     return table
 
 
-def unlike_degrees(config: ParallelConfig) -> dict[str, Callable[[int], int]]:
-    """Name -> degree by pipeline rank, of the degrees that differ between stages."""
-    found = {"tp": (config.stage_tp, config.tp_of), "dp": (config.stage_dp, config.dp_of)}
-    return {name: degree_of for name, (differs, degree_of) in found.items() if differs}
+def unlike_options(config: ParallelConfig) -> dict[str, Callable[[int], str]]:
+    """Name -> value by pipeline rank, of the degrees, ZeRO stages and offload that differ between stages."""
+    found: dict[str, tuple[bool, Callable[[int], object]]] = {
+        "tp": (bool(config.stage_tp), config.tp_of),
+        "dp": (bool(config.stage_dp), config.dp_of),
+        "ZeRO": (bool(config.stage_zero), config.zero_of),
+        "on hosts": (bool(config.stage_offload), lambda pp_rank: config.stage_offload[pp_rank]),
+    }
+    return {name: partial(_text_of, value_of) for name, (differs, value_of) in found.items() if differs}
+
+
+def _text_of(value_of: Callable[[int], object], pp_rank: int) -> str:
+    return str(value_of(pp_rank))
 
 
 def recomputed(plan: Plan, pp_rank: int) -> str:

@@ -102,8 +102,9 @@ def _layout(plan: Plan) -> dict[str, str]:
     found |= {"vpp": str(config.vpp)} if config.vpp > 1 else {}
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     found |= {"microbatch size": str(config.microbatch_size), "microbatches": many}
-    found |= {"schedule": config.schedule, "ZeRO stage": str(config.zero_stage), "recompute": config.recompute}
-    found |= {"offload": ", ".join(config.offload)} if config.offload else {}
+    zero = ", ".join(map(str, config.stage_zero or (config.zero_stage,)))
+    found |= {"schedule": config.schedule, "ZeRO stage": zero, "recompute": config.recompute}
+    found |= {"offload": ", ".join(config.stage_offload or config.offload)} if config.offload else {}
     return found | {
         "layers": layers_by_cluster(plan),
         "devices used": f"{config.world_size:,} of {plan.fleet.devices:,}",

@@ -62,7 +62,8 @@ class IslandPlans:
         if isinstance(part := island[0], NodeRange):
             machines = ((part.cluster, part.nodes),)
         workload = replace(self.request.workload, global_batch_size=batch)
-        request = replace(self.request, workload=workload, machines=machines, time_limit=seconds, limits=limits)
+        wishes = replace(self.request.wishes, offload=self.request.wishes.offload or "none")  # hosts have the outer state
+        request = replace(self.request, workload=workload, machines=machines, time_limit=seconds, limits=limits, wishes=wishes)
         who = f"{name_of(island)}, batch {batch}"
         context = PlanningContext(request, lambda text: self.progress(f"{who}: {text}"), punctual=True)
         try:

@@ -152,7 +152,7 @@ def with_collectives(plan: Plan) -> Plan:
     for stage in range(config.pp):
         stages = plan.stages_of(stage)
         rows = ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, stage))
-        pattern = rows.pattern(plan.fleet)
+        pattern = rows.pattern(plan.fleet), config.zero_of(stage)
         if pattern not in collectives:
             collectives[pattern] = CollectiveCosts(plan.fleet, plan.config_of(stages), rows, capacities)
         layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)

@@ -39,7 +39,8 @@ def fewest_recomputed(plan: Plan) -> tuple[int, ...]:
     known: dict[tuple[object, ...], int] = {}
     found: list[int] = []
     for pp_rank, layers in enumerate(plan.layers):
-        own = config.tp_of(pp_rank), config.dp_of(pp_rank), memory.in_flight(plan, pp_rank)
+        degrees = config.tp_of(pp_rank), config.dp_of(pp_rank), config.zero_of(pp_rank)
+        own = *degrees, config.offload_of(pp_rank), memory.in_flight(plan, pp_rank)
         key = room[pp_rank], layers, plan.ends(plan.stages_of(pp_rank)), *own
         if key not in known:
             known[key] = _fewest(plan, pp_rank, layers, room[pp_rank])

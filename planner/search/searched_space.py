@@ -21,6 +21,7 @@ from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, recomputations, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
+from planner.space.tried_offload import may_offload
 from planner.space.unlike_dp import may_differ
 from planner.space.unlike_tp import by_memory, unlike_shapes
 from sim.errors import Infeasible
@@ -71,12 +72,17 @@ def axes(request: Request) -> tuple[Axis, ...]:
 def outside(request: Request, tried: bool = False, every_step: bool = False) -> tuple[str, ...]:
     """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words.
 
-    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp are tried, without a proof,
-    where that may be (`planner.space.unlike_dp`)."""
+    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp or the optimizer on the
+    hosts are tried, without a proof, where that may be (`planner.space.unlike_dp`, `planner.space.tried_offload`)."""
     shapes = _shapes(request)
     sampled = _sampled(request, shapes)
     rows = TRIED if tried and not every_step and may_differ(request) else "(one dp for all stages)"
-    return (*_other_values(request, shapes, sampled, tried), *_partly(sampled), *_other_rules(request, shapes, sampled, rows))
+    beside = tried and not every_step and may_offload(request)
+    return (
+        *_other_values(request, shapes, sampled, tried, beside),
+        *_partly(sampled),
+        *_other_rules(request, shapes, sampled, rows),
+    )
 
 
 def _shapes(request: Request) -> list[Shape]:
@@ -176,8 +182,11 @@ def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
     return (Axis(ACROSS, values),)
 
 
-def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape], tried: bool) -> Iterator[str]:
-    """Texts of values that a plan could have and the search leaves out, of dimensions that are not pinned."""
+def _other_values(
+    request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape], tried: bool, offloads: bool
+) -> Iterator[str]:
+    """Texts of values that a plan could have and the search leaves out, of dimensions that are not pinned. `offloads`: plans
+    with the optimizer on the hosts are tried without a proof."""
     wishes, found = request.wishes, {shape.schedule for shape in sampled}
     other = [name for name in schedules.names() if name not in found and _is_defined(name, wishes.vpp)]
     if other and not wishes.schedule:
@@ -188,8 +197,10 @@ def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[S
     other = [name for name in RECOMPUTE if name not in recomputed and (BLOCK not in recomputed or name == "selective")]
     if other and not wishes.recompute:
         yield f"recompute {', '.join(other)}"
+    if not wishes.offload and offloads:
+        yield f"offload optimizer {TRIED}"
     if not wishes.offload:
-        yield "optimizer state or activations in host memory (--offload)"
+        yield f"{'' if offloads else 'optimizer state or '}activations in host memory (--offload)"
     if not wishes.tp:
         most = max(cluster.node.count for cluster in request.clusters())
         yield from _left_out("tp", _pinnable(request, "tp", most, shapes), shapes)

@@ -53,11 +53,11 @@ def try_short(incumbent: Incumbent) -> None:
         return
     incumbent.report(f"trying cp {cp}")
     inner = _with_degree(incumbent, cp)
-    base_of = {split_backward(base): base for base in _bases(inner.request)}
+    base_of = {split_backward(base): base for base in bases_of(inner.request)}
     promising = [base_of[shape] for shape in ranked(inner, base_of, incumbent.budgets.short_shapes, tails=False)]
-    known = _least(incumbent, filter(None, [incumbent.quickest]))
+    known = least_estimate(incumbent, filter(None, [incumbent.quickest]))
     doubtful = incumbent.budgets.short_doubt * incumbent.cutoff
-    if _least(inner, quick_variants(inner, promising)) < min(max(known, doubtful), inner.target):
+    if least_estimate(inner, quick_variants(inner, promising)) < min(max(known, doubtful), inner.target):
         find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
     if inner.best_shape is not None:  # all schedules and ZeRO stages: the proof considers others, but not these
         simulate_best(inner, variants(inner.request, replace(inner.best_shape, overlap_param_gather=True)))
@@ -75,7 +75,7 @@ def with_short_chunks(request: Request, context: PlanningContext, best: Plan | N
         if best is None or alike is None or short_degree(part) is None or limit.is_up():
             continue
         kept = Incumbent(part, inside, Budgets(), limit, alike)
-        kept.quickest = next(iter(ranked(kept, quick_variants(kept, _bases(part)), 1)), None)
+        kept.quickest = next(iter(ranked(kept, quick_variants(kept, bases_of(part)), 1)), None)
         try_short(kept)
         if kept.best is not None and kept.best.config.cp == short_degree(part):
             with suppress(Infeasible):
@@ -95,7 +95,7 @@ def _with_degree(incumbent: Incumbent, cp: int) -> Incumbent:
     return Incumbent(context.request, context, FEW, incumbent.limit, incumbent.best)
 
 
-def _bases(request: Request, every_size: bool = False) -> Iterator[Shape]:
+def bases_of(request: Request, every_size: bool = False) -> Iterator[Shape]:
     """The shapes of usual microbatch sizes, or of all, whose dp divides the batch; none where the target or the devices have
     none."""
     with suppress(Infeasible):
@@ -106,10 +106,10 @@ def _bases(request: Request, every_size: bool = False) -> Iterator[Shape]:
 def _of_every_size(request: Request, shapes: Iterable[Shape]) -> Iterator[Shape]:
     """The shapes that differ from these in nothing but their microbatch size."""
     alike = {replace(shape, microbatch_size=1) for shape in shapes}
-    yield from (base for base in _bases(request, True) if replace(base, microbatch_size=1) in alike)
+    yield from (base for base in bases_of(request, True) if replace(base, microbatch_size=1) in alike)
 
 
-def _least(incumbent: Incumbent, shapes: Iterable[Shape]) -> Seconds:
+def least_estimate(incumbent: Incumbent, shapes: Iterable[Shape]) -> Seconds:
     """The least quick estimate of variants of shapes; infinite where there is none."""
     context, found = incumbent.context, ranked(incumbent, shapes, 1)
     return min((quick_estimate(context, one, node_classes(context, one)) for one in found), default=math.inf)

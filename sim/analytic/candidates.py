@@ -23,8 +23,8 @@ STAGE = (
 forward, inputs, weight: one F, B and W after its message is gathered; B is the whole backward unless the schedule splits it.
 *_compute: the part of F and B that overlapping communication slows down. *_received: the gather of the slices of a received
 message. gather: all-gather of parameters, each bucket before its part of the first forward. reduce: reduction of gradients,
-each bucket after its part of the last backward or of each (`Candidates.reduces_each_microbatch`). parts: number of buckets of
-both. ahead, back: messages to the next and to the previous stage.
+each bucket after its part of the last backward, or of each backward under ZeRO 2 and 3. parts: number of buckets of both.
+ahead, back: messages to the next and to the previous stage.
 
 With sharded parameters (ZeRO 3), forward and inputs include their gathers and count from the moment when the pipeline rank and
 its stream (the queue of its gradient collectives) are free (`sim.kernels.shards`); stream is the time from then until the
@@ -43,7 +43,8 @@ class Candidates:
     """Candidate pipelines of equal structure, with their costs in seconds.
 
     Shapes: `stages` (len(STAGE), stages, candidates), `pp_ranks` (len(PIPELINE_RANK), pipeline ranks, candidates), `tied`
-    (candidates,). ZeRO 2 and 3 over more than one rank reduce gradients in every microbatch; ZeRO 3 shards parameters.
+    (candidates,). `zero`: ZeRO stage of each pipeline rank whose ranks share weights, 1 or less for others; empty: no more than
+    1 on any. ZeRO 2 and 3 reduce gradients in every microbatch; ZeRO 3 shards parameters.
     `head`: pipeline rank with the logits, with which the first one shares a tied embedding.
     """
 
@@ -54,8 +55,7 @@ class Candidates:
     stages: Floats
     pp_ranks: Floats
     tied: Floats
-    reduces_each_microbatch: bool = False
-    shards_parameters: bool = False
+    zero: tuple[int, ...] = ()
     head: int = -1
 
     def __len__(self) -> int:
@@ -65,7 +65,16 @@ class Candidates:
     def structure(self) -> tuple[object, ...]:
         """All but the arrays: candidates of equal structure can be joined."""
         one = self.schedule, self.pp, self.vpp, self.microbatches
-        return *one, self.reduces_each_microbatch, self.shards_parameters, self.head
+        return *one, self.zero, self.head
+
+    @property
+    def reduces_each_microbatch(self) -> bool:
+        """Whether some pipeline rank reduces gradients in every microbatch."""
+        return max(self.zero, default=0) >= 2
+
+    def zero_of(self, pp_rank: int) -> int:
+        """ZeRO stage of a pipeline rank, as in `zero`."""
+        return self.zero[pp_rank] if self.zero else 0
 
     def some(self, rows: NDArray[np.int64] | slice) -> Candidates:
         """The candidates of the given indices."""

@@ -205,8 +205,8 @@ def _candidates(
     stages = np.concatenate([rows[:own], ahead[None], back[None]])
     sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
     pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
-    kind = config.reduces_each_microbatch, config.shards_parameters
-    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, *kind)
+    zero = tuple(config.zero_of(pp_rank) for pp_rank in range(pp)) if config.reduces_each_microbatch else ()
+    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)
 
 
 class Table:

@@ -77,10 +77,10 @@ def stage_ends(
     """
     fill = drain = first_tail = 0.0
     for stage, (held, count) in enumerate(zip(stages, owed, strict=True)):
-        cost = held.cost
+        cost, own = held.cost, config.of_pp_rank(stage) if config.stage_zero else config
         fill, drain = fill + held.arrives, drain + held.returns
-        tail = cost.tail(config, tied if stage in (0, head % len(stages)) else 0.0)
-        begin, cycles = cost.begin(fill, config), microbatches * cost.cycle
+        tail = cost.tail(own, tied if stage in (0, head % len(stages)) else 0.0)
+        begin, cycles = cost.begin(fill, own), microbatches * cost.cycle
         after = tail
         if stage:
             after = max(tail, cost.last_backward(microbatches, count) - cycles + drain + first_tail)

@@ -135,7 +135,11 @@ class PlanCosts:
         if pp_rank not in self._collectives:
             rows = ReplicaRows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
             chosen = self._chosen[pp_rank]
-            key = pp_rank if self._rings else (rows.pattern(self.plan.fleet), *sorted(chosen.items()))
+            key = (
+                pp_rank
+                if self._rings
+                else (rows.pattern(self.plan.fleet), self.plan.config.zero_of(pp_rank), *sorted(chosen.items()))
+            )
             if key not in self._alike:
                 facts = self.plan.fleet, self.plan.config_of((pp_rank,)), rows, self.capacities, chosen, self._rings
                 self._alike[key] = CollectiveCosts(*facts)
@@ -215,7 +219,7 @@ def tied_seconds(found: PlanCosts) -> Seconds:
     groups = embedding_groups(plan, plan.groups)
     if all(found.collectives_of(pp_rank).reduce_together for pp_rank in (0, config.rank_of(plan.head_stage))):
         sides = [groups]
-    elif not config.gathers_ahead:
+    elif not config.of_pp_rank(0).gathers_ahead:
         return 0.0
     else:
         sides = [groups[kind : kind + 1] for kind in _kinds(_there_and_back(found, groups))]

@@ -100,7 +100,9 @@ class _Recurrence:
         self.reduces = [bool(row.any()) for row in self.reduce]
         self.behind = tails(self.parts, self.seconds[self.closing], self.reduce)
         self.freed: tuple[Floats, Floats] | None = None
-        self.always = (self.closing if candidates.reduces_each_microbatch else "") + "FB" * candidates.shards_parameters
+        zero = [candidates.zero_of(pp_rank) for pp_rank in range(candidates.pp)]
+        self.shards = [stage == 3 for stage in zero]
+        self.always = [self.closing * (stage >= 2) + "FB" * (stage == 3) for stage in zero]
 
     def some(self, rows: NDArray[np.int64]) -> _Recurrence:
         """The recurrence of the candidates of the given indices."""
@@ -123,7 +125,7 @@ class _Recurrence:
             if held is not None:
                 now, fresh = now + self.wire["F"][stage], None
                 live[held] = now
-            if cut or slowed[pp_rank] or kind in always:
+            if cut or slowed[pp_rank] or kind in always[pp_rank]:
                 now = self._overlapped(state, pp_rank, kind, stage, now, cut)
             elif waits and sends is not None:
                 clocks[pp_rank] = live[sends] = np.add(now, self.sent[kind][stage], out=fresh)
@@ -141,9 +143,9 @@ class _Recurrence:
 
     def _overlapped(self, state: Clocks, pp_rank: int, kind: str, stage: int, now: Floats, cut: bool) -> Floats:
         """The end of a task that gradient collectives may overlap."""
-        if kind != "W" and self.candidates.shards_parameters:
+        if kind != "W" and self.shards[pp_rank]:
             return self._sharded(state, pp_rank, kind, stage, now)
-        if kind == self.closing and (cut or kind in self.always) and self.reduces[stage]:
+        if kind == self.closing and (cut or kind in self.always[pp_rank]) and self.reduces[stage]:
             return self._before_reductions(state, pp_rank, kind, stage, now)
         if kind == "F" and cut and self.gather[stage].any():
             return self._behind_gathers(state, pp_rank, kind, stage, now)
@@ -277,7 +279,7 @@ def _settled(recurrence: _Recurrence, state: Clocks, growth: dict[Name, Floats],
     for pp_rank, added in streams.items():
         growth["stream", pp_rank] = added
         alike = abs(added - most) <= SETTLED * most
-        if not recurrence.candidates.shards_parameters and not alike.all():
+        if not recurrence.shards[pp_rank] and not alike.all():
             reduced = sum(
                 recurrence.reduce[task.stage] for task in block if task.pp_rank == pp_rank and task.kind == recurrence.closing
             )

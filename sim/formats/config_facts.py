@@ -23,8 +23,11 @@ class ConfigFacts(StrictModel):
     `tp` is the largest. `stage_dp` has the data-parallel degree of each pipeline rank, where they differ; `dp`, the number of
     replicas, is the smallest, and the ranks of a replica divide the samples of each microbatch. `etp` is the tensor-parallel
     degree of routed experts, where it is not `tp`. `routing` is that of the workload where it is not given. `offload` is what
-    the hosts keep: optimizer, or optimizer and parameters. `message_compression` is how the pipeline's messages between
-    clusters are written: none, int8, int4, top-k=10%, adaptive-top-k=10%."""
+    the hosts keep: optimizer, optimizer and parameters, activations, or optimizer and activations. `stage_zero` has the ZeRO
+    stage of each pipeline rank, where they differ; `zero_stage` is the largest. `stage_offload` has what the hosts of each
+    pipeline rank keep, where that differs: none, optimizer, activations or optimizer+activations; `offload` is all of it.
+    `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
+    adaptive-top-k=10%."""
 
     tp: Count
     pp: Count
@@ -56,12 +59,15 @@ class ConfigFacts(StrictModel):
     offload: Words = ()
     stage_tp: tuple[Count, ...] = ()
     stage_dp: tuple[Count, ...] = ()
+    stage_zero: tuple[Whole, ...] = ()
+    stage_offload: tuple[str, ...] = ()
     message_compression: str = compression.NONE
 
 
 OPTIONAL = (
     "etp", "dispatcher", "routing", "overlap_expert_communication", "overlap_shared_experts", "recompute_layers",
-    "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", "stage_tp", "stage_dp", "message_compression",
+    "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", "stage_tp", "stage_dp", "stage_zero",
+    "stage_offload", "message_compression",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
 USUALLY_DEFAULT = (
@@ -84,7 +90,7 @@ def config_facts(config: ParallelConfig, routing: Routing = BALANCED) -> dict[st
         found["routing"] = {"imbalance": config.imbalance} | given if given else "balanced"
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
-    for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp", "stage_dp"):
+    for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp", "stage_dp", "stage_zero", "stage_offload"):
         if values := getattr(config, name):
             found[name] = list(values)
     return found | {"num_microbatches": list(config.num_microbatches)}

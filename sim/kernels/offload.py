@@ -101,7 +101,8 @@ def host_bytes(plan: Plan, beside: Bytes = 0.0) -> dict[tuple[str, int], Bytes]:
 
     for rank, device in enumerate(plan.placement):
         host = device.cluster, plan.fleet.cluster(device.cluster).on_host(device)[0]
-        found[host] = found.get(host, 0.0) + of_stage(plan.config.coordinates(rank)[2]) + beside
+        if nbytes := of_stage(plan.config.coordinates(rank)[2]) + beside:
+            found[host] = found.get(host, 0.0) + nbytes
     return found
 
 

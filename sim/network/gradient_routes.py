@@ -26,8 +26,10 @@ from sim.plan.plan import Plan
 
 
 def gradient_operations(config: ParallelConfig) -> tuple[str, ...]:
-    """Operations that gradient groups run in a step."""
-    found = (config.reduction, "all_gather") if config.zero_stage >= 1 else (config.reduction,)
+    """Operations that gradient groups run in a step; of stages with unlike ZeRO, those of all."""
+    alike = [config.of_pp_rank(config.stage_zero.index(zero)) for zero in sorted(set(config.stage_zero))] or [config]
+    every = ((one.reduction, "all_gather") if one.zero_stage >= 1 else (one.reduction,) for one in alike)
+    found = tuple(dict.fromkeys(operation for operations in every for operation in operations))
     return (*found, "all_reduce") if shares_amax(config) and "all_reduce" not in found else found
 
 

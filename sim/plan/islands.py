@@ -77,6 +77,8 @@ class IslandsPlan:
                 raise PlanError(
                     f"islands[{index}].workload: all but global_batch_size must be as in islands[0], since they train one model"
                 )
+            if island.config.stage_zero:
+                raise NotModelled(f"islands[{index}].config.stage_zero: an island has one ZeRO stage; leave it out")
             for device in island.placement:
                 if owner.setdefault(device, index) != index:
                     raise PlanError(f"islands[{index}].placement: {device} is already a device of islands[{owner[device]}]")

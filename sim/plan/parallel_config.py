@@ -9,7 +9,8 @@ from sim.errors import NotDefined, NotModelled, OptionError, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import ExpertParallelism
-from sim.plan.offloading import Offloading, check_words
+from sim.plan.offloading import check_words
+from sim.plan.stage_options import StageOptions, check_stage_options
 from sim.plan.unlike_degrees import check_degrees
 
 RECOMPUTE = ("none", "selective", "full")
@@ -37,7 +38,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelConfig(ExpertParallelism, Offloading):
+class ParallelConfig(ExpertParallelism, StageOptions):
     """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
@@ -47,6 +48,8 @@ class ParallelConfig(ExpertParallelism, Offloading):
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
     `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep (`sim.plan.offloading.WORDS`).
+    `stage_zero` and `stage_offload`: ZeRO stage and offload (a word of `sim.plan.offloading.CHOICES`) of each pipeline rank,
+    where they differ; `zero_stage` is then the largest, and `offload` all that some stage offloads. Empty: all are equal.
     `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
@@ -78,6 +81,8 @@ class ParallelConfig(ExpertParallelism, Offloading):
     cuda_graphs: tuple[str, ...] = ()
     cp_algo: str = CP_ALGORITHMS[0]
     offload: tuple[str, ...] = ()
+    stage_zero: tuple[int, ...] = ()
+    stage_offload: tuple[str, ...] = ()
     message_compression: str = compression.NONE
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
@@ -102,6 +107,7 @@ class ParallelConfig(ExpertParallelism, Offloading):
         _check_recomputation(self)
         _check_messages(self)
         check_words(self.offload)
+        check_stage_options(self, self, ZERO_STAGES)
         if self.cp_algo == "hybrid":
             raise NotModelled("cp_algo hybrid is not modelled: all_to_alls inside nodes, and a ring between them")
         for scope in self.cuda_graphs:
@@ -211,14 +217,15 @@ class ParallelConfig(ExpertParallelism, Offloading):
         return schedules.rank_of(self.schedule, stage, self.pp)
 
     def of_pp_rank(self, pp_rank: int) -> ParallelConfig:
-        """The configuration of a pipeline rank by itself: its degrees, and the samples that a rank has of a microbatch."""
-        if not self.stage_tp and not self.stage_dp:
+        """The configuration of a pipeline rank by itself: its degrees, ZeRO stage, offload, and samples of a microbatch."""
+        if not (self.stage_tp or self.stage_dp or self.stage_zero or self.stage_offload):
             return self
         tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
         return replace(
             self, tp=tp, dp=self.dp * split, stage_tp=(), stage_dp=(), microbatch_size=self.microbatch_size // split,
             num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
-            sequence_parallel=self.sequence_parallel and tp > 1,
+            sequence_parallel=self.sequence_parallel and tp > 1, zero_stage=self.zero_of(pp_rank), stage_zero=(),
+            offload=self.offload_of(pp_rank), stage_offload=(),
         )  # fmt: skip
 
     def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:

@@ -195,7 +195,7 @@ def _check_stages(plan: Plan) -> None:
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
     if workload.model.tied_embeddings:
-        check_tied_ends(config, config.rank_of(plan.head_stage), config.zero_stage >= 1)
+        check_tied_ends(config, head := config.rank_of(plan.head_stage), (config.zero_of(0) >= 1, config.zero_of(head) >= 1))
     for replica in set(config.num_microbatches):
         schedules.actions(config.schedule, 0, config.pp, replica, config.vpp)
     _check_sequence_and_experts(config, workload)

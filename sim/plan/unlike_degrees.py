@@ -43,10 +43,11 @@ def _check_kind(config: ExpertParallelism, name: str, degrees: tuple[int, ...], 
         )
 
 
-def check_tied_ends(config: ExpertParallelism, head: int, sharded: bool) -> None:
+def check_tied_ends(config: ExpertParallelism, head: int, sharded: tuple[bool, bool]) -> None:
     """Check the degrees of the first pipeline rank and of the one with the `head`, which share a tied embedding.
 
-    `sharded`: ZeRO shards the optimizer state. Raises NotModelled if the sum of the gradient between both is not modelled."""
+    `sharded`: whether ZeRO shards the optimizer state of each of both. Raises NotModelled if the sum of the gradient between
+    both is not modelled."""
     if head == 0 and config.pp > 1:
         raise NotModelled("config.schedule: both ends of the pipeline are on one rank; not modelled with a tied embedding")
     ends = config.dp_of(0), config.dp_of(head)
@@ -56,10 +57,15 @@ def check_tied_ends(config: ExpertParallelism, head: int, sharded: bool) -> None
             "embedding: its gradient is not summed between unlike numbers of ranks; equal dp of both, or an untied head"
         )
     ends = config.tp_of(0), config.tp_of(head)
-    if ends[0] != ends[1] and sharded and config.dp_cp_of(0) > 1:
+    if ends[0] != ends[1] and any(sharded) and config.dp_cp_of(0) > 1:
         raise NotModelled(
             f"config.stage_tp: tp {ends[0]} on the first stage and {ends[1]} on that of the head, which share a tied "
             "embedding: their shards of its gradient differ; zero_stage 0, or equal tp"
+        )
+    if sharded[0] != sharded[1]:
+        raise NotModelled(
+            "config.stage_zero: 0 on one and more on the other of the first stage and that of the head, which share a tied "
+            "embedding: only one would shard its gradient; 0 on both, or on neither"
         )
 
 

@@ -35,7 +35,7 @@ def stages(
     """A row for each pipeline rank: location, layers, memory and times.
 
     `ranks`: the times of each, `peaks` the memory; `at`: start of the paths of its numbers."""
-    limits, unlike = memory.limits(plan), plans.unlike_degrees(plan.config)
+    limits, unlike = memory.limits(plan), plans.unlike_options(plan.config)
     rows = []
     for row in ranks:
         pp_rank = row.pp_rank
@@ -43,7 +43,7 @@ def stages(
         layers = "+".join(
             number(f"{at}layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(pp_rank)
         )
-        own = [str(degree_of(pp_rank)) for degree_of in unlike.values()]
+        own = [value_of(pp_rank) for value_of in unlike.values()]
         again = [plans.recomputed(plan, pp_rank)] if plan.config.recompute_layers else []
         share = peaks[pp_rank] / limits[pp_rank]
         full = f'<meter low="0.8" high="0.9" optimum="0" value="{share:.4f}" aria-label="share of memory"></meter> '

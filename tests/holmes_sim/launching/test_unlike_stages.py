@@ -34,6 +34,25 @@ def test_who_refuses_unlike_stages(name, config, degree):
 
 
 @pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (
+            ParallelConfig(pp=2, dp=2, num_microbatches=(4, 4), zero_stage=3, stage_zero=(3, 1)),
+            "stage_zero 3, 1: all its stages have one ZeRO stage; zero_stage alone",
+        ),
+        (
+            ParallelConfig(pp=2, num_microbatches=(4,), offload=("optimizer",), stage_offload=("none", "optimizer")),
+            "stage_offload none, optimizer: all its stages offload alike; offload alone",
+        ),
+    ],
+)
+def test_frameworks_refuse_unlike_options_of_stages(config, reason):
+    workload = make.plan(make.fleet(make.cluster())).workload
+    every = {name: list(exporters.target(name).unsupported_layout(config, workload)) for name in exporters.names()}
+    assert {name for name, reasons in every.items() if reason in reasons} == set(exporters.frameworks())
+
+
+@pytest.mark.parametrize(
     ("name", "counts"),
     [("megatron", (4,)), ("flagscale", (4, 1, 0, 0)), ("deepspeed", ())],
 )

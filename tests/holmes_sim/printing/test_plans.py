@@ -21,6 +21,9 @@ from tests import builders as make
         ({"stage_dp": (1, 2, 2)}, "tp 2, pp 3, dp 1x1+2x2", {"dp": ["1", "2", "2"]}),
         ({"stage_dp": (4, 1, 1), "stage_tp": (1, 2, 2)}, "tp 1x1+2x2, pp 3, dp 4x1+1x2",
          {"tp": ["1", "2", "2"], "dp": ["4", "1", "1"]}),
+        ({"zero_stage": 3, "stage_zero": (3, 1, 1)}, "tp 2, pp 3, dp 1", {"ZeRO": ["3", "1", "1"]}),
+        ({"offload": ("optimizer",), "stage_offload": ("none", "optimizer", "none")}, "tp 2, pp 3, dp 1",
+         {"on hosts": ["none", "optimizer", "none"]}),
     ],
 )  # fmt: skip
 def test_degrees_that_differ_have_a_column(unlike, text, columns):
@@ -30,7 +33,7 @@ def test_degrees_that_differ_have_a_column(unlike, text, columns):
     assert repr(plan) == f"tiny: tiny, {text}, mb 4, 1f1b"
     table = plans.stages(plan, pipeline_ranks(plan, simulate(plan)))
     found = {str(column.header): list(column.cells) for column in table.columns}
-    assert {name: cells for name, cells in found.items() if name in ("tp", "dp")} == columns
+    assert {name: cells for name, cells in found.items() if name in ("tp", "dp", "ZeRO", "on hosts")} == columns
 
 
 @pytest.mark.parametrize(("tp", "is_told"), [(1, False), (2, True)])

@@ -94,6 +94,41 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         },
     ),
     "pp 2, dp 2, optimizer on the host": ((3, 2), (2, 1), {"offload": ("optimizer",)}),
+    "zero 3, 1 and 2, hosts of two stages": (
+        (2, 1, 2),
+        (3, 3),
+        {
+            "model": LLAMA,
+            "zero_stage": 3,
+            "stage_zero": (3, 1, 2),
+            "offload": ("optimizer", "activations"),
+            "stage_offload": ("none", "optimizer", "activations"),
+        },
+    ),
+    "zero 1 and 3, tied, zb-h1, optimizer on the host of the last stage": (
+        (3, 2),
+        (3, 3),
+        {
+            "zero_stage": 3,
+            "stage_zero": (1, 3),
+            "schedule": "zb-h1",
+            "offload": ("optimizer",),
+            "stage_offload": ("none", "optimizer"),
+        },
+    ),
+    "zero 0 and 1, tp 1 and 2, dp 4 and 2": (
+        (3, 2),
+        (2, 1),
+        {
+            "model": LLAMA,
+            "tp": 2,
+            "stage_tp": (1, 2),
+            "stage_dp": (4, 2),
+            "microbatch_size": 2,
+            "sequence_parallel": True,
+            "stage_zero": (0, 1),
+        },
+    ),
     "pp 2, dp 2, activations on the host": ((3, 2), (3, 2), {"offload": ("activations",)}),
     "tp 2, pp 2, zb-h1, full, activations and optimizer on the host": (
         (3, 2),
@@ -135,7 +170,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 
 FIRST = (
     "pp 4, uneven, 1f1b", "pp 3, zb-h1, dp 2", "pp 2, interleaved, dp 2", "dp 3, uneven microbatches", "dp 2, zero 2",
-    "tp 2 and 1, dp 1 and 4, untied, zero 3",
+    "tp 2 and 1, dp 1 and 4, untied, zero 3", "zero 3, 1 and 2, hosts of two stages",
     "dp 2, 1 and 2, tied by shards", "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
 )  # fmt: skip
 """One case of each feature, which `make test` tries; unlike pipelines have those with nothing overlapped and cp."""

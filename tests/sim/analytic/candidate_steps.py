@@ -23,8 +23,7 @@ def candidate(
         whole, names = (stages, STAGE) if name in STAGE else (ranks, PIPELINE_RANK)
         whole[names.index(name), :, 0] = value
     stages[STAGE.index("ahead"), -1] = stages[STAGE.index("back"), 0] = 0.0
-    kind = zero_stage >= 2, zero_stage == 3
-    return Candidates(schedule, pp, vpp, microbatches, stages, ranks, np.array([tied]), *kind)
+    return Candidates(schedule, pp, vpp, microbatches, stages, ranks, np.array([tied]), (zero_stage,) * pp)
 
 
 def step(*args: Any, **seconds: Any) -> float:
@@ -51,5 +50,6 @@ def many(draw: st.DrawFn) -> Candidates:
     stages[STAGE.index(unused)] = 0.0
     ranks = rng.random((len(PIPELINE_RANK), pp, count)) * rng.choice([0.0, 1.0], (len(PIPELINE_RANK), 1, 1))
     ranks[PIPELINE_RANK.index("gathered")] *= stages[STAGE.index("gather"), :pp] > 0
-    tied, zero_stage = rng.choice([UNTIED, 0.0, 1.0], count), draw(st.integers(1, 3))
-    return Candidates(schedule, pp, vpp, microbatches, stages, ranks, tied, zero_stage >= 2, zero_stage == 3)
+    tied, unlike = rng.choice([UNTIED, 0.0, 1.0], count), draw(st.booleans())
+    zero = tuple(rng.integers(1, 4, pp if unlike else 1).tolist()) * (1 if unlike else pp)
+    return Candidates(schedule, pp, vpp, microbatches, stages, ranks, tied, zero)

@@ -62,11 +62,13 @@ def plans_without_contention(draw: st.DrawFn) -> Plan:
     shape = {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())}
     behind = draw(st.integers(0, pp - 2)) if pp > 1 and vpp == 1 else 0  # stages after the head
     layers = (*layers[: len(layers) - behind], *(0,) * behind)
+    most, head = 2 if behind else 3, pp - 1 - behind if shape["tied_embeddings"] else None
+    unlike = draw(builders.unlike_options(pp, most, head)) if vpp == 1 and draw(st.booleans()) else {}
+    switches = {"zero_stage": draw(st.integers(0, most))} | unlike | draw(recomputations(pp * vpp))
     return builders.plan(
         machines, tp, pp, dp, vpp, microbatches, layers, shape=shape, schedule=schedule, head=len(layers) - 1 - behind,
-        zero_stage=draw(st.integers(0, 2 if behind else 3)), **draw(recomputations(pp * vpp)),
         sequence_parallel=tp > 1 and draw(st.booleans()), overlap_grad_reduce=draw(st.booleans()),
-        overlap_param_gather=draw(st.booleans()),
+        overlap_param_gather=draw(st.booleans()), **switches,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.errors import PlanError
+from sim.errors import NotModelled, PlanError
 from sim.plan.islands import IslandsPlan
 from sim.sync import Sync
 from tests.sim.islands.builders import islands_plan, machines
@@ -40,3 +40,9 @@ def test_islands_may_have_unlike_batches():
     config = replace(PLAN.islands[1].config, num_microbatches=(3, 3))
     plan = replace(PLAN, islands=(PLAN.islands[0], replace(PLAN.islands[1], workload=more, config=config)))
     assert (plan.batches, plan.weights) == ((2, 6), (0.25, 0.75))
+
+
+def test_stages_of_an_island_have_one_zero_stage():
+    with pytest.raises(NotModelled) as error:
+        islands_plan(machines(devices=4), Sync("diloco"), ({"pp": 2, "dp": 2},) * 2, stage_zero=(1, 0))
+    assert str(error.value) == "islands[0].config.stage_zero: an island has one ZeRO stage; leave it out"
