@@ -15,11 +15,12 @@ from typing import NamedTuple, TypeAlias
 from planner.bounds.deadline_test import PRECISE
 from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.mixed_splits import some_split_holds
+from planner.bounds.mixed_work import PlacedWork
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run, StageSlots, distinct_offsets
-from planner.space.mixed_schedules import playable
+from planner.space.mixed_schedules import playable, runs_alike
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import slots
 from planner.time_limit import TimeLimit
@@ -69,11 +70,12 @@ class MixedBound(NamedTuple):
 def mixed_bound(context: PlanningContext, placements: Iterable[Placed], cutoff: float, limit: TimeLimit) -> MixedBound:
     """A lower bound in seconds on the step of all plans of the placements, at most `cutoff`.
 
-    It is the least over the placements; each is a bisection to the relative width `PRECISE`. Those with the least total work
-    come first. Where the time is up, the bound of those that are left is that of their total work."""
+    It is the least over the placements; each is a bisection to the relative width `PRECISE`. Those with the least quick bounds
+    (`PlacementTest.quick`) come first. Where the time is up, those that are left have the least of their quick bounds."""
     test, bound, work = PlacementTest(context), cutoff, Work(context)
     holders, left = list[Placed](), list[OpenPlacement]()
-    every = sorted(((work.bound(shape), number, shape, placed) for number, (shape, placed) in enumerate(placements)))
+    listed = ((work.bound(shape), number, shape, placed) for number, (shape, placed) in enumerate(placements))
+    every = sorted((max(a, test.quick(c, d)) if a < cutoff else a, b, c, d) for a, b, c, d in listed)
     for number, (least, _, shape, placed) in enumerate(every):
         if least >= bound:
             left += [OpenPlacement(*one) for one in ((a, c, d) for a, _, c, d in every[number:]) if one[0] < cutoff]
@@ -97,6 +99,7 @@ class PlacementTest:
     def __init__(self, context: PlanningContext):
         self.context, self.costs = context, MixedStageCosts(context)
         self._shares: dict[Shape, float] = {}
+        self._work, self._alike = PlacedWork(self.costs), dict[tuple[Shape, int, tuple[Schedule, ...]], bool]()
         self._kinds: dict[tuple[Shape, bool], list[tuple[Schedule, ...]]] = {}
 
     def of_kinds(self, one: OpenPlacement) -> list[OpenPlacement]:
@@ -105,6 +108,18 @@ class PlacementTest:
         if (shape, several) not in self._kinds:
             self._kinds[shape, several] = _of_one_kind(playable(self.context.request, one.shape, several))
         return [one._replace(schedules=schedules) for schedules in self._kinds[shape, several]]
+
+    def quick(self, shape: Shape, placed: tuple[StageSlots, ...]) -> Seconds:
+        """The bound of a placement under any schedule by compute, fill and drain; infinite where no schedule has it."""
+        base = split_backward(shape)
+        found = [math.inf]
+        for one in self.of_kinds(OpenPlacement(0.0, shape, placed)):
+            key = base, len(placed), one.schedules
+            if key not in self._alike:
+                self._alike[key] = runs_alike(self.context.request, base, len(placed), one.schedules)
+            waits = self.forward_share(shape) if any(schedule.SPLITS_BACKWARD for schedule in one.schedules) else 1.0
+            found.append(self._work.bound(base, placed, self._alike[key], waits))
+        return min(found)
 
     def stages(self, one: OpenPlacement) -> PlacedStages | None:
         """The placed stages under the schedules; None where no plan has this placement, also because replicas cannot have

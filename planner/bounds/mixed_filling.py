@@ -37,22 +37,23 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
 
 from planner.bounds.mixed_groups import groups
 from planner.costs.mixed_rings import NOTHING, Load, Shared, least_seconds, least_together
 from planner.costs.mixed_stages import MixedStageCosts, geometry
 from planner.space.device_slots import StageSlots
-from planner.space.mixed_schedules import variants_of_mixed
-from planner.space.runnable import takes_unlike_microbatches
+from planner.space.mixed_schedules import runs_alike, variants_of_mixed
 from planner.space.shape import Shape
 from sim.analytic.stage_costs import StageCost
 from sim.hardware.device_spec import DeviceSpec
 from sim.plan.schedules import Schedule
 from sim.units import Seconds
 
+Around: TypeAlias = tuple[Seconds, Seconds, float]
+"""`OfSize.begin`, `OfSize.tail` and `OfSize.share`."""
 ROUNDED = 1e-9
 """Relative error of a sum of microbatches, above that of floats."""
 
@@ -71,12 +72,12 @@ class PlacedStages:
         self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
         self._kinds = [(geometry(stage, shape.tp), ends) for stage, ends in zip(placed, self.ends, strict=True)]
         self._ends: dict[tuple[object, int], tuple[Seconds, Seconds, float]] = {}
+        self._least: dict[tuple[object, int], list[Around]] = {}
         self._by_memory: dict[int, int] = {}
-        request, names = costs.context.request, [one.NAME for one in self.schedules]
-        variants = (one for one in variants_of_mixed(request, shape) if one.schedule in names)
-        self.alike = self.total == shape.dp or not any(takes_unlike_microbatches(request, v, len(placed)) for v in variants)
+        self.alike = runs_alike(costs.context.request, shape, len(placed), self.schedules)
         self.groups = groups(costs, shape, placed, self.waits, self.alike)
         self.replicas = [group[0].replicas for group in self.groups]
+        self._many = sum(self.replicas)
 
     @functools.cached_property
     def links(self) -> tuple[tuple[Load, ...], ...]:
@@ -168,18 +169,16 @@ class PlacedStages:
         """Most layers of a stage, with `left` layers in it and those before it from `first` on; 0 where it cannot hold one."""
         if not test.forward:
             return min(test.most[stage], left)
-        most, least = min(left, self.most_by_memory(stage)), (math.inf, math.inf, math.inf)
-        for k in range(test.most[stage], 0, -1):
-            begin, tail, share = map(min, least, self.around(stage, k))
-            least = begin, tail, share
-            if k <= most:
-                shared = self._shared(stage, k, left - k, first, test)
-                if self._holds(OfSize(stage, k, left - k, *least), test, shared):
-                    return k
+        most, largest = min(left, self.most_by_memory(stage)), test.most[stage]
+        known = self._least.setdefault((self._kinds[stage], largest), [])
+        for k in range(min(most, largest), 0, -1):
+            least = _least_from(known, k, largest, functools.partial(self.around, stage))
+            if self._holds(OfSize(stage, k, left - k, *least), test, self._shared(stage, k, left - k, first, test)):
+                return k
         return 0
 
-    def around(self, stage: int, k: int) -> tuple[Seconds, Seconds, float]:
-        """`OfSize.begin`, `OfSize.tail` and `OfSize.share` of a stage of k layers: the least on any type of its devices."""
+    def around(self, stage: int, k: int) -> Around:
+        """Those of a stage of k layers: the least on any type of its devices."""
         kind = self._kinds[stage], k
         if kind not in self._ends:
             config, found = self.costs.config(self.shape, len(self.placed)), list(self._costs(stage, k))
@@ -205,11 +204,9 @@ class PlacedStages:
         layers `before` it.
 
         The other stages of a link have at least the layers that those which do not load it cannot hold."""
-        gathers = both = 0.0
-        for link in self.ending.get(stage, ()):
-            loading = {load.stage for load in link}
-            held = before - sum(test.most[other] for other in range(first, stage) if other not in loading)
-            shared = least_seconds(link, k, held)
+        links, gathers, both = self.ending.get(stage, []), 0.0, 0.0
+        for link, outside in zip(links, test.outside(stage, first, links), strict=True):
+            shared = least_seconds(link, k, before - outside)
             gathers, both = max(gathers, shared.gathers), max(both, shared.both)
         return Shared(gathers, both)
 
@@ -220,7 +217,7 @@ class PlacedStages:
     def _holds(self, one: OfSize, test: DeadlineOf, shared: Shared) -> bool:
         """Whether the replicas of a stage have time for all microbatches and the tail. shared: seconds of the links whose last
         stage this is."""
-        done, k, least = 0.0, one.layers, float(self.total)
+        done, k = 0.0, one.layers
         for group in self.groups:
             here = group[one.stage]
             cycle, both = here.start + k * here.each + here.sent, here.layer_before * one.before
@@ -241,10 +238,10 @@ class PlacedStages:
                 if here.lane:  # of all replicas together, which may have numbers of their own
                     most = test.seconds / here.lane
                     times = min(times, math.floor(most) if self.alike else most)
-            if times < 1:
+            if times < 1 or (self.alike and times * self._many < self.total):
                 return False
-            done, least = done + here.replicas * times, min(least, times)
-        return (least * sum(self.replicas) if self.alike else done * (1 + ROUNDED)) >= self.total
+            done += here.replicas * times
+        return self.alike or done * (1 + ROUNDED) >= self.total
 
     def _costs(self, stage: int, k: int) -> Iterator[StageCost]:
         """Costs of a stage of k layers, without sends, on each type of its devices."""
@@ -267,6 +264,15 @@ class DeadlineOf:
     most: Sequence[int]
     after: int | None = None
     shared: Shared = NOTHING
+    _outside: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+
+    def outside(self, stage: int, first: int, links: Iterable[tuple[Load, ...]]) -> list[int]:
+        """For each of the links that end at a stage, the most layers of the stages from `first` to it that do not load it."""
+        if (stage, first) not in self._outside:
+            loading = ({load.stage for load in link} for link in links)
+            between = range(first, stage)
+            self._outside[stage, first] = [sum(self.most[one] for one in between if one not in own) for own in loading]
+        return self._outside[stage, first]
 
 
 class OfSize(NamedTuple):
@@ -281,3 +287,12 @@ class OfSize(NamedTuple):
     begin: Seconds = 0.0
     tail: Seconds = 0.0
     share: float = 0.0
+
+
+def _least_from(known: list[Around], k: int, largest: int, around: Callable[[int], Around]) -> Around:
+    """The least of each number of `around` for k to `largest` layers. known: those from `largest` down that are known."""
+    while len(known) <= largest - k:
+        here = around(largest - len(known))
+        begin, tail, share = map(min, known[-1] if known else here, here)
+        known.append((begin, tail, share))
+    return known[largest - k]

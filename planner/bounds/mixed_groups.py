@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, geometry
 from planner.costs.stage_positions import alike_replicas
 from planner.space.device_slots import Run, StageSlots, replica_groups
 from planner.space.shape import Shape
@@ -91,12 +91,15 @@ def _by_node(runs: tuple[Run, ...], tp: int) -> dict[tuple[Run, ...], int]:
 def _speeds(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...]) -> list[OnStage]:
     """One replica of a group on each stage, without messages."""
     found: list[OnStage] = []
+    known: dict[object, OnStage] = {}  # stages of one cluster are alike
     before = math.inf
     for stage, run in enumerate(runs):
         ends = stage == 0, stage == len(runs) - 1
-        start, each = costs.least_seconds(shape, run, ends)
-        found.append(OnStage(1, start, each, *costs.least_passes(shape, run, ends), before if stage else 0.0))
-        before = min(before, each)
+        key = geometry((run,), shape.tp), ends
+        if key not in known:
+            known[key] = OnStage(1, *costs.least_seconds(shape, run, ends), *costs.least_passes(shape, run, ends), 0.0)
+        found.append(known[key]._replace(layer_before=before) if stage else known[key])
+        before = min(before, known[key].each)
     return found
 
 

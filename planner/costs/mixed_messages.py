@@ -33,8 +33,10 @@ class MixedMessages:
     def nic(self, runs: Sequence[Run], tp: int) -> str:
         """The type of NICs for all messages between nodes of replicas on these runs, one for each stage; empty where the two
         nodes of a message choose it, on one cluster. Raises NoRoute."""
-        clusters = {run.cluster.name: slot(run.cluster, tp, run.first)[0] for run in runs}
-        return common_transport(self.fleet, tuple(clusters.values()))[0] if len(clusters) > 1 else ""
+        latest = {run.cluster.name: run for run in runs}
+        if len(latest) == 1:
+            return ""
+        return common_transport(self.fleet, tuple(slot(run.cluster, tp, run.first)[0] for run in latest.values()))[0]
 
     def leaves(self, shape: Shape, run: Run, other: Run, nic: str = "", many: int | None = None) -> float:
         """Least seconds in which the concurrent messages of all replicas on a run's first node, or of the first `many`, leave

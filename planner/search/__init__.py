@@ -9,10 +9,10 @@ optimizer; the search tries both (`planner.space.shapes.overlaps`).
 
 1. `first_plan` finds plans. It ranks shapes by a quick estimate, and simulates a draft of the best ones. `generation` lists
    promising pipelines of the best shapes; `evaluation` and `rough_estimate` give their step times on an idle network
-   (`candidates`); `local_search` moves single layers, and on fleets of many classes `stage_search` whole stages, after which
-   `latency` tries warm-ups that follow the borders between clusters; `pool` orders candidates by the step time expected
-   with contention; `incumbent` simulates them. The prediction of a plan is the simulated step time. `mixed` adds plans with
-   mixed stages, and `short_chunks` such with a degree of context parallelism that the proof leaves out.
+   (`candidates`); `local_search` moves single layers, and on fleets of many classes `stage_search` whole stages (`restaging`),
+   after which `latency` tries warm-ups that follow the borders between clusters; `pool` orders candidates by the step time
+   expected with contention; `incumbent` simulates them. The prediction of a plan is the simulated step time. `mixed` adds plans
+   with mixed stages, and `short_chunks` such with a degree of context parallelism that the proof leaves out.
 2. `branch_and_bound` proves. It is a best-first branch and bound over families of shapes (`families`). The deadline test
    (`planner.bounds.deadline_test`) proves that no pipeline of a family beats the target, which is slightly below the step of
    the incumbent (the fastest plan so far). `exhaust` evaluates the pipelines that the test does not rule out, `single_stage`

@@ -31,6 +31,8 @@ class Budgets:
     """Largest vpp (virtual stages per pipeline rank) of the first plan; plans with a larger one take longer to simulate."""
     first_variants: int = 32
     """Variants (a shape under one schedule, vpp and ZeRO stage) for which pipelines are estimated."""
+    first_doubt: float = 0.8
+    """Fraction of its quick estimate that a variant may take: it is left out where that is above the first plan's step."""
     other_variants: int = 8
     """The same with virtual stages where the fastest of these has none, or without where it has some: contention is unlike, so
     that the best plan of the other kind may be among none of the first."""
@@ -68,13 +70,14 @@ class Budgets:
     finds no steady state, it takes about a second for each 4,000 of them."""
     forwards_of_a_long_one: int = 16_000
     """Forwards beyond which a pipeline is simulated only if it may be faster by `target_gap`."""
+    ranks_of_a_large_one: int = 20_000
+    """The same for its devices, before it is built, which takes a second as well."""
     alone_tries: int = 2
     """Simulations of pipelines on one cluster in a row without a faster plan, after which no more are simulated."""
     mixed_tries: int = 8
     """Simulations of plans with mixed stages in a row without a faster plan, after which no more are simulated."""
     mixed_holders: int = 3
     """Placements with mixed stages, those with the least bounds, of which plans are simulated after the proof."""
-
     mixed_splits: int = 20_000
     """Splits of the layers of a placement up to which all its plans are evaluated, where it holds the bound of mixed stages."""
     mixed_bound_tries: int = 40
@@ -84,7 +87,6 @@ class Budgets:
     mixed_wide_gap: float = 0.01
     """Gap above which they are simulated although others are left. With a smaller one more plans are simulated where they are
     many, each for a small part of the gap."""
-
     placement_delay: float = 0.5
     """Where a pipeline has two placements and the simulation of one was longer than its step on an idle network: fraction of
     this delay that is expected of the other placement at least (0.57 to 1 in a search of `holmes-uneven-8`). With a larger one
@@ -127,7 +129,6 @@ class Budgets:
     """Simulations in a row without a faster plan, after which such a round ends."""
     last_tries: int = 16
     """Simulations in a row without a faster plan, after which the search ends."""
-
     bound_tries: int = 60
     """Simulations of pipelines that hold the bound, in a row without a faster plan (`planner.search.simulated_bound`); a long
     one counts as several, as for `forwards_of_a_try`."""
@@ -135,7 +136,6 @@ class Budgets:
     """The same for evaluated pipelines of all variants, which hold no bound and may give a faster plan."""
     bound_refused: int = 600
     """The same for pipelines that a target or a limit refuses, which takes about a hundredth of a second each."""
-
     doubtful_tries: int = 4
     """Simulations in a row without a faster plan of candidates that only unlike ones make seem slow (`Pool.take_doubtful`)."""
 
@@ -173,6 +173,8 @@ class Budgets:
     short_shapes: int = 8
     """Shapes, and then variants of them, of the degree that is tried, from which its plans are made; with 0
     none is tried."""
+    short_first: float = 0.95
+    """They are tried before all others where the ratio of their least quick estimate to that of the others is below this."""
     short_doubt: float = 0.85
     """Fraction of the best step below which their quick estimate does not dismiss them by itself: shared links make steps that
     much longer than estimates, and cp may use them less."""
@@ -186,7 +188,6 @@ class Budgets:
     programmes: int = 16
     """Stage programmes (`planner.models.stage_programme`) in a row without a faster plan, after which no more are solved; most
     only prove that they have none. With at most 12 solutions, the plan of metis-128 was 7 % slower."""
-
     programme_nodes: int = 1_000
     """Nodes of the branch-and-bound tree of one stage programme, after which its best solution so far is taken."""
 

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import NodeClass, node_classes
-from planner.models.class_orders import EVERY_ORDER
 from planner.search.candidates import Candidate, Estimate, estimates
-from planner.search.incumbent import Incumbent
-from planner.search.latency import latency_candidates
+from planner.search.incumbent import Incumbent, doubtful
 from planner.search.local_search import improved
 from planner.search.mixed import mixed
 from planner.search.mixed_trials import simulate_mixed
-from planner.search.stage_search import StageSearch
+from planner.search.restaging import restaged_candidates
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import USUAL_SIZES, variants
-from sim.plan import schedules
 
 
 def find_first_plan(
@@ -32,13 +29,17 @@ def find_first_plan(
     bases: list[Shape],
     unequal: Sequence[Shape] = (),
     unlike: Sequence[Shape] = (),
+    others: Callable[[], None] | None = None,
     sizes: Container[int] = USUAL_SIZES,
 ) -> None:
     """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits.
 
     unequal: shapes whose dp does not divide the batch; unlike: shapes whose tp differs between device types
-    (`planner.space.unlike_tp`). The best few of both are tried as well. sizes: the microbatch sizes that are tried, where some
-    shape has one of them."""
+    (`planner.space.unlike_tp`). The best few of both are tried as well. others: is called as soon as the draft and the variant
+    with the least quick estimate are known, and may give the incumbent a plan. sizes: the microbatch sizes that are tried,
+    where some shape has one of them.
+
+    Once a plan is known, variants are left out whose quick estimates are far above its step (`Budgets.first_doubt`)."""
     budgets, request = incumbent.budgets, incumbent.request
     usual = [base for base in bases if base.microbatch_size in sizes]
     base_of = {split_backward(base): base for base in usual or bases}
@@ -46,14 +47,16 @@ def find_first_plan(
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
     every = [variant for shape in promising for variant in variants(request, base_of[shape])]
     quick = quick_variants(incumbent, [base_of[shape] for shape in promising])
+    incumbent.quickest = next(iter(ranked(incumbent, quick, 1)), None)
+    if others is not None:
+        others()
     partial = ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
     on_some = quick_variants(incumbent, [base_of[shape] for shape in partial])
-    restaged = _restaged(incumbent, promising[: budgets.restaged_shapes], base_of)
+    restaged = restaged_candidates(incumbent, promising[: budgets.restaged_shapes], base_of)
+    _simulate_found(incumbent, restaged)
     first = ranked(incumbent, quick, budgets.first_variants)
-    incumbent.quickest = first[0] if first else None
     partly = ranked(incumbent, on_some, budgets.partial_shapes, between=True)
     tried = list(dict.fromkeys([*first, *partly]))
-    _simulate_found(incumbent, restaged)
     fitting = simulate_best(incumbent, tried)
     if not incumbent.limit.is_up():
         incumbent.simulate_pool(budgets.first_tries)
@@ -69,9 +72,9 @@ def find_first_plan(
         incumbent.keep_draft()
     _simulate_alone(incumbent, every)
     incumbent.keep_draft()
-    for others in (unequal, unlike):
-        if others and not incumbent.limit.is_up():
-            simulate_best(incumbent, _best_variants(incumbent, others))
+    for further in (unequal, unlike):
+        if further and not incumbent.limit.is_up():
+            simulate_best(incumbent, _best_variants(incumbent, further))
     with incumbent.context.effort.spent("mixed stages"):
         _simulate_mixed(incumbent)
 
@@ -102,23 +105,27 @@ def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
 
 
 def ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True, between: bool = False) -> list[Shape]:
-    """The `most` shapes with the least quick estimates, in their order, without shapes that do not fit memory. `between`: on
-    some of the clusters, neither one nor all (`quick_estimate`).
+    """The `most` shapes with the least quick estimates, in their order, without shapes that do not fit memory and, with
+    `tails`, those whose estimates are far above the best step (`Budgets.first_doubt`). `between`: on some of the clusters,
+    neither one nor all (`quick_estimate`).
 
     Lazy evaluation: a shape enters a heap with an estimate without messages, which is cheap and never above the full estimate.
     The full one, with `tails` or without, is computed when the shape is first taken from the heap. If the time is up before all
     shapes are estimated, a few with usual numbers of microbatches are (`Budgets.usual_microbatches`)."""
     context, heap = incumbent.context, list[tuple[float, int, Shape, bool]]()
+    most_seconds = doubtful(incumbent) if tails else math.inf
     for number, shape in sorted(enumerate(shapes), key=lambda pair: _unusual(incumbent, pair[1])):
         if len(heap) >= incumbent.budgets.draft_shapes and incumbent.limit.is_up():
             break
         least = quick_estimate(context, shape, node_classes(context, shape), False, False, between)
-        if least < math.inf:
+        if least < most_seconds:
             heap.append((least, number, shape, False))
     heapq.heapify(heap)
     ranked: list[Shape] = []
     while heap and len(ranked) < most:
-        _, index, shape, is_full = heapq.heappop(heap)
+        least, index, shape, is_full = heapq.heappop(heap)
+        if least >= most_seconds:
+            break
         if is_full or incumbent.limit.is_up():
             ranked.append(shape)
         else:
@@ -131,40 +138,6 @@ def _unusual(incumbent: Incumbent, shape: Shape) -> tuple[float, int]:
     """A sort key: how far, as a ratio, a shape's number of microbatches is from the usual one; then short pipelines first."""
     ratio = shape.microbatches(incumbent.request.workload) / incumbent.budgets.usual_microbatches
     return max(ratio, 1 / ratio), -shape.tp * shape.slots
-
-
-def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape, Shape]) -> list[Candidate]:
-    """Candidates after the local search over stages, if there are more classes than all orders are estimated of.
-
-    The search begins with the fastest candidates of each schedule that splits the backward or, where none is searched, without
-    virtual stages. Where stages choose how many layers they recompute, it begins with none, if any candidate fits so: it finds
-    better plans then."""
-    budgets, bases = incumbent.budgets, [base_of[shape] for shape in shapes]
-    every = ([base.extremes[0] for base in bases], bases)
-    starts = next(filter(None, (list(_starts(incumbent, some)) for some in every)), [])
-    starts.sort(key=lambda candidate: candidate.seconds)
-    searches, found = dict[Shape, StageSearch](), list[Candidate]()
-    for start in starts[: budgets.restaged_starts]:
-        if start.shape not in searches:
-            searches[start.shape] = StageSearch(incumbent.context, start.shape, budgets.restaged_pipelines)
-        found.append(searches[start.shape].improved(start))
-    found.sort(key=lambda candidate: candidate.seconds)
-    found += [searches[one.shape].restarted(one) for one in found[: budgets.restaged_again]]
-    found += latency_candidates(incumbent.context, found, budgets)
-    return improved(found, budgets.restaged_kept)
-
-
-def _starts(incumbent: Incumbent, bases: Iterable[Shape]) -> Iterator[Candidate]:
-    """The best estimates of bases under each of these schedules, evaluated."""
-    context, budgets = incumbent.context, incumbent.budgets
-    for base in bases:
-        every = [one for one in variants(incumbent.request, base) if one.zero_stage == base.zero_stage]
-        split = [one for one in every if schedules.get(one.schedule).SPLITS_BACKWARD]
-        for variant in split or [one for one in every if one.vpp == 1] or every:
-            classes = node_classes(context, variant)
-            if len(classes) > EVERY_ORDER and not incumbent.is_over:
-                best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True)
-                yield from (estimate.evaluated() for estimate in best if len(estimate.pipeline) > 1)
 
 
 def _simulate_found(incumbent: Incumbent, found: Iterable[Candidate]) -> None:
@@ -181,6 +154,7 @@ def simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], waits: bool = F
     slower or much faster than others, so they are simulated after them, as far as that is quick."""
     budgets, context = incumbent.budgets, incumbent.context
     estimated: list[Estimate] = []
+    below = doubtful(incumbent)
     for shape in shapes:
         if incumbent.is_over or (estimated and incumbent.limit.is_up()):
             break
@@ -199,6 +173,7 @@ def simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], waits: bool = F
             break
         evaluated.append(estimate.evaluated())
         kinds.add(_kind(estimate))
+    evaluated = [candidate for candidate in evaluated if candidate.seconds < below]
     most = 1 if incumbent.limit.is_up() else budgets.first_improved
     _simulate_found(incumbent, improved(evaluated, most))
     if not incumbent.limit.is_up():

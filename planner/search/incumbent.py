@@ -191,7 +191,11 @@ class Incumbent:
     def simulate(self, candidate: Candidate) -> bool | None:
         """Simulate a candidate and record its contention for others of its kind; return whether it is the fastest.
 
-        None where it has no plan to simulate."""
+        None where it has no plan to simulate. One of very many devices is not built unless it may be faster by the part that
+        the proof searches for (`Budgets.ranks_of_a_large_one`)."""
+        ranks = candidate.shape.tp * candidate.shape.slots * len(candidate.pipeline)
+        if ranks > self.budgets.ranks_of_a_large_one and candidate.seconds >= self.target:
+            return False
         found = self._offered(candidate.shape, candidate.stages)
         if found:
             self.pool.learn(candidate, min(seconds for seconds, _ in found))
@@ -229,3 +233,8 @@ class Incumbent:
 def forwards(plan: Plan) -> int:
     """Forwards of one replica in a step: the work of a simulation that finds no steady state."""
     return plan.config.num_stages * max(plan.config.num_microbatches)
+
+
+def doubtful(incumbent: Incumbent) -> Seconds:
+    """Seconds from which the quick estimate of a variant says that it has no plan as fast as the best one."""
+    return incumbent.cutoff / incumbent.budgets.first_doubt

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from planner.bounds.mixed_deadline import Placed
+from planner.bounds.mixed_deadline import Placed, PlacementTest
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
@@ -68,22 +68,28 @@ def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: floa
     The fastest is first; of plans with equal placement, the fastest two are returned, and the fastest two with moved layers.
     Once the time limit is reached, no more placements are estimated, and no plan is evaluated, except one if `below` is
     infinite, because there is none yet."""
-    request = context.request
-    costs, work = MixedStageCosts(context), Work(context)
+    request, test = context.request, PlacementTest(context)
+    costs, work = test.costs, Work(context)
     able = (pair for pair in mixed_placements(request, every_size=False) if work.bound(pair[0]) < below)
+    able = (pair for pair in able if below == math.inf or test.quick(*pair) < below)
     in_time = itertools.takewhile(lambda _: not limit.is_up(), able)
     by_compute = ((candidate(costs, split_backward(shape), stages, False), (shape, stages)) for shape, stages in in_time)
     rough = ((layout.seconds, pair) for layout, pair in by_compute if layout is not None and layout.seconds < below)
     varied = best_of_each(rough, lambda pair: (pair[0].tp, pair[0].slots, len(pair[1])), OF_ONE_KIND)
     best = shortlist(varied, lambda pair: _with_whole_step(costs, *pair), ESTIMATED, limit)
-    return plans_of(context, [(one.shape, one.stages) for one in best], strategy, limit, below)
+    return plans_of(context, [(one.shape, one.stages) for one in best], strategy, limit, below, costs)
 
 
 def plans_of(
-    context: PlanningContext, placements: Iterable[Placed], strategy: str, limit: TimeLimit, below: float = math.inf
+    context: PlanningContext,
+    placements: Iterable[Placed],
+    strategy: str,
+    limit: TimeLimit,
+    below: float = math.inf,
+    costs: MixedStageCosts | None = None,
 ) -> list[tuple[float, Plan]]:
-    """`mixed` of some placements only."""
-    request, costs = context.request, MixedStageCosts(context)
+    """`mixed` of some placements only. costs: those that are known of the context."""
+    request, costs = context.request, costs or MixedStageCosts(context)
     found: list[MixedCandidate] = []
     for shape, stages in placements:
         if (found or below < math.inf) and limit.is_up():

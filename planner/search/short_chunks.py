@@ -10,6 +10,7 @@ holds for, and prove nothing."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +23,7 @@ from planner.placement.simulation import fits, step
 from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.first_plan import find_first_plan, quick_variants, ranked, simulate_best
-from planner.search.incumbent import Incumbent
+from planner.search.incumbent import Incumbent, doubtful
 from planner.space import stand_in
 from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape, split_backward
@@ -45,26 +46,58 @@ SIZES = range(1, USUAL_SIZES[-1] + 1)
 """Microbatch sizes of these plans; whether one is searched is decided by the usual ones."""
 
 
-def try_short(incumbent: Incumbent) -> None:
-    """Keep the fastest plan found with the degree that is tried, if any, where it is faster than the best plan by
-    `Budgets.target_gap`."""
-    cp = short_degree(incumbent.request)
-    if incumbent.best is None or cp is None or incumbent.limit.is_up():
-        return
-    incumbent.report(f"trying cp {cp}")
-    inner = _with_degree(incumbent, cp)
-    base_of = {split_backward(base): base for base in bases_of(inner.request)}
-    promising = [base_of[shape] for shape in ranked(inner, base_of, incumbent.budgets.short_shapes, tails=False)]
-    known = least_estimate(incumbent, filter(None, [incumbent.quickest]))
-    doubtful = incumbent.budgets.short_doubt * incumbent.cutoff
-    if least_estimate(inner, quick_variants(inner, promising)) < min(max(known, doubtful), inner.target):
-        find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
-    if inner.best_shape is not None:  # all schedules and ZeRO stages: the proof considers others, but not these
-        simulate_best(inner, variants(inner.request, replace(inner.best_shape, overlap_param_gather=True)))
-    incumbent.context.simulated += (one for one in inner.context.simulated if one is not inner.best)
-    if inner.best is not None and inner.cutoff < incumbent.target:
-        incumbent.keep(inner.best)
-        incumbent.report(f"trying cp {cp}")
+class ShortChunks:
+    """The search for a faster plan with the degree that is tried, at most once."""
+
+    def __init__(self, incumbent: Incumbent):
+        self.incumbent = incumbent
+        self._cp = short_degree(incumbent.request)
+
+    def try_first(self) -> None:
+        """Before the incumbent has a plan: search where the least estimate is far below that of the searched variants
+        (`Budgets.short_first`)."""
+        outer = self.incumbent
+        if self._cp is None or outer.best is not None or outer.quickest is None or outer.limit.is_up():
+            return
+        inner, promising, least = self._ranked
+        if least < outer.budgets.short_first * least_estimate(outer, [outer.quickest]):
+            self._search(inner, promising)
+
+    def try_after(self) -> None:
+        """Once the incumbent has a plan: search where the least estimate is below that of the searched variants, or far below
+        the best step (`Budgets.short_doubt`)."""
+        outer = self.incumbent
+        if self._cp is None or outer.best is None or outer.limit.is_up():
+            return
+        outer.report(f"trying cp {self._cp}")
+        inner, promising, least = self._ranked
+        inner.best = outer.best
+        known = least_estimate(outer, filter(None, [outer.quickest]))
+        far = outer.budgets.short_doubt * outer.cutoff
+        self._search(inner, promising if least < min(max(known, far), inner.target) else [])
+
+    @functools.cached_property
+    def _ranked(self) -> tuple[Incumbent, list[Shape], Seconds]:
+        """(incumbent of a request with the degree pinned, shapes with the least quick estimates, the least of them all)."""
+        assert self._cp is not None
+        inner = _with_degree(self.incumbent, self._cp)
+        base_of = {split_backward(base): base for base in bases_of(inner.request)}
+        promising = [base_of[shape] for shape in ranked(inner, base_of, self.incumbent.budgets.short_shapes, tails=False)]
+        return inner, promising, least_estimate(inner, quick_variants(inner, promising))
+
+    def _search(self, inner: Incumbent, promising: list[Shape]) -> None:
+        """Search plans of these shapes that are faster than the best one, and keep the fastest."""
+        outer, self._cp = self.incumbent, None
+        outer.report(f"trying cp {inner.request.wishes.cp}")
+        if promising:
+            find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
+        if inner.best_shape is not None:  # all schedules and ZeRO stages: the proof considers others, but not these
+            others = variants(inner.request, replace(inner.best_shape, overlap_param_gather=True))
+            simulate_best(inner, [one for one in others if not doubtful(inner) <= _estimate(inner, one) < math.inf])
+        outer.context.simulated += (one for one in inner.context.simulated if one is not inner.best)
+        if inner.best is not None and inner.cutoff < outer.target:
+            outer.keep(inner.best)
+            outer.report(f"trying cp {inner.request.wishes.cp}")
 
 
 def with_short_chunks(request: Request, context: PlanningContext, best: Plan | None, limit: TimeLimit) -> Plan | None:
@@ -76,7 +109,7 @@ def with_short_chunks(request: Request, context: PlanningContext, best: Plan | N
             continue
         kept = Incumbent(part, inside, Budgets(), limit, alike)
         kept.quickest = next(iter(ranked(kept, quick_variants(kept, bases_of(part)), 1)), None)
-        try_short(kept)
+        ShortChunks(kept).try_after()
         if kept.best is not None and kept.best.config.cp == short_degree(part):
             with suppress(Infeasible):
                 found = stand_in.of_model(kept.best, request)
@@ -111,5 +144,8 @@ def _of_every_size(request: Request, shapes: Iterable[Shape]) -> Iterator[Shape]
 
 def least_estimate(incumbent: Incumbent, shapes: Iterable[Shape]) -> Seconds:
     """The least quick estimate of variants of shapes; infinite where there is none."""
-    context, found = incumbent.context, ranked(incumbent, shapes, 1)
-    return min((quick_estimate(context, one, node_classes(context, one)) for one in found), default=math.inf)
+    return min((_estimate(incumbent, one) for one in ranked(incumbent, shapes, 1)), default=math.inf)
+
+
+def _estimate(incumbent: Incumbent, shape: Shape) -> Seconds:
+    return quick_estimate(incumbent.context, shape, node_classes(incumbent.context, shape))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from planner.request import Request
-from planner.space.runnable import runs
+from planner.space.runnable import runs, takes_unlike_microbatches
 from planner.space.shape import Shape
 from planner.space.shapes import variants
 from sim.plan import schedules
@@ -30,3 +30,11 @@ def playable_variants(request: Request, shape: Shape, several: bool) -> Iterator
 def playable(request: Request, shape: Shape, several: bool) -> list[Schedule]:
     """The schedules of `playable_variants`."""
     return [schedules.get(name) for name in sorted({one.schedule for one in playable_variants(request, shape, several)})]
+
+
+def runs_alike(request: Request, shape: Shape, pp: int, able: Iterable[Schedule]) -> bool:
+    """Whether all replicas of a pipeline of `pp` stages have equally many microbatches under each of these schedules."""
+    names = [one.NAME for one in able]
+    variants = (one for one in variants_of_mixed(request, shape) if one.schedule in names)
+    one_each = request.workload.global_batch_size // shape.microbatch_size == shape.dp
+    return one_each or not any(takes_unlike_microbatches(request, variant, pp) for variant in variants)

@@ -32,7 +32,7 @@ from planner.search.mixed import mixed_placements
 from planner.search.mixed_proof import MixedProof
 from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
-from planner.search.short_chunks import try_short
+from planner.search.short_chunks import ShortChunks
 from planner.search.unlike_dp import try_unlike, unlike_seconds
 from planner.space.shape import Shape
 from planner.space.shapes import searched
@@ -63,9 +63,10 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             if context.start is not None:
                 incumbent.begin(context.start)
             with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
-                find_first_plan(incumbent, bases, unequal, unlike)
+                short = ShortChunks(incumbent)
+                find_first_plan(incumbent, bases, unequal, unlike, short.try_first if context.proves else None)
                 if context.proves:
-                    try_short(incumbent)
+                    short.try_after()
             if context.proves:
                 spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
                 context.limit.reserve(spared)

@@ -220,3 +220,14 @@ def test_long_simulations_are_run_for_gains_that_the_proof_seeks(monkeypatch, mi
     monkeypatch.setattr(Incumbent, "challenge", lambda self, plan, limit: found.append((plan.name, limit)) or (best, False))
     assert not kept.offer(shape(), SPLITS[1])
     assert found == [(name, below) for name in tried]
+
+
+@pytest.mark.parametrize(("ranks", "tried"), [(1, False), (20_000, True)])
+def test_a_plan_of_very_many_devices_must_be_faster_by_what_the_proof_searches_for(ranks, tried):
+    """Two equal stages are faster than stages of one and three layers, but do not take half their step."""
+    kept = incumbent(two_nodes(), Budgets(ranks_of_a_large_one=ranks, target_gap=0.5))
+    first, second = (candidate(kept.context, shape(), stages) for stages in (SPLITS[2], SPLITS[1]))
+    assert kept.simulate(first)
+    assert kept.target < second.seconds < kept.cutoff
+    assert kept.simulate(second) is tried
+    assert (len(kept.seen) == 2) is tried

@@ -12,9 +12,10 @@ from planner import api
 from planner.limits import Limits
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
+from planner.search.budgets import Budgets
 from planner.search.certificate import certificate
 from planner.search.incumbent import Incumbent
-from planner.search.short_chunks import try_short
+from planner.search.short_chunks import ShortChunks
 from planner.time_limit import TimeLimit
 from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
@@ -46,7 +47,7 @@ def tried(asked: Request, limit: TimeLimit | None = None) -> tuple[Plan, Incumbe
     kept.quickest = shape(dp=2)
     if limit is not None:
         kept.limit = kept.context.limit = limit
-    try_short(kept)
+    ShortChunks(kept).try_after()
     return begun, kept
 
 
@@ -59,6 +60,21 @@ def test_replicas_of_two_devices_have_twice_the_microbatches():
     assert (config.cp, config.pp, config.dp, config.microbatch_size, kept.best.layers) == (2, 4, 1, 1, (1, 1, 1, 1))
     assert (round(step(begun) * 1e3, 3), round(step(kept.best) * 1e3, 3)) == (55.112, 44.195)
     assert kept.best in kept.context.simulated
+
+
+def test_such_plans_come_first_where_their_estimates_are_far_below():
+    """The least estimates are 44 and 55 ms: without a plan yet, those with cp 2 are tried, and not once more afterwards."""
+    for share, sought in ((0.95, True), (0.5, False)):
+        kept = incumbent(question(), Budgets(short_first=share))
+        kept.quickest = shape(dp=2)
+        chunks = ShortChunks(kept)
+        chunks.try_first()
+        assert (kept.best is not None) is sought
+        if kept.best is not None:
+            assert (kept.best.config.cp, round(step(kept.best) * 1e3, 3)) == (2, 44.195)
+            many = len(kept.context.simulated)
+            chunks.try_after()
+            assert len(kept.context.simulated) == many
 
 
 def test_the_plan_is_that_of_the_pin():
@@ -76,7 +92,7 @@ def test_nothing_is_tried_where_the_quick_estimate_is_not_less():
     assert found is not None and (found.config.dp, found.config.cp, round(step(found) * 1e3, 3)) == (2, 1, 79.161)
     kept = incumbent(asked, best=found)
     kept.quickest = shape(dp=2)
-    try_short(kept)
+    ShortChunks(kept).try_after()
     assert kept.best is found and kept.context.effort.times == {}
 
 
@@ -100,7 +116,7 @@ def test_nothing_is_tried_after_the_time_limit():
     begun, late = tried(question(), TimeLimit(0.0))
     assert late.best is begun and late.limit.reached
     kept = incumbent(question())
-    try_short(kept)
+    ShortChunks(kept).try_after()
     assert kept.best is None
 
 
@@ -109,7 +125,7 @@ def test_other_objectives_have_the_plan_too():
     asked = question()
     kept = incumbent(asked, best=simulated(asked, shape(dp=2), *[("a", 1)] * 4))
     kept.context.every_step, kept.quickest = True, shape(dp=2)
-    try_short(kept)
+    ShortChunks(kept).try_after()
     assert kept.best is not None and kept.best in kept.context.simulated
     assert {one.config.cp for one in kept.context.simulated} == {2}
 

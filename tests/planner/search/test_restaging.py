@@ -1,0 +1,40 @@
+"""Candidates of the first plan of fleets of many classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.request import Request
+from planner.search.first_plan import find_first_plan
+from planner.search.incumbent import Incumbent
+from planner.search.restaging import restaged_candidates
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import searched
+from tests.planner.builders import many_clusters
+from tests.planner.search.searches import incumbent
+
+
+def restaged(kept: Incumbent) -> list[float]:
+    """Seconds of the candidates of all shapes of a request."""
+    base_of: dict[Shape, Shape] = {split_backward(base): base for base in searched(kept.request)}
+    return [one.seconds for one in restaged_candidates(kept, list(base_of), base_of)]
+
+
+def question(number: int = 5) -> Request:
+    asked = many_clusters(0, number, layers=14, batch=12)
+    return replace(asked, wishes=replace(asked.wishes, schedule="1f1b"))
+
+
+def test_fleets_of_few_classes_have_none():
+    assert restaged(incumbent(question(3))) == []
+
+
+def test_no_candidate_is_sought_of_variants_that_cannot_be_faster_than_the_best_plan():
+    """The deadline test of the least step leaves nothing to be searched; with a long step, all is as without a plan."""
+    kept = incumbent(question())
+    every = restaged(kept)
+    find_first_plan(kept, list(searched(kept.request)))
+    assert every and kept.best is not None and kept.best.prediction is not None
+    for step_s, found in ((1e-6 * min(every), []), (1.2 * max(every), every)):
+        known = kept.best.annotated(prediction=replace(kept.best.prediction, step_s=step_s))
+        assert restaged(incumbent(kept.request, best=known)) == found
