@@ -28,6 +28,10 @@ BLOCK = 12
 one round trip to the next; 12 is a multiple of 2, 3, 4 and 6. A larger block evaluates more tasks before it can extrapolate."""
 
 
+KEPT = 8
+"""Blocks of a loop that are kept once they are made: steady states are seldom found later. A guess; more take more memory."""
+
+
 class Task(NamedTuple):
     """One compute action and its messages. `held` is sent only after `receives` has arrived; `lane` is the link of `sends`.
 
@@ -55,10 +59,12 @@ Sweep: TypeAlias = tuple[Task, ...]
 
 
 class Repeated(Sequence[tuple[Task, ...]]):
-    """`count` blocks of tasks, each `later` microbatches after the previous one; a block is made when it is accessed."""
+    """`count` blocks of tasks, each `later` microbatches after the previous one; a block is made when it is accessed, and kept
+    if it is one of the first `KEPT`."""
 
     def __init__(self, first: tuple[Task, ...], count: int, later: int):
         self._first, self._count, self._later = first, count, later
+        self._kept: list[tuple[Task, ...]] = []
 
     def __len__(self) -> int:
         return self._count
@@ -73,7 +79,13 @@ class Repeated(Sequence[tuple[Task, ...]]):
             return tuple(self[i] for i in range(*index.indices(self._count)))
         if not -self._count <= index < self._count:
             raise IndexError(index)
-        return tuple(task.later(index % self._count * self._later) for task in self._first)
+        number = index % self._count
+        if number < len(self._kept):
+            return self._kept[number]
+        block = tuple(task.later(number * self._later) for task in self._first)
+        if number == len(self._kept) < KEPT:
+            self._kept.append(block)
+        return block
 
 
 @dataclass(frozen=True, slots=True)

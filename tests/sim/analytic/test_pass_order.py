@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.analytic.pass_order import ordered_tasks, ordered_tasks_in_full
+from sim.analytic.pass_order import Repeated, ordered_tasks, ordered_tasks_in_full
 from sim.kernels import lowering
 from sim.plan.program import COMPUTE
 from tests.more import after
@@ -40,3 +40,12 @@ def test_the_pass_order_keeps_programs_and_dependencies(schedule: str, vpp: int,
     for task in tasks:
         assert task.receives is None or task.receives in sent
         sent |= {task.held, task.sends}
+
+
+def test_blocks_of_a_loop_are_equal_whenever_they_are_made() -> None:
+    head = ordered_tasks("1f1b", 2, 64, 1)[1].blocks[0]
+    loop = Repeated(head, 20, 3)
+    made = [tuple(task.later(3 * number) for task in head) for number in range(20)]
+    assert loop[11] == made[11]  # before those that are kept
+    assert list(loop) == list(loop) == made
+    assert (loop[-1], loop[2:4]) == (made[19], tuple(made[2:4]))
