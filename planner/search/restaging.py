@@ -18,6 +18,10 @@ from planner.space.shape import Shape
 from planner.space.shapes import overlaps, variants
 from sim.plan import schedules
 
+WAITS_FROM = 5
+"""Number of classes from which the starts count waits for messages (a guess): on four classes such starts took the search for a
+first plan a third longer (`peers/hexiscale-c-56`) and made no plan faster, on eight they did."""
+
 
 def restaged_candidates(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape, Shape]) -> list[Candidate]:
     """Candidates after the local search over stages, if there are more classes than all orders are estimated of.
@@ -61,7 +65,7 @@ def _starts(incumbent: Incumbent, bases: Iterable[Shape], kept: bool) -> Iterato
         for variant in split or [one for one in every if one.vpp == 1] or every:
             classes = node_classes(context, variant)
             if len(classes) > EVERY_ORDER and not incumbent.is_over and _may_be_faster(incumbent, variant, base):
-                best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True, waits=True)
+                best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True, waits=len(classes) >= WAITS_FROM)
                 yield from (estimate for estimate in best if len(estimate.pipeline) > 1)
 
 
