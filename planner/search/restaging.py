@@ -65,7 +65,8 @@ def _starts(incumbent: Incumbent, bases: Iterable[Shape], kept: bool) -> Iterato
         for variant in split or [one for one in every if one.vpp == 1] or every:
             classes = node_classes(context, variant)
             if len(classes) > EVERY_ORDER and not incumbent.is_over and _may_be_faster(incumbent, variant, base):
-                best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True, waits=len(classes) >= WAITS_FROM)
+                waits = len(classes) >= WAITS_FROM
+                best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True, waits=waits)
                 yield from (estimate for estimate in best if len(estimate.pipeline) > 1)
 
 
