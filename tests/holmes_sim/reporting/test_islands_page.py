@@ -149,8 +149,8 @@ def test_devices_have_the_number_and_colour_of_their_island(page):
 
 def test_an_island_is_a_row(page):
     east, west = rows_of(page, "islands")
-    assert east[:5] == ["0", "east", "16 a100-sxm4-80gb", "16", "tp 1, pp 1, dp 16, mb 1, 1f1b"]
-    assert west[:5] == ["1", "west node 0", "8 a100-sxm4-80gb", "8", "tp 1, pp 2, dp 4, mb 1, 1f1b"]
+    assert east[:5] == ["0", "east", "16 a100-sxm4-80gb", "16", "tp 1, pp 1, dp 16, mb 1, recompute full, 1f1b"]
+    assert west[:5] == ["1", "west node 0", "8 a100-sxm4-80gb", "8", "tp 1, pp 2, dp 4, mb 1, recompute full, 1f1b"]
     assert (east[6], east[8]) == ("–", "3.74 GiB")
     assert west[6].endswith(" s") and west[8] == "7.48 GiB"
 
