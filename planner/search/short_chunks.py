@@ -82,7 +82,7 @@ class ShortChunks:
         assert self._cp is not None
         inner = _with_degree(self.incumbent, self._cp)
         base_of = {split_backward(base): base for base in bases_of(inner.request)}
-        promising = [base_of[shape] for shape in ranked(inner, base_of, self.incumbent.budgets.short_shapes, tails=False)]
+        promising = [base_of[shape] for shape in ranked(inner, base_of, self.incumbent.budgets.short_shapes)]
         return inner, promising, least_estimate(inner, quick_variants(inner, promising))
 
     def _search(self, inner: Incumbent, promising: list[Shape]) -> None:

@@ -62,6 +62,18 @@ def test_replicas_of_two_devices_have_twice_the_microbatches():
     assert kept.best in kept.context.simulated
 
 
+def test_gradients_count_where_shapes_are_chosen():
+    """On slow Ethernet four replicas have the least estimate without their gradients' sums, and one replica with them."""
+    asked = question(1e8)
+    begun = simulated(asked, shape(dp=2), *[("a", 1)] * 4)
+    kept = incumbent(asked, Budgets(short_shapes=1), begun)
+    kept.quickest = shape(dp=2)
+    ShortChunks(kept).try_after()
+    assert kept.best is not None
+    assert (kept.best.config.cp, kept.best.config.dp) == (2, 1)
+    assert (round(step(begun) * 1e3, 2), round(step(kept.best) * 1e3, 2)) == (140.27, 97.01)
+
+
 def test_such_plans_come_first_where_their_estimates_are_far_below():
     """The least estimates are 44 and 55 ms: without a plan yet, those with cp 2 are tried, and not once more afterwards."""
     for share, sought in ((0.95, True), (0.5, False)):
