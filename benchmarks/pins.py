@@ -99,6 +99,9 @@ def compared(seed: int, question: Request, pins: int) -> Iterator[Pinned]:
 def show(options: list[str]) -> None:
     """Print every pin that gives a faster plan, and how many do. `options`: the word `owned`, and the numbers of fleets and of
     pins for each, all if given."""
+    unknown = [one for one in options if one != "owned" and not one.isdigit()]
+    if unknown or len(options) > 3:
+        raise SystemExit(f"unknown: {', '.join(unknown or options)}; usage: python -m benchmarks pins [owned] [FLEETS [PINS]]")
     numbers = [int(one) for one in options if one != "owned"]
     fleets, pins = (*numbers, *(20, 5)[len(numbers) :])
     found = []

@@ -59,6 +59,7 @@ class ShortChunks:
         outer = self.incumbent
         if self._cp is None or outer.best is not None or outer.quickest is None or outer.limit.is_up():
             return
+        outer.report(f"trying cp {self._cp}")
         inner, promising, least = self._ranked
         if least < outer.budgets.short_first * least_estimate(outer, [outer.quickest]):
             self._search(inner, promising)
@@ -74,7 +75,8 @@ class ShortChunks:
         inner.best = outer.best
         known = least_estimate(outer, filter(None, [outer.quickest]))
         far = outer.budgets.short_doubt * outer.cutoff
-        self._search(inner, promising if least < min(max(known, far), inner.target) else [])
+        if least < min(max(known, far), inner.target):
+            self._search(inner, promising)
 
     @functools.cached_property
     def _ranked(self) -> tuple[Incumbent, list[Shape], Seconds]:
@@ -88,9 +90,7 @@ class ShortChunks:
     def _search(self, inner: Incumbent, promising: list[Shape]) -> None:
         """Search plans of these shapes that are faster than the best one, and keep the fastest."""
         outer, self._cp = self.incumbent, None
-        outer.report(f"trying cp {inner.request.wishes.cp}")
-        if promising:
-            find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
+        find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
         if inner.best_shape is not None:  # all schedules and ZeRO stages: the proof considers others, but not these
             others = variants(inner.request, replace(inner.best_shape, overlap_param_gather=True))
             simulate_best(inner, [one for one in others if not doubtful(inner) <= _estimate(inner, one) < math.inf])

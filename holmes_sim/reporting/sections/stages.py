@@ -59,9 +59,9 @@ def stages(
     some = ("recomputed",) if plan.config.recompute_layers else ()
     headers = (
         "stage", "cluster", "nodes", "device", *unlike, "layers", *some, "peak memory", "of the device", "compute",
-        "exposed communication", "bubble",
+        "exposed", "bubble",
     )  # fmt: skip
-    return table(headers, rows, caption, words=("stage", "cluster", "device"))
+    return table(headers, rows, caption, words=("stage", "cluster", "device", "on hosts"))
 
 
 def _groups(plan: Plan) -> str:
