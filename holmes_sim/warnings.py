@@ -160,6 +160,11 @@ def _host_memory(plan: Plan, outer: Bytes = 0.0) -> Iterator[str]:
                 f"The optimizer on the CPUs of {name} is assumed to have {rate} of memory bandwidth for each device, a guess; "
                 f"give clusters.{name}.node.host_memory_bandwidth."
             )
+    if plan.config.offloads_optimizer:
+        yield (
+            "The optimizer on the hosts is predicted with all their CPUs at work. Published updates took three to six times as "
+            "long where ranks had one thread or shared cores; exported launches set OMP_NUM_THREADS (nproc / ranks)."
+        )
 
 
 def _sockets(plan: Plan) -> Iterator[str]:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holmes_sim.launching import environment, folder, hosts, torch_launch
+from holmes_sim.launching import environment, folder, hosts, offload, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from planner.target import Vendors
@@ -155,6 +155,7 @@ def _task(plan: Plan, jobs: list[Job]) -> str:
         "script=(train.py)  # the training script and its arguments, as they are in the image\n"
         "hosts=($HOLMES_HOSTS)\n"
         "export HOLMES_HOST=${hosts[JOB_COMPLETION_INDEX]}\n"
+        f"{offload.threads(plan.config, 'HOLMES_RANKS')}"
         f'exec torchrun --nnodes={len(hosts.of_plan(plan))} --nproc-per-node="$HOLMES_RANKS" '
         "--node-rank=$((HOLMES_FIRST + JOB_COMPLETION_INDEX)) \\\n"
         f"  --master-addr={name}-{jobs[0].name}-0-0.{name} --master-port={torch_launch.PORT} "

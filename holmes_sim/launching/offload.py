@@ -51,3 +51,15 @@ def kept(config: ParallelConfig) -> Iterator[str]:
     """Offloaded activations, for a target for which they are not written."""
     if config.offloads_activations:
         yield "offload activations: written for Megatron-LM only, as copies of whole layers; --offload none"
+
+
+def threads(config: ParallelConfig, ranks: str) -> str:
+    """A line of a shell script that gives each rank of a host its share of the CPUs for the optimizer's threads; empty where
+    the optimizer is on the devices. `ranks`: a shell word, the number of ranks of the host.
+
+    torchrun sets OMP_NUM_THREADS to 1 for several ranks on a host unless it is set (torch/distributed/run.py), and one thread
+    moves 14.6 GB/s at most (`sim.kernels.offload.CPU_SHARE`); the plan's update has all CPUs of the host at work."""
+    if not config.offloads_optimizer:
+        return ""
+    each = f"cpus=$(nproc) && echo $((cpus > {ranks} ? cpus / {ranks} : 1))"
+    return f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-$({each})}}"  # for the optimizer on the host\n'

@@ -15,7 +15,7 @@ import json
 import shlex
 from pathlib import Path
 
-from holmes_sim.launching import environment, hosts
+from holmes_sim.launching import environment, hosts, offload
 from holmes_sim.launching.environment import Environments
 from holmes_sim.launching.folder import File
 from holmes_sim.launching.hosts import Host
@@ -57,7 +57,8 @@ def files(
     all_hosts, environments = hosts.of_plan(plan), Environments(plan)
     for index, host in enumerate(all_hosts):
         variables = environments.of_host(host) | (more or {}) | {"HOLMES_SCRIPT": host.name}
-        found[f"env/{host.name}.env"] = File(environment.text(variables), "environment of one host")
+        threads = offload.threads(plan.config, str(len(host.ranks)))
+        found[f"env/{host.name}.env"] = File(environment.text(variables) + threads, "environment of one host")
         script = _script(all_hosts, index, entry, setup)
         found[f"{folder}/{host.name}.sh"] = File(script, "starts the ranks of one host", executable=True)
     return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from holmes_sim import exporters
+from holmes_sim.launching.offload import threads
 from holmes_sim.torch_backend import supported
 from sim.plan.parallel_config import ParallelConfig
 from tests import builders as make
@@ -51,3 +54,22 @@ def test_no_framework_streams_parameters(name):
     ]
     assert found[0].startswith("offload optimizer: " if name in REASONS else "offload parameters: ")
     assert "offload parameters (optimizer)" in list(supported.unsupported(plan))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "given", "expected"), [("128", "", "16"), ("6", "", "1"), ("128", "OMP_NUM_THREADS=4; ", "4")]
+)
+def test_ranks_share_the_cpus_of_their_host_for_the_optimizer(cpus, given, expected):
+    script = f"set -eu; nproc() {{ echo {cpus}; }}; {given}RANKS=8\n{threads(OFFLOADED, 'RANKS')}sh -c 'echo $OMP_NUM_THREADS'"
+    script = f"unset OMP_NUM_THREADS; {script}"
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == f"{expected}\n"
+
+
+@pytest.mark.parametrize("name", ["torchrun", "megatron", "deepspeed", "slurm", "mpi", "kubernetes"])
+def test_every_launch_with_an_optimizer_on_hosts_has_its_threads(name):
+    """torchrun starts several ranks of a host with one thread each otherwise."""
+    fleet = make.fleet(make.cluster(nodes=1, devices=2))
+    for offload, wanted in (((), 0), (("optimizer",), 1)):
+        launch = exporters.get(name).launch(make.plan(fleet, dp=2, zero_stage=1, offload=offload))
+        lines = [line for file in launch.files.values() for line in str(file.content).splitlines()]
+        assert sum(line.startswith("export OMP_NUM_THREADS=") for line in lines) == wanted
