@@ -1,6 +1,4 @@
-"""Export a plan, or a plan of islands: the files that launch it with a training framework or a scheduler.
-
-No target takes unlike pipelines; each refuses them by name."""
+"""Export a plan of any kind: the files that launch it with a training framework or a scheduler, or by `holmes-sim run`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes_sim import exporters
-from holmes_sim.launching import folder, islands_folder
+from holmes_sim.launching import folder, islands_folder, run_folder
 from holmes_sim.launching.folder import Launch
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import NotSupported
@@ -27,19 +25,11 @@ def export(
     or not at all.
 
     Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express, and the
-    command that finds a plan for it. No target runs plans with two sets of ranks, or unlike pipelines."""
-    if isinstance(plan, DisaggregatedPlan):
-        exporters.get(target)
-        raise NotSupported(
-            f"{target} cannot express attention and experts on two sets of ranks; `holmes-sim run` executes them"
-        )
-    if isinstance(plan, PipelinesPlan):
-        exporters.get(target)
-        raise NotSupported(
-            f"{target} cannot express pipelines {', '.join(_stages(one) for one in plan.pipelines)}: replicas with stages and "
-            "layers of their own"
-        )
-    found = _islands(plan, target) if isinstance(plan, IslandsPlan) else _one(plan, target)
+    command that finds a plan for it. Plans with two sets of ranks, or of unlike pipelines, are for `holmes-sim run` alone."""
+    if isinstance(plan, PipelinesPlan | DisaggregatedPlan):
+        found = _run(plan, target)
+    else:
+        found = _islands(plan, target) if isinstance(plan, IslandsPlan) else _one(plan, target)
     if output is not None:
         folder.write(found, output)
     return found
@@ -67,6 +57,17 @@ def _islands(plan: IslandsPlan, target: str) -> Launch:
     if faults:
         raise NotSupported("\n".join(f"{target} cannot express {fault}" for fault in faults))
     return islands_folder.complete(plan, exporter.ISLANDS_TITLE, exporter.ISLANDS_READERS, exporter.islands_launch(plan))
+
+
+def _run(plan: PipelinesPlan | DisaggregatedPlan, target: str) -> Launch:
+    exporter = exporters.runs(target)
+    if exporter is None:
+        able = f"targets that start `holmes-sim run`: {', '.join(exporters.of_run())}"
+        if isinstance(plan, DisaggregatedPlan):
+            raise NotSupported(f"{target} cannot express attention and experts on two sets of ranks; {able}")
+        layers = ", ".join(_stages(one) for one in plan.pipelines)
+        raise NotSupported(f"{target} cannot express pipelines {layers}: replicas with stages and layers of their own; {able}")
+    return run_folder.complete(plan, exporter.RUN_TITLE, exporter.RUN_READERS, exporter.run_launch(plan))
 
 
 def _remedy(plan: Plan, target: str) -> Iterator[str]:

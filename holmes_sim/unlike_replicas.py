@@ -81,7 +81,7 @@ class UnlikeReplicas:
         return (
             f"Faster, but no framework runs it: {len(self.plan.pipelines)} unlike pipelines ({in_words(self.plan.pipelines)}), "
             f"{time_text(self.step)}, {self.saved:.0%} less time; {self.certificate}. `-o FILE` also writes it, for "
-            "`holmes-sim run`; docs/files.md says what is modelled."
+            "`holmes-sim run` (`export --to torchrun` starts it on all hosts); docs/files.md says what is modelled."
         )
 
     @property

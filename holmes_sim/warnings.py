@@ -58,7 +58,7 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
     if simulated is not None and (text := unconfirmed(plan, simulated.step_s)):
         yield PlanWarning(text)
     yield from map(PlanWarning, (*_memory(plan), *_host_memory(plan)))
-    yield from map(PlanWarning, _long_links(tcp.used(plan)))
+    yield from map(PlanWarning, _long_links(tcp.used(plan.fleet, plan.placement, plan.groups)))
     yield from _of_machines(plan)
     yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan), *idle_nodes(plan)) if text)
 
@@ -77,7 +77,7 @@ def islands_warnings(plan: IslandsPlan, period_s: Seconds | None = None) -> Iter
     for text, numbers in of_islands.items():
         yield PlanWarning(f"{_islands(numbers)}: {text}")
     crossed = {frozenset(link[1:3]) for link, _ in exchange_cost(plan).use if link[0] == "trunk" and link[3] == "ethernet"}
-    inside = [trunk for island in plan.islands for trunk in tcp.used(island)]
+    inside = [trunk for island in plan.islands for trunk in tcp.used(island.fleet, island.placement, island.groups)]
     between = [trunk for trunk in plan.fleet.trunks if trunk.kind == "ethernet" and frozenset(trunk.between) in crossed]
     yield from map(PlanWarning, _long_links(dict.fromkeys((*inside, *between))))
     yield from dict.fromkeys(warning for island in plan.islands for warning in _of_machines(island))

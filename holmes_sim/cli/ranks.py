@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holmes_sim.lab.traffic import LabPlan
+    from holmes_sim.launching.hosts import Placed
     from holmes_sim.running import InLab
-    from holmes_sim.torch_backend.run_options import Placed, RunOptions
+    from holmes_sim.torch_backend.run_options import RunOptions
 
 LONG: Seconds = 600.0
 """Wait from which on it is told before it begins. A guess."""

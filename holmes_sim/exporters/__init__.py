@@ -8,7 +8,9 @@ many vendors the devices of a plan may be), `EXCLUDED_VENDORS` (on whose devices
 in two parts, because a search for a target needs the first before there is a plan. The folder is the registry.
 
 A target that launches plans of islands (`sim.plan.islands`) also provides `ISLANDS_TITLE`, `ISLANDS_READERS` (how the settings
-of islands were checked), `unsupported_islands(plan)` and `islands_launch(plan)`.
+of islands were checked), `unsupported_islands(plan)` and `islands_launch(plan)`. One that launches `holmes-sim run` for plans
+that no framework has, of unlike pipelines or with two sets of ranks, provides `RUN_TITLE`, `RUN_READERS` and
+`run_launch(plan)`.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from holmes_sim.launching.compressed_messages import compressed
 from holmes_sim.launching.folder import Launch
 from holmes_sim.launching.unlike_stages import unlike_options
 from planner.target import Target, Vendors
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import HolmesError
 from sim.formats.suggestions import suggestion
 from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.registry import Registry
 from sim.workload.workload import Workload
@@ -66,6 +70,17 @@ class IslandsExporter(Exporter, Protocol):
 
     def islands_launch(self, plan: IslandsPlan) -> Launch:
         """The files of a launch of all islands, for a plan without unsupported properties."""
+        ...
+
+
+class RunExporter(Exporter, Protocol):
+    """Interface of the modules that launch `holmes-sim run`."""
+
+    RUN_TITLE: str
+    RUN_READERS: str
+
+    def run_launch(self, plan: PipelinesPlan | DisaggregatedPlan) -> Launch:
+        """The files of a launch. Raises NotSupported where the plan cannot be launched so."""
         ...
 
 
@@ -111,6 +126,17 @@ def islands(name: str) -> IslandsExporter | None:
     """The target with this name if it launches plans of islands, else None. Raises HolmesError for an unknown name."""
     exporter = get(name)
     return cast(IslandsExporter, exporter) if hasattr(exporter, "islands_launch") else None
+
+
+def of_run() -> tuple[str, ...]:
+    """Names of the targets that launch `holmes-sim run`, in the same order."""
+    return tuple(name for name in every() if runs(name) is not None)
+
+
+def runs(name: str) -> RunExporter | None:
+    """The target with this name if it launches `holmes-sim run`, else None. Raises HolmesError for an unknown name."""
+    exporter = get(name)
+    return cast(RunExporter, exporter) if hasattr(exporter, "run_launch") else None
 
 
 def unsupported_islands(name: str, plan: IslandsPlan) -> Iterator[str]:

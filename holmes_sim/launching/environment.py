@@ -12,13 +12,15 @@ import math
 from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
-from holmes_sim.launching.hosts import Host, interfaces
+from holmes_sim.launching.hosts import Host, Placed, interfaces
 from holmes_sim.launching.nets import VERBS
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import NoRoute
 from sim.hardware.cluster import Device, Nic
 from sim.hardware.transport import common_transport
 from sim.network import tcp
-from sim.plan.derived_groups import gradient_groups
+from sim.plan.derived_groups import every_group
+from sim.plan.groups import Group
 from sim.plan.plan import Plan
 from sim.units import size_text
 
@@ -31,10 +33,10 @@ DOMAIN = "NCCL 2.25.2 or later joins them where the IMEX service runs on all of 
 class Environments:
     """Environment variables of the hosts of a plan; what all hosts share is computed once (large plans have many hosts)."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Placed):
         self.fleet, self._placement = plan.fleet, plan.placement
         self._kinds: list[set[str]] = [set() for _ in plan.placement]
-        for group in (*plan.groups, *gradient_groups(plan)):
+        for group in _groups(plan):
             for rank in group.ranks if group.transport == "rdma" else ():
                 self._kinds[rank].add(group.nic)
         self._sockets = sockets(plan)
@@ -98,7 +100,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
     """Hosts whose groups use several RDMA types: NCCL_IB_HCA is one list for all groups of a process, and NCCL does not
     distinguish types in it."""
     ranks: dict[str, set[int]] = {}
-    for group in (*plan.groups, *gradient_groups(plan)):
+    for group in every_group(plan):
         if group.transport == "rdma" and group.nic in VERBS:
             ranks.setdefault(group.nic, set()).update(group.ranks)
     clusters = [{plan.placement[rank].cluster for rank in own} for own in ranks.values()]
@@ -115,11 +117,16 @@ def unsupported(plan: Plan) -> Iterator[str]:
             return
 
 
-def sockets(plan: Plan) -> dict[str, str]:
+def _groups(plan: Placed) -> tuple[Group, ...]:
+    """The groups of a plan that NCCL may join: none of a plan with two sets of ranks, whose groups are gloo's."""
+    return () if isinstance(plan, DisaggregatedPlan) else every_group(plan)
+
+
+def sockets(plan: Placed) -> dict[str, str]:
     """NCCL's threads and sockets that give each rank the TCP connections that the prediction assumes; empty for one.
 
     Their product is the number of connections to a peer (NCCL's documentation, NCCL_NSOCKS_PERTHREAD)."""
-    connections = max((trunk.connections for trunk in tcp.used(plan)), default=1)
+    connections = max((trunk.connections for trunk in tcp.used(plan.fleet, plan.placement, _groups(plan))), default=1)
     if connections == 1:
         return {}
     threads = math.gcd(connections, 4)
@@ -131,7 +138,7 @@ def text(variables: dict[str, str]) -> str:
     return "".join(f"export {name}='{value}'\n" for name, value in variables.items())
 
 
-def assumed(plan: Plan) -> tuple[str, ...]:
+def assumed(plan: Placed) -> tuple[str, ...]:
     """Settings that are left to the library."""
     lines = []
     clusters = [plan.fleet.cluster(name) for name in dict.fromkeys(device.cluster for device in plan.placement)]
@@ -151,7 +158,7 @@ def assumed(plan: Plan) -> tuple[str, ...]:
     used = {kind for host in hosts.of_plan(plan) for kind in environments.rdma_kinds(host)}
     for kind in sorted(used - set(VERBS)):
         lines.append(f"NCCL reaches {kind} by a plug-in, which must be installed and is chosen by NCCL itself.")
-    for trunk in tcp.used(plan):
+    for trunk in tcp.used(plan.fleet, plan.placement, _groups(plan)):
         if trunk.window or trunk.latency >= tcp.LONG:
             window = trunk.window or 2 * trunk.latency * trunk.bandwidth
             lines.append(

@@ -8,9 +8,15 @@ their lowest rank. Where ranks of a host are not consecutive, the shim (`holmes_
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from sim.disaggregation.plan import DisaggregatedPlan
 from sim.hardware.cluster import Cluster, Nic
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
+
+Placed: TypeAlias = Plan | PipelinesPlan | DisaggregatedPlan
+"""A plan that gives each rank a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Host:
         return self.devices == tuple(range(len(self.devices)))
 
 
-def of_plan(plan: Plan) -> tuple[Host, ...]:
+def of_plan(plan: Placed) -> tuple[Host, ...]:
     """The hosts that have ranks, by lowest rank."""
     seats: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for rank, device in enumerate(plan.placement):
@@ -77,7 +83,7 @@ def interfaces(nic: Nic) -> tuple[str, ...]:
     return nic.names or tuple(f"{'mlx5_' if nic.spec.rdma else 'eth'}{index}" for index in range(nic.count))
 
 
-def assumed(plan: Plan) -> tuple[str, ...]:
+def assumed(plan: Placed) -> tuple[str, ...]:
     """Facts about hosts that the topology does not specify, by cluster, with the values used instead."""
     lines = []
     for name in dict.fromkeys(device.cluster for device in plan.placement):

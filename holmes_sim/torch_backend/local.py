@@ -13,9 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
 
+from holmes_sim.launching.hosts import Placed
 from holmes_sim.torch_backend import fork_server
 from holmes_sim.torch_backend.fork_server import RankProcess
-from holmes_sim.torch_backend.run_options import HOST, Placed, RunOptions, node_of
+from holmes_sim.torch_backend.run_options import HOST, RunOptions, node_of
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import HolmesError
 from sim.formats import disaggregatedfile, islandsfile, pipelinesfile, planfile

@@ -21,12 +21,13 @@ import torch
 import torch.distributed as dist
 
 from holmes_sim import files
+from holmes_sim.launching.hosts import Placed
 from holmes_sim.torch_backend import clocks, devices, groups, supported
 from holmes_sim.torch_backend.backends import WORLD
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
 from holmes_sim.torch_backend.executor import Executor
 from holmes_sim.torch_backend.recorder import Event, Recorder, spans
-from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, Placed, RunOptions, host_of, node_of
+from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, RunOptions, host_of, node_of
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from holmes_sim.torch_backend.waiting import COLLECTIVE_TIMEOUT
 from holmes_sim.torch_backend.watchdog import Watchdog

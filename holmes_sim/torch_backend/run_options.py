@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
 
-from sim.disaggregation.plan import DisaggregatedPlan
-from sim.plan.pipelines import PipelinesPlan
-from sim.plan.plan import Plan
+from holmes_sim.launching.hosts import Placed
+from holmes_sim.launching.torchrun_run import NODE
 from sim.units import Seconds
 
-HOST = "HOLMES_SIM_HOST"
+HOST = NODE
 """Environment variable of a rank: the node of the plan that its host represents, for example `ib/node0`."""
 COMPUTE = ("real", "paced")
 DEVICES = ("auto", "cpu")
@@ -48,10 +46,6 @@ class RunOptions:
     def from_json(cls, text: str) -> RunOptions:
         """Options from the text that `to_json` wrote."""
         return cls(**json.loads(text))
-
-
-Placed: TypeAlias = Plan | PipelinesPlan | DisaggregatedPlan
-"""A plan that gives each rank a device."""
 
 
 def node_of(plan: Placed, rank: int) -> str:

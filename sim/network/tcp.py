@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from sim.hardware.cluster import Trunk
+from sim.hardware.cluster import Device, Fleet, Trunk
 from sim.hardware.transport import trunk_path
-from sim.plan.plan import Plan
+from sim.plan.groups import Group
 from sim.units import MEBI, Bytes, BytesPerSecond, Seconds
 
 MSS: Bytes = 1448.0
@@ -47,12 +47,12 @@ def rank_rate(trunks: Iterable[Trunk]) -> BytesPerSecond | None:
     return min(trunk.connections for trunk in limited) * min(window, by_loss) / seconds
 
 
-def used(plan: Plan) -> tuple[Trunk, ...]:
-    """The links that carry TCP between clusters of a plan, in the order of the topology."""
+def used(fleet: Fleet, placement: Sequence[Device], groups: Iterable[Group]) -> tuple[Trunk, ...]:
+    """The links between clusters that carry TCP of some groups, in the order of the topology."""
     pairs: dict[tuple[str, str, str], None] = {}
-    for group in plan.groups:
+    for group in groups:
         if group.transport == "tcp":
-            names = list(dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks))
+            names = list(dict.fromkeys(placement[rank].cluster for rank in group.ranks))
             pairs.update({(a, b, group.nic): None for a, b in itertools.combinations(names, 2)})
-    found = {trunk: None for pair in pairs for trunk, _ in trunk_path(plan.fleet, *pair) or ()}
-    return tuple(trunk for trunk in plan.fleet.trunks if trunk in found)
+    found = {trunk: None for pair in pairs for trunk, _ in trunk_path(fleet, *pair) or ()}
+    return tuple(trunk for trunk in fleet.trunks if trunk in found)

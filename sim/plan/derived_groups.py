@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sim.plan.groups import Group, with_transport
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
+
+
+def every_group(plan: Plan | PipelinesPlan) -> tuple[Group, ...]:
+    """The groups of a plan and those that reduce its gradients, in ranks of the whole plan."""
+    if not isinstance(plan, PipelinesPlan):
+        return (*plan.groups, *gradient_groups(plan))
+    found = [
+        replace(group, ranks=tuple(first + rank for rank in group.ranks))
+        for first, pipeline in zip(plan.first_ranks, plan.pipelines, strict=True)
+        for group in pipeline.groups
+    ]
+    sums = (*plan.gradient_groups(), *plan.expert_gradient_groups())
+    return (*found, *(group for _, groups in sums for group in groups))
 
 
 def embedding_groups(plan: Plan, groups: Iterable[Group]) -> tuple[Group, ...]:

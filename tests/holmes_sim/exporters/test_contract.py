@@ -41,7 +41,10 @@ def runs_unlike_pipelines(target: str) -> bool:
     try:
         exporting.export(features.unlike_pipelines(), target)
     except NotSupported as refused:
-        assert str(refused) == (f"{target} cannot express pipelines 12+12, 13+11: replicas with stages and layers of their own")
+        assert str(refused) == (
+            f"{target} cannot express pipelines 12+12, 13+11: replicas with stages and layers of their own; targets that start "
+            "`holmes-sim run`: torchrun"
+        )
         return False
     return True
 

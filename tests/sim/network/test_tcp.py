@@ -84,8 +84,8 @@ def test_the_engine_meets_the_closed_form_of_a_pipeline() -> None:
 
 def test_links_that_carry_tcp_between_clusters_of_a_plan() -> None:
     spans, stays = builders.plan(machines(LONG, 1), pp=2), builders.plan(machines(LONG, 1))
-    assert tcp.used(spans) == (LONG,)
-    assert tcp.used(stays) == ()
+    assert tcp.used(spans.fleet, spans.placement, spans.groups) == (LONG,)
+    assert tcp.used(stays.fleet, stays.placement, stays.groups) == ()
 
 
 @pytest.mark.parametrize(
