@@ -7,6 +7,7 @@ layers, and whether it holds the input embedding or the head.
 from __future__ import annotations
 
 from sim.kernels import memory
+from sim.kernels.casts import GATHERED
 from sim.kernels.recomputation import stops_early
 from sim.plan.amax import shares_amax
 from sim.plan.expert_parallelism import EXPOSED
@@ -22,10 +23,6 @@ SCATTERED_PARTS = 4
 """Parts into which a product of a forward and the scatter of its result are cut, where they overlap: a part is scattered while
 the next one is computed, the last one after all (Transformer Engine, initialize_ub of pytorch/module/base.py: method "pipeline"
 of proj_fprop and fc2_fprop, num_splits 4)."""
-GATHERED = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-"""Bytes of a quantised value that tensor-parallel ranks gather, with the scale of its block of 32 (mxfp8) or 16 values (nvfp4):
-Transformer Engine quantises before it gathers (NVIDIA/TransformerEngine d0067d0d pytorch/distributed.py, _all_gather_fp8,
-_all_gather_mxfp8, _all_gather_nvfp4, which packs two values into a byte)."""
 GATHERED_TWICE = ("mxfp8", "nvfp4")
 """Precisions with a copy along rows and one along columns. Of the gradient of a result both are gathered, for the gradients of
 the input and of the weight (grad_output_preprocess of pytorch/module/base.py; _all_gather_mxfp8 and _all_gather_nvfp4); beside
