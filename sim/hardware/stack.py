@@ -54,8 +54,8 @@ class Stack:
     `copied_sequences`: they copy what they gather and scatter (all four: `ParallelConfig`). `newest_attention`: attention
     runs the newest kernels of a device; `cudnn_9_19`: of cuDNN 9.19 or later, where the device has rates for them.
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
-    accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused
-    kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
+    accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of
+    Megatron-LM's fused kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
     `fp8_param_gather`: weights of fp8 products are gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
