@@ -9,6 +9,7 @@ from __future__ import annotations
 from sim.kernels import memory
 from sim.kernels.casts import GATHERED
 from sim.kernels.recomputation import stops_early
+from sim.kernels.sequence_copies import scatters_sums
 from sim.plan.amax import shares_amax
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
@@ -76,7 +77,8 @@ def tensor_collectives(
     behind the product for the input gradient). Embedding and head add one each; recomputation repeats the forward's (of the
     MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
     With `tp_overlap` those of the layers run beside products (`sim.kernels.tensor_overlap`). Listed here is the last of
-    `SCATTERED_PARTS` of each scatter of a forward, and what others take from the products (`TAKEN`). With `tp_backward_overlap`
+    `SCATTERED_PARTS` of each scatter of a forward, what others take from the products (`TAKEN`), and all of those of input
+    gradients where they are sums (`sim.kernels.sequence_copies`). With `tp_backward_overlap`
     alone the scatters of input gradients do, and what they take is listed. With `current_scaling` ranks look for the largest
     value of what they gather in fp8, one tensor after the other. Experts have collectives
     of their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
@@ -104,8 +106,9 @@ def tensor_collectives(
         scattered -= (1 - TAKEN) * own_rounds
     if config.tp_overlap:
         gathers, of_backward = (own_rounds * TAKEN, own_rounds) if backward else (0.0, 0)
+        alone = of_backward if scatters_sums(config) else 0
         last_parts = (scattered - of_backward) / SCATTERED_PARTS
-        scattered = last_parts + TAKEN * (scattered - last_parts)
+        scattered = alone + last_parts + TAKEN * (scattered - alone - last_parts)
     scatters = ("reduce_scatter", payload, scattered + ends)
     others = float(heads * int(last and not backward) + int(first and backward))
     narrow = gathered_activations(workload, config)

@@ -10,6 +10,9 @@ Asynchronous tensor parallelism (`ParallelConfig.tp_overlap`) multiplies parts a
 own part to where others read it, which nothing hides, and after a scatter it adds up the parts that all ranks sent for it,
 which reads as much as all share and writes its own part (pytorch/pytorch torch/distributed/_symmetric_memory/__init__.py,
 _pipelined_multi_all_gather_and_consume: "giving up the chance to overlap"; stacked_partials of _fused_matmul_reduce_scatter).
+It fuses a scatter with one product whose result it is (torch/_inductor/fx_passes/micro_pipeline_tp.py,
+fuse_matmul_reduce_scatter: aten.mm, or nothing). An input gradient is the sum of those of queries, keys and values, or of gate
+and up, which have weights of their own (torchtitan): its scatter overlaps nothing, and is copied as without overlap.
 
 A layer has four in each direction: after the gathers before both column-parallel products, and before the scatters after both
 row-parallel ones; in a backward gathers and scatters change places. Layers with routed experts have those of attention. Left
@@ -35,19 +38,24 @@ def with_copies(kernels: tuple[Kernel, ...], workload: Workload, config: Paralle
     values = float(config.microbatch_size * (workload.seq_len // config.cp) * workload.model.hidden)
     gathered = values * GATHERED.get(workload.precision, workload.bytes_per_value)
     scattered = values * workload.bytes_per_value
-    overlaps = config.tp_overlap
-    narrow = 2.0 * gathered / config.tp if overlaps else 2.0 * gathered
-    whole = scattered * (1.0 + 1.0 / config.tp) if overlaps else 2.0 * scattered
+    narrow = 2.0 * gathered / config.tp if config.tp_overlap else 2.0 * gathered
+    whole = scattered * (1.0 + 1.0 / config.tp) if config.tp_overlap else 2.0 * scattered
     names = ("qkv", "projection") if workload.model.experts else (*BEFORE, *AFTER)
     found: list[Kernel] = []
     for kernel in kernels:
         if kernel.name in names and kernel.name in BEFORE:
-            found += [_copy("gathered", narrow, whole), kernel]
+            found += [_copy("gathered", narrow, 2.0 * scattered), kernel]
         elif kernel.name in names:
             found += [kernel, _copy("scattered", whole, narrow)]
         else:
             found.append(kernel)
     return tuple(found)
+
+
+def scatters_sums(config: ParallelConfig) -> bool:
+    """Whether input gradients that ranks scatter are sums of several products, so that asynchronous tensor parallelism does not
+    overlap them: in software that copies sequences."""
+    return config.tp_overlap and config.copied_sequences
 
 
 def _copy(name: str, forward: Bytes, backward: Bytes) -> Pass:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.kernels import compute
+from sim.kernels import compute, payloads, tensor_overlap
 from sim.kernels.memory import layer_activation_bytes
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.kernels import Pass
@@ -40,8 +40,24 @@ def test_products_in_fp8_gather_one_byte_and_scatter_two() -> None:
 
 
 def test_asynchronous_ranks_copy_their_own_part_and_add_up_those_of_all() -> None:
-    """A quarter is read and written; all four parts are read and one is written."""
-    assert copies(config(tp_overlap=True)) == [("gathered", 1.0, 2.5), ("scattered", 2.5, 1.0)] * 2
+    """A quarter is read and written; all four parts are read and one is written. Sums of input gradients are copied whole."""
+    assert copies(config(tp_overlap=True)) == [("gathered", 1.0, 4.0), ("scattered", 2.5, 1.0)] * 2
+
+
+def test_scatters_of_sums_overlap_nothing() -> None:
+    """Two layers: four scatters of input gradients, which take 0.15 of their time from products if they overlap. In a forward
+    the last of four parts of each of four scatters, and 0.15 of the other three."""
+    work, payload = Workload(builders.model(), 8, 64), 2 * SBH
+
+    def scattered(backward: bool, **facts: Any) -> float:
+        of = config(tp_overlap=True, **facts)
+        found = payloads.tensor_collectives(work, of, 2, False, False, backward)
+        return sum(count for name, nbytes, count in found if (name, nbytes) == ("reduce_scatter", payload))
+
+    for copied, backward, count in ((True, True, 4.0), (False, True, 0.6), (True, False, 1.45), (False, False, 1.45)):
+        assert scattered(backward, copied_sequences=copied) == pytest.approx(count, rel=1e-12)
+    hidden = [one for one in tensor_overlap.exchanges(work, config(tp_overlap=True), 2, True) if one[0] == "scatter"]
+    assert hidden == []
 
 
 @pytest.mark.parametrize("facts", [{"tp": 1}, {"sequence_parallel": False}, {"copied_sequences": False}])
