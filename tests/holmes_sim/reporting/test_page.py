@@ -190,7 +190,7 @@ def test_what_nobody_measured_is_reported(large, planned):
     warnings = Page(large[1]).one("section", id="warnings").text
     assert "mi250x: the efficiency of matrix products and the attention core is extrapolated, not measured." in warnings
     assert "infinity-fabric-3: the share of its rate that payload reaches is a guess." in warnings
-    assert "between MI300X (0.53) and A100 (0.79)" in warnings, "and what it rests on"
+    assert "between MI300X (0.47) and A100 (0.79)" in warnings, "and what it rests on"
     warnings = doubts(planned)
     assert "roce: the share of its rate that payload reaches is partly a guess." in warnings
     assert "a100" not in warnings
