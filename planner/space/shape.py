@@ -41,6 +41,7 @@ class Shape:
     all_reduces: bool = False
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
+    copied_sequences: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False

@@ -103,6 +103,7 @@ class StackConstants(StrictModel):
     all_reduces: Flag = False
     tp_overlap: Flag = False
     tp_backward_overlap: Flag = False
+    copied_sequences: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
     cudnn_9_19: Flag = False
     newest_products: Flag = False

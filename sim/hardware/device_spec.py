@@ -155,10 +155,10 @@ class DeviceSpec:
         return dict(self.narrow_gemm).get(precision, self.gemm)
 
     def attention_of(self, precision: str) -> AttentionRates:
-        """Rates of attention beside products of a precision. Software that trains in fp8 or less is built on Transformer
-        Engine, which runs the newest kernels (transformer_engine/pytorch/attention, cuDNN)."""
-        newest = self.runs_newest or precision in NARROW
-        rates = self.newest_attention if newest and self.newest_attention else self.attention
+        """Rates of attention beside products of a precision. Which kernels run is a fact of the software under fp8, too:
+        Transformer Engine runs the newest (transformer_engine/pytorch/attention, cuDNN), float8 of torchao changes products
+        alone."""
+        rates = self.newest_attention if self.runs_newest and self.newest_attention else self.attention
         return rates.scaled(rates.fp8) if self.fp8_attention and precision in NARROW else rates
 
     def fuses_accumulation(self, precision: str) -> bool:

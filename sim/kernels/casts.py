@@ -38,6 +38,11 @@ TRANSPOSED_LATER = 2.0
 BLOCKS = READ + 2 * (WRITTEN + 1 / 32)
 """Bytes of a value that is cast to mxfp8 twice, along rows and along columns, with a byte of scale for 32 values each."""
 
+GATHERED = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+"""Bytes of a quantised value that tensor-parallel ranks gather, with the scale of its block of 32 (mxfp8) or 16 values (nvfp4):
+Transformer Engine quantises before it gathers (NVIDIA/TransformerEngine d0067d0d pytorch/distributed.py, _all_gather_fp8,
+_all_gather_mxfp8, _all_gather_nvfp4, which packs two values into a byte)."""
+
 
 def cast_bytes(
     gemm: Gemm, curve: GemmCurve, current_scaling: bool = False, fused_experts: bool = False

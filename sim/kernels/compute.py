@@ -26,6 +26,7 @@ from sim.kernels.formulas import (
 from sim.kernels.frozen_weights import trained_layer_parameters
 from sim.kernels.launches import launch_seconds, launched
 from sim.kernels.recomputation import repeated, stops_early
+from sim.kernels.sequence_copies import with_copies
 from sim.plan import schedules
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
@@ -104,7 +105,7 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
         config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.load, config.sent,
         config.dispatcher in DEDUPLICATED, config.cp_algo == "ring",
     )  # fmt: skip
-    return workload.kernels(config.microbatch_size, sharding)
+    return with_copies(workload.kernels(config.microbatch_size, sharding), workload, config)
 
 
 def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:

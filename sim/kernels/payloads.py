@@ -7,7 +7,9 @@ layers, and whether it holds the input embedding or the head.
 from __future__ import annotations
 
 from sim.kernels import memory
+from sim.kernels.casts import GATHERED
 from sim.kernels.recomputation import stops_early
+from sim.kernels.sequence_copies import scatters_sums
 from sim.plan.amax import shares_amax
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
@@ -22,10 +24,6 @@ SCATTERED_PARTS = 4
 """Parts into which a product of a forward and the scatter of its result are cut, where they overlap: a part is scattered while
 the next one is computed, the last one after all (Transformer Engine, initialize_ub of pytorch/module/base.py: method "pipeline"
 of proj_fprop and fc2_fprop, num_splits 4)."""
-GATHERED = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-"""Bytes of a quantised value that tensor-parallel ranks gather, with the scale of its block of 32 (mxfp8) or 16 values (nvfp4):
-Transformer Engine quantises before it gathers (NVIDIA/TransformerEngine d0067d0d pytorch/distributed.py, _all_gather_fp8,
-_all_gather_mxfp8, _all_gather_nvfp4, which packs two values into a byte)."""
 GATHERED_TWICE = ("mxfp8", "nvfp4")
 """Precisions with a copy along rows and one along columns. Of the gradient of a result both are gathered, for the gradients of
 the input and of the weight (grad_output_preprocess of pytorch/module/base.py; _all_gather_mxfp8 and _all_gather_nvfp4); beside
@@ -79,7 +77,8 @@ def tensor_collectives(
     behind the product for the input gradient). Embedding and head add one each; recomputation repeats the forward's (of the
     MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
     With `tp_overlap` those of the layers run beside products (`sim.kernels.tensor_overlap`). Listed here is the last of
-    `SCATTERED_PARTS` of each scatter of a forward, and what others take from the products (`TAKEN`). With `tp_backward_overlap`
+    `SCATTERED_PARTS` of each scatter of a forward, what others take from the products (`TAKEN`), and all of those of input
+    gradients where they are sums (`sim.kernels.sequence_copies`). With `tp_backward_overlap`
     alone the scatters of input gradients do, and what they take is listed. With `current_scaling` ranks look for the largest
     value of what they gather in fp8, one tensor after the other. Experts have collectives
     of their own (`expert_collectives`) in place of the MLP's; those over the tp group are listed here, and do not overlap."""
@@ -107,8 +106,9 @@ def tensor_collectives(
         scattered -= (1 - TAKEN) * own_rounds
     if config.tp_overlap:
         gathers, of_backward = (own_rounds * TAKEN, own_rounds) if backward else (0.0, 0)
+        alone = of_backward if scatters_sums(config) else 0
         last_parts = (scattered - of_backward) / SCATTERED_PARTS
-        scattered = last_parts + TAKEN * (scattered - last_parts)
+        scattered = alone + last_parts + TAKEN * (scattered - alone - last_parts)
     scatters = ("reduce_scatter", payload, scattered + ends)
     others = float(heads * int(last and not backward) + int(first and backward))
     narrow = gathered_activations(workload, config)

@@ -29,6 +29,7 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, payloads
 from sim.kernels.formulas import forward_seconds, input_gradient_seconds, weight_gradient_seconds
 from sim.kernels.recomputation import stops_early
+from sim.kernels.sequence_copies import scatters_sums
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Attention, Gemm
@@ -60,7 +61,7 @@ def exchanges(
         elif direction == "B":
             copies = 2.0 if workload.precision in payloads.GATHERED_TWICE else 1.0
             found = [("gather", name, copies) for name in ROW] + [("gather", name, 1.0) for name in AGAIN]
-            found += [("scatter", name, 1.0) for name in COLUMN]
+            found += [] if scatters_sums(config) else [("scatter", name, 1.0) for name in COLUMN]
         else:
             found = [("gather", name, 1.0) for name in COLUMN] + [("scatter", name, PIPELINED) for name in ROW]
         for kind, name, share in found:

@@ -53,7 +53,8 @@ class ParallelConfig(ExpertParallelism, StageOptions):
     `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
-    sequence parallelism, input gradients are scattered beside products of weight gradients. `early_stop`: full recomputation
+    sequence parallelism, input gradients are scattered beside products of weight gradients. `copied_sequences`: gathers and
+    scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
     early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
     `current_scaling`: ranks that gather a tensor in fp8 find its largest value together. `amax_reduction`: after each pass of a
@@ -86,6 +87,7 @@ class ParallelConfig(ExpertParallelism, StageOptions):
     message_compression: str = compression.NONE
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
+    copied_sequences: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False

@@ -86,6 +86,16 @@ def test_steps_of_bloom_at_tp_4_and_2_which_no_stack_was_fitted_to() -> None:
     assert found.mape < 0.06 and abs(found.bias) < 0.02
 
 
+def test_steps_of_torchtitan_in_bf16_which_no_number_was_fitted_to() -> None:
+    """Llama 3.1 8B under FSDP on 8 and 128 H100, compiled and not, 8B and 70B with tp 8 that overlaps nothing (2024, 2025)."""
+    found = cases.load(validation.folder() / "unseen" / "torchtitan.yaml")
+    kept = [
+        case for case in found if "h100" in case.id and "-bf16-" in case.id and case.id.endswith(("fsdp", "compile", "tp8"))
+    ]
+    rows = validation.validate(tuple(case for case in kept if "405b" not in case.id), "default")
+    assert len(rows) == 6 and max(abs(row.error) for row in rows) < 0.04
+
+
 def test_an_unknown_version_of_a_software_has_its_facts_and_no_fit() -> None:
     case = Case("x", "s", "nemo-26.01", 1.0, None)
     switches = ("tp_overlap", "newest_products", "fused_accumulation", "fp8_param_gather", "current_scaling")

@@ -50,13 +50,12 @@ def test_clusters_whose_devices_lack_the_precision_are_not_used():
         assert [cluster.name for cluster in question.clusters()] == names
 
 
-@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"early_stop": True}, {"tp_backward_overlap": True}])
-def test_plans_have_the_facts_of_the_software_of_the_topology(facts):
+@pytest.mark.parametrize("fact", ["all_reduces", "early_stop", "tp_backward_overlap", "copied_sequences"])
+def test_plans_have_the_facts_of_the_software_of_the_topology(fact):
     question = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
-    question = replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))
-    (name,) = facts
-    assert all(getattr(shape, name) for shape in searched(question))
-    assert getattr(strategies.get("megatron").plan(question, PlanningContext(question)).config, name)
+    question = replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **{fact: True})))
+    assert all(getattr(shape, fact) for shape in searched(question))
+    assert getattr(strategies.get("megatron").plan(question, PlanningContext(question)).config, fact)
 
 
 def test_plans_keep_in_memory_what_the_software_of_the_topology_keeps():

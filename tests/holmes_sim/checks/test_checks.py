@@ -42,7 +42,7 @@ IB = "type: infiniband, bandwidth: 200 Gbit/s, count: 4, names: [m0, m1, m2, m3]
 ROCE = "type: roce, bandwidth: 200 Gbit/s, count: 4, names: [m0, m1, m2, m3], gid_index: 3"
 NAMES = ", names: [m0, m1, m2, m3], gid_index: 3"
 SLOT = "204.8 Gbit/s, 80% of the 32 GB/s of PCIe"
-CURVES = "the catalogue guesses the efficiency of matrix products and the attention core on rtx-4090"
+CURVES = "the catalogue guesses the efficiency of the attention core on rtx-4090"
 USUAL = "these infiniband NICs reach 84% of their rate, such NICs usually 96%: they are 12% slower"
 CASES = [
     (
