@@ -30,8 +30,8 @@ HEAD = """\
 # default: constants fitted to the other sources of validation/; honest...: fits of sim/catalog/stacks without the run's group,
 # empty for software whose stack has no fit.
 """
-ONE_SOURCE = {"nanotron_2025_pipeline": "nanotron_2025", "mlperf_v60": "mlperf"}
-"""Case file -> the case file with runs of the same software: two halves of one source."""
+ONE_SOURCE = {"nanotron_2025_pipeline": "nanotron_2025", "mlperf_v51": "mlperf", "mlperf_v60": "mlperf"}
+"""Case file -> the case file with runs of the same software: parts of one source."""
 LAYOUT = ("id", "source", "choice", "device", "tp", "pp", "nodes", "measured_s")
 """Columns that describe a run."""
 

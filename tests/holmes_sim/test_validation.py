@@ -88,7 +88,7 @@ def test_steps_of_bloom_at_tp_4_and_2_which_no_stack_was_fitted_to() -> None:
 
 def test_steps_of_torchtitan_in_bf16_which_no_number_was_fitted_to() -> None:
     """Llama 3.1 8B under FSDP on 8 and 128 H100, compiled and not, 8B and 70B with tp 8 that overlaps nothing (2024, 2025)."""
-    found = cases.load(validation.folder() / "unseen" / "torchtitan.yaml")
+    found = cases.load(validation.folder() / "new_software" / "torchtitan.yaml")
     kept = [
         case for case in found if "h100" in case.id and "-bf16-" in case.id and case.id.endswith(("fsdp", "compile", "tp8"))
     ]
