@@ -18,6 +18,7 @@ from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
 from sim.plan.plan import Plan
 from tests.holmes_sim.test_unlike_replicas import asked
+from tests.more import more
 from tests.planner.builders import shape
 
 REQUEST = replace(asked(), time_limit=100.0)
@@ -48,6 +49,7 @@ def alone(first: Plan) -> UnlikeReplicas:
     return known
 
 
+@more
 def test_a_second_process_finds_the_same(first, alone):
     with begun(first, True) as search:
         known = search.compared(first, None, 100.0, lambda text: None)

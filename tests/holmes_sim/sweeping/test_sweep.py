@@ -127,6 +127,7 @@ def test_another_version_asks_again(quick, monkeypatch):
         worker.run_task(task)
 
 
+@more
 def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
     """kill -9 of a real process: its own processes end, what it had reported stays, and nothing of that is planned again."""
     output = tmp_path / "table.csv"

@@ -79,7 +79,7 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
 }
 LATER = (
     "tp 4 and 2, sequence parallel, zb-h1", "cp 2 and tp 2", "tp 1 and 2", "zb-h1", "adapters, tp 2 | 1 and 1",
-    "3|2 and 1|4, tied, microbatches of 1 and 2",
+    "3|2 and 1|4, tied, microbatches of 1 and 2", "three entries, two replicas alike, zero 0", "zb-latency",
 )  # fmt: skip
 """Cases whose features others have in pairs, for `make test-more`."""
 

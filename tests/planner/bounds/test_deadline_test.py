@@ -83,7 +83,7 @@ def test_an_unexpected_error_inside_a_bound_is_not_swallowed(monkeypatch):
         strategies.get("certified").plan(question, PlanningContext(question))
 
 
-@pytest.mark.parametrize("seed", after(2, (400, 404, 405, 406, 407, 408, 410, 411), last=4))
+@pytest.mark.parametrize("seed", after(1, (404, 400, 405, 406, 407, 408, 410, 411), last=4))
 def test_what_the_evaluator_does_not_hold_is_not_ruled_out(monkeypatch, seed):
     """Without the evaluator no bound is above the plan that is found with it; interleaved pipelines of one stage included."""
     question = draw(seed, 1_500)

@@ -81,7 +81,7 @@ LAW = [
 
 @pytest.mark.parametrize("target", [None, alike_replicas()], ids=["unlike", "alike"])
 @pytest.mark.parametrize("schedules", [WAITING, SPLITTING])
-@pytest.mark.parametrize(("kind", "seed", "zero_stage"), more.after(5, LAW, last=24))
+@pytest.mark.parametrize(("kind", "seed", "zero_stage"), more.after(4, LAW, last=24))
 def test_the_bound_of_each_placement_holds_for_any_layers_and_microbatches(kind, seed, zero_stage, schedules, target):
     """On fleets 11, 1000, 1002 and 1080 of `draw`, the bound of a single stage was up to 28 % too high: a weight gradient alone
     hid its reductions, as where a schedule splits the backward. On fleet 5 and on 51, reductions waited for the last message,

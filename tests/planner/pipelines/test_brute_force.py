@@ -16,7 +16,7 @@ from tests.planner.builders import request
 
 FIRST = (34, 19, 9, 7)
 SEEDS = (*FIRST, *(seed for seed in range(50) if seed not in FIRST))
-QUICK = 3
+QUICK = 2
 """Number of seeds that `make test` tries; `make test-more` tries a few more, `make test-deep` all others."""
 SLOWER = {35: 0.003, 42: 0.003, 48: 0.003}
 """How much slower the found plan is at most, by seed; 0 for others."""

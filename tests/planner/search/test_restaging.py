@@ -10,6 +10,7 @@ from planner.search.incumbent import Incumbent
 from planner.search.restaging import restaged_candidates
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched
+from tests.more import more
 from tests.planner.builders import many_clusters
 from tests.planner.search.searches import incumbent
 
@@ -29,6 +30,7 @@ def test_fleets_of_few_classes_have_none():
     assert restaged(incumbent(question(3))) == []
 
 
+@more
 def test_no_candidate_is_sought_of_variants_that_cannot_be_faster_than_the_best_plan():
     """The deadline test of the least step leaves nothing to be searched; with a long step, all is as without a plan."""
     kept = incumbent(question())
