@@ -29,7 +29,7 @@ from sim.formats.fields import (
 from sim.formats.product_facts import JoinFacts, NextFacts, ProductFacts
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
-from sim.hardware.stack import DEFAULT
+from sim.hardware.stack import ATTENTION_FACTS, DEFAULT
 from sim.workload.model import NARROW
 
 
@@ -79,10 +79,12 @@ class AttentionRateFacts(StrictModel):
 
 class AttentionFacts(AttentionRateFacts):
     """Attention kernels of most software. `newest`: those of software that runs the newest kernels of this device;
-    `cudnn_9_19`: those of cuDNN 9.19 and later, where they are faster."""
+    `cudnn_9_19`: those of cuDNN 9.19 and later, where they are faster; `attention_bf16_sums`: those that add the gradients of
+    queries in bf16 (both: facts of a stack)."""
 
     newest: AttentionRateFacts | None = None
     cudnn_9_19: AttentionRateFacts | None = None
+    attention_bf16_sums: AttentionRateFacts | None = None
 
 
 class DeviceFacts(StrictModel):
@@ -141,7 +143,9 @@ class DeviceFacts(StrictModel):
             narrow_gemm=tuple((name, found.curve()) for name in NARROW if (found := self.gemm_of(name)) is not self.gemm),
             attention=self.attention.rates(),
             newest_attention=self.attention.newest.rates() if self.attention.newest else None,
-            later_attention=self.attention.cudnn_9_19.rates() if self.attention.cudnn_9_19 else None,
+            other_attention=tuple(
+                (name, facts.rates()) for name in ATTENTION_FACTS if (facts := getattr(self.attention, name)) is not None
+            ),
             elementwise_efficiency=self.elementwise_efficiency,
             watts=self.watts,
             idle_watts=self.idle_watts,

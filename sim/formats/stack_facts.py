@@ -106,6 +106,7 @@ class StackConstants(StrictModel):
     copied_sequences: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
     cudnn_9_19: Flag = False
+    attention_bf16_sums: Flag = False
     newest_products: Flag = False
     fused_accumulation: Flag = False
     early_stop: Flag = False

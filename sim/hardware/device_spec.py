@@ -87,8 +87,8 @@ class DeviceSpec:
     `gemm` is for products of all precisions but those in `narrow_gemm`, (precision, curve) of fp8, mxfp8 and nvfp4; a narrow
     precision without a curve has `gemm`, at its own peak.
     `attention` is for FlashAttention-2 and its like; `newest_attention` for FlashAttention-3, cuDNN and later kernels, where
-    they are faster. They run if `runs_newest` (`Stack.newest_attention`). `later_attention` takes the place of the latter in
-    software with cuDNN 9.19 or later (`Stack.cudnn_9_19`).
+    they are faster. They run if `runs_newest` (`Stack.newest_attention`). `other_attention`, (fact of a stack, rates),
+    takes the place of the latter in software with that fact.
 
     `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. In a pipeline,
     `launch_per_rank` is added for each rank of a tensor-parallel group of several. If `blocking`, the host waits for each
@@ -133,7 +133,7 @@ class DeviceSpec:
     idle_watts: Watts | None = None
     price: UsdPerSecond | None = None
     host_memory_bandwidth: BytesPerSecond | None = None
-    later_attention: AttentionRates | None = None
+    other_attention: tuple[tuple[str, AttentionRates], ...] = ()
 
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: kernel times are cached by device."""

@@ -24,10 +24,12 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 """Numbers that are seconds."""
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
+ATTENTION_FACTS = ("cudnn_9_19", "attention_bf16_sums")
+"""Facts of software for which a device may have attention rates of its own (`DeviceSpec.other_attention`)."""
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
-    "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "cudnn_9_19", "copied_sequences",
+    "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -52,7 +54,8 @@ class Stack:
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do.
     `copied_sequences`: they copy what they gather and scatter (all four: `ParallelConfig`). `newest_attention`: attention
-    runs the newest kernels of a device; `cudnn_9_19`: of cuDNN 9.19 or later, where the device has rates for them.
+    runs the newest kernels of a device; `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the
+    gradients of queries in bf16 (NVTE_CK_IS_V3_ATOMIC_FP32=0 of Transformer Engine for ROCm), both where the device has rates.
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
     accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of
     Megatron-LM's fused kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
@@ -83,6 +86,7 @@ class Stack:
     copied_sequences: bool = False
     newest_attention: bool = False
     cudnn_9_19: bool = False
+    attention_bf16_sums: bool = False
     newest_products: bool = False
     fused_accumulation: bool = False
     early_stop: bool = False
@@ -105,15 +109,15 @@ class Stack:
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""
-        newest, later = isolated.newest_attention, isolated.later_attention
-        newest = later if self.cudnn_9_19 and later else newest
+        others = isolated.other_attention
+        newest = next((rates for fact, rates in others if getattr(self, fact)), isolated.newest_attention)
         return replace(
             isolated,
             gemm=self._products(isolated.gemm),
             narrow_gemm=tuple((name, self._products(curve)) for name, curve in isolated.narrow_gemm),
             attention=isolated.attention.scaled(self.attention),
             newest_attention=newest.scaled(self.attention) if newest else None,
-            later_attention=later.scaled(self.attention) if later else None,
+            other_attention=tuple((fact, rates.scaled(self.attention)) for fact, rates in others),
             runs_newest=self.newest_attention,
             elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,
             launch=self.launch,

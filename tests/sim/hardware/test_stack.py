@@ -123,12 +123,14 @@ def test_the_newest_attention_replaces_the_rates_where_a_device_has_one() -> Non
 
 def test_cudnn_9_19_replaces_the_newest_rates_where_a_device_has_its_own() -> None:
     newer = builders.device(
-        attention=AttentionRates(0.4, 0.3), newest_attention=AttentionRates(0.6, 0.5), later_attention=AttentionRates(0.8, 0.7)
+        attention=AttentionRates(0.4, 0.3),
+        newest_attention=AttentionRates(0.6, 0.5),
+        other_attention=(("cudnn_9_19", AttentionRates(0.8, 0.7)),),
     )
     later = Stack(attention=0.5, newest_attention=True, cudnn_9_19=True)
     assert later.device(newer).attention_of("bf16") == AttentionRates(0.4, 0.35)
     assert replace(later, newest_attention=False).device(newer).attention_of("bf16") == AttentionRates(0.2, 0.15)
-    assert later.device(replace(newer, later_attention=None)).attention_of("bf16") == AttentionRates(0.3, 0.25)
+    assert later.device(replace(newer, other_attention=())).attention_of("bf16") == AttentionRates(0.3, 0.25)
     machines = fleet(cluster(spec=DEFAULT.device(newer)))  # at the rates of the default stack
     ran = applied(replace(DEFAULT, cudnn_9_19=True), machines).clusters[0].node.device
     assert ran.attention_of("bf16").forward == pytest.approx(0.8 * DEFAULT.attention)

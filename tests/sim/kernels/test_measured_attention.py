@@ -61,6 +61,11 @@ AITER = {
     },
 }  # fmt: skip
 """Device -> (sequences, tokens) -> TFLOP/s of the forward and of the backward of 64 heads of size 128 (8 key heads), causal."""
+BF16_SUMS = {
+    "mi300x": {(8, 2048): 382.1, (8, 4096): 457.1, (8, 8192): 474.0, (4, 4096): 449.0, (1, 16384): 458.1},
+    "mi355x": {(8, 2048): 817.5, (8, 4096): 972.3, (8, 8192): 1067.9, (4, 4096): 971.4, (1, 16384): 1162.8},
+}  # fmt: skip
+"""The same, TFLOP/s of the backward that adds the gradients of queries in bf16."""
 SMALL_HEADS = {(4, 4096): 428.9, (1, 8192): 420.5, (1, 16384): 1471.2}
 """Sequences, tokens -> microseconds of 32 heads of size 64 (8 key heads) on B200."""
 CUDNN = {
@@ -132,6 +137,15 @@ def test_attention_on_instinct_takes_what_was_measured(name: str, row: tuple[tup
     flops = 2.0 * sequences * 64 * tokens**2 * 128
     found = [flops / newest(name, core, False) / 1e6, 2.5 * flops / newest(name, core, True) / 1e6]
     assert found == pytest.approx(rates, rel=0.1)
+
+
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in BF16_SUMS.items() for row in rows.items()])
+def test_sums_of_gradients_of_queries_in_bf16_take_what_was_measured(name: str, row: tuple[tuple[int, int], float]) -> None:
+    (sequences, tokens), rate = row
+    core = Attention("core", sequences, heads=64, kv_heads=8, head_dim=128, seq_len=tokens)
+    device = replace(isolated(name), attention_bf16_sums=True).device(catalog.device(name))
+    seconds = attention_seconds(core, device, "bf16", 2, "flash", True)
+    assert 5.0 * sequences * 64 * tokens**2 * 128 / seconds / 1e12 == pytest.approx(rate, rel=0.07)
 
 
 @pytest.mark.parametrize("row", CUDNN_B200.items())
