@@ -13,17 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from holmes_sim.exporters import torchrun
 from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
-from holmes_sim.launching.hosts import Host
+from holmes_sim.launching.hosts import Host, Placed
 from planner.target import Vendors
+from sim.disaggregation.plan import DisaggregatedPlan
+from sim.errors import NotSupported
 from sim.formats import hostlist
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 TITLE = "Slurm"
 READERS = "Slurm 22.05.8 (slurmctld and slurmd), bash -n"
+RUN_TITLE = "Slurm and holmes-sim run"
+RUN_READERS = f"bash -n; {READERS} has read job scripts of other plans; none of this kind was run"
 ORDER = 20
 KIND = "launcher"
 VENDORS: Vendors = "any"
@@ -35,13 +41,17 @@ HOW = f"""\
 With this folder where all nodes see it, from this folder:
 
 ```
-sbatch {JOB} /path/to/train.py ARGUMENTS
+sbatch {JOB} {{words}}
 ```
 
 From elsewhere, set its path: `HOLMES_FOLDER=/path/to/it sbatch /path/to/it/{JOB} ...`. Partition, account and time are
 yours: write them into the `#SBATCH` lines of each component, or set `SBATCH_PARTITION`, `SBATCH_ACCOUNT`, `SBATCH_TIMELIMIT`
 for all of them. `{TASK}` runs once on every node; a container is started there. The first host is the master, by its name
 unless `MASTER_ADDR` says another; `MASTER_PORT` (29500 unless set) must be free on it."""
+
+
+PROGRAM, OPTIONS = "/path/to/train.py ARGUMENTS", "--steps 3"
+"""What a job script takes: a program, or options of `holmes-sim run`."""
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
@@ -51,23 +61,43 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """More clusters than a job can have components, and what NCCL's environment cannot express."""
+    yield from _too_many(plan)
+    yield from environment.unsupported(plan)
+
+
+def _too_many(plan: Placed) -> Iterator[str]:
     clusters = len(_components(plan))
     if clusters > MOST:
         yield f"{clusters} clusters: a heterogeneous job has at most {MOST} components; a plan on fewer clusters"
-    yield from environment.unsupported(plan)
 
 
 def launch(plan: Plan) -> Launch:
     """The batch script, the script of every node, and torchrun's files."""
+    components, found = _scripts(plan)
+    how = HOW.format(words=PROGRAM)
+    return Launch(found | torch_launch.files(plan), how, (*_assumed(components), *torch_launch.assumed(plan)))
+
+
+def run_launch(plan: PipelinesPlan | DisaggregatedPlan) -> Launch:
+    """The batch script, the script of every node, and those of every host that start `holmes-sim run` by torchrun. Raises
+    NotSupported as `torchrun.run_launch` does."""
+    if faults := list(_too_many(plan)):
+        raise NotSupported(f"slurm cannot express {faults[0]}")
+    components, found = _scripts(plan)
+    return Launch(found | torchrun.run_launch(plan).files, HOW.format(words=OPTIONS), tuple(_assumed(components)))
+
+
+def _scripts(plan: Placed) -> tuple[list[tuple[Host, ...]], dict[str, File]]:
+    """The components of the job, and the two scripts of Slurm."""
     components = _components(plan)
     found = {
         JOB: File(_job(plan, components), "the batch job: one component a cluster, then one task a node", executable=True),
         TASK: File(_task(components), "what each node runs: finds its host in the plan and starts that host's script", True),
     }
-    return Launch(found | torch_launch.files(plan), HOW, (*_assumed(components), *torch_launch.assumed(plan)))
+    return components, found
 
 
-def _components(plan: Plan) -> list[tuple[Host, ...]]:
+def _components(plan: Placed) -> list[tuple[Host, ...]]:
     """Hosts of each cluster, the first host's cluster first: Slurm numbers tasks in this order."""
     by_cluster: dict[str, list[Host]] = {}
     for host in hosts.of_plan(plan):
@@ -99,7 +129,7 @@ def _listed(names: list[str]) -> Iterable[str]:
     return names if any("]" in item and not item.endswith("]") for item in short) else short
 
 
-def _job(plan: Plan, components: list[tuple[Host, ...]]) -> str:
+def _job(plan: Placed, components: list[tuple[Host, ...]]) -> str:
     requests = "#SBATCH hetjob\n".join(
         f"#SBATCH {_size(component)} --exclusive --mem=0\n#SBATCH {_where(component)}\n" for component in components
     )

@@ -76,10 +76,10 @@ def test_in_place_of_something_else(run, file, words, expected):
     assert (seen.code, seen.out, seen.err) == (2, "", line)
 
 
-@pytest.mark.parametrize("target", [name for name in exporters.every() if name != "torchrun"])
-def test_no_target_but_torchrun_takes_it(run, file, tmp_path, target):
+@pytest.mark.parametrize("target", [name for name in exporters.every() if name not in exporters.of_run()])
+def test_other_targets_refuse_it(run, file, tmp_path, target):
     seen = run("export", file, "--to", target, "-o", tmp_path / "launch")
-    told = "attention and experts on two sets of ranks; targets that start `holmes-sim run`: torchrun"
+    told = "attention and experts on two sets of ranks; targets that start `holmes-sim run`: slurm, torchrun"
     line = f"error: {target} cannot express {told}\n"
     assert (seen.code, seen.out, seen.err) == (2, "", line)
     assert not (tmp_path / "launch").exists()

@@ -43,7 +43,7 @@ def runs_unlike_pipelines(target: str) -> bool:
     except NotSupported as refused:
         assert str(refused) == (
             f"{target} cannot express pipelines 12+12, 13+11: replicas with stages and layers of their own; targets that start "
-            "`holmes-sim run`: torchrun"
+            "`holmes-sim run`: slurm, torchrun"
         )
         return False
     return True

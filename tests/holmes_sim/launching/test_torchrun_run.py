@@ -63,6 +63,13 @@ def test_two_sets_of_ranks_are_one_launch():
     assert "plan.disaggregated.json" in launch.files
 
 
+def test_a_slurm_job_starts_the_scripts_of_the_hosts():
+    launch = exporting.export(by_hand(), "slurm")
+    assert launch.files["launch/roce-node0.sh"].content == SCRIPT
+    assert str(launch.files["job.sbatch"].content).count('bash "$here"/node.sh "$@"') == 2
+    assert "sbatch job.sbatch --steps 3" in launch.how
+
+
 def test_ranks_that_torchrun_would_number_otherwise_are_refused():
     swapped = BY_HAND.replace("[roce/node0/dev0, roce/node0/dev1]", "[roce/node0/dev1, roce/node0/dev0]")
     with pytest.raises(NotSupported) as refused:
