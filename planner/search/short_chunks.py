@@ -5,8 +5,9 @@ half the size do, and has messages that these have not. It pays where there are 
 few stages, or their microbatches have one sequence already, so that few of them fill long pipelines. The quick estimates tell:
 where the least one with the degree that is tried (`planner.space.sequences_and_experts.short_degree`) is above the least one of
 the searched variants, nothing else is tried, unless it is far below the best step: then shared links decide, which estimates do
-not know. Else the best shapes go through the search for a first plan. Such plans are outside of the space that the certificate
-holds for, and prove nothing."""
+not know. Else the best shapes go through the search for a first plan, and if the best plan has the degree in the end, all plans
+with it through the search of the proof. Such plans are outside of the space that the certificate holds for, and prove
+nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.simulation import fits, step
 from planner.request import Request
+from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.first_plan import find_first_plan, quick_variants, ranked, simulate_best
+from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent, doubtful
 from planner.space import stand_in
 from planner.space.sequences_and_experts import short_degree
@@ -78,6 +81,18 @@ class ShortChunks:
         if least < min(max(known, far), inner.target):
             self._search(inner, promising)
 
+    def settle(self) -> None:
+        """Where the best plan has the degree, search all plans with it as the proof searches others; no bound is kept."""
+        outer, cp = self.incumbent, short_degree(self.incumbent.request)
+        if outer.best is None or outer.best.config.cp != cp or outer.limit.is_up():
+            return
+        outer.report(f"searching cp {cp}")
+        inner = _with_degree(outer, cp, outer.budgets)
+        proof = Proof(inner, Improvement(inner))
+        proof.run(list(bases_of(inner.request, True)))
+        proof.raise_by_simulation()
+        self._keep(inner)
+
     @functools.cached_property
     def _ranked(self) -> tuple[Incumbent, list[Shape], Seconds]:
         """(incumbent of a request with the degree pinned, shapes with the least quick estimates, the least of them all)."""
@@ -89,13 +104,18 @@ class ShortChunks:
 
     def _search(self, inner: Incumbent, promising: list[Shape]) -> None:
         """Search plans of these shapes that are faster than the best one, and keep the fastest."""
-        outer, self._cp = self.incumbent, None
+        self._cp = None
         find_first_plan(inner, list(_of_every_size(inner.request, promising)), sizes=SIZES)
         if inner.best_shape is not None:  # all schedules and ZeRO stages: the proof considers others, but not these
             others = variants(inner.request, replace(inner.best_shape, overlap_param_gather=True))
             simulate_best(inner, [one for one in others if not doubtful(inner) <= _estimate(inner, one) < math.inf])
+        self._keep(inner)
+
+    def _keep(self, inner: Incumbent) -> None:
+        """Keep the fastest plan of a search, if it is faster, and all that it simulated."""
+        outer = self.incumbent
         outer.context.simulated += (one for one in inner.context.simulated if one is not inner.best)
-        if inner.best is not None and inner.cutoff < outer.target:
+        if inner.best is not None and inner.best is not outer.best and inner.cutoff < outer.target:
             outer.keep(inner.best)
             outer.report(f"trying cp {inner.request.wishes.cp}")
 
@@ -119,13 +139,13 @@ def with_short_chunks(request: Request, context: PlanningContext, best: Plan | N
     return best
 
 
-def _with_degree(incumbent: Incumbent, cp: int) -> Incumbent:
+def _with_degree(incumbent: Incumbent, cp: int, budgets: Budgets = FEW) -> Incumbent:
     """An incumbent of the request with a degree pinned, whose plans must be faster than the best one."""
     request, outer = incumbent.request, incumbent.context
     context = PlanningContext(replace(request, wishes=replace(request.wishes, cp=cp)))
     context.limit, context.effort, context.timelines = incumbent.limit, outer.effort, outer.timelines
     context.every_step = outer.every_step
-    return Incumbent(context.request, context, FEW, incumbent.limit, incumbent.best)
+    return Incumbent(context.request, context, budgets, incumbent.limit, incumbent.best)
 
 
 def bases_of(request: Request, every_size: bool = False) -> Iterator[Shape]:

@@ -81,6 +81,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     simulate_lengths(incumbent)
                     move_layers(incumbent)
                     proof.raise_by_simulation()
+                    short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
                 context.limit.reserve(-away)
