@@ -64,10 +64,11 @@ class ConfigFacts(StrictModel):
     message_compression: str = compression.NONE
 
 
+BY_STAGE = tuple(name for name in ConfigFacts.model_fields if name.startswith("stage_"))
+"""Keys with a value for each pipeline rank, which only plans with unlike stages have."""
 OPTIONAL = (
     "etp", "dispatcher", "routing", "overlap_expert_communication", "overlap_shared_experts", "recompute_layers",
-    "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", "stage_tp", "stage_dp", "stage_zero",
-    "stage_offload", "message_compression",
+    "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", *BY_STAGE, "message_compression",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
 USUALLY_DEFAULT = (
@@ -90,7 +91,7 @@ def config_facts(config: ParallelConfig, routing: Routing = BALANCED) -> dict[st
         found["routing"] = {"imbalance": config.imbalance} | given if given else "balanced"
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
-    for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp", "stage_dp", "stage_zero", "stage_offload"):
+    for name in ("recompute_modules", "cuda_graphs", "offload", *BY_STAGE):
         if values := getattr(config, name):
             found[name] = list(values)
     return found | {"num_microbatches": list(config.num_microbatches)}

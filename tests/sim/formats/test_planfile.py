@@ -116,7 +116,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d["stages"].pop(), "plan.json:6: stages: 1 given, pp 2 x vpp 1 needs 2"),
         (lambda d: d["workload"].update(precision="fp12"), "plan.json:4: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
         (lambda d: d.update(format="holmes-sim/topology/1"), "plan.json:2: format: this is a topology; a plan is expected (`holmes-sim plan plan.json -o plan.json` makes one)"),
-        (lambda d: d.update(format="holmes-sim/plan/2"), "plan.json:2: format: 'holmes-sim/plan/2' is unknown; known: 'holmes-sim/plan/1'"),
+        (lambda d: d.update(format="holmes-sim/plan/3"), "plan.json:2: format: 'holmes-sim/plan/3' is unknown; known: 'holmes-sim/plan/1' or 'holmes-sim/plan/2'"),
         (lambda d: d["topology"]["clusters"]["ib"].update(nodes=0), "plan.json:3: topology.clusters.ib.nodes: 0 must be at least 1"),
         (lambda d: d["topology"]["clusters"]["ib"]["node"]["devices"].update(type="a100-sxm4-80g"), "plan.json:3: topology.clusters.ib.node.devices.type: device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
     ],
@@ -169,6 +169,17 @@ def test_a_plan_file_says_which_modules_are_recomputed() -> None:
     written = planfile.facts(found)["config"]
     assert written["recompute_modules"] == ["mlp", "layernorm"]
     assert config_values(ConfigFacts.model_validate(written))["recompute_modules"] == ("mlp", "layernorm")
+
+
+def test_a_plan_with_keys_by_stage_is_plan_2_and_reads_back_from_both_formats(read: Plan) -> None:
+    """plan/1 had the keys by stage, too, before there was a plan/2; the digest, by which results name their plan, is the same."""
+    unlike = replace(read, config=replace(read.config, offload=("optimizer",), stage_offload=("none", "optimizer")))
+    written = planfile.to_json(unlike)
+    assert json.loads(written)["format"] == "holmes-sim/plan/2"
+    older = written.replace("holmes-sim/plan/2", "holmes-sim/plan/1")
+    assert planfile.from_text("plan.json", written) == planfile.from_text("plan.json", older) == unlike
+    assert '"format": "holmes-sim/plan/1"' in planfile.simulation_inputs(unlike)
+    assert json.loads(planfile.to_json(read))["format"] == "holmes-sim/plan/1"
 
 
 def test_unlike_degrees_are_in_the_file_only_where_there_are_some() -> None:
