@@ -21,8 +21,9 @@ from sim.hardware.memory_facts import KEPT, MemoryFacts
 from sim.hardware.topology import Topology
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import groups_of
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import RECOMPUTE, ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
+from sim.plan.recomputation import kind_and_modules
 from sim.plan.stage_options import OFFLOADS, words_of
 from sim.workload.model import Model
 from sim.workload.workload import Workload
@@ -280,11 +281,20 @@ def unlike_options(draw: st.DrawFn, pp: int, most: int, head: int | None) -> dic
 
 
 @st.composite
+def unlike_recomputation(draw: st.DrawFn, pp: int) -> dict[str, object]:
+    """Kinds of recomputation of the pipeline ranks, with what the plan has of them; nothing where they are equal."""
+    kinds = tuple(draw(st.sampled_from(["none", "selective", "layernorm+mlp", "full"])) for _ in range(pp))
+    most = max((kind_and_modules(kind)[0] for kind in kinds), key=RECOMPUTE.index)
+    whole = {"recompute": most, "recompute_layers": (), "recompute_modules": ()}
+    return {"stage_recompute": kinds} | whole if len(set(kinds)) > 1 else {}
+
+
+@st.composite
 def any_plan(
     draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True, unlike: bool = True
 ) -> Plan:
     """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off. `unlike`: stages may have unlike
-    tp, dp, ZeRO stages and offload."""
+    tp, dp, ZeRO stages, offload and recomputation."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
@@ -342,6 +352,8 @@ def any_plan(
         switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
         switches["stage_dp"] = tuple(dp * split for split in splits) if max(splits) > 1 else ()
         microbatch_size *= max(splits)
+    if unlike and not experts and draw(st.booleans()):
+        switches |= draw(unlike_recomputation(pp))
     if pp > 1 and len(machines.clusters) > 1:
         switches["message_compression"] = draw(st.sampled_from(MESSAGES))
     wanted = made(chosen)

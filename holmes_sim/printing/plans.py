@@ -153,6 +153,8 @@ def _recomputation(config: ParallelConfig) -> str:
     if counts := config.recompute_layers:
         alike = f"{counts[0]} layer{'s' if counts[0] > 1 else ''} a stage"
         return alike if len(set(counts)) == 1 else "some layers"
+    if config.stage_recompute:
+        return config.recomputation
     named = f" ({', '.join(config.recompute_modules)})" if config.recompute_modules else ""
     return config.recompute + named
 
@@ -176,12 +178,13 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
 
 
 def unlike_options(config: ParallelConfig) -> dict[str, Callable[[int], str]]:
-    """Name -> value by pipeline rank, of the degrees, ZeRO stages and offload that differ between stages."""
+    """Name -> value by pipeline rank, of the degrees and options that differ between stages."""
     found: dict[str, tuple[bool, Callable[[int], object]]] = {
         "tp": (bool(config.stage_tp), config.tp_of),
         "dp": (bool(config.stage_dp), config.dp_of),
         "ZeRO": (bool(config.stage_zero), config.zero_of),
-        "on hosts": (bool(config.stage_offload), lambda pp_rank: config.stage_offload[pp_rank]),
+        "on hosts": (bool(config.stage_offload), config.stage_offload.__getitem__),
+        "recompute": (bool(config.stage_recompute), config.stage_recompute.__getitem__),
     }
     return {name: partial(_text_of, value_of) for name, (differs, value_of) in found.items() if differs}
 

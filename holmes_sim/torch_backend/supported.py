@@ -50,8 +50,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"message_compression {config.message_compression} ({', '.join(MESSAGES)})"
     if plan.head_stage != config.num_stages - 1:
         yield f"stages[{plan.head_stage}].head (the last stage has the head)"
-    if set(config.recompute_modules) - {"core_attn"}:
-        yield f"recompute_modules {', '.join(config.recompute_modules)} (core_attn)"
+    if other := [module for _, module in config.named_modules if module != "core_attn"]:
+        yield f"{config.named_modules[0][0]} {', '.join(other)} (core_attn)"
     if model.kv_heads % config.tp:
         yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
     if config.tp > 1 and plan.workload.seq_len % (config.tp * config.cp):

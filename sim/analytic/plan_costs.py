@@ -261,8 +261,8 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
     """Step in seconds if all devices were always busy: HETHUB's upper bound on throughput (arXiv 2405.16256).
 
     A device computes at the speed that it reaches alone, in a replica of one stage on its own cluster with the plan's tp, ep,
-    microbatch size (the largest of the cluster's stages) and recomputation: tensor-parallel collectives included, no bubble, no
-    pipeline or data-parallel communication. All devices of the fleet count.
+    microbatch size (the largest of the cluster's stages) and recomputation (none where that is by stage): tensor-parallel
+    collectives included, no bubble, no pipeline or data-parallel communication. All devices of the fleet count.
     """
     config, workload = plan.config, plan.workload
     rate = 0.0
@@ -271,6 +271,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
         name, split = plan.placement[config.first_rank(pp_rank)].cluster, config.split_of(pp_rank)
         degrees[name], splits[name] = tp, min(split, splits.get(name, split))
     whole = replace(plan.config_of(range(config.num_stages)), microbatch_size=config.microbatch_size)
+    whole = whole.recomputing("none") if config.stage_recompute else whole
     for cluster in plan.fleet.clusters:
         if not cluster.node.device.runs(workload.precision):
             continue

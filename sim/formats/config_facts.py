@@ -26,6 +26,8 @@ class ConfigFacts(StrictModel):
     the hosts keep: optimizer, optimizer and parameters, activations, or optimizer and activations. `stage_zero` has the ZeRO
     stage of each pipeline rank, where they differ; `zero_stage` is the largest. `stage_offload` has what the hosts of each
     pipeline rank keep, where that differs: none, optimizer, activations or optimizer+activations; `offload` is all of it.
+    `stage_recompute` has what each pipeline rank recomputes, where that differs: none, selective, full, or modules joined by +;
+    `recompute` is the most of it.
     `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
     adaptive-top-k=10%."""
 
@@ -61,6 +63,7 @@ class ConfigFacts(StrictModel):
     stage_dp: tuple[Count, ...] = ()
     stage_zero: tuple[Whole, ...] = ()
     stage_offload: tuple[str, ...] = ()
+    stage_recompute: tuple[str, ...] = ()
     message_compression: str = compression.NONE
 
 

@@ -145,8 +145,8 @@ class Plan:
         """The configuration of these stages of one pipeline rank together: its degrees, and the number of their layers that are
         recomputed."""
         held = tuple(stages)
-        counts, config = self.config.recompute_layers, self.config.of_pp_rank(self.config.rank_of(held[0]))
-        if not counts:
+        config = self.config.of_pp_rank(self.config.rank_of(held[0]))
+        if not (counts := config.recompute_layers):
             return config
         pairs = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in held)
         return replace(config, recompute_layers=(sum(min(pair) for pair in pairs),))
@@ -227,15 +227,13 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
         raise NotModelled("config.recompute_layers: some layers of a stage, where the layers of the model differ; full or none")
     if config.cp > 1 and workload.seq_len % (2 * config.cp):
         raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
-    for module in config.recompute_modules:
+    for key, module in config.named_modules:
         if module in ("moe", "moe_act") and not workload.model.experts:
-            raise PlanError(f"config.recompute_modules: {module} needs experts, which {workload.model.name} has not")
+            raise PlanError(f"config.{key}: {module} needs experts, which {workload.model.name} has not")
         if module == "mla_up_proj" and workload.model.attention != "mla":
-            raise PlanError(f"config.recompute_modules: mla_up_proj needs attention mla, which {workload.model.name} has not")
+            raise PlanError(f"config.{key}: mla_up_proj needs attention mla, which {workload.model.name} has not")
         if module == "mlp" and workload.model.experts and not workload.model.dense_ffn_hidden:
-            raise PlanError(
-                f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
-            )
+            raise PlanError(f"config.{key}: mlp is for layers without experts; {workload.model.name} has experts: moe")
     config.check_routing(workload.model)
     if config.overlap_shared_experts and not workload.model.shared_ffn_hidden:
         raise PlanError(f"config.overlap_shared_experts: model {workload.model.name} has no shared experts; leave it out")
