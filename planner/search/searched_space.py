@@ -21,6 +21,7 @@ from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, recomputations, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
+from planner.space.tried_modules import may_recompute_modules
 from planner.space.tried_offload import may_offload
 from planner.space.unlike_dp import may_differ
 from planner.space.unlike_tp import by_memory, unlike_shapes
@@ -72,8 +73,9 @@ def axes(request: Request) -> tuple[Axis, ...]:
 def outside(request: Request, tried: bool = False, every_step: bool = False) -> tuple[str, ...]:
     """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words.
 
-    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp or the optimizer on the
-    hosts are tried, without a proof, where that may be (`planner.space.unlike_dp`, `planner.space.tried_offload`)."""
+    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp, the optimizer on the hosts
+    or recomputed modules are tried, without a proof, where that may be (`planner.space.unlike_dp`, `tried_offload`,
+    `tried_modules`)."""
     shapes = _shapes(request)
     sampled = _sampled(request, shapes)
     rows = TRIED if tried and not every_step and may_differ(request) else "(one dp for all stages)"
@@ -82,6 +84,7 @@ def outside(request: Request, tried: bool = False, every_step: bool = False) -> 
         *_other_values(request, shapes, sampled, tried, beside),
         *_partly(sampled),
         *_other_rules(request, shapes, sampled, rows),
+        *_recomputed(request, shapes, tried and not every_step),
     )
 
 
@@ -279,9 +282,6 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
     if any(shape.cp > 1 or shape.ep > 1 for shape in shapes):
         yield "cp or ep groups at unequal positions on their nodes"
     yield "other choices of nodes and of devices"
-    if not request.wishes.recompute:
-        layers = "" if any(shape.recompute == BLOCK for shape in shapes) else "layers or "
-        yield f"recomputation of chosen {layers}modules ({'recompute_layers, ' if layers else ''}recompute_modules)"
     if pp > 1:
         yield "the head before the last stage, and stages without layers"
     yield "unfused attention"
@@ -289,3 +289,12 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
         yield "gradient reduction that does not overlap the backward"
     if any(shape.tp > 1 for shape in shapes):
         yield "tensor parallelism without sequence parallelism"
+
+
+def _recomputed(request: Request, shapes: Sequence[Shape], tried: bool) -> Iterator[str]:
+    """The text of recomputation that is left out, or `tried` where that may be (`planner.space.tried_modules`)."""
+    if not request.wishes.recompute:
+        layers = "" if any(shape.recompute == BLOCK for shape in shapes) else "layers or "
+        keys = "recompute_layers, " if layers else ""
+        known = f" {TRIED}" if tried and may_recompute_modules(request) else ""
+        yield f"recomputation of chosen {layers}modules ({keys}recompute_modules, stage_recompute){known}"
