@@ -294,7 +294,7 @@ def any_plan(
     draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True, unlike: bool = True
 ) -> Plan:
     """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off. `unlike`: stages may have unlike
-    tp, dp, ZeRO stages, offload and recomputation."""
+    tp, dp, ep, etp, ZeRO stages, offload and recomputation."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
@@ -343,7 +343,11 @@ def any_plan(
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
     if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
-        ep, switches["etp"] = draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"]))
+        degrees = [draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"])) for _ in range(pp)]
+        ep, switches["etp"] = degrees[0]
+        if unlike and cp == 1 and draw(st.booleans()):
+            every = zip(("stage_ep", "stage_etp"), zip(*degrees, strict=True), strict=True)
+            switches |= {key: of for key, of in every if len(set(of)) > 1}
     elif unlike and cp == ep == 1 and draw(st.booleans()):
         if vpp == 1:
             switches |= draw(unlike_options(pp, 3 if even else 1, pp - 1 if tied else None))

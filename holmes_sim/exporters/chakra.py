@@ -120,7 +120,7 @@ def _assumed(plan: Plan) -> Iterator[str]:
     )
     if plan.config.cp > 1:
         yield "The ring exchange of keys and values among cp ranks is an all_gather: the same messages over the same ring."
-    if plan.config.ep > 1:
+    if max((plan.config.ep, *plan.config.stage_ep)) > 1:
         yield "ASTRA-sim forwards an all_to_all of some of the ranks around their ring (Ring.cc), not directly between pairs."
     if plan.fleet.spec(plan.placement[0]).profile is not None:
         yield "Where compute was measured with its collectives, its seconds include them and traces have no nodes for them."

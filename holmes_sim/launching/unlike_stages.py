@@ -17,8 +17,11 @@ def unlike_degrees(
 
 
 def unlike_options(config: ParallelConfig) -> Iterator[str]:
-    """Unlike ZeRO stages, offload or kinds of recomputation of stages, which no framework has; `holmes-sim run` executes
-    them."""
+    """Unlike ep, etp, ZeRO stages, offload or kinds of recomputation of stages, which no framework has, or of which it has not
+    been checked; `holmes-sim run` executes them."""
+    for name, degrees in (("ep", config.stage_ep), ("etp", config.stage_etp)):
+        if degrees:
+            yield f"stage_{name} {', '.join(map(str, degrees))}: all its stages divide experts alike; {name} alone"
     if config.stage_zero:
         yield f"stage_zero {', '.join(map(str, config.stage_zero))}: all its stages have one ZeRO stage; zero_stage alone"
     if config.stage_offload:

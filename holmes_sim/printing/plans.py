@@ -182,6 +182,8 @@ def unlike_options(config: ParallelConfig) -> dict[str, Callable[[int], str]]:
     found: dict[str, tuple[bool, Callable[[int], object]]] = {
         "tp": (bool(config.stage_tp), config.tp_of),
         "dp": (bool(config.stage_dp), config.dp_of),
+        "ep": (bool(config.stage_ep), config.ep_of),
+        "etp": (bool(config.stage_etp), config.etp_of),
         "ZeRO": (bool(config.stage_zero), config.zero_of),
         "on hosts": (bool(config.stage_offload), config.stage_offload.__getitem__),
         "recompute": (bool(config.stage_recompute), config.stage_recompute.__getitem__),

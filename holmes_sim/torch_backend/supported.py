@@ -36,11 +36,11 @@ def unsupported(plan: Plan) -> Iterator[str]:
     if config.offloads_parameters:
         yield "offload parameters (optimizer)"
     yield from _context(plan)
-    if config.ep > 1 and config.dispatcher != "alltoall":
+    if (ep := max((config.ep, *config.stage_ep))) > 1 and config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
-    if config.ep > 1 and config.overlap_expert_communication:
+    if ep > 1 and config.overlap_expert_communication:
         yield "overlap_expert_communication (one microbatch at a time; plan without it)"
-    if config.ep > 1 and config.overlap_shared_experts:
+    if ep > 1 and config.overlap_shared_experts:
         yield "overlap_shared_experts (shared experts compute before tokens travel; plan without it)"
     if model.experts and config.capacity_factor is not None:
         yield f"capacity_factor {config.capacity_factor:g} (no token is dropped; plan without it)"

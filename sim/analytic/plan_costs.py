@@ -134,12 +134,9 @@ class PlanCosts:
         """Costs of the collectives of a pipeline rank, over all its devices."""
         if pp_rank not in self._collectives:
             rows = ReplicaRows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
-            chosen = self._chosen[pp_rank]
-            key = (
-                pp_rank
-                if self._rings
-                else (rows.pattern(self.plan.fleet), self.plan.config.zero_of(pp_rank), *sorted(chosen.items()))
-            )
+            chosen, config = self._chosen[pp_rank], self.plan.config
+            own = config.zero_of(pp_rank), config.ep_of(pp_rank), config.etp_of(pp_rank) or config.tp_of(pp_rank)
+            key = pp_rank if self._rings else (rows.pattern(self.plan.fleet), *own, *sorted(chosen.items()))
             if key not in self._alike:
                 facts = self.plan.fleet, self.plan.config_of((pp_rank,)), rows, self.capacities, chosen, self._rings
                 self._alike[key] = CollectiveCosts(*facts)

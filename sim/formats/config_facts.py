@@ -27,7 +27,8 @@ class ConfigFacts(StrictModel):
     stage of each pipeline rank, where they differ; `zero_stage` is the largest. `stage_offload` has what the hosts of each
     pipeline rank keep, where that differs: none, optimizer, activations or optimizer+activations; `offload` is all of it.
     `stage_recompute` has what each pipeline rank recomputes, where that differs: none, selective, full, or modules joined by +;
-    `recompute` is the most of it.
+    `recompute` is the most of it. `stage_ep` and `stage_etp` have the ep and the etp of each pipeline rank, where they differ;
+    `ep` and `etp` are those of the first.
     `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
     adaptive-top-k=10%."""
 
@@ -61,6 +62,8 @@ class ConfigFacts(StrictModel):
     offload: Words = ()
     stage_tp: tuple[Count, ...] = ()
     stage_dp: tuple[Count, ...] = ()
+    stage_ep: tuple[Count, ...] = ()
+    stage_etp: tuple[Count, ...] = ()
     stage_zero: tuple[Whole, ...] = ()
     stage_offload: tuple[str, ...] = ()
     stage_recompute: tuple[str, ...] = ()

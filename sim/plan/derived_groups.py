@@ -35,7 +35,7 @@ def gradient_groups(plan: Plan) -> tuple[Group, ...]:
     for pp in range(config.pp):
         tp = config.tp_of(pp)
         sets += [("dp", pp, slice(first, None, tp)) for first in range(tp if config.cp > 1 else 0)]
-        sets += [("edp", pp, own) for own in config.expert_slices("edp")]
+        sets += [("edp", pp, own) for own in config.of_pp_rank(pp).expert_slices("edp")]
     stages = [range(config.first_rank(pp), config.first_rank(pp + 1)) for pp in range(config.pp)]
     derived = ((kind, tuple(stages[pp][own]), chosen.get(pp, "ring")) for kind, pp, own in sets)
     return (listed if config.cp == 1 else ()) + tuple(with_transport(plan.fleet, plan.placement, derived))

@@ -13,6 +13,7 @@ from sim.plan.offloading import check_words
 from sim.plan.recomputation import Recomputation, check_recomputation
 from sim.plan.stage_options import StageOptions, check_stage_options
 from sim.plan.unlike_degrees import check_degrees
+from sim.plan.unlike_experts import check_stage_experts
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
@@ -106,6 +107,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
         check_degrees(self, self.microbatch_size)
+        check_stage_experts(self)
         _check_shards(self)
         check_recomputation(self, RECOMPUTE)
         _check_messages(self)
@@ -205,7 +207,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
 
     def of_pp_rank(self, pp_rank: int) -> ParallelConfig:
         """The configuration of a pipeline rank by itself: its degrees, options, and samples of a microbatch."""
-        if not (self.stage_tp or self.stage_dp or self.stage_zero or self.stage_offload or self.stage_recompute):
+        if not (self.stage_tp or self.stage_dp or self.stage_ep or self.stage_etp or self.has_stage_options):
             return self
         tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
         kind, counts, modules = self.recomputation_of(pp_rank)
@@ -215,6 +217,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
             sequence_parallel=self.sequence_parallel and tp > 1, zero_stage=self.zero_of(pp_rank), stage_zero=(),
             offload=self.offload_of(pp_rank), stage_offload=(),
             recompute=kind, recompute_layers=counts, recompute_modules=modules, stage_recompute=(),
+            ep=self.ep_of(pp_rank), etp=self.etp_of(pp_rank), stage_ep=(), stage_etp=(),
         )  # fmt: skip
 
     def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:

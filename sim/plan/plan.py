@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sim import collectives, markup
-from sim.errors import NotDefined, NotModelled, PlanError
+from sim.errors import NotModelled, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.stack import DEFAULT, Stack, applied, software_facts
@@ -25,6 +25,7 @@ from sim.plan.offloading import check_single_peer
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
 from sim.plan.unlike_degrees import check_tied_ends
+from sim.plan.unlike_experts import check_experts_of
 from sim.units import time_text
 from sim.workload.workload import Workload
 
@@ -239,16 +240,10 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
         raise PlanError(f"config.overlap_shared_experts: model {workload.model.name} has no shared experts; leave it out")
     if not config.splits_experts:
         return
-    if workload.model.experts % config.ep or not workload.model.experts:
-        key = "ep" if config.ep > 1 or config.etp is None else "etp"
-        raise PlanError(
-            f"config.{key}: {getattr(config, key)} does not divide experts {workload.model.experts} of {workload.model.name}"
-        )
-    if workload.model.ffn_hidden % config.expert_tp:
-        raise PlanError(f"config.etp: {config.etp} does not divide ffn_hidden {workload.model.ffn_hidden}")
-    for first in range(0, config.dp_cp, config.expert_rows):
-        if len({config.microbatches_of(first + index, 0) for index in range(config.expert_rows)}) > 1:
-            raise NotDefined("config.ep: ranks of one ep group must have the same number of microbatches")
+    prefix = "config.stage_" if config.stage_ep or config.stage_etp else "config."
+    for pp_rank in range(config.pp if prefix != "config." else 1):
+        microbatches = [config.microbatches_of(index, pp_rank) for index in range(config.dp_cp_of(pp_rank))]
+        check_experts_of(config.of_pp_rank(pp_rank), workload.model, microbatches, prefix)
 
 
 def _check_placement(plan: Plan) -> None:

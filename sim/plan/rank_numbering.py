@@ -67,12 +67,12 @@ class RankNumbering:
     @property
     def tp_text(self) -> str:
         """The tensor-parallel degree as text; of unlike ones each with its number of pipeline ranks in a row: `8x1+2x3`."""
-        return _text(self.stage_tp, self.tp)
+        return degrees_text(self.stage_tp, self.tp)
 
     @property
     def dp_text(self) -> str:
         """The data-parallel degree as text, of unlike ones as `tp_text`."""
-        return _text(self.stage_dp, self.dp)
+        return degrees_text(self.stage_dp, self.dp)
 
     def tp_of(self, pp_rank: int) -> int:
         """Tensor-parallel degree of a pipeline rank."""
@@ -132,6 +132,7 @@ def _overlap(index: int, mine: int, theirs: int) -> range:
     return range(first, first + max(theirs // mine, 1))
 
 
-def _text(degrees: tuple[int, ...], alike: int) -> str:
+def degrees_text(degrees: tuple[int, ...], alike: int) -> str:
+    """Degrees of the pipeline ranks as text, as `RankNumbering.tp_text`; `alike`: that of all, where there are none."""
     runs = ((degree, len(list(ranks))) for degree, ranks in itertools.groupby(degrees))
     return "+".join(f"{degree}x{many}" for degree, many in runs) or str(alike)

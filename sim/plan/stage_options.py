@@ -23,6 +23,12 @@ class StageOptions(Offloading):
     tied_shards: bool
     stage_zero: tuple[int, ...]
     stage_offload: tuple[str, ...]
+    stage_recompute: tuple[str, ...]
+
+    @property
+    def has_stage_options(self) -> bool:
+        """Whether pipeline ranks differ in ZeRO stage, offload or recomputation."""
+        return bool(self.stage_zero or self.stage_offload or self.stage_recompute)
 
     def zero_of(self, pp_rank: int) -> int:
         """ZeRO stage of a pipeline rank."""
