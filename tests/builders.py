@@ -266,6 +266,13 @@ def unlike_splits(draw: st.DrawFn, pp: int, room: int, equal_ends: bool) -> tupl
 
 
 @st.composite
+def unlike_cp(draw: st.DrawFn, cp: int, pp: int, room: int, equal_ends: bool) -> tuple[int, ...]:
+    """Context-parallel degrees of the pipeline ranks, some of them up to `room` times cp; empty where there are none."""
+    found = tuple(cp * split for split in draw(unlike_splits(pp, room, equal_ends)))
+    return found if max(found) > cp else ()
+
+
+@st.composite
 def unlike_options(draw: st.DrawFn, pp: int, most: int, head: int | None) -> dict[str, object]:
     """ZeRO stages, up to `most`, and offload of the pipeline ranks, with what the plan has of both; of those that are equal
     nothing. The first rank and the one with the `head` of tied weights both shard their gradients, or none."""
@@ -294,7 +301,7 @@ def any_plan(
     draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True, unlike: bool = True
 ) -> Plan:
     """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off. `unlike`: stages may have unlike
-    tp, dp, ep, etp, ZeRO stages, offload and recomputation."""
+    tp, dp, cp, ep, etp, ZeRO stages, offload and recomputation."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
@@ -348,6 +355,8 @@ def any_plan(
         if unlike and cp == 1 and draw(st.booleans()):
             every = zip(("stage_ep", "stage_etp"), zip(*degrees, strict=True), strict=True)
             switches |= {key: of for key, of in every if len(set(of)) > 1}
+    elif unlike and tp <= 2 and ep == 1 and switches["zero_shard_size"] is None and draw(st.booleans()):
+        switches["stage_cp"] = draw(unlike_cp(cp, pp, room // (tp * pp * dp * cp), tied))
     elif unlike and cp == ep == 1 and draw(st.booleans()):
         if vpp == 1:
             switches |= draw(unlike_options(pp, 3 if even else 1, pp - 1 if tied else None))

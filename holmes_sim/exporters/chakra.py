@@ -58,6 +58,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from unlike_stages.unlike_degrees(
         config, "its messages go to one rank each; the same {name} for each stage (--{name})"
     )
+    if config.stage_cp:
+        yield f"stage_cp {', '.join(map(str, config.stage_cp))}: its messages go to one rank each; the same cp (--cp)"
     yield from context.ulysses(config, "its traces have a ring of cp ranks only")
     if config.etp is not None or config.dispatcher == "allgather":
         own = f"etp {config.etp}" if config.etp else "dispatcher allgather"

@@ -17,8 +17,10 @@ def unlike_degrees(
 
 
 def unlike_options(config: ParallelConfig) -> Iterator[str]:
-    """Unlike ep, etp, ZeRO stages, offload or kinds of recomputation of stages, which no framework has, or of which it has not
-    been checked; `holmes-sim run` executes them."""
+    """Unlike cp, ep, etp, ZeRO stages, offload or kinds of recomputation of stages, which no framework has, or of which it has
+    not been checked; `holmes-sim run` executes them."""
+    if config.stage_cp:
+        yield f"stage_cp {', '.join(map(str, config.stage_cp))}: all its stages have one context-parallel degree; cp alone"
     for name, degrees in (("ep", config.stage_ep), ("etp", config.stage_etp)):
         if degrees:
             yield f"stage_{name} {', '.join(map(str, degrees))}: all its stages divide experts alike; {name} alone"

@@ -54,21 +54,22 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"{config.named_modules[0][0]} {', '.join(other)} (core_attn)"
     if model.kv_heads % config.tp:
         yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
-    if config.tp > 1 and plan.workload.seq_len % (config.tp * config.cp):
-        yield f"tp {config.tp}{f' x cp {config.cp}' * (config.cp > 1)} does not divide seq_len {plan.workload.seq_len}"
+    cp = max((config.cp, *config.stage_cp))
+    if config.tp > 1 and plan.workload.seq_len % (config.tp * cp):
+        yield f"tp {config.tp}{f' x cp {cp}' * (cp > 1)} does not divide seq_len {plan.workload.seq_len}"
 
 
 def _context(plan: Plan) -> Iterator[str]:
     """What the backend cannot execute of context parallelism."""
     config = plan.config
-    if config.cp == 1:
+    if (cp := max((config.cp, *config.stage_cp))) == 1:
         return
     if config.cp_algo != "ring":
         yield f"cp_algo {config.cp_algo} (ring)"
     if plan.workload.model.experts:
-        yield f"cp {config.cp} with experts (plan with --cp 1)"
+        yield f"cp {cp} with experts (plan with --cp 1)"
     if plan.workload.adapter is not None:
-        yield f"cp {config.cp} with adapters (plan with --cp 1)"
+        yield f"cp {cp} with adapters (plan with --cp 1)"
     if config.stage_dp:
         yield f"cp {config.cp} with stage_dp (plan with --cp 1)"
 

@@ -62,7 +62,7 @@ def has_searched_degrees(request: Request, plan: Plan) -> bool:
     config = plan.config
     if config.cp not in context_degrees(request) or set(config.offload) != set(request.wishes.offloaded):
         return False
-    if config.recompute_modules or config.stage_recompute:
+    if config.recompute_modules or config.stage_recompute or config.stage_cp or config.stage_ep or config.stage_etp:
         return False
     if not config.stage_tp or config.stage_dp:
         return not config.stage_dp

@@ -50,9 +50,9 @@ def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
 
     Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
     the same stages. Clusters of one device type are different: their interconnects, NICs and trunks may differ. Where stages
-    have unlike dp, the indices are those of a stage with the largest: each is a part of the samples of a replica, with the
-    tensor-parallel group of every stage that computes it, and a group of a stage with a smaller dp is in several. Replicas that
-    load links unlike do not keep step (`sim.analytic.equal_loads`)."""
+    have unlike dp or cp, the indices are those of a stage with the largest: each is a part of the samples or sequences of a
+    replica, with the tensor-parallel group of every stage that computes it, and a group of a stage with a smaller one is in
+    several. Replicas that load links unlike do not keep step (`sim.analytic.equal_loads`)."""
     config = plan.config
     classes: dict[object, list[int]] = {}
     devices: dict[int, list[tuple[Device, ...]]] = {}
@@ -75,7 +75,7 @@ def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
 
 def _rows(config: ParallelConfig, pp_rank: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
     """The dp_cp indices of a pipeline rank on which replicas, or parts of them (`replica_classes`), are."""
-    if not config.stage_dp:
+    if not config.stage_dp and not config.stage_cp:
         return replicas
     return tuple(dict.fromkeys(part * config.dp_cp_of(pp_rank) // config.most_dp_cp for part in replicas))
 
@@ -135,7 +135,8 @@ class PlanCosts:
         if pp_rank not in self._collectives:
             rows = ReplicaRows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
             chosen, config = self._chosen[pp_rank], self.plan.config
-            own = config.zero_of(pp_rank), config.ep_of(pp_rank), config.etp_of(pp_rank) or config.tp_of(pp_rank)
+            degrees = config.cp_of(pp_rank), config.ep_of(pp_rank), config.etp_of(pp_rank) or config.tp_of(pp_rank)
+            own = config.zero_of(pp_rank), *degrees
             key = pp_rank if self._rings else (rows.pattern(self.plan.fleet), *own, *sorted(chosen.items()))
             if key not in self._alike:
                 facts = self.plan.fleet, self.plan.config_of((pp_rank,)), rows, self.capacities, chosen, self._rings

@@ -21,7 +21,8 @@ class ConfigFacts(StrictModel):
     """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica, `recompute_layers`
     one for all stages, or one for each. `stage_tp` has the tensor-parallel degree of each pipeline rank, where they differ;
     `tp` is the largest. `stage_dp` has the data-parallel degree of each pipeline rank, where they differ; `dp`, the number of
-    replicas, is the smallest, and the ranks of a replica divide the samples of each microbatch. `etp` is the tensor-parallel
+    replicas, is the smallest, and the ranks of a replica divide the samples of each microbatch. `stage_cp` has the
+    context-parallel degree of each pipeline rank, where they differ; `cp` is the smallest. `etp` is the tensor-parallel
     degree of routed experts, where it is not `tp`. `routing` is that of the workload where it is not given. `offload` is what
     the hosts keep: optimizer, optimizer and parameters, activations, or optimizer and activations. `stage_zero` has the ZeRO
     stage of each pipeline rank, where they differ; `zero_stage` is the largest. `stage_offload` has what the hosts of each
@@ -62,6 +63,7 @@ class ConfigFacts(StrictModel):
     offload: Words = ()
     stage_tp: tuple[Count, ...] = ()
     stage_dp: tuple[Count, ...] = ()
+    stage_cp: tuple[Count, ...] = ()
     stage_ep: tuple[Count, ...] = ()
     stage_etp: tuple[Count, ...] = ()
     stage_zero: tuple[Whole, ...] = ()

@@ -83,7 +83,7 @@ class ExpertParallelism(RankNumbering):
     @property
     def further_degrees(self) -> dict[str, int | str]:
         """`used_degrees` of the configuration; of stages with unlike ones as `tp_text`."""
-        unlike = {"ep": self.stage_ep, "etp": self.stage_etp}
+        unlike = {"cp": self.stage_cp, "ep": self.stage_ep, "etp": self.stage_etp}
         return used_degrees(self.cp, self.ep, self.etp) | {key: degrees_text(of, 0) for key, of in unlike.items() if of}
 
     def ep_of(self, pp_rank: int) -> int:

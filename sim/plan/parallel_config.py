@@ -102,7 +102,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
             if getattr(self, key) < 1:
                 raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
         self.check_experts(self.sequence_parallel)
-        if self.cp > 1 and self.attention != "flash":
+        if max((self.cp, *self.stage_cp)) > 1 and self.attention != "flash":
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
@@ -207,12 +207,13 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
 
     def of_pp_rank(self, pp_rank: int) -> ParallelConfig:
         """The configuration of a pipeline rank by itself: its degrees, options, and samples of a microbatch."""
-        if not (self.stage_tp or self.stage_dp or self.stage_ep or self.stage_etp or self.has_stage_options):
+        if not (self.has_stage_degrees or self.stage_ep or self.stage_etp or self.has_stage_options):
             return self
         tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
         kind, counts, modules = self.recomputation_of(pp_rank)
         return replace(
-            self, tp=tp, dp=self.dp * split, stage_tp=(), stage_dp=(), microbatch_size=self.microbatch_size // split,
+            self, tp=tp, dp=self.dp * split, cp=self.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
+            microbatch_size=self.microbatch_size // split,
             num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
             sequence_parallel=self.sequence_parallel and tp > 1, zero_stage=self.zero_of(pp_rank), stage_zero=(),
             offload=self.offload_of(pp_rank), stage_offload=(),
@@ -250,6 +251,8 @@ def _check_shards(config: ParallelConfig) -> None:
         return
     if config.zero_stage == 0 or size < 2:
         raise PlanError(f"zero_shard_size {size} with zero_stage {config.zero_stage} has no effect; leave it out")
+    if config.stage_cp:
+        raise NotModelled(f"zero_shard_size {size} with stage_cp is not modelled; one of both")
     if config.dp_cp % size:
         raise PlanError(
             f"zero_shard_size {size} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state"

@@ -226,8 +226,9 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
     seq_len."""
     if config.recompute_layers and not workload.model.is_uniform:
         raise NotModelled("config.recompute_layers: some layers of a stage, where the layers of the model differ; full or none")
-    if config.cp > 1 and workload.seq_len % (2 * config.cp):
-        raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
+    if (cp := max((config.cp, *config.stage_cp))) > 1 and workload.seq_len % (2 * cp):
+        key = "stage_cp" if config.stage_cp else "cp"
+        raise PlanError(f"config.{key}: seq_len {workload.seq_len} is not a multiple of 2 x cp {cp}")
     for key, module in config.named_modules:
         if module in ("moe", "moe_act") and not workload.model.experts:
             raise PlanError(f"config.{key}: {module} needs experts, which {workload.model.name} has not")

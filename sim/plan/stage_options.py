@@ -80,7 +80,7 @@ def _check(
             f"{name} {_listed(values)}: one value for each of pp {config.pp} pipeline ranks, not all equal; leave it out where "
             "they are"
         )
-    if config.vpp > 1 or degrees.cp > 1 or degrees.splits_experts:
+    if config.vpp > 1 or degrees.cp > 1 or degrees.stage_cp or degrees.splits_experts:
         raise NotModelled(f"{name} is modelled without vpp, cp, ep and etp; leave it out, or set these to 1")
 
 

@@ -26,7 +26,7 @@ def check_stage_experts(config: ExpertParallelism) -> None:
             )
         if degrees[0] != first[name]:
             raise PlanError(f"{listed}: {name} is that of the first pipeline rank, {degrees[0]}, not {first[name]}")
-        if config.stage_tp or config.stage_dp or config.cp > 1:
+        if config.has_stage_degrees or config.cp > 1:
             raise NotModelled(f"stage_{name} is modelled without stage_tp, stage_dp and cp; leave it out, or these")
         if config.imbalance != 1.0 or config.exchange is not None:
             raise NotModelled(f"stage_{name} with uneven routing is not modelled: the busiest rank depends on ep; balanced")

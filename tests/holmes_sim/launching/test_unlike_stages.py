@@ -45,6 +45,10 @@ def test_who_refuses_unlike_stages(name, config, degree):
             "stage_offload none, optimizer: all its stages offload alike; offload alone",
         ),
         (
+            ParallelConfig(pp=2, num_microbatches=(4,), stage_cp=(2, 1)),
+            "stage_cp 2, 1: all its stages have one context-parallel degree; cp alone",
+        ),
+        (
             ParallelConfig(pp=2, dp=2, num_microbatches=(4, 4), ep=2, stage_ep=(2, 1)),
             "stage_ep 2, 1: all its stages divide experts alike; ep alone",
         ),
