@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.search.searched_space import TRIED
+from planner.search.left_out import TRIED
 from planner.target import ANY
 from sim.compression import NONE
 from sim.plan.certificate import Axis, Certificate

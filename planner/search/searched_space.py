@@ -15,13 +15,13 @@ from itertools import groupby
 
 from planner.bounds.orders import CLASSES
 from planner.request import Request, Wishes
+from planner.search.left_out import TRIED, by_stage, recomputed
 from planner.search.mixed import ORDERS, SHORT
 from planner.space.lengths import shortest
 from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, recomputations, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
-from planner.space.tried_modules import may_recompute_modules
 from planner.space.tried_offload import may_offload
 from planner.space.unlike_dp import may_differ
 from planner.space.unlike_tp import by_memory, unlike_shapes
@@ -36,8 +36,6 @@ UNEQUAL = "unequal replicas"
 """Name of the axis of dp that does not divide the batch."""
 UNLIKE = "stage_tp"
 """Name of the axis of tp that differs between device types."""
-TRIED = "(tried, without a proof)"
-"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`, `short_chunks`)."""
 WORDS = {BLOCK: "as few layers of each stage as memory requires"}
 """Recomputation of shapes in words, where its name does not say what it is."""
 RUNS = 6
@@ -84,7 +82,8 @@ def outside(request: Request, tried: bool = False, every_step: bool = False) -> 
         *_other_values(request, shapes, sampled, tried, beside),
         *_partly(sampled),
         *_other_rules(request, shapes, sampled, rows),
-        *_recomputed(request, shapes, tried and not every_step),
+        *by_stage(request),
+        *recomputed(request, any(shape.recompute == BLOCK for shape in shapes), tried and not every_step),
     )
 
 
@@ -289,12 +288,3 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
         yield "gradient reduction that does not overlap the backward"
     if any(shape.tp > 1 for shape in shapes):
         yield "tensor parallelism without sequence parallelism"
-
-
-def _recomputed(request: Request, shapes: Sequence[Shape], tried: bool) -> Iterator[str]:
-    """The text of recomputation that is left out, or `tried` where that may be (`planner.space.tried_modules`)."""
-    if not request.wishes.recompute:
-        layers = "" if any(shape.recompute == BLOCK for shape in shapes) else "layers or "
-        keys = "recompute_layers, " if layers else ""
-        known = f" {TRIED}" if tried and may_recompute_modules(request) else ""
-        yield f"recomputation of chosen {layers}modules ({keys}recompute_modules, stage_recompute){known}"
