@@ -210,7 +210,7 @@ def _fitting(inner: Plan | None, notes: list[str]) -> Plan | None:
     if inner is None or fits(inner):
         return inner
     of = f"With ep {inner.config.ep}, whose groups are inside nodes, the plan"
-    full = replace(inner, config=replace(inner.config, recompute="full", recompute_layers=(), recompute_modules=()))
+    full = replace(inner, config=inner.config.recomputing("full"))
     if fits(full):
         notes.append(f"{of} needs full recomputation to fit the memory; it is simulated with that.")
         return full

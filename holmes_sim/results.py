@@ -61,7 +61,7 @@ class Planned:
         return frames.pipeline_ranks(self.plan, self.pipeline_ranks)
 
     def plan_facts(self) -> dict[str, Any]:
-        """The plan as plain data (format holmes-sim/plan/1), with what is known of unlike pipelines, which files leave out."""
+        """The plan as plain data (`sim.formats.planfile`), with what is known of unlike pipelines, which files leave out."""
         other = {"unlike_pipelines": self.replicas.facts()} if self.replicas is not None else {}
         return planfile.facts(self.plan, plan_facts(self.plan) | other)
 

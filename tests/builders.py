@@ -21,8 +21,9 @@ from sim.hardware.memory_facts import KEPT, MemoryFacts
 from sim.hardware.topology import Topology
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import groups_of
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import RECOMPUTE, ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
+from sim.plan.recomputation import kind_and_modules
 from sim.plan.stage_options import OFFLOADS, words_of
 from sim.workload.model import Model
 from sim.workload.workload import Workload
@@ -265,6 +266,13 @@ def unlike_splits(draw: st.DrawFn, pp: int, room: int, equal_ends: bool) -> tupl
 
 
 @st.composite
+def unlike_cp(draw: st.DrawFn, cp: int, pp: int, room: int, equal_ends: bool) -> tuple[int, ...]:
+    """Context-parallel degrees of the pipeline ranks, some of them up to `room` times cp; empty where there are none."""
+    found = tuple(cp * split for split in draw(unlike_splits(pp, room, equal_ends)))
+    return found if max(found) > cp else ()
+
+
+@st.composite
 def unlike_options(draw: st.DrawFn, pp: int, most: int, head: int | None) -> dict[str, object]:
     """ZeRO stages, up to `most`, and offload of the pipeline ranks, with what the plan has of both; of those that are equal
     nothing. The first rank and the one with the `head` of tied weights both shard their gradients, or none."""
@@ -280,11 +288,20 @@ def unlike_options(draw: st.DrawFn, pp: int, most: int, head: int | None) -> dic
 
 
 @st.composite
+def unlike_recomputation(draw: st.DrawFn, pp: int) -> dict[str, object]:
+    """Kinds of recomputation of the pipeline ranks, with what the plan has of them; nothing where they are equal."""
+    kinds = tuple(draw(st.sampled_from(["none", "selective", "layernorm+mlp", "full"])) for _ in range(pp))
+    most = max((kind_and_modules(kind)[0] for kind in kinds), key=RECOMPUTE.index)
+    whole = {"recompute": most, "recompute_layers": (), "recompute_modules": ()}
+    return {"stage_recompute": kinds} | whole if len(set(kinds)) > 1 else {}
+
+
+@st.composite
 def any_plan(
     draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True, unlike: bool = True
 ) -> Plan:
     """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off. `unlike`: stages may have unlike
-    tp, dp, ZeRO stages and offload."""
+    tp, dp, cp, ep, etp, ZeRO stages, offload and recomputation."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
@@ -333,7 +350,13 @@ def any_plan(
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
     if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
-        ep, switches["etp"] = draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"]))
+        degrees = [draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"])) for _ in range(pp)]
+        ep, switches["etp"] = degrees[0]
+        if unlike and cp == 1 and draw(st.booleans()):
+            every = zip(("stage_ep", "stage_etp"), zip(*degrees, strict=True), strict=True)
+            switches |= {key: of for key, of in every if len(set(of)) > 1}
+    elif unlike and tp <= 2 and ep == 1 and switches["zero_shard_size"] is None and draw(st.booleans()):
+        switches["stage_cp"] = draw(unlike_cp(cp, pp, room // (tp * pp * dp * cp), tied))
     elif unlike and cp == ep == 1 and draw(st.booleans()):
         if vpp == 1:
             switches |= draw(unlike_options(pp, 3 if even else 1, pp - 1 if tied else None))
@@ -342,6 +365,8 @@ def any_plan(
         switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
         switches["stage_dp"] = tuple(dp * split for split in splits) if max(splits) > 1 else ()
         microbatch_size *= max(splits)
+    if unlike and not experts and draw(st.booleans()):
+        switches |= draw(unlike_recomputation(pp))
     if pp > 1 and len(machines.clusters) > 1:
         switches["message_compression"] = draw(st.sampled_from(MESSAGES))
     wanted = made(chosen)

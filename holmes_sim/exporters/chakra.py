@@ -58,6 +58,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from unlike_stages.unlike_degrees(
         config, "its messages go to one rank each; the same {name} for each stage (--{name})"
     )
+    if config.stage_cp:
+        yield f"stage_cp {', '.join(map(str, config.stage_cp))}: its messages go to one rank each; the same cp (--cp)"
     yield from context.ulysses(config, "its traces have a ring of cp ranks only")
     if config.etp is not None or config.dispatcher == "allgather":
         own = f"etp {config.etp}" if config.etp else "dispatcher allgather"
@@ -120,7 +122,7 @@ def _assumed(plan: Plan) -> Iterator[str]:
     )
     if plan.config.cp > 1:
         yield "The ring exchange of keys and values among cp ranks is an all_gather: the same messages over the same ring."
-    if plan.config.ep > 1:
+    if max((plan.config.ep, *plan.config.stage_ep)) > 1:
         yield "ASTRA-sim forwards an all_to_all of some of the ranks around their ring (Ring.cc), not directly between pairs."
     if plan.fleet.spec(plan.placement[0]).profile is not None:
         yield "Where compute was measured with its collectives, its seconds include them and traces have no nodes for them."

@@ -1,4 +1,4 @@
-"""Stages of unlike tensor- or data-parallel degrees, ZeRO stages or offload, or with unlike numbers of recomputed layers."""
+"""Stages of unlike tensor- or data-parallel degrees, ZeRO stages, offload or recomputation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,21 @@ def unlike_degrees(
 
 
 def unlike_options(config: ParallelConfig) -> Iterator[str]:
-    """Unlike ZeRO stages or offload of stages, which no framework has; `holmes-sim run` executes them."""
+    """Unlike cp, ep, etp, ZeRO stages, offload or kinds of recomputation of stages, which no framework has, or of which it has
+    not been checked; `holmes-sim run` executes them."""
+    if config.stage_cp:
+        yield f"stage_cp {', '.join(map(str, config.stage_cp))}: all its stages have one context-parallel degree; cp alone"
+    for name, degrees in (("ep", config.stage_ep), ("etp", config.stage_etp)):
+        if degrees:
+            yield f"stage_{name} {', '.join(map(str, degrees))}: all its stages divide experts alike; {name} alone"
     if config.stage_zero:
         yield f"stage_zero {', '.join(map(str, config.stage_zero))}: all its stages have one ZeRO stage; zero_stage alone"
     if config.stage_offload:
         yield f"stage_offload {', '.join(config.stage_offload)}: all its stages offload alike; offload alone"
+    if config.stage_recompute:
+        yield (
+            f"stage_recompute {', '.join(config.stage_recompute)}: all its stages recompute in the same way; recompute alone"
+        )
 
 
 def unlike_recomputation(config: ParallelConfig) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from holmes_sim.guesses import is_guessed
 from holmes_sim.printing.stacks import add_stack, families, stack_table
 from holmes_sim.printing.tables import STYLE, grid
-from holmes_sim.schemas import Schema, what
+from holmes_sim.schemas import Schema, formats, what
 from sim.formats import catalog, profile
 from sim.hardware.topology import Topology
 from sim.units import GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
@@ -114,5 +114,5 @@ def schemas(entries: Iterable[Schema]) -> Table:
     for column, header in zip(table.columns[1:], ("format", "written by", ""), strict=True):
         column.header = header
     for entry in entries:
-        table.add_row(entry.NAME, entry.FORMAT, "\n".join(entry.WRITTEN_BY) or "-", what(entry))
+        table.add_row(entry.NAME, "\n".join(formats(entry)), "\n".join(entry.WRITTEN_BY) or "-", what(entry))
     return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.search.searched_space import TRIED
+from planner.search.left_out import TRIED
 from planner.target import ANY
 from sim.compression import NONE
 from sim.plan.certificate import Axis, Certificate
@@ -46,12 +46,14 @@ def certificate(plan: Plan, found: Certificate) -> str:
 
 
 def _beside(plan: Plan, found: Certificate) -> str:
-    """What is proved for a plan whose stages have degrees of their own, or with a cp or an offload, that no plan of the
-    searched space has."""
+    """What is proved for a plan whose stages have degrees of their own, or with a cp, an offload or recomputed modules, that no
+    plan of the searched space has."""
     config, bound = plan.config, found.space_lower_bound_s
     own = f"Its cp {config.cp} is not searched" if config.cp > 1 else "Its stages have tp or dp of their own on each cluster"
     if config.offload and all(axis.name != "offload" for axis in found.space):
         own = f"Offload of the {' and '.join(config.offload)} is not searched (--offload)"
+    if config.recompute_modules or config.stage_recompute:
+        own = "Recomputation of modules is not searched"
     ratio = bound / found.objective_s
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
     return (

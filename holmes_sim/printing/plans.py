@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from rich.console import Group
 from rich.table import Table
@@ -153,6 +152,8 @@ def _recomputation(config: ParallelConfig) -> str:
     if counts := config.recompute_layers:
         alike = f"{counts[0]} layer{'s' if counts[0] > 1 else ''} a stage"
         return alike if len(set(counts)) == 1 else "some layers"
+    if config.stage_recompute:
+        return config.recomputation
     named = f" ({', '.join(config.recompute_modules)})" if config.recompute_modules else ""
     return config.recompute + named
 
@@ -176,18 +177,18 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
 
 
 def unlike_options(config: ParallelConfig) -> dict[str, Callable[[int], str]]:
-    """Name -> value by pipeline rank, of the degrees, ZeRO stages and offload that differ between stages."""
-    found: dict[str, tuple[bool, Callable[[int], object]]] = {
-        "tp": (bool(config.stage_tp), config.tp_of),
-        "dp": (bool(config.stage_dp), config.dp_of),
-        "ZeRO": (bool(config.stage_zero), config.zero_of),
-        "on hosts": (bool(config.stage_offload), lambda pp_rank: config.stage_offload[pp_rank]),
+    """Name -> value by pipeline rank, of the degrees and options that differ between stages."""
+    found: dict[str, tuple[object, ...]] = {
+        "tp": config.stage_tp,
+        "dp": config.stage_dp,
+        "cp": config.stage_cp,
+        "ep": config.stage_ep,
+        "etp": config.stage_etp,
+        "ZeRO": config.stage_zero,
+        "on hosts": config.stage_offload,
+        "recompute": config.stage_recompute,
     }
-    return {name: partial(_text_of, value_of) for name, (differs, value_of) in found.items() if differs}
-
-
-def _text_of(value_of: Callable[[int], object], pp_rank: int) -> str:
-    return str(value_of(pp_rank))
+    return {name: tuple(map(str, values)).__getitem__ for name, values in found.items() if values}
 
 
 def recomputed(plan: Plan, pp_rank: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, get_args
 
 from pydantic import Field, TypeAdapter
 
@@ -21,7 +21,7 @@ RESULT = "result"
 
 
 class Schema(Protocol):
-    """Interface of every module of this folder."""
+    """Interface of every module of this folder. `FORMAT` is the first format where `MODEL` takes several (`formats`)."""
 
     NAME: str
     FORMAT: str
@@ -45,6 +45,11 @@ def names() -> tuple[str, ...]:
 def results() -> tuple[Schema, ...]:
     """The documents that commands print or write, in the order of their names."""
     return tuple(entry for entry in REGISTRY.entries() if entry.WRITTEN_BY)
+
+
+def formats(entry: Schema) -> tuple[str, ...]:
+    """Values of the key `format` that a document may have."""
+    return get_args(entry.MODEL.model_fields["format"].annotation)
 
 
 def what(entry: Schema) -> str:

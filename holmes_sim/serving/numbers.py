@@ -103,7 +103,8 @@ def _layout(plan: Plan) -> dict[str, str]:
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     found |= {"microbatch size": str(config.microbatch_size), "microbatches": many}
     zero = ", ".join(map(str, config.stage_zero or (config.zero_stage,)))
-    found |= {"schedule": config.schedule, "ZeRO stage": zero, "recompute": config.recompute}
+    found |= {"schedule": config.schedule, "ZeRO stage": zero}
+    found |= {"recompute": ", ".join(config.stage_recompute or (config.recompute,))}
     found |= {"offload": ", ".join(config.stage_offload or config.offload)} if config.offload else {}
     return found | {
         "layers": layers_by_cluster(plan),

@@ -36,11 +36,11 @@ def unsupported(plan: Plan) -> Iterator[str]:
     if config.offloads_parameters:
         yield "offload parameters (optimizer)"
     yield from _context(plan)
-    if config.ep > 1 and config.dispatcher != "alltoall":
+    if (ep := max((config.ep, *config.stage_ep))) > 1 and config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
-    if config.ep > 1 and config.overlap_expert_communication:
+    if ep > 1 and config.overlap_expert_communication:
         yield "overlap_expert_communication (one microbatch at a time; plan without it)"
-    if config.ep > 1 and config.overlap_shared_experts:
+    if ep > 1 and config.overlap_shared_experts:
         yield "overlap_shared_experts (shared experts compute before tokens travel; plan without it)"
     if model.experts and config.capacity_factor is not None:
         yield f"capacity_factor {config.capacity_factor:g} (no token is dropped; plan without it)"
@@ -50,25 +50,26 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"message_compression {config.message_compression} ({', '.join(MESSAGES)})"
     if plan.head_stage != config.num_stages - 1:
         yield f"stages[{plan.head_stage}].head (the last stage has the head)"
-    if set(config.recompute_modules) - {"core_attn"}:
-        yield f"recompute_modules {', '.join(config.recompute_modules)} (core_attn)"
+    if other := [module for _, module in config.named_modules if module != "core_attn"]:
+        yield f"{config.named_modules[0][0]} {', '.join(other)} (core_attn)"
     if model.kv_heads % config.tp:
         yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
-    if config.tp > 1 and plan.workload.seq_len % (config.tp * config.cp):
-        yield f"tp {config.tp}{f' x cp {config.cp}' * (config.cp > 1)} does not divide seq_len {plan.workload.seq_len}"
+    cp = max((config.cp, *config.stage_cp))
+    if config.tp > 1 and plan.workload.seq_len % (config.tp * cp):
+        yield f"tp {config.tp}{f' x cp {cp}' * (cp > 1)} does not divide seq_len {plan.workload.seq_len}"
 
 
 def _context(plan: Plan) -> Iterator[str]:
     """What the backend cannot execute of context parallelism."""
     config = plan.config
-    if config.cp == 1:
+    if (cp := max((config.cp, *config.stage_cp))) == 1:
         return
     if config.cp_algo != "ring":
         yield f"cp_algo {config.cp_algo} (ring)"
     if plan.workload.model.experts:
-        yield f"cp {config.cp} with experts (plan with --cp 1)"
+        yield f"cp {cp} with experts (plan with --cp 1)"
     if plan.workload.adapter is not None:
-        yield f"cp {config.cp} with adapters (plan with --cp 1)"
+        yield f"cp {cp} with adapters (plan with --cp 1)"
     if config.stage_dp:
         yield f"cp {config.cp} with stage_dp (plan with --cp 1)"
 

@@ -89,6 +89,8 @@ def _distinct(blocks: Iterable[BlockProblem]) -> tuple[BlockProblem, ...]:
 
 def _check(plan: Plan, counts: ExpertCounts, replicas: int) -> None:
     config, model = plan.config, plan.workload.model
+    if config.stage_ep or config.stage_etp:
+        raise OptionError("the stages of the plan divide their experts in unlike ways (stage_ep, stage_etp): not placed here")
     if config.ep == 1:
         raise OptionError("the plan has ep 1: every rank holds all experts; make one with --ep above 1")
     if config.capacity_factor is not None:

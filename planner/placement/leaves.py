@@ -32,7 +32,7 @@ def arranged(plan: Plan) -> tuple[Device, ...]:
     names = dict.fromkeys(device.cluster for device in plan.placement[:: plan.config.tp])
     narrow = [cluster for cluster in map(plan.fleet.cluster, names) if oversubscribed(cluster)]
     config = plan.config
-    if not narrow or config.stage_tp or config.stage_dp or config.cp > 1 or config.splits_experts or config.shards < config.dp:
+    if not narrow or config.has_stage_degrees or config.cp > 1 or config.splits_experts or config.shards < config.dp:
         return plan.placement
     costs, moved = OversubscriptionCosts(plan), dict[tuple[str, int], int]()
     leaves = costs.leaves

@@ -35,7 +35,7 @@ def fewest_recomputed(plan: Plan) -> tuple[int, ...]:
 
     A stage that recomputes one layer needs the layer at work beside those that it keeps. So a stage may fit that recomputes
     none, where it does not if it recomputes one; from one layer on, more layers need less memory."""
-    config, room = plan.config, _room(plan)
+    config, room = plan.config, room_of(plan)
     known: dict[tuple[object, ...], int] = {}
     found: list[int] = []
     for pp_rank, layers in enumerate(plan.layers):
@@ -73,7 +73,7 @@ def _fewest(plan: Plan, pp_rank: int, layers: int, room: Bytes) -> int:
     return 0 if has_room(0) else bisect.bisect_left(range(1, max(layers, 1)), True, key=has_room) + 1
 
 
-def _room(plan: Plan) -> list[Bytes]:
+def room_of(plan: Plan) -> list[Bytes]:
     """Bytes that torch may need on a device of every pipeline rank, beside the head-room."""
     free, config = 1.0 - plan.topology.memory_headroom, plan.config
     outside = (memory.outside_torch(config.of_pp_rank(pp_rank)) for pp_rank in range(config.pp))

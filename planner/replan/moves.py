@@ -60,8 +60,9 @@ def holdings(plan: Plan) -> dict[Device, Holding]:
         tp, _, stage = config.coordinates(rank)
         stages = plan.stages_of(stage)
         layers = frozenset(n for one in stages for n in range(plan.stages[one].first, plan.stages[one].past_last))
-        experts = (rank - config.first_rank(stage)) % config.expert_mesh if config.splits_experts else 0
-        part = config.tp_of(stage), tp, config.expert_tp, config.ep, experts
+        own = config.of_pp_rank(stage)
+        experts = (rank - config.first_rank(stage)) % own.expert_mesh if own.splits_experts else 0
+        part = own.tp, tp, own.expert_tp, own.ep, experts
         found[device] = Holding(part, layers, *plan.ends(stages))
     return found
 

@@ -131,7 +131,7 @@ def _moved(incumbent: Incumbent, seconds: Seconds, plan: Plan) -> tuple[Seconds,
     for _ in range(MOVES):
         if incumbent.limit.is_up():
             break
-        near = (one for layers in _neighbours(plan.layers) for one in _priced(incumbent, plan, layers))
+        near = (one for layers in neighbours(plan.layers) for one in _priced(incumbent, plan, layers))
         fastest = min(near, key=lambda one: one[0], default=(seconds, plan))
         if fastest[0] >= seconds:
             break
@@ -139,7 +139,8 @@ def _moved(incumbent: Incumbent, seconds: Seconds, plan: Plan) -> tuple[Seconds,
     return seconds, plan
 
 
-def _neighbours(layers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def neighbours(layers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The layers of the stages after a move of one layer to a neighbouring stage, of which each keeps one."""
     for a, b in itertools.pairwise(range(len(layers))):
         for giver, taker in ((a, b), (b, a)):
             if layers[giver] > 1:

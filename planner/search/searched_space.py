@@ -15,6 +15,7 @@ from itertools import groupby
 
 from planner.bounds.orders import CLASSES
 from planner.request import Request, Wishes
+from planner.search.left_out import TRIED, by_stage, recomputed
 from planner.search.mixed import ORDERS, SHORT
 from planner.space.lengths import shortest
 from planner.space.sequences_and_experts import short_degree
@@ -35,8 +36,6 @@ UNEQUAL = "unequal replicas"
 """Name of the axis of dp that does not divide the batch."""
 UNLIKE = "stage_tp"
 """Name of the axis of tp that differs between device types."""
-TRIED = "(tried, without a proof)"
-"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`, `short_chunks`)."""
 WORDS = {BLOCK: "as few layers of each stage as memory requires"}
 """Recomputation of shapes in words, where its name does not say what it is."""
 RUNS = 6
@@ -72,8 +71,9 @@ def axes(request: Request) -> tuple[Axis, ...]:
 def outside(request: Request, tried: bool = False, every_step: bool = False) -> tuple[str, ...]:
     """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words.
 
-    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp or the optimizer on the
-    hosts are tried, without a proof, where that may be (`planner.space.unlike_dp`, `planner.space.tried_offload`)."""
+    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp, the optimizer on the hosts
+    or recomputed modules are tried, without a proof, where that may be (`planner.space.unlike_dp`, `tried_offload`,
+    `tried_modules`)."""
     shapes = _shapes(request)
     sampled = _sampled(request, shapes)
     rows = TRIED if tried and not every_step and may_differ(request) else "(one dp for all stages)"
@@ -82,6 +82,8 @@ def outside(request: Request, tried: bool = False, every_step: bool = False) -> 
         *_other_values(request, shapes, sampled, tried, beside),
         *_partly(sampled),
         *_other_rules(request, shapes, sampled, rows),
+        *by_stage(request),
+        *recomputed(request, any(shape.recompute == BLOCK for shape in shapes), tried and not every_step),
     )
 
 
@@ -279,9 +281,6 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
     if any(shape.cp > 1 or shape.ep > 1 for shape in shapes):
         yield "cp or ep groups at unequal positions on their nodes"
     yield "other choices of nodes and of devices"
-    if not request.wishes.recompute:
-        layers = "" if any(shape.recompute == BLOCK for shape in shapes) else "layers or "
-        yield f"recomputation of chosen {layers}modules ({'recompute_layers, ' if layers else ''}recompute_modules)"
     if pp > 1:
         yield "the head before the last stage, and stages without layers"
     yield "unfused attention"

@@ -57,10 +57,12 @@ def by_memory(request: Request) -> tuple[list[Cluster], list[Cluster]]:
 
 
 def has_searched_degrees(request: Request, plan: Plan) -> bool:
-    """Whether a plan without mixed stages has a searched cp and offload, and stages that differ in tp as those of a searched
-    shape may, and not in dp."""
+    """Whether a plan without mixed stages has a searched cp, offload and recomputation, and stages that differ in tp as those
+    of a searched shape may, and not in dp."""
     config = plan.config
     if config.cp not in context_degrees(request) or set(config.offload) != set(request.wishes.offloaded):
+        return False
+    if config.recompute_modules or config.stage_recompute or config.stage_cp or config.stage_ep or config.stage_etp:
         return False
     if not config.stage_tp or config.stage_dp:
         return not config.stage_dp

@@ -44,11 +44,17 @@ def check(config: ParallelConfig) -> None:
         raise NotModelled(
             f"the evaluator does not model schedule {config.schedule}, whose passes run in pairs; simulate the plan"
         )
-    if config.reduces_each_microbatch and config.splits_experts and config.edp > 1 and config.vpp > 1:
+    if config.reduces_each_microbatch and config.vpp > 1 and _sums_experts(config):
         raise NotModelled(
             f"the evaluator does not model zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
             "the gradients of dense weights and of experts alternate on two streams of a rank; simulate the plan"
         )
+
+
+def _sums_experts(config: ParallelConfig) -> bool:
+    """Whether several ranks of some stage hold the same part of divided experts."""
+    every = {config.of_pp_rank(pp_rank) for pp_rank in range(config.pp)}
+    return any(own.splits_experts and own.edp > 1 for own in every)
 
 
 def evaluate(plans: Sequence[Plan]) -> Floats:

@@ -50,9 +50,9 @@ def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
 
     Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
     the same stages. Clusters of one device type are different: their interconnects, NICs and trunks may differ. Where stages
-    have unlike dp, the indices are those of a stage with the largest: each is a part of the samples of a replica, with the
-    tensor-parallel group of every stage that computes it, and a group of a stage with a smaller dp is in several. Replicas that
-    load links unlike do not keep step (`sim.analytic.equal_loads`)."""
+    have unlike dp or cp, the indices are those of a stage with the largest: each is a part of the samples or sequences of a
+    replica, with the tensor-parallel group of every stage that computes it, and a group of a stage with a smaller one is in
+    several. Replicas that load links unlike do not keep step (`sim.analytic.equal_loads`)."""
     config = plan.config
     classes: dict[object, list[int]] = {}
     devices: dict[int, list[tuple[Device, ...]]] = {}
@@ -75,7 +75,7 @@ def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
 
 def _rows(config: ParallelConfig, pp_rank: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
     """The dp_cp indices of a pipeline rank on which replicas, or parts of them (`replica_classes`), are."""
-    if not config.stage_dp:
+    if not config.stage_dp and not config.stage_cp:
         return replicas
     return tuple(dict.fromkeys(part * config.dp_cp_of(pp_rank) // config.most_dp_cp for part in replicas))
 
@@ -134,12 +134,10 @@ class PlanCosts:
         """Costs of the collectives of a pipeline rank, over all its devices."""
         if pp_rank not in self._collectives:
             rows = ReplicaRows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
-            chosen = self._chosen[pp_rank]
-            key = (
-                pp_rank
-                if self._rings
-                else (rows.pattern(self.plan.fleet), self.plan.config.zero_of(pp_rank), *sorted(chosen.items()))
-            )
+            chosen, config = self._chosen[pp_rank], self.plan.config
+            degrees = config.cp_of(pp_rank), config.ep_of(pp_rank), config.etp_of(pp_rank) or config.tp_of(pp_rank)
+            own = config.zero_of(pp_rank), *degrees
+            key = pp_rank if self._rings else (rows.pattern(self.plan.fleet), *own, *sorted(chosen.items()))
             if key not in self._alike:
                 facts = self.plan.fleet, self.plan.config_of((pp_rank,)), rows, self.capacities, chosen, self._rings
                 self._alike[key] = CollectiveCosts(*facts)
@@ -261,8 +259,8 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
     """Step in seconds if all devices were always busy: HETHUB's upper bound on throughput (arXiv 2405.16256).
 
     A device computes at the speed that it reaches alone, in a replica of one stage on its own cluster with the plan's tp, ep,
-    microbatch size (the largest of the cluster's stages) and recomputation: tensor-parallel collectives included, no bubble, no
-    pipeline or data-parallel communication. All devices of the fleet count.
+    microbatch size (the largest of the cluster's stages) and recomputation (none where that is by stage): tensor-parallel
+    collectives included, no bubble, no pipeline or data-parallel communication. All devices of the fleet count.
     """
     config, workload = plan.config, plan.workload
     rate = 0.0
@@ -271,6 +269,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
         name, split = plan.placement[config.first_rank(pp_rank)].cluster, config.split_of(pp_rank)
         degrees[name], splits[name] = tp, min(split, splits.get(name, split))
     whole = replace(plan.config_of(range(config.num_stages)), microbatch_size=config.microbatch_size)
+    whole = whole.recomputing("none") if config.stage_recompute else whole
     for cluster in plan.fleet.clusters:
         if not cluster.node.device.runs(workload.precision):
             continue

@@ -60,12 +60,12 @@ class Addresses:
     def _first(self, rank: int, group: str) -> int:
         """The first rank of a rank's group of a kind."""
         (plan, within), (tp, dp_cp, pp_rank) = self.plans.of(rank), self.plans.coordinates(rank)
-        config = plan.config
-        start, mesh, width = rank - within + config.first_rank(pp_rank), config.expert_mesh, config.expert_tp
+        config = plan.config.of_pp_rank(pp_rank)
+        start, mesh, width = rank - within + plan.config.first_rank(pp_rank), config.expert_mesh, config.expert_tp
         own = rank - start
         firsts = {
             "tp": own - tp,
-            "cp": own - config.tp_of(pp_rank) * (dp_cp % config.cp),
+            "cp": own - config.tp * (dp_cp % config.cp),
             "dp": tp,
             "etp": own - own % width,
             "ep": own - own % mesh + own % width,

@@ -157,7 +157,8 @@ def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]
     rounds. Each tensor-parallel group is a set."""
     concurrent: dict[Key, list[Group]] = {}
     operations = inner_operations(plan.config)
-    width = {"cp": plan.config.cp, "ep": plan.config.expert_rows, "etp": plan.config.expert_rows}
+    every = [plan.config.of_pp_rank(pp_rank) for pp_rank in range(plan.config.pp)]
+    widths = [{"cp": own.cp, "ep": own.expert_rows, "etp": own.expert_rows} for own in every]
     for group in listed:
         _, index, pp_rank = plan.config.coordinates(min(group.ranks))
         if group.kind == "tp":
@@ -165,7 +166,7 @@ def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]
         else:
             operation = operations.get(group.kind, ("all_gather",))[0]
             rounds = len(collectives.rounds(group.collective, operation, plan.hosts(group.ranks)))
-            block = index // width.get(group.kind, plan.config.dp_cp)
+            block = index // widths[pp_rank].get(group.kind, every[pp_rank].dp_cp)
             concurrent.setdefault((group.kind, pp_rank, block, group.collective, rounds), []).append(group)
     return [tuple(groups) for groups in concurrent.values()]
 

@@ -69,9 +69,8 @@ def copies(plan: Plan, sites: Sites, drawn: DrawnFaults = NO_FAULTS) -> Copies:
 def _features(plan: Plan, sites: Sites) -> Hashes:
     """A hash for each rank of its site, its microbatches, its groups, and the gradient transfers from and to it."""
     config = plan.config
-    each = np.repeat(config.num_microbatches, config.cp)
-    widths = (tp * config.split_of(pp_rank) for pp_rank, tp in enumerate(config.degrees))
-    microbatches = np.concatenate([np.repeat(each, width) for width in widths])
+    widths = (tp * config.split_of(pp_rank) * config.cp_of(pp_rank) for pp_rank, tp in enumerate(config.degrees))
+    microbatches = np.concatenate([np.repeat(config.num_microbatches, width) for width in widths])
     features = hash_arrays(sites.cluster, sites.index, microbatches)
     alike: dict[tuple[str, int], list[Group]] = {}
     for group in plan.groups:

@@ -21,11 +21,15 @@ class ConfigFacts(StrictModel):
     """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica, `recompute_layers`
     one for all stages, or one for each. `stage_tp` has the tensor-parallel degree of each pipeline rank, where they differ;
     `tp` is the largest. `stage_dp` has the data-parallel degree of each pipeline rank, where they differ; `dp`, the number of
-    replicas, is the smallest, and the ranks of a replica divide the samples of each microbatch. `etp` is the tensor-parallel
+    replicas, is the smallest, and the ranks of a replica divide the samples of each microbatch. `stage_cp` has the
+    context-parallel degree of each pipeline rank, where they differ; `cp` is the smallest. `etp` is the tensor-parallel
     degree of routed experts, where it is not `tp`. `routing` is that of the workload where it is not given. `offload` is what
     the hosts keep: optimizer, optimizer and parameters, activations, or optimizer and activations. `stage_zero` has the ZeRO
     stage of each pipeline rank, where they differ; `zero_stage` is the largest. `stage_offload` has what the hosts of each
     pipeline rank keep, where that differs: none, optimizer, activations or optimizer+activations; `offload` is all of it.
+    `stage_recompute` has what each pipeline rank recomputes, where that differs: none, selective, full, or modules joined by +;
+    `recompute` is the most of it. `stage_ep` and `stage_etp` have the ep and the etp of each pipeline rank, where they differ;
+    `ep` and `etp` are those of the first.
     `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
     adaptive-top-k=10%."""
 
@@ -59,15 +63,20 @@ class ConfigFacts(StrictModel):
     offload: Words = ()
     stage_tp: tuple[Count, ...] = ()
     stage_dp: tuple[Count, ...] = ()
+    stage_cp: tuple[Count, ...] = ()
+    stage_ep: tuple[Count, ...] = ()
+    stage_etp: tuple[Count, ...] = ()
     stage_zero: tuple[Whole, ...] = ()
     stage_offload: tuple[str, ...] = ()
+    stage_recompute: tuple[str, ...] = ()
     message_compression: str = compression.NONE
 
 
+BY_STAGE = tuple(name for name in ConfigFacts.model_fields if name.startswith("stage_"))
+"""Keys with a value for each pipeline rank, which only plans with unlike stages have."""
 OPTIONAL = (
     "etp", "dispatcher", "routing", "overlap_expert_communication", "overlap_shared_experts", "recompute_layers",
-    "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", "stage_tp", "stage_dp", "stage_zero",
-    "stage_offload", "message_compression",
+    "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", *BY_STAGE, "message_compression",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
 USUALLY_DEFAULT = (
@@ -90,7 +99,7 @@ def config_facts(config: ParallelConfig, routing: Routing = BALANCED) -> dict[st
         found["routing"] = {"imbalance": config.imbalance} | given if given else "balanced"
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
-    for name in ("recompute_modules", "cuda_graphs", "offload", "stage_tp", "stage_dp", "stage_zero", "stage_offload"):
+    for name in ("recompute_modules", "cuda_graphs", "offload", *BY_STAGE):
         if values := getattr(config, name):
             found[name] = list(values)
     return found | {"num_microbatches": list(config.num_microbatches)}

@@ -51,8 +51,8 @@ class IslandsPredictionFacts(StrictModel):
 
 
 class IslandsFacts(StrictModel):
-    """A plan of islands: the sync strategy between them, and a plan (holmes-sim/plan/1) of each island on the same topology,
-    with its own share of the batch."""
+    """A plan of islands: the sync strategy between them, and a plan of each island (holmes-sim/plan/1 or plan/2) on the same
+    topology, with its own share of the batch."""
 
     format: Literal["holmes-sim/islands/1"]
     sync: SyncFacts

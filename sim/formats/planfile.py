@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sim.errors import HolmesError, PlanError, TopologyError
-from sim.formats.config_facts import ConfigFacts, config_facts, config_values
+from sim.formats.config_facts import BY_STAGE, ConfigFacts, config_facts, config_values
 from sim.formats.documents import Document, KeyPath, check, key_text, parse, read_text
 from sim.formats.fields import Flag, StrictModel
 from sim.formats.proofs import CertificateFacts, UnlikePipelinesFacts, certificate_facts, certificate_from
@@ -35,7 +35,9 @@ from sim.plan.prediction import Prediction
 from sim.workload import launch_facts
 from sim.workload.workload import Workload
 
-PLAN_FORMAT = "holmes-sim/plan/1"
+PLAN_FORMAT, UNLIKE_STAGES_FORMAT = FORMATS = "holmes-sim/plan/1", "holmes-sim/plan/2"
+"""Format of a plan whose stages are alike, which older versions read, and of one with keys by stage (`BY_STAGE`), which they
+would refuse. Both are read with the same keys: until plan/2, plan/1 had the keys by stage, too."""
 KINDS = {
     "topology": ("topology", "a plan is expected (`holmes-sim plan {name} -o plan.json` makes one)"),
     "islands": ("plan of islands", "a plan of one island is expected"),
@@ -88,10 +90,11 @@ class MadeByFacts(StrictModel):
 
 class PlanFacts(StrictModel):
     """A plan: topology, workload, parallel configuration, layers of each stage, device of each rank, and communication groups.
-    `stages` are in pipeline order, `placement[rank]` is the device of a rank. `step_range_s` and `guessed_rates` describe the
+    `stages` are in pipeline order, `placement[rank]` is the device of a rank. A plan whose `config` has a key with a value for
+    each stage, such as stage_tp, is written as plan/2, any other as plan/1. `step_range_s` and `guessed_rates` describe the
     prediction, and `unlike_pipelines` other plans; they are not read, since each command computes them anew."""
 
-    format: Literal["holmes-sim/plan/1"]
+    format: Literal["holmes-sim/plan/1", "holmes-sim/plan/2"]
     topology: TopologyFacts
     workload: WorkloadFacts
     config: ConfigFacts
@@ -109,7 +112,7 @@ class PlanFacts(StrictModel):
 def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """A plan as plain data, with keys in the order of the file; `beside` are keys about the prediction that are not read."""
     data: dict[str, Any] = {
-        "format": PLAN_FORMAT,
+        "format": format_of(plan.config),
         "topology": plan.topology.facts(),
         "workload": workload_facts(plan.workload),
         "config": config_facts(plan.config, plan.workload.routing),
@@ -126,6 +129,11 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
     return data
 
 
+def format_of(config: ParallelConfig) -> str:
+    """The format of a plan with this configuration."""
+    return UNLIKE_STAGES_FORMAT if any(getattr(config, name) for name in BY_STAGE) else PLAN_FORMAT
+
+
 def _stage(stage: Stage) -> dict[str, Any]:
     return {"layers": [stage.first, stage.past_last]} | ({"head": True} if stage.head else {})
 
@@ -137,7 +145,7 @@ def _group(group: Group) -> dict[str, Any]:
 def simulation_inputs(plan: Plan) -> str:
     """Canonical JSON text of what a simulation of the plan depends on: without prediction, certificate, made_by, and
     facts of the model that only launches need."""
-    data = facts(plan)
+    data = facts(plan) | {"format": PLAN_FORMAT}  # one format for all: hashes of unlike stages are older than plan/2
     for key in ("prediction", "certificate", "made_by"):
         data.pop(key, None)
     for key in launch_facts.KEYS:

@@ -77,6 +77,7 @@ class Messages:
     def _whole(self, source: int, target: int) -> Bytes:
         config = self.plan.config
         parts = max(config.split_of(source), config.split_of(target))
+        parts *= max(config.cp_of(source), config.cp_of(target)) // config.cp
         return message_bytes(self.plan.workload, config, max(config.tp_of(source), config.tp_of(target)) * parts)
 
     def _code(self, source: int, target: int) -> Code | None:

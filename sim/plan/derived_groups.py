@@ -36,10 +36,10 @@ def embedding_groups(plan: Plan, groups: Iterable[Group]) -> tuple[Group, ...]:
 def gradient_groups(plan: Plan) -> tuple[Group, ...]:
     """Groups that reduce gradients: kind dp for dense weights, and kind edp for experts under expert parallelism.
 
-    Without cp the groups for dense weights are the plan's dp groups. With cp each of them spans cp of those (Megatron-LM's
-    dp-cp and expert-data-parallel groups). Groups that are not in the plan get the NIC that `common_transport` selects, and the
-    collective of the dp groups of their pipeline rank, else a ring. None for a pipeline beside unlike ones, whose ranks sum
-    gradients with theirs (`sim.plan.pipelines.PipelinesPlan.gradient_groups`).
+    On stages without cp the groups for dense weights are the plan's dp groups. With cp each of them spans cp of those
+    (Megatron-LM's dp-cp and expert-data-parallel groups). Groups that are not in the plan get the NIC that `common_transport`
+    selects, and the collective of the dp groups of their pipeline rank, else a ring. None for a pipeline beside unlike ones,
+    whose ranks sum gradients with theirs (`sim.plan.pipelines.PipelinesPlan.gradient_groups`).
     """
     config = plan.config
     if config.other_dp_cp:
@@ -49,8 +49,9 @@ def gradient_groups(plan: Plan) -> tuple[Group, ...]:
     sets: list[tuple[str, int, slice]] = []
     for pp in range(config.pp):
         tp = config.tp_of(pp)
-        sets += [("dp", pp, slice(first, None, tp)) for first in range(tp if config.cp > 1 else 0)]
-        sets += [("edp", pp, own) for own in config.expert_slices("edp")]
+        sets += [("dp", pp, slice(first, None, tp)) for first in range(tp if config.cp_of(pp) > 1 else 0)]
+        sets += [("edp", pp, own) for own in config.of_pp_rank(pp).expert_slices("edp")]
     stages = [range(config.first_rank(pp), config.first_rank(pp + 1)) for pp in range(config.pp)]
     derived = ((kind, tuple(stages[pp][own]), chosen.get(pp, "ring")) for kind, pp, own in sets)
-    return (listed if config.cp == 1 else ()) + tuple(with_transport(plan.fleet, plan.placement, derived))
+    alone = tuple(group for group in listed if config.cp_of(config.coordinates(group.ranks[0])[2]) == 1)
+    return alone + tuple(with_transport(plan.fleet, plan.placement, derived))

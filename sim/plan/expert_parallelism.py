@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sim.errors import NotModelled, PlanError
-from sim.plan.rank_numbering import RankNumbering
+from sim.plan.rank_numbering import RankNumbering, degrees_text
 from sim.plan.reached_places import reached
 from sim.workload.model import Model
 from sim.workload.routing import Routing
@@ -62,7 +62,9 @@ class ExpertParallelism(RankNumbering):
     (Megatron-Core's --overlap-moe-expert-parallel-comm). `overlap_shared_experts`: they travel beside shared experts of their
     own microbatch, which else compute before the router (--moe-shared-expert-overlap). domain: devices of a node or NVLink
     domain, a fact of the fleet; of unlike nodes the fewest. 0: unknown, one domain. other_edp: the sum of `edp` of other
-    pipelines, where pipelines are unlike and some of them divide experts (`sim.plan.pipelines`); None: none of them does."""
+    pipelines, where pipelines are unlike and some of them divide experts (`sim.plan.pipelines`); None: none of them does.
+    `stage_ep` and `stage_etp`: ep and etp of every pipeline rank, where they differ; `ep` and `etp` are then those of the first
+    one, and `of_pp_rank` has those of each."""
 
     ep: int = 1
     etp: int | None = None
@@ -75,11 +77,22 @@ class ExpertParallelism(RankNumbering):
     overlap_shared_experts: bool = False
     domain: int = 0
     other_edp: int | None = None
+    stage_ep: tuple[int, ...] = ()
+    stage_etp: tuple[int, ...] = ()
 
     @property
-    def further_degrees(self) -> dict[str, int]:
-        """`used_degrees` of the configuration."""
-        return used_degrees(self.cp, self.ep, self.etp)
+    def further_degrees(self) -> dict[str, int | str]:
+        """`used_degrees` of the configuration; of stages with unlike ones as `tp_text`."""
+        unlike = {"cp": self.stage_cp, "ep": self.stage_ep, "etp": self.stage_etp}
+        return used_degrees(self.cp, self.ep, self.etp) | {key: degrees_text(of, 0) for key, of in unlike.items() if of}
+
+    def ep_of(self, pp_rank: int) -> int:
+        """Ranks of a pipeline rank that divide the routed experts."""
+        return self.stage_ep[pp_rank] if self.stage_ep else self.ep
+
+    def etp_of(self, pp_rank: int) -> int | None:
+        """Tensor-parallel degree of routed experts on a pipeline rank; None where it is that of all other weights."""
+        return self.stage_etp[pp_rank] if self.stage_etp else self.etp
 
     @property
     def expert_tp(self) -> int:
@@ -89,7 +102,7 @@ class ExpertParallelism(RankNumbering):
     @property
     def splits_experts(self) -> bool:
         """Whether routed experts are divided otherwise than dense weights: their gradients have groups of their own."""
-        return self.ep > 1 or self.etp is not None
+        return self.ep > 1 or self.etp is not None or bool(self.stage_ep or self.stage_etp)
 
     @property
     def expert_mesh(self) -> int:
@@ -98,7 +111,9 @@ class ExpertParallelism(RankNumbering):
 
     @property
     def expert_rows(self) -> int:
-        """Consecutive dp_cp indices over which the ranks of an expert mesh are spread."""
+        """Consecutive dp_cp indices over which the ranks of an expert mesh are spread; of unlike ones those of whole meshes."""
+        if self.stage_ep or self.stage_etp:
+            return math.lcm(*(mesh_rows(self.tp, self.ep_of(rank), self.etp_of(rank)) for rank in range(self.pp)))
         return mesh_rows(self.tp, self.ep, self.etp)
 
     @property

@@ -34,21 +34,22 @@ def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]
     for pp_rank, tp in enumerate(config.degrees):
         ranks = range(config.first_rank(pp_rank), config.first_rank(pp_rank + 1))
         yield from (("tp", tuple(ranks[first : first + tp])) for first in range(0, len(ranks), tp) if tp > 1)
-        replica = tp * config.cp
-        for first in range(0, len(ranks), replica) if config.cp > 1 else ():
+        replica = tp * config.cp_of(pp_rank)
+        for first in range(0, len(ranks), replica) if config.cp_of(pp_rank) > 1 else ():
             yield from (("cp", tuple(ranks[first + one : first + replica : tp])) for one in range(tp))
         for kind in ("etp", "ep"):
-            yield from ((kind, tuple(ranks[own])) for own in config.expert_slices(kind))
+            yield from ((kind, tuple(ranks[own])) for own in config.of_pp_rank(pp_rank).expert_slices(kind))
         yield from (("dp", tuple(ranks[one::replica])) for one in range(replica) if summed and config.dp_of(pp_rank) > 1)
     yield from (("pp", chain) for chain in chains(config))
 
 
 def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
     """The ranks of every pp group, stage by stage: `tp` for each replica, or for each part of the samples of a replica where
-    stages have unlike dp. A rank of a stage with a smaller tp or dp than others is in several."""
+    stages have unlike dp, or of the sequence where they have unlike cp. A rank of a stage with a smaller degree than others is
+    in several."""
     if config.pp == 1:
         return
-    if not config.stage_tp and not config.stage_dp:
+    if not config.has_stage_degrees:
         ranks = config.first_rank(1)
         yield from (tuple(range(first, config.world_size, ranks)) for first in range(ranks))
         return

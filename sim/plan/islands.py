@@ -79,6 +79,8 @@ class IslandsPlan:
                 )
             if island.config.stage_zero:
                 raise NotModelled(f"islands[{index}].config.stage_zero: an island has one ZeRO stage; leave it out")
+            if island.config.stage_cp:
+                raise NotModelled(f"islands[{index}].config.stage_cp: an island has one cp; leave it out")
             for device in island.placement:
                 if owner.setdefault(device, index) != index:
                     raise PlanError(f"islands[{index}].placement: {device} is already a device of islands[{owner[device]}]")

@@ -10,16 +10,16 @@ from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import ExpertParallelism
 from sim.plan.offloading import check_words
+from sim.plan.recomputation import Recomputation, check_recomputation
 from sim.plan.stage_options import StageOptions, check_stage_options
 from sim.plan.unlike_degrees import check_degrees
+from sim.plan.unlike_experts import check_stage_experts
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
 BLOCK = "block"
 """Recomputation of some whole layers of each stage, `recompute` full with `recompute_layers`; as the value of a plan's pins: of
 as few as memory allows. Megatron-LM has it as --recompute-method block."""
-MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj")
-"""Modules of a layer that selective recomputation recomputes (`sim.kernels.recomputation`); names as in Megatron-Core."""
 CP_ALGORITHMS = ("ring", "ulysses")
 """How cp ranks share attention (Megatron-Core's --cp-comm-type p2p and a2a): keys and values travel around a ring, or
 all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, arXiv 2309.14509, section 3.1)."""
@@ -38,7 +38,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelConfig(ExpertParallelism, StageOptions):
+class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
@@ -46,10 +46,13 @@ class ParallelConfig(ExpertParallelism, StageOptions):
     `tied_shards`: end stages sum shards of a tied embedding's gradient, behind the reduce-scatter, not the whole gradient.
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
-    `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
+    `recompute_modules`: what `recompute` selective recomputes of each layer (`sim.plan.recomputation.MODULES`). Empty: the
+    attention core.
     `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep (`sim.plan.offloading.WORDS`).
     `stage_zero` and `stage_offload`: ZeRO stage and offload (a word of `sim.plan.offloading.CHOICES`) of each pipeline rank,
     where they differ; `zero_stage` is then the largest, and `offload` all that some stage offloads. Empty: all are equal.
+    `stage_recompute`: recomputation of each pipeline rank, where it differs (`sim.plan.recomputation`); `recompute` is then the
+    most of it. Empty: as `recompute` and `recompute_modules` say.
     `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
@@ -84,6 +87,7 @@ class ParallelConfig(ExpertParallelism, StageOptions):
     offload: tuple[str, ...] = ()
     stage_zero: tuple[int, ...] = ()
     stage_offload: tuple[str, ...] = ()
+    stage_recompute: tuple[str, ...] = ()
     message_compression: str = compression.NONE
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
@@ -100,13 +104,14 @@ class ParallelConfig(ExpertParallelism, StageOptions):
             if getattr(self, key) < 1:
                 raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
         self.check_experts(self.sequence_parallel)
-        if self.cp > 1 and self.attention != "flash":
+        if max((self.cp, *self.stage_cp)) > 1 and self.attention != "flash":
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
         check_degrees(self, self.microbatch_size)
+        check_stage_experts(self)
         _check_shards(self)
-        _check_recomputation(self)
+        check_recomputation(self, RECOMPUTE)
         _check_messages(self)
         check_words(self.offload)
         check_stage_options(self, self, ZERO_STAGES)
@@ -138,30 +143,14 @@ class ParallelConfig(ExpertParallelism, StageOptions):
 
     def recomputing(self, recompute: str) -> ParallelConfig:
         """The configuration with another recomputation, of all layers."""
-        return replace(self, recompute=recompute, recompute_layers=(), recompute_modules=())
+        return replace(self, recompute=recompute, recompute_layers=(), recompute_modules=(), stage_recompute=())
 
     @property
     def recomputation(self) -> str:
-        """`recompute`, or `BLOCK` where it is of some layers of each stage only."""
+        """`recompute`, `BLOCK` where it is of some layers of each stage only, or "by stage"."""
+        if self.stage_recompute:
+            return "by stage"
         return BLOCK if self.recompute_layers else self.recompute
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """Modules that selective recomputation recomputes; not the attention core if it is fused, which keeps no scores."""
-        if self.recompute != "selective":
-            return ()
-        found = self.recompute_modules or ("core_attn",)
-        return tuple(name for name in found if name != "core_attn" or self.attention == "unfused")
-
-    def repeats_mlp(self, experts: int) -> bool:
-        """Whether selective recomputation runs the forward of the whole MLP of a layer again, with its collectives."""
-        return ("moe" if experts else "mlp") in self.modules
-
-    def recomputed(self, layers: int) -> int:
-        """Number of layers that are recomputed in full, of a stage with so many (`Plan.config_of` has the stage's number)."""
-        if self.recompute != "full":
-            return 0
-        return min(self.recompute_layers[0], layers) if self.recompute_layers else layers
 
     def by_recomputation(self, layers: int) -> tuple[tuple[int, ParallelConfig], ...]:
         """(number, configuration) of the layers of a stage that are recomputed alike: those in full, then the others."""
@@ -219,37 +208,24 @@ class ParallelConfig(ExpertParallelism, StageOptions):
         return schedules.rank_of(self.schedule, stage, self.pp)
 
     def of_pp_rank(self, pp_rank: int) -> ParallelConfig:
-        """The configuration of a pipeline rank by itself: its degrees, ZeRO stage, offload, and samples of a microbatch."""
-        if not (self.stage_tp or self.stage_dp or self.stage_zero or self.stage_offload):
+        """The configuration of a pipeline rank by itself: its degrees, options, and samples of a microbatch."""
+        if not (self.has_stage_degrees or self.stage_ep or self.stage_etp or self.has_stage_options):
             return self
         tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
+        kind, counts, modules = self.recomputation_of(pp_rank)
         return replace(
-            self, tp=tp, dp=self.dp * split, stage_tp=(), stage_dp=(), microbatch_size=self.microbatch_size // split,
+            self, tp=tp, dp=self.dp * split, cp=self.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
+            microbatch_size=self.microbatch_size // split,
             num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
             sequence_parallel=self.sequence_parallel and tp > 1, zero_stage=self.zero_of(pp_rank), stage_zero=(),
             offload=self.offload_of(pp_rank), stage_offload=(),
+            recompute=kind, recompute_layers=counts, recompute_modules=modules, stage_recompute=(),
+            ep=self.ep_of(pp_rank), etp=self.etp_of(pp_rank), stage_ep=(), stage_etp=(),
         )  # fmt: skip
 
     def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:
         """Number of microbatches of the data-parallel replica to which a dp_cp index of a pipeline rank belongs."""
         return self.num_microbatches[dp_cp * self.dp // self.dp_cp_of(pp_rank)]
-
-
-def _check_recomputation(config: ParallelConfig) -> None:
-    counts = config.recompute_layers
-    if counts and config.recompute != "full":
-        raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {config.recompute}")
-    if len(counts) > 1 and len(counts) != config.num_stages:
-        raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {config.num_stages} stages")
-    if config.recompute_modules and config.recompute != "selective":
-        raise PlanError(
-            f"recompute_modules {_listed(config.recompute_modules)} needs recompute selective, not {config.recompute}"
-        )
-    for module in config.recompute_modules:
-        if module not in MODULES:
-            raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")
-    if counts and min(counts) < 0:
-        raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
 
 
 def _check_pairs(config: ParallelConfig) -> None:
@@ -277,6 +253,8 @@ def _check_shards(config: ParallelConfig) -> None:
         return
     if config.zero_stage == 0 or size < 2:
         raise PlanError(f"zero_shard_size {size} with zero_stage {config.zero_stage} has no effect; leave it out")
+    if config.stage_cp:
+        raise NotModelled(f"zero_shard_size {size} with stage_cp is not modelled; one of both")
     if config.dp_cp % size:
         raise PlanError(
             f"zero_shard_size {size} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sim import collectives, markup
-from sim.errors import NotDefined, NotModelled, PlanError
+from sim.errors import NotModelled, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.stack import DEFAULT, Stack, applied, software_facts
@@ -25,6 +25,7 @@ from sim.plan.offloading import check_single_peer
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
 from sim.plan.unlike_degrees import check_tied_ends
+from sim.plan.unlike_experts import check_experts_of
 from sim.units import time_text
 from sim.workload.workload import Workload
 
@@ -145,8 +146,8 @@ class Plan:
         """The configuration of these stages of one pipeline rank together: its degrees, and the number of their layers that are
         recomputed."""
         held = tuple(stages)
-        counts, config = self.config.recompute_layers, self.config.of_pp_rank(self.config.rank_of(held[0]))
-        if not counts:
+        config = self.config.of_pp_rank(self.config.rank_of(held[0]))
+        if not (counts := config.recompute_layers):
             return config
         pairs = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in held)
         return replace(config, recompute_layers=(sum(min(pair) for pair in pairs),))
@@ -225,32 +226,25 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
     seq_len."""
     if config.recompute_layers and not workload.model.is_uniform:
         raise NotModelled("config.recompute_layers: some layers of a stage, where the layers of the model differ; full or none")
-    if config.cp > 1 and workload.seq_len % (2 * config.cp):
-        raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
-    for module in config.recompute_modules:
+    if (cp := max((config.cp, *config.stage_cp))) > 1 and workload.seq_len % (2 * cp):
+        key = "stage_cp" if config.stage_cp else "cp"
+        raise PlanError(f"config.{key}: seq_len {workload.seq_len} is not a multiple of 2 x cp {cp}")
+    for key, module in config.named_modules:
         if module in ("moe", "moe_act") and not workload.model.experts:
-            raise PlanError(f"config.recompute_modules: {module} needs experts, which {workload.model.name} has not")
+            raise PlanError(f"config.{key}: {module} needs experts, which {workload.model.name} has not")
         if module == "mla_up_proj" and workload.model.attention != "mla":
-            raise PlanError(f"config.recompute_modules: mla_up_proj needs attention mla, which {workload.model.name} has not")
+            raise PlanError(f"config.{key}: mla_up_proj needs attention mla, which {workload.model.name} has not")
         if module == "mlp" and workload.model.experts and not workload.model.dense_ffn_hidden:
-            raise PlanError(
-                f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
-            )
+            raise PlanError(f"config.{key}: mlp is for layers without experts; {workload.model.name} has experts: moe")
     config.check_routing(workload.model)
     if config.overlap_shared_experts and not workload.model.shared_ffn_hidden:
         raise PlanError(f"config.overlap_shared_experts: model {workload.model.name} has no shared experts; leave it out")
     if not config.splits_experts:
         return
-    if workload.model.experts % config.ep or not workload.model.experts:
-        key = "ep" if config.ep > 1 or config.etp is None else "etp"
-        raise PlanError(
-            f"config.{key}: {getattr(config, key)} does not divide experts {workload.model.experts} of {workload.model.name}"
-        )
-    if workload.model.ffn_hidden % config.expert_tp:
-        raise PlanError(f"config.etp: {config.etp} does not divide ffn_hidden {workload.model.ffn_hidden}")
-    for first in range(0, config.dp_cp, config.expert_rows):
-        if len({config.microbatches_of(first + index, 0) for index in range(config.expert_rows)}) > 1:
-            raise NotDefined("config.ep: ranks of one ep group must have the same number of microbatches")
+    prefix = "config.stage_" if config.stage_ep or config.stage_etp else "config."
+    for pp_rank in range(config.pp if prefix != "config." else 1):
+        microbatches = [config.microbatches_of(index, pp_rank) for index in range(config.dp_cp_of(pp_rank))]
+        check_experts_of(config.of_pp_rank(pp_rank), workload.model, microbatches, prefix)
 
 
 def _check_placement(plan: Plan) -> None:

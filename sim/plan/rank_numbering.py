@@ -8,6 +8,10 @@ in this order (as FlagScale numbers its process meshes).
 
 Where stages have unlike dp, `dp` counts the replicas (pipelines), and a stage with dp k times as large has k ranks for each
 tensor-parallel rank of a replica: k consecutive dp indices, each with an equal part of the samples of every microbatch.
+
+Where stages have unlike cp, a rank of a stage with cp n has the chunks r and 2n - 1 - r of the 2n chunks of a sequence
+(r: its cp index). With cp k n, the ranks r k to r k + k - 1 have the same tokens: each a part of both chunks, from the front of
+the first and from the end of the second. So these k ranks are its peers, consecutive ones as with unlike dp.
 """
 
 from __future__ import annotations
@@ -21,9 +25,9 @@ class RankNumbering:
     """The degrees that number ranks, and the indices of every rank.
 
     `stage_tp`: the tensor-parallel degree of every pipeline rank, where they differ; `tp` is the largest of them, which all
-    others divide. Empty: all have `tp`. `stage_dp`: likewise the data-parallel degree; `dp` is the smallest of them, which
-    divides all others. `other_dp_cp`: the sum of dp x cp of the other pipelines, where pipelines
-    are unlike (`sim.plan.pipelines`): their ranks hold the same weights, and gradients are summed over all."""
+    others divide. Empty: all have `tp`. `stage_dp` and `stage_cp`: likewise the data- and the context-parallel degree; `dp` and
+    `cp` are the smallest of them, which divide all others. `other_dp_cp`: the sum of dp x cp of the other pipelines, where
+    pipelines are unlike (`sim.plan.pipelines`): their ranks hold the same weights, and gradients are summed over all."""
 
     tp: int = 1
     pp: int = 1
@@ -31,6 +35,7 @@ class RankNumbering:
     cp: int = 1
     stage_tp: tuple[int, ...] = ()
     stage_dp: tuple[int, ...] = ()
+    stage_cp: tuple[int, ...] = ()
     other_dp_cp: int = 0
 
     @property
@@ -47,7 +52,12 @@ class RankNumbering:
     @property
     def most_dp_cp(self) -> int:
         """The largest `dp_cp_of` all pipeline ranks."""
-        return max(self.stage_dp, default=self.dp) * self.cp
+        return max(self.stage_dp, default=self.dp) * max(self.stage_cp, default=self.cp)
+
+    @property
+    def has_stage_degrees(self) -> bool:
+        """Whether pipeline ranks differ in tp, dp or cp."""
+        return bool(self.stage_tp or self.stage_dp or self.stage_cp)
 
     @property
     def gradient_ranks(self) -> int:
@@ -67,12 +77,12 @@ class RankNumbering:
     @property
     def tp_text(self) -> str:
         """The tensor-parallel degree as text; of unlike ones each with its number of pipeline ranks in a row: `8x1+2x3`."""
-        return _text(self.stage_tp, self.tp)
+        return degrees_text(self.stage_tp, self.tp)
 
     @property
     def dp_text(self) -> str:
         """The data-parallel degree as text, of unlike ones as `tp_text`."""
-        return _text(self.stage_dp, self.dp)
+        return degrees_text(self.stage_dp, self.dp)
 
     def tp_of(self, pp_rank: int) -> int:
         """Tensor-parallel degree of a pipeline rank."""
@@ -82,9 +92,13 @@ class RankNumbering:
         """Data-parallel degree of a pipeline rank."""
         return self.stage_dp[pp_rank] if self.stage_dp else self.dp
 
+    def cp_of(self, pp_rank: int) -> int:
+        """Context-parallel degree of a pipeline rank."""
+        return self.stage_cp[pp_rank] if self.stage_cp else self.cp
+
     def dp_cp_of(self, pp_rank: int) -> int:
         """dp x cp of a pipeline rank: the number of its dp_cp indices."""
-        return self.dp_of(pp_rank) * self.cp
+        return self.dp_of(pp_rank) * self.cp_of(pp_rank)
 
     def split_of(self, pp_rank: int) -> int:
         """Ranks of a pipeline rank among which the samples of a microbatch are divided."""
@@ -92,13 +106,13 @@ class RankNumbering:
 
     def first_rank(self, pp_rank: int) -> int:
         """The first rank of a pipeline rank; of `pp`, the number of ranks."""
-        if not self.stage_tp and not self.stage_dp:
+        if not self.has_stage_degrees:
             return self.dp_cp * self.tp * pp_rank
         return sum(self.tp_of(earlier) * self.dp_cp_of(earlier) for earlier in range(pp_rank))
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
         """(tp, dp_cp, pp) indices of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
-        if not self.stage_tp and not self.stage_dp:
+        if not self.has_stage_degrees:
             return rank % self.tp, rank // self.tp % self.dp_cp, rank // (self.tp * self.dp_cp)
         left = rank
         for pp_rank, tp in enumerate(self.degrees):
@@ -116,7 +130,8 @@ class RankNumbering:
 
         With equal degrees it is the rank with the same tp and dp_cp indices. A rank of a stage with a smaller tp has several
         peers, each with a slice of every sample, and several ranks of a stage with a larger tp have one; likewise with dp,
-        where a peer has some of the samples. Peers are in the order of their samples, then of their slices."""
+        where a peer has some of the samples, and with cp, where it has a part of both chunks. Peers are in the order of their
+        samples or parts, then of their slices."""
         tp, dp_cp, own = self.coordinates(rank)
         slices = _overlap(tp, self.tp_of(own), self.tp_of(pp_rank))
         return tuple(
@@ -132,6 +147,7 @@ def _overlap(index: int, mine: int, theirs: int) -> range:
     return range(first, first + max(theirs // mine, 1))
 
 
-def _text(degrees: tuple[int, ...], alike: int) -> str:
+def degrees_text(degrees: tuple[int, ...], alike: int) -> str:
+    """Degrees of the pipeline ranks as text, as `RankNumbering.tp_text`; `alike`: that of all, where there are none."""
     runs = ((degree, len(list(ranks))) for degree, ranks in itertools.groupby(degrees))
     return "+".join(f"{degree}x{many}" for degree, many in runs) or str(alike)

@@ -23,6 +23,12 @@ class StageOptions(Offloading):
     tied_shards: bool
     stage_zero: tuple[int, ...]
     stage_offload: tuple[str, ...]
+    stage_recompute: tuple[str, ...]
+
+    @property
+    def has_stage_options(self) -> bool:
+        """Whether pipeline ranks differ in ZeRO stage, offload or recomputation."""
+        return bool(self.stage_zero or self.stage_offload or self.stage_recompute)
 
     def zero_of(self, pp_rank: int) -> int:
         """ZeRO stage of a pipeline rank."""
@@ -74,7 +80,7 @@ def _check(
             f"{name} {_listed(values)}: one value for each of pp {config.pp} pipeline ranks, not all equal; leave it out where "
             "they are"
         )
-    if config.vpp > 1 or degrees.cp > 1 or degrees.splits_experts:
+    if config.vpp > 1 or degrees.cp > 1 or degrees.stage_cp or degrees.splits_experts:
         raise NotModelled(f"{name} is modelled without vpp, cp, ep and etp; leave it out, or set these to 1")
 
 

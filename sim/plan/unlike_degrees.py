@@ -1,4 +1,4 @@
-"""Checks of stages with unlike tensor- or data-parallel degrees."""
+"""Checks of stages with unlike tensor-, data- or context-parallel degrees."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from sim.plan.expert_parallelism import ExpertParallelism
 
 
 def check_degrees(config: ExpertParallelism, microbatch_size: int) -> None:
-    """Check `stage_tp` and `stage_dp`.
+    """Check `stage_tp`, `stage_dp` and `stage_cp`.
 
     Raises PlanError if they are not degrees of the pipeline ranks or a microbatch cannot be divided among the ranks of a
     replica, and NotModelled if the parts of two stages do not match, or with cp, ep or etp."""
+    if config.stage_cp:
+        _check_context(config)
     if config.stage_tp:
         _check_kind(config, "tp", config.stage_tp, max(config.stage_tp) == config.tp > min(config.stage_tp))
     if not config.stage_dp:
@@ -27,7 +29,7 @@ def check_degrees(config: ExpertParallelism, microbatch_size: int) -> None:
 
 def _check_kind(config: ExpertParallelism, name: str, degrees: tuple[int, ...], fits: bool) -> None:
     """Check unlike degrees of one kind; `fits`: the degree of the whole plan is the largest tp, or the smallest dp."""
-    one, other = ("below", "above") if name == "tp" else ("above", "below")
+    one, other = ("below", "above") if name == "tp" else ("above", "below")  # dp and cp are the smallest
     whole: int = getattr(config, name)
     if len(degrees) != config.pp or not fits:
         raise PlanError(
@@ -36,11 +38,24 @@ def _check_kind(config: ExpertParallelism, name: str, degrees: tuple[int, ...], 
         )
     if any(large % small for small, large in itertools.pairwise(sorted(degrees))):
         raise NotModelled(f"stage_{name} {_listed(degrees)}: of two degrees, one must divide the other")
-    if config.cp > 1 or config.splits_experts:
+    if name != "cp" and (config.cp > 1 or config.splits_experts):
         own = f" and etp {config.etp}" if config.etp else ""
         raise NotModelled(
             f"stage_{name} with cp {config.cp} and ep {config.ep}{own}: unlike {name} is modelled without cp, ep and etp"
         )
+
+
+def _check_context(config: ExpertParallelism) -> None:
+    """Check unlike cp. A rank sends each of its peers a part of both of its chunks of the sequence. With tp 2 and sequence
+    parallelism, or slices that receivers gather, each of both tensor-parallel ranks has one chunk; with more, ranks of unlike
+    tp indices have the same tokens."""
+    _check_kind(config, "cp", config.stage_cp, min(config.stage_cp) == config.cp < max(config.stage_cp))
+    if config.stage_tp or config.stage_dp or config.tp > 2:
+        raise NotModelled(
+            f"stage_cp {_listed(config.stage_cp)}: unlike cp is modelled with tp 1 or 2 on all stages, and one dp; the same cp"
+        )
+    if config.splits_experts:
+        raise NotModelled(f"stage_cp {_listed(config.stage_cp)}: unlike cp is modelled without ep and etp")
 
 
 def check_tied_ends(config: ExpertParallelism, head: int, sharded: tuple[bool, bool]) -> None:
@@ -50,6 +65,11 @@ def check_tied_ends(config: ExpertParallelism, head: int, sharded: tuple[bool, b
     both is not modelled."""
     if head == 0 and config.pp > 1:
         raise NotModelled("config.schedule: both ends of the pipeline are on one rank; not modelled with a tied embedding")
+    if config.cp_of(0) != config.cp_of(head):
+        raise NotModelled(
+            f"config.stage_cp: cp {config.cp_of(0)} on the first stage and {config.cp_of(head)} on that of the head, which "
+            "share a tied embedding: its gradient is not summed between unlike numbers of ranks; equal cp, or an untied head"
+        )
     ends = config.dp_of(0), config.dp_of(head)
     if ends[0] != ends[1]:
         raise NotModelled(

@@ -24,7 +24,7 @@ def conforms(document: Any) -> str:
     text = json.dumps(document, allow_nan=False)
     found = json.loads(text)
     assert "format" in found, f"a document without format: {text[:80]}"
-    names = {entry.FORMAT: entry.NAME for entry in schemas.REGISTRY.entries()}
+    names = {name: entry.NAME for entry in schemas.REGISTRY.entries() for name in schemas.formats(entry)}
     assert found["format"] in names, f"{found['format']} has no schema"
     name = names[found["format"]]
     schemas.REGISTRY.get(name).MODEL.model_validate_json(text)

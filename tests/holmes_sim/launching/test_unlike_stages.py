@@ -44,6 +44,18 @@ def test_who_refuses_unlike_stages(name, config, degree):
             ParallelConfig(pp=2, num_microbatches=(4,), offload=("optimizer",), stage_offload=("none", "optimizer")),
             "stage_offload none, optimizer: all its stages offload alike; offload alone",
         ),
+        (
+            ParallelConfig(pp=2, num_microbatches=(4,), stage_cp=(2, 1)),
+            "stage_cp 2, 1: all its stages have one context-parallel degree; cp alone",
+        ),
+        (
+            ParallelConfig(pp=2, dp=2, num_microbatches=(4, 4), ep=2, stage_ep=(2, 1)),
+            "stage_ep 2, 1: all its stages divide experts alike; ep alone",
+        ),
+        (
+            ParallelConfig(pp=2, num_microbatches=(4,), recompute="full", stage_recompute=("full", "none")),
+            "stage_recompute full, none: all its stages recompute in the same way; recompute alone",
+        ),
     ],
 )
 def test_frameworks_refuse_unlike_options_of_stages(config, reason):

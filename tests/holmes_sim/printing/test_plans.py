@@ -13,6 +13,8 @@ from sim.engine.engine import simulate
 from sim.results.report import pipeline_ranks
 from tests import builders as make
 
+NAMES = "tp", "dp", "ZeRO", "on hosts", "recompute"
+
 
 @pytest.mark.parametrize(
     ("unlike", "text", "columns"),
@@ -24,16 +26,18 @@ from tests import builders as make
         ({"zero_stage": 3, "stage_zero": (3, 1, 1)}, "tp 2, pp 3, dp 1", {"ZeRO": ["3", "1", "1"]}),
         ({"offload": ("optimizer",), "stage_offload": ("none", "optimizer", "none")}, "tp 2, pp 3, dp 1",
          {"on hosts": ["none", "optimizer", "none"]}),
+        ({"recompute": "full", "stage_recompute": ("full", "mlp", "none")}, "tp 2, pp 3, dp 1",
+         {"recompute": ["full", "mlp", "none"]}),
     ],
 )  # fmt: skip
 def test_degrees_that_differ_have_a_column(unlike, text, columns):
     plan = make.plan(make.fleet(make.cluster(devices=16)), 2, 3, microbatch_size=4, **unlike)
-    assert layouts.degrees(plan) == f"{text}, mb 4"
+    assert layouts.degrees(plan) == f"{text}, mb 4" + ", recompute by stage" * ("recompute" in columns)
     assert plans.layout(plan).startswith(text.replace(", ", " | "))
     assert repr(plan) == f"tiny: tiny, {text}, mb 4, 1f1b"
     table = plans.stages(plan, pipeline_ranks(plan, simulate(plan)))
     found = {str(column.header): list(column.cells) for column in table.columns}
-    assert {name: cells for name, cells in found.items() if name in ("tp", "dp", "ZeRO", "on hosts")} == columns
+    assert {name: cells for name, cells in found.items() if name in NAMES} == columns
 
 
 @pytest.mark.parametrize(("tp", "is_told"), [(1, False), (2, True)])

@@ -110,7 +110,7 @@ def part(plan: Plan, name: str, whole: torch.Tensor, shape: torch.Size, rank: in
     if kind.startswith("expert_"):
         stage = config.of_pp_rank(pp_rank)
         own = index + stage.tp * dp_cp
-        whole = whole.chunk(config.ep)[own // stage.expert_tp % config.ep]
+        whole = whole.chunk(stage.ep)[own // stage.expert_tp % stage.ep]
         index = own % stage.expert_tp
     if whole.shape == shape:
         return whole

@@ -38,7 +38,11 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "ep 2": ((2,), (2, 2), {"model": MANY, "ep": 2}),
     "ep 4 over tp 2 and dp 2": ((2,), (2, 2), {"tp": 2, "sequence_parallel": True, "ep": 4, "etp": 1}),
     "etp 2 as tp": ((2,), (2,), {"model": BIASED, "tp": 2, "sequence_parallel": True}),
-    "pp 2, ep 2, zb-h1": ((1, 1), (3, 3), {"ep": 2, "schedule": "zb-h1"}),
+    "ep 2 over tp and 4 over tp and dp, zb-h1": (
+        (1, 1),
+        (2, 2),
+        {"tp": 2, "sequence_parallel": True, "ep": 2, "stage_ep": (2, 4), "etp": 1, "schedule": "zb-h1"},
+    ),
     "ep 2, full, shared": ((2,), (2, 2), {"model": SHARED, "ep": 2, "recompute": "full"}),
     "etp 2 of tp 1, ep 2, biases": ((2,), (1, 1, 1, 1), {"model": BIASED, "ep": 2, "etp": 2}),
     "ep 2 over tp 2, edp 2, zero 2": (
@@ -65,6 +69,12 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (1, 1),
         (3, 3),
         {"model": SHARED, "ep": 2, "schedule": "zb-h1", "offload": ("activations",)},
+    ),
+    "pp 2, ep 2, zb-h1": ((1, 1), (3, 3), {"ep": 2, "schedule": "zb-h1"}),
+    "etp 2 and 1 of tp 2, ep 1 and 2, zero 3": (
+        (1, 1),
+        (2, 2),
+        {"tp": 2, "sequence_parallel": True, "stage_ep": (1, 2), "stage_etp": (2, 1), "zero_stage": 3},
     ),
     "tp 1 and 2, experts as dense weights": ((1, 1), (2, 2), {"tp": 2, "stage_tp": (1, 2), "sequence_parallel": True}),
     "pp 2, tp 2, ep 2 over tp, zb-h1, full": (

@@ -129,6 +129,20 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
             "stage_zero": (0, 1),
         },
     ),
+    "selective, none and two layers recomputed, tp 2, 1 and 2, zb-h1": (
+        (1, 1, 3),
+        (3,),
+        {
+            "model": LLAMA,
+            "tp": 2,
+            "stage_tp": (2, 1, 2),
+            "sequence_parallel": True,
+            "schedule": "zb-h1",
+            "recompute": "full",
+            "recompute_layers": (0, 0, 2),
+            "stage_recompute": ("selective", "none", "full"),
+        },
+    ),
     "pp 2, dp 2, activations on the host": ((3, 2), (3, 2), {"offload": ("activations",)}),
     "tp 2, pp 2, zb-h1, full, activations and optimizer on the host": (
         (3, 2),
@@ -159,6 +173,22 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"model": LLAMA, "cp": 2, "tp": 2, "sequence_parallel": True, "recompute": "full", "microbatch_size": 2},
     ),
     "cp 2, pp 2, dp 2, zero 3": ((3, 2), (3, 3), {"cp": 2, "zero_stage": 3}),
+    "cp 2, 1 and 4, untied, zb-h1, zero 3": (
+        (2, 1, 2),
+        (3,),
+        {"model": LLAMA, "stage_cp": (2, 1, 4), "schedule": "zb-h1", "zero_stage": 3},
+    ),
+    "cp 1 and 2, tp 2, whole sequences, interleaved": (
+        (1, 2, 1, 1),
+        (4,),
+        {"model": LLAMA, "stage_cp": (1, 2), "tp": 2, "schedule": "interleaved", "vpp": 2},
+    ),
+    "cp 2 and 1, tp 2, full": (
+        (3, 2),
+        (3,),
+        {"model": LLAMA, "stage_cp": (2, 1), "tp": 2, "sequence_parallel": True, "recompute": "full"},
+    ),
+    "cp 1, 2 and 1, dp 2, tied by shards": ((2, 1, 2), (2, 1), {"stage_cp": (1, 2, 1), "tied_shards": True}),
     "cp 2, pp 2, dp 2, interleaved, tied by shards": (
         (1, 2, 1, 1),
         (4, 2),
@@ -171,7 +201,9 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 FIRST = (
     "pp 4, uneven, 1f1b", "pp 3, zb-h1, dp 2", "pp 2, interleaved, dp 2", "dp 3, uneven microbatches", "dp 2, zero 2",
     "tp 2 and 1, dp 1 and 4, untied, zero 3", "zero 3, 1 and 2, hosts of two stages",
-    "dp 2, 1 and 2, tied by shards", "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
+    "selective, none and two layers recomputed, tp 2, 1 and 2, zb-h1",
+    "dp 2, 1 and 2, tied by shards", "cp 2, 1 and 4, untied, zb-h1, zero 3",
+    "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
 )  # fmt: skip
 """One case of each feature, which `make test` tries; unlike pipelines have those with nothing overlapped and cp."""
 

@@ -169,7 +169,7 @@ def test_what_is_outside_is_searched_where_it_is_pinned():
 
 def test_what_plan_files_can_say_and_the_search_does_not_is_outside():
     told = outside(small_request(make.cluster("a", nodes=2, devices=2), layers=4))
-    assert "recomputation of chosen modules (recompute_modules)" in told
+    assert "recomputation of chosen modules (recompute_modules, stage_recompute)" in told
     assert "the head before the last stage, and stages without layers" in told
     assert "stage_dp (one dp for all stages)" in told
     for wishes in (Wishes(pp=1), Wishes(dp=2), Wishes(microbatch_size=1)):

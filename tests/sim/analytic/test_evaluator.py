@@ -64,7 +64,8 @@ def plans_without_contention(draw: st.DrawFn) -> Plan:
     layers = (*layers[: len(layers) - behind], *(0,) * behind)
     most, head = 2 if behind else 3, pp - 1 - behind if shape["tied_embeddings"] else None
     unlike = draw(builders.unlike_options(pp, most, head)) if vpp == 1 and draw(st.booleans()) else {}
-    switches = {"zero_stage": draw(st.integers(0, most))} | unlike | draw(recomputations(pp * vpp))
+    again = draw(builders.unlike_recomputation(pp)) if draw(st.booleans()) else {}
+    switches = {"zero_stage": draw(st.integers(0, most))} | unlike | draw(recomputations(pp * vpp)) | again
     return builders.plan(
         machines, tp, pp, dp, vpp, microbatches, layers, shape=shape, schedule=schedule, head=len(layers) - 1 - behind,
         sequence_parallel=tp > 1 and draw(st.booleans()), overlap_grad_reduce=draw(st.booleans()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sim.analytic.evaluator import evaluate
@@ -35,6 +37,23 @@ def test_a_stage_needs_the_memory_and_runs_the_program_of_a_plan_where_all_are_a
         alike = plan(zero_stage=zero, offload=() if choice == "none" else tuple(choice.split("+")))
         assert peaks[pp_rank] == peak_memory(alike)[pp_rank]
         assert program(unlike, pp_rank, 3) == program(alike, pp_rank, 3)
+
+
+def test_a_stage_has_the_memory_and_the_program_of_a_plan_that_recomputes_as_it_does():
+    """On both virtual stages of a pipeline rank, with experts divided among two ranks."""
+    shape = {"experts": 4, "experts_per_token": 2}
+    shared = {"schedule": "interleaved", "vpp": 2, "microbatches": 4, "layers": (2, 1, 3, 2) * 2, "ep": 2, "shape": shape}
+    made = partial(make.plan, machines(), 1, 4, 2, attention="unfused", **shared)
+    whole = {"recompute": "full", "recompute_layers": (1,)}
+    unlike = made(stage_recompute=("full", "none", "layernorm+moe", "selective"), **whole)
+    kinds = whole, {}, {"recompute": "selective", "recompute_modules": ("layernorm", "moe")}, {"recompute": "selective"}
+    every = [made(**kind) for kind in kinds]
+    for pp_rank, alike in enumerate(every):
+        held = unlike.stages_of(pp_rank)
+        assert unlike.config_of(held) == alike.config_of(held)
+        assert peak_memory(unlike)[pp_rank] == peak_memory(alike)[pp_rank]
+        assert program(unlike, pp_rank, 4) == program(alike, pp_rank, 4)
+    assert len({peak_memory(one) for one in every}) == 4
 
 
 def test_timetable_of_an_optimizer_on_the_host_of_the_last_stage():

@@ -101,7 +101,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
         (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
         (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, overlap_shared_experts, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_dp, stage_offload, stage_tp, stage_zero, tied_shards, tp, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, overlap_shared_experts, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_cp, stage_dp, stage_ep, stage_etp, stage_offload, stage_recompute, stage_tp, stage_zero, tied_shards, tp, vpp, zero_shard_size, zero_stage"),
         (lambda d: d["config"].update(routing={"capacity_factor": 0}), "plan.json:5: config.routing.capacity_factor: 0 must be above 0; leave it out to drop no token"),
         (lambda d: d["config"].update(routing={"pad_to_capacity": True}), "plan.json:5: config.routing: pad_to_capacity needs a capacity_factor, such as 1.1, up to which rows are padded"),
         (lambda d: d["config"].update(routing={"imbalance": 1.3}), "plan.json:5: config.routing: model small has no experts to route tokens to; leave routing out"),
@@ -116,7 +116,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d["stages"].pop(), "plan.json:6: stages: 1 given, pp 2 x vpp 1 needs 2"),
         (lambda d: d["workload"].update(precision="fp12"), "plan.json:4: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
         (lambda d: d.update(format="holmes-sim/topology/1"), "plan.json:2: format: this is a topology; a plan is expected (`holmes-sim plan plan.json -o plan.json` makes one)"),
-        (lambda d: d.update(format="holmes-sim/plan/2"), "plan.json:2: format: 'holmes-sim/plan/2' is unknown; known: 'holmes-sim/plan/1'"),
+        (lambda d: d.update(format="holmes-sim/plan/3"), "plan.json:2: format: 'holmes-sim/plan/3' is unknown; known: 'holmes-sim/plan/1' or 'holmes-sim/plan/2'"),
         (lambda d: d["topology"]["clusters"]["ib"].update(nodes=0), "plan.json:3: topology.clusters.ib.nodes: 0 must be at least 1"),
         (lambda d: d["topology"]["clusters"]["ib"]["node"]["devices"].update(type="a100-sxm4-80g"), "plan.json:3: topology.clusters.ib.node.devices.type: device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
     ],
@@ -171,6 +171,17 @@ def test_a_plan_file_says_which_modules_are_recomputed() -> None:
     assert config_values(ConfigFacts.model_validate(written))["recompute_modules"] == ("mlp", "layernorm")
 
 
+def test_a_plan_with_keys_by_stage_is_plan_2_and_reads_back_from_both_formats(read: Plan) -> None:
+    """plan/1 had the keys by stage, too, before there was a plan/2; the digest, by which results name their plan, is the same."""
+    unlike = replace(read, config=replace(read.config, offload=("optimizer",), stage_offload=("none", "optimizer")))
+    written = planfile.to_json(unlike)
+    assert json.loads(written)["format"] == "holmes-sim/plan/2"
+    older = written.replace("holmes-sim/plan/2", "holmes-sim/plan/1")
+    assert planfile.from_text("plan.json", written) == planfile.from_text("plan.json", older) == unlike
+    assert '"format": "holmes-sim/plan/1"' in planfile.simulation_inputs(unlike)
+    assert json.loads(planfile.to_json(read))["format"] == "holmes-sim/plan/1"
+
+
 def test_unlike_degrees_are_in_the_file_only_where_there_are_some() -> None:
     found = builders.plan(fleet(cluster(devices=4)), 2, 2, stage_tp=(2, 1))
     assert planfile.facts(found)["config"]["stage_tp"] == [2, 1]
@@ -187,12 +198,14 @@ def test_unlike_data_parallel_degrees_have_a_key() -> None:
     assert "stage_dp" not in planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]
 
 
-def test_unlike_zero_stages_and_offload_have_keys() -> None:
+def test_unlike_zero_stages_offload_and_recomputation_have_keys() -> None:
     values = {"zero_stage": 3, "stage_zero": (3, 1), "offload": ("optimizer",), "stage_offload": ("none", "optimizer")}
+    values |= {"recompute": "full", "recompute_layers": (2,), "stage_recompute": ("layernorm+mlp", "full")}
     found = builders.plan(fleet(cluster(devices=4)), 1, 2, 2, **values)
     written = planfile.facts(found)["config"]
     read = config_values(ConfigFacts.model_validate_json(json.dumps(written)))
     assert {name: read[name] for name in values} == values
     assert (written["stage_zero"], written["stage_offload"]) == ([3, 1], ["none", "optimizer"])
+    assert (written["stage_recompute"], written["recompute_layers"]) == (["layernorm+mlp", "full"], 2)
     alike = planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]
-    assert not {"stage_zero", "stage_offload"} & set(alike)
+    assert not {"stage_zero", "stage_offload", "stage_recompute"} & set(alike)

@@ -1,0 +1,35 @@
+"""Texts of what the search leaves out of its space that a plan may have for each stage, or for modules of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.request import Request
+from planner.space.tried_modules import may_recompute_modules
+
+TRIED = "(tried, without a proof)"
+"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`, `short_chunks`)."""
+
+
+def recomputed(request: Request, blocks: bool, tried: bool) -> Iterator[str]:
+    """The text of recomputation that is left out, or `tried` where that may be (`planner.space.tried_modules`). `blocks`: some
+    layers of each stage are searched."""
+    if not request.wishes.recompute:
+        layers, keys = ("", "") if blocks else ("layers or ", "recompute_layers, ")
+        known = f" {TRIED}" if tried and may_recompute_modules(request) else ""
+        yield f"recomputation of chosen {layers}modules ({keys}recompute_modules, stage_recompute){known}"
+
+
+def by_stage(request: Request) -> Iterator[str]:
+    """The text of degrees and ZeRO stages that are one for all stages, of those that are not pinned: on the fleets that were
+    tried, unlike ones made no plan faster (docs/scale.md)."""
+    wishes, experts = request.wishes, request.workload.model.experts
+    pinned = {
+        "cp": wishes.cp,
+        "ep": wishes.ep if experts else 1,
+        "etp": wishes.etp if experts else 1,
+        "zero": wishes.zero_stage,
+    }
+    names = [f"stage_{name}" for name, value in pinned.items() if value is None]
+    if names and wishes.pp != 1 and request.workload.model.layers > 1:
+        yield f"{', '.join(names)} (one for all stages)"
