@@ -25,8 +25,9 @@ import bisect
 import functools
 import operator
 
-from planner.bounds.mixed_filling import DeadlineOf, OfSize, PlacedStages
+from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.mixed_groups import OnStage
+from planner.bounds.placed_deadline import DeadlineOf, Each, OfSize
 from sim.plan import schedules
 from sim.units import Seconds
 
@@ -68,8 +69,10 @@ def _held(stages: PlacedStages, seconds: Seconds, forward: float) -> list[dict[i
     numbers, layers = range(len(stages.placed)), stages.layers
     if len(numbers) == 1:
         return [{layers: [layers]}]
-    test = DeadlineOf(seconds, forward, [stages.most_by_compute(stage, seconds) for stage in numbers])
-    most = [min(test.most[stage], stages.most_by_memory(stage)) for stage in numbers]
+    most = stages.most_within(seconds, forward)
+    if most is None:
+        return [{} for _ in numbers]
+    test = DeadlineOf(seconds, forward, most)
     if sum(most) * min(sum(most) - layers + 1, layers) > WORK:
         return None
     before, left, held = [sum(most[:stage]) for stage in numbers], {layers}, list[dict[int, list[int]]]()
@@ -90,7 +93,7 @@ def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:
     if size.stage == len(stages.placed) - 1:
         return True
     even = -(-stages.total // sum(stages.replicas))
-    groups = [_Trips(stages, group, size, test.forward) for group in stages.groups]
+    groups = [_Trips(stages, *group, size, test) for group in zip(stages.groups, stages.each, strict=True)]
     if all(group.seconds(even) <= test.seconds for group in groups):
         return True
     if stages.alike:
@@ -101,19 +104,17 @@ def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:
 
 
 class _Trips:
-    """Least seconds of a step of a replica by the round trips of a stage.
+    """Least seconds of a step of a replica by the round trips of a stage. each: seconds of a layer on each stage."""
 
-    forward: least fraction of a layer's seconds that is its forward."""
-
-    def __init__(self, stages: PlacedStages, group: tuple[OnStage, ...], size: OfSize, forward: float):
+    def __init__(self, stages: PlacedStages, group: tuple[OnStage, ...], each: Each, size: OfSize, test: DeadlineOf):
         here, behind, last = group[size.stage], group[size.stage + 1 :], group[-1]
         self.stages, self.here, self.size, self.inputs = stages, here, size, stages.inputs
-        self.ahead, self.back = (start + size.layers * each for start, each in (here.forward, here.backward))
+        self.ahead, self.back = (start + size.layers * one for start, one in (here.forward, here.backward))
         behind_it = stages.layers - size.layers - size.before
-        later = sum(one.start for one in behind) + behind_it * min(one.each for one in behind)
+        later = sum(one.start for one in behind) + test.passed(each, size.stage + 1, len(group), behind_it)
         self.round_trip = last.arrived - here.arrived + last.returned - here.returned + later * self.inputs
-        self.filled, self.next_arrived = here.layer_before * size.before, behind[0].arrived
-        self.begin = max(here.arrived + self.filled * forward, size.begin)
+        self.filled, self.next_arrived = test.passed(each, 0, size.stage, size.before), behind[0].arrived
+        self.begin = max(here.arrived + self.filled * test.forward, size.begin)
 
     def seconds(self, microbatches: int) -> Seconds:
         """Least seconds of a step with so many microbatches, which never fall with them."""
