@@ -8,7 +8,7 @@ stages add up, so that the seconds of the stages behind are known, too. The firs
 where a schedule that splits the backward may put off weight gradients. Then all m backwards of the stage are left, and the
 f forwards that its schedule has after its first backward, so a replica takes
 
-    fill + forward + round trip + f forward + m backward + what follows
+    fill + forward + round trip + f (forward + send) + m (backward + send) - send + what follows
 
 Where a schedule does not split the backward, the last backward follows a round trip after the last forward, too. At most a
 forwards of the stage precede its first backward, and at most b backwards follow its last forward (1F1B: the number of stages
@@ -126,11 +126,13 @@ class _Trips:
 
     def after_one(self, left: int, microbatches: int) -> Seconds:
         """left: forwards after the first backward."""
-        core = self.ahead + self.round_trip + left * self.ahead
+        here = self.here
+        waits = left * (here.sent - here.back) + (microbatches - 1) * here.back
+        core = self.ahead + self.round_trip + left * self.ahead + waits
         of_inputs = max((self.ahead + self.back) * self.inputs - self.ahead, 0.0)
         return core + max(
-            self.begin + microbatches * self.back + self.size.tail + self.here.tied,
-            self.here.arrived + self.here.returned + self.filled * self.inputs + microbatches * of_inputs,
+            self.begin + microbatches * self.back + self.size.tail + here.tied,
+            here.arrived + here.returned + self.filled * self.inputs + microbatches * of_inputs,
         )
 
     def with_two(self, between: int) -> Seconds:

@@ -11,6 +11,7 @@ from planner.bounds import mixed_splits
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.mixed_splits import some_split_holds, splits
+from planner.bounds.placed_deadline import DeadlineOf, OfSize
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
@@ -120,3 +121,19 @@ def test_splits_that_might_finish_are_listed():
     assert splits(stages, seconds, 0.3, len(found) - 1) is None
     assert sorted(splits(stages, 1e9, 0.3, 100)) == every
     assert splits(stages, 1e-9, 0.3, 100) == [] and not some_split_holds(stages, 1e-9, 0.3)
+
+
+def test_forwards_and_backwards_behind_the_first_round_trip_wait_for_their_messages():
+    """Stage 1 of four under 1F1B: five forwards and eight backwards, whose messages it waits for, and the first stage for the
+    last of them. Before, it waits for the first stage, and for a round trip over two borders."""
+    question, placed = four_stages(4)
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
+    test = DeadlineOf(1e9, 1.0, [1] * 4)
+    trips = mixed_splits._Trips(stages, stages.groups[0], stages.each[0], OfSize(1, 1, 1), test)
+    (first, _), (own, backward), *behind = [
+        [s + c for s, c in stages.costs.own_passes(ONE, placed[i][0], (i == 0, i == 3))] for i in range(4)
+    ]
+    one_layer = stages.groups[0][0].each  # of the first stage, without its embedding
+    alone = MESSAGE + one_layer + own + 4 * MESSAGE + sum(map(sum, behind)) + 5 * own + 8 * backward
+    assert first < one_layer
+    assert trips.after_one(5, 8) == pytest.approx(alone + (5 + 7) * MESSAGE + MESSAGE)
