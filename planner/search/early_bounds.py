@@ -21,7 +21,7 @@ from planner.request import Request
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate
-from planner.search.certificate import proof_seconds, work_of_mixed
+from planner.search.certificate import mixed_seconds, proof_seconds, work_of_mixed
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
@@ -117,6 +117,17 @@ class Bounding(Incumbent):
 
     def simulate_pool(self, tries: int, doubtful: bool = False) -> None:
         """Nothing."""
+
+
+def is_worth_more(incumbent: Incumbent, mixed: MixedBound) -> bool:
+    """Whether plans with mixed stages are also searched and ruled out one by one (`planner.search.mixed_proof`): where their
+    bound is below the target, and there is time."""
+    return mixed.seconds < incumbent.target and incumbent.limit.seconds_left > mixed_seconds(incumbent)
+
+
+def higher(one: MixedBound | None, other: MixedBound | None) -> MixedBound | None:
+    """The higher of two bounds of the same plans."""
+    return max(filter(None, (one, other)), key=lambda bound: bound.seconds, default=None)
 
 
 def bounds_below(request: Request, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:

@@ -25,7 +25,7 @@ from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.certificate import certificate, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
-from planner.search.early_bounds import Bounds, EarlyBounds
+from planner.search.early_bounds import Bounds, EarlyBounds, higher, is_worth_more
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
@@ -106,7 +106,9 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 incumbent.report("bounding plans with mixed stages")
                 with spent("mixed stages"):
                     bounded = early.collect(incumbent)
-                    mixed = mixed_proof.collect(incumbent) if bounded is None else bounded.mixed
+                    mixed = bounded.mixed if bounded is not None else None
+                    if mixed is None or is_worth_more(incumbent, mixed):
+                        mixed = higher(mixed, mixed_proof.collect(incumbent))
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise

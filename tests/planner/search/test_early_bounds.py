@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from planner.bounds.mixed_deadline import MixedBound
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search import early_bounds
-from planner.search.early_bounds import Bounding, EarlyBounds, bounds_below
+from planner.search.early_bounds import Bounding, EarlyBounds, bounds_below, higher, is_worth_more
 from planner.search.incumbent import Incumbent
 from planner.space.shapes import searched
 from planner.strategies import certified
@@ -84,3 +85,16 @@ def test_a_bound_without_simulation_is_no_higher_than_the_fastest_plan(seed):
     left = proof.run(list(searched(question)))
     assert 0 < min([*left, *proof.settled]) <= best * (1 + 1e-9)
     assert not context.simulated and kept.best is None
+
+
+def test_the_higher_bound_of_plans_with_mixed_stages_counts():
+    low, high = MixedBound(1.0), MixedBound(2.0)
+    assert higher(low, high) is high and higher(high, low) is high
+    assert higher(None, low) is low and higher(None, None) is None
+
+
+@pytest.mark.parametrize(("share", "seconds", "worth"), [(0.9, math.inf, True), (1.0, math.inf, False), (0.9, 1.0, False)])
+def test_plans_with_mixed_stages_are_searched_where_their_bound_is_low_and_time_is_left(draft, share, seconds, worth):
+    kept = incumbent(QUESTION, best=draft)
+    kept.limit = TimeLimit(seconds)
+    assert is_worth_more(kept, MixedBound(share * step(draft))) == worth
