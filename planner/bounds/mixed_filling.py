@@ -10,14 +10,20 @@ that of forwards and gradients of inputs, a share of both. The replicas of a sta
 where no framework runs unlike numbers, or each has one, each replica as many as the others; this bounds k from above. As in
 `planner.bounds.greedy_filling`, stages are filled from the last to the first; if layers are left over, no plan of the placement
 finishes within T. The exchange argument given there needs feasibility that is monotone in k, so the tail is the least one of
-this and all larger sizes that compute in time.
+this and all larger sizes that compute in time. The b layers before a stage are one on each stage there, and the others on the
+fastest of these, as many as each may have. No stage has more layers than it holds beside the fewest before it, so the filling
+itself says how many that are, and is repeated with them.
 
 Messages are part of fill and of drain. Where every schedule waits until a message has left, those of a microbatch are part of
 its cycle, too; but reductions do not wait for the last message back. Replicas with equal numbers of microbatches that one node
 holds at every stage keep step, so their messages share links (`planner.bounds.mixed_groups`). Of messages behind compute, no
 more can leave a node in T seconds, in both directions, than its links carry.
 
-Gradients and weights: several stages on one node share its links. A link takes G seconds for gathers before the first
+A stage q may gather for long before its first forward, and reduce for long after its last backward, for G and R seconds. So
+
+    G + fill from q to s + m cycle + drain from s to q + R
+
+on a stage s behind it. Several stages on one node share its links. A link takes G seconds for gathers before the first
 microbatch has left the last of these stages, stage q, and R seconds for reductions after the last one has come back to it
 (`planner.costs.mixed_rings`). So m microbatches of a replica take
 
@@ -37,23 +43,20 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from planner.bounds.mixed_groups import groups
+from planner.bounds.placed_deadline import Around, DeadlineOf, OfSize, SlowStage, alike_or_all, least_from
 from planner.costs.mixed_rings import NOTHING, Load, Shared, least_seconds, least_together
 from planner.costs.mixed_stages import MixedStageCosts, geometry
 from planner.space.device_slots import StageSlots
 from planner.space.mixed_schedules import runs_alike, variants_of_mixed
 from planner.space.shape import Shape
 from sim.analytic.stage_costs import StageCost
-from sim.hardware.device_spec import DeviceSpec
 from sim.plan.schedules import Schedule
 from sim.units import Seconds
 
-Around: TypeAlias = tuple[Seconds, Seconds, float]
-"""`OfSize.begin`, `OfSize.tail` and `OfSize.share`."""
 ROUNDED = 1e-9
 """Relative error of a sum of microbatches, above that of floats."""
 
@@ -78,6 +81,8 @@ class PlacedStages:
         self.groups = groups(costs, shape, placed, self.waits, self.alike)
         self.replicas = [group[0].replicas for group in self.groups]
         self._many = sum(self.replicas)
+        self._asked, self._answer = (math.inf, -1.0), list[int]() or None
+        self.each = [alike_or_all([one.each for one in group]) for group in self.groups]
 
     @functools.cached_property
     def links(self) -> tuple[tuple[Load, ...], ...]:
@@ -103,46 +108,38 @@ class PlacedStages:
     @functools.cached_property
     def inputs(self) -> float:
         """Least fraction of a stage's seconds that are forward and gradients of inputs, which no schedule puts off."""
-        if not self.splits:
-            return 1.0
-        weights = 0.0
-        for stage in range(len(self.placed)):
-            for one, two in zip(self._costs(stage, 1), self._costs(stage, 2), strict=True):
-                weights = max(weights, one.weight / one.both, (two.weight - one.weight) / (two.both - one.both))
-        return 1.0 - weights
+        return _inputs(self) if self.splits else 1.0
 
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
 
-        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick).
-        What takes most of the time comes last: what is before the first forward and behind the last backward, then links."""
-        test = DeadlineOf(seconds, forward, [self.most_by_compute(stage, seconds) for stage in range(len(self.placed))])
-        if not forward:
-            return self._filled(test, False)
-        return self._filled_without_tails(test) and self._filled(test, False) and (not self.links or self._filled(test, True))
+        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, drain, tails and memory (quick)."""
+        return self.most_within(seconds, forward) is not None
 
-    def _filled_without_tails(self, test: DeadlineOf) -> bool:
-        """Whether the stages hold all layers, if a step ended with their last backward."""
-        left = self.layers
-        for stage in range(len(self.placed) - 1, -1, -1):
-            most = min(test.most[stage], left, self.most_by_memory(stage))
-            held = next((k for k in range(most, 0, -1) if self._holds(OfSize(stage, k, left - k), test, NOTHING)), 0)
-            if not held:
-                return False
-            left = max(left - held, stage)
-        return left <= 0
+    def most_within(self, seconds: float, forward: float) -> list[int] | None:
+        """Most layers of each stage of the plans that might finish within `seconds`; None where none does. forward: as in
+        `within`.
 
-    def _filled(self, test: DeadlineOf, links: bool) -> bool:
-        """Whether the stages hold all layers; links: the stages behind links that gradients and weights load have less time."""
-        left = self.layers
+        The fewer layers each stage may have, the longer those before a stage take at least. So stages are filled again with
+        what they can have at most, until that no longer falls. What takes longest to compute counts last."""
+        if self._asked != (seconds, forward):
+            self._asked, self._answer = (seconds, forward), _most_within(self, seconds, forward)
+        return self._answer
+
+    def filled(self, test: DeadlineOf, tails: bool, links: bool) -> list[int]:
+        """Most layers of each stage; none on some stage where the stages do not hold all layers.
+
+        tails: gathers before the first forward and what follows the last backward count. links: the stages behind links that
+        gradients and weights load have less time."""
+        left, most = self.layers, [0] * len(self.placed)
         for stage in range(len(self.placed) - 1, -1, -1):
             if links and stage < len(self.placed) - 1:
                 left = self._least_left(stage, left, test)
-            held = self._most_layers(stage, left, test) if left <= self.layers else 0
-            if not held:
-                return False
-            left = max(left - held, stage)  # the stages before have a layer each
-        return left <= 0
+            most[stage] = self._most_layers(stage, left, test, tails=tails) if left <= self.layers else 0
+            if not most[stage]:
+                return most
+            left = max(left - most[stage], stage)  # the stages before have a layer each
+        return most if left <= 0 else [0] * len(self.placed)
 
     def _least_left(self, stage: int, left: int, test: DeadlineOf) -> int:
         """Fewest layers, `left` or more, of a stage and those before it, whose links leave the stages behind time for the other
@@ -165,15 +162,17 @@ class PlacedStages:
             left = max(left - held, stage - first)
         return left <= 0
 
-    def _most_layers(self, stage: int, left: int, test: DeadlineOf, first: int = 0) -> int:
-        """Most layers of a stage, with `left` layers in it and those before it from `first` on; 0 where it cannot hold one."""
-        if not test.forward:
-            return min(test.most[stage], left)
-        most, largest = min(left, self.most_by_memory(stage)), test.most[stage]
+    def _most_layers(self, stage: int, left: int, test: DeadlineOf, first: int = 0, tails: bool = True) -> int:
+        """Most layers of a stage, with `left` layers or more in it and those before it from `first` on; 0 where it cannot hold
+        one. tails: as in `filled`."""
+        largest, least, shared = test.most[stage], (0.0, 0.0, 0.0), NOTHING
         known = self._least.setdefault((self._kinds[stage], largest), [])
-        for k in range(min(most, largest), 0, -1):
-            least = _least_from(known, k, largest, functools.partial(self.around, stage))
-            if self._holds(OfSize(stage, k, left - k, *least), test, self._shared(stage, k, left - k, first, test)):
+        for k in range(largest, 0, -1):
+            before = max(left - k, 0)
+            if tails:
+                least = least_from(known, k, largest, functools.partial(self.around, stage))
+                shared = self._shared(stage, k, before, first, test)
+            if self._holds(OfSize(stage, k, before, *least), test, shared):
                 return k
         return 0
 
@@ -181,7 +180,7 @@ class PlacedStages:
         """Those of a stage of k layers: the least on any type of its devices."""
         kind = self._kinds[stage], k
         if kind not in self._ends:
-            config, found = self.costs.config(self.shape, len(self.placed)), list(self._costs(stage, k))
+            config, found = self.costs.config(self.shape, len(self.placed)), list(self.costs_of(stage, k))
             begins = [one.begin(0.0, config) for one in found] if self.has_one_zero_stage else [0.0]
             self._ends[kind] = min(begins), min(one.tail(config) for one in found), min(1 / one.parts for one in found)
         return self._ends[kind]
@@ -192,10 +191,12 @@ class PlacedStages:
         return bisect.bisect_left(sizes, True, key=lambda k: not self._holds(OfSize(stage, k), test, NOTHING))
 
     def most_by_memory(self, stage: int) -> int:
-        """Most layers of a stage that its devices hold beside one microbatch."""
+        """Most layers of a stage that its devices hold beside the microbatches in flight: one, where replicas may have numbers
+        of their own."""
         if stage not in self._by_memory:
             able = (replace(self.shape, schedule=one.NAME) for one in self.schedules)
-            most = max(self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1) for shape in able)
+            many = max(self.total // self.shape.dp, 1) if self.alike else 1
+            most = max(self.costs.most(shape, self.placed[stage], stage, len(self.placed), many) for shape in able)
             self._by_memory[stage] = most
         return self._by_memory[stage]
 
@@ -217,10 +218,10 @@ class PlacedStages:
     def _holds(self, one: OfSize, test: DeadlineOf, shared: Shared) -> bool:
         """Whether the replicas of a stage have time for all microbatches and the tail. shared: seconds of the links whose last
         stage this is."""
-        done, k = 0.0, one.layers
-        for group in self.groups:
+        done, k, first = 0.0, one.layers, 0 if test.after is None else test.after + 1
+        for group, each in zip(self.groups, self.each, strict=True):
             here = group[one.stage]
-            cycle, both = here.start + k * here.each + here.sent, here.layer_before * one.before
+            cycle, both = here.start + k * here.each + here.sent, test.passed(each, first, one.stage, one.before)
             until, tail = test.seconds, one.tail + here.tied
             if test.forward:
                 arrived, drained = here.arrived, here.drained
@@ -229,6 +230,12 @@ class PlacedStages:
                     arrived, drained = arrived - begin.arrived, drained - begin.drained - begin.back
                 until -= max(test.shared.gathers + arrived + both * test.forward, one.begin) + tail - here.back
                 while_inputs = test.seconds - test.shared.both - both * self.inputs - drained
+                for slow in test.slow if test.after is None else ():
+                    if slow.stage >= one.stage:
+                        break
+                    passed = test.passed(each, slow.stage, one.stage, max(one.before - slow.outside, 1))
+                    on_way = drained - group[slow.stage].arrived - group[slow.stage].returned
+                    while_inputs = min(while_inputs, test.seconds - slow.seconds - passed * self.inputs - on_way)
                 until = min(until, while_inputs / self.inputs)
             times: float = math.floor(until / cycle)
             if test.forward:
@@ -243,56 +250,47 @@ class PlacedStages:
             done += here.replicas * times
         return self.alike or done * (1 + ROUNDED) >= self.total
 
-    def _costs(self, stage: int, k: int) -> Iterator[StageCost]:
+    def costs_of(self, stage: int, k: int) -> Iterator[StageCost]:
         """Costs of a stage of k layers, without sends, on each type of its devices."""
-        for spec in self._types(stage):
+        specs = {run.cluster.node.device.name: run.cluster.node.device for run in self.placed[stage]}
+        for spec in specs.values():
             cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage], spec)
             yield cost.sending(0.0, 0.0, 0.0, cost.weight if self.splits else 0.0)
 
-    def _types(self, stage: int) -> Iterable[DeviceSpec]:
-        return {run.cluster.node.device.name: run.cluster.node.device for run in self.placed[stage]}.values()
+
+def _most_within(stages: PlacedStages, seconds: float, forward: float) -> list[int] | None:
+    """`PlacedStages.most_within`."""
+    every = range(len(stages.placed))
+    most = [stages.most_by_compute(stage, seconds) for stage in every]
+    if not forward:
+        return most if sum(most) >= stages.layers and all(most) else None
+    most = [min(most[stage], stages.most_by_memory(stage)) for stage in every]
+    for tails, ends, links in ((False, False, False), (True, False, False), (True, True, False), (True, True, True)):
+        again = not links or bool(stages.links)
+        while again:
+            if not all(most):
+                return None
+            slow = tuple(_slow(stages, most)) if ends else ()
+            found = stages.filled(DeadlineOf(seconds, forward, most, slow=slow), tails, links)
+            again, most = found != most and not links, found
+    return most if all(most) else None
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineOf:
-    """Whether stages finish within `seconds`. forward: as in `PlacedStages.within`; most: layers of each stage by compute.
-
-    after: the stage whose links take `shared` seconds, where the stages behind it are tested; None where all stages are."""
-
-    seconds: float
-    forward: float
-    most: Sequence[int]
-    after: int | None = None
-    shared: Shared = NOTHING
-    _outside: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-
-    def outside(self, stage: int, first: int, links: Iterable[tuple[Load, ...]]) -> list[int]:
-        """For each of the links that end at a stage, the most layers of the stages from `first` to it that do not load it."""
-        if (stage, first) not in self._outside:
-            loading = ({load.stage for load in link} for link in links)
-            between = range(first, stage)
-            self._outside[stage, first] = [sum(self.most[one] for one in between if one not in own) for own in loading]
-        return self._outside[stage, first]
+def _slow(stages: PlacedStages, most: list[int]) -> Iterator[SlowStage]:
+    """The stages whose gathers and reductions take longer than those of each stage before them. most: layers of each stage."""
+    longest = 0.0
+    for stage, largest in enumerate(most):
+        ends = (stages.around(stage, k) for k in range(1, largest + 1))
+        seconds = min(begin + tail for begin, tail, _ in ends)
+        if seconds > longest:
+            longest = seconds
+            yield SlowStage(stage, seconds, sum(most[:stage]))
 
 
-class OfSize(NamedTuple):
-    """A stage of so many layers, with those before it.
-
-    begin: seconds before the first forward, for gathers of its own weights; tail: seconds after its last backward, or weight
-    gradient where schedules split the backward; share: least fraction of the first forward that follows these gathers."""
-
-    stage: int
-    layers: int
-    before: int = 0
-    begin: Seconds = 0.0
-    tail: Seconds = 0.0
-    share: float = 0.0
-
-
-def _least_from(known: list[Around], k: int, largest: int, around: Callable[[int], Around]) -> Around:
-    """The least of each number of `around` for k to `largest` layers. known: those from `largest` down that are known."""
-    while len(known) <= largest - k:
-        here = around(largest - len(known))
-        begin, tail, share = map(min, known[-1] if known else here, here)
-        known.append((begin, tail, share))
-    return known[largest - k]
+def _inputs(stages: PlacedStages) -> float:
+    """`PlacedStages.inputs` where a schedule splits the backward."""
+    weights = 0.0
+    for stage in range(len(stages.placed)):
+        for one, two in zip(stages.costs_of(stage, 1), stages.costs_of(stage, 2), strict=True):
+            weights = max(weights, one.weight / one.both, (two.weight - one.weight) / (two.both - one.both))
+    return 1.0 - weights

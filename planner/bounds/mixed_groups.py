@@ -6,7 +6,6 @@ same ways. Messages that share a NIC count for all replicas of a group only wher
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -25,7 +24,7 @@ class OnStage(NamedTuple):
     """A group of `replicas` on a stage of a pipeline.
 
     A stage of k layers takes start + k each seconds for a microbatch; `forward` and `backward` are such a pair each, or less. A
-    layer of the stages before takes at least `layer_before`; a tied embedding's all-reduce takes `tied` behind the reduction.
+    tied embedding's all-reduce takes `tied` behind the reduction.
     Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, of which reductions do not wait for the
     last one, `back`; else the `lane` that they load; those of the first microbatch up to this stage (`arrived`), and those of
     the last one from this stage back to the first (`returned`)."""
@@ -35,7 +34,6 @@ class OnStage(NamedTuple):
     each: Seconds
     forward: tuple[Seconds, Seconds]
     backward: tuple[Seconds, Seconds]
-    layer_before: Seconds
     tied: Seconds = 0.0
     sent: Seconds = 0.0
     back: Seconds = 0.0
@@ -92,14 +90,12 @@ def _speeds(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...]) -> list
     """One replica of a group on each stage, without messages."""
     found: list[OnStage] = []
     known: dict[object, OnStage] = {}  # stages of one cluster are alike
-    before = math.inf
     for stage, run in enumerate(runs):
         ends = stage == 0, stage == len(runs) - 1
         key = geometry((run,), shape.tp), ends
         if key not in known:
-            known[key] = OnStage(1, *costs.least_seconds(shape, run, ends), *costs.least_passes(shape, run, ends), 0.0)
-        found.append(known[key]._replace(layer_before=before) if stage else known[key])
-        before = min(before, known[key].each)
+            known[key] = OnStage(1, *costs.least_seconds(shape, run, ends), *costs.least_passes(shape, run, ends))
+        found.append(known[key])
     return found
 
 

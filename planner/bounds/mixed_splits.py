@@ -8,7 +8,7 @@ stages add up, so that the seconds of the stages behind are known, too. The firs
 where a schedule that splits the backward may put off weight gradients. Then all m backwards of the stage are left, and the
 f forwards that its schedule has after its first backward, so a replica takes
 
-    fill + forward + round trip + f forward + m backward + what follows
+    fill + forward + round trip + f (forward + send) + m (backward + send) - send + what follows
 
 Where a schedule does not split the backward, the last backward follows a round trip after the last forward, too. At most a
 forwards of the stage precede its first backward, and at most b backwards follow its last forward (1F1B: the number of stages
@@ -25,8 +25,9 @@ import bisect
 import functools
 import operator
 
-from planner.bounds.mixed_filling import DeadlineOf, OfSize, PlacedStages
+from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.mixed_groups import OnStage
+from planner.bounds.placed_deadline import DeadlineOf, Each, OfSize
 from sim.plan import schedules
 from sim.units import Seconds
 
@@ -68,8 +69,10 @@ def _held(stages: PlacedStages, seconds: Seconds, forward: float) -> list[dict[i
     numbers, layers = range(len(stages.placed)), stages.layers
     if len(numbers) == 1:
         return [{layers: [layers]}]
-    test = DeadlineOf(seconds, forward, [stages.most_by_compute(stage, seconds) for stage in numbers])
-    most = [min(test.most[stage], stages.most_by_memory(stage)) for stage in numbers]
+    most = stages.most_within(seconds, forward)
+    if most is None:
+        return [{} for _ in numbers]
+    test = DeadlineOf(seconds, forward, most)
     if sum(most) * min(sum(most) - layers + 1, layers) > WORK:
         return None
     before, left, held = [sum(most[:stage]) for stage in numbers], {layers}, list[dict[int, list[int]]]()
@@ -90,7 +93,7 @@ def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:
     if size.stage == len(stages.placed) - 1:
         return True
     even = -(-stages.total // sum(stages.replicas))
-    groups = [_Trips(stages, group, size, test.forward) for group in stages.groups]
+    groups = [_Trips(stages, *group, size, test) for group in zip(stages.groups, stages.each, strict=True)]
     if all(group.seconds(even) <= test.seconds for group in groups):
         return True
     if stages.alike:
@@ -101,19 +104,17 @@ def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:
 
 
 class _Trips:
-    """Least seconds of a step of a replica by the round trips of a stage.
+    """Least seconds of a step of a replica by the round trips of a stage. each: seconds of a layer on each stage."""
 
-    forward: least fraction of a layer's seconds that is its forward."""
-
-    def __init__(self, stages: PlacedStages, group: tuple[OnStage, ...], size: OfSize, forward: float):
+    def __init__(self, stages: PlacedStages, group: tuple[OnStage, ...], each: Each, size: OfSize, test: DeadlineOf):
         here, behind, last = group[size.stage], group[size.stage + 1 :], group[-1]
         self.stages, self.here, self.size, self.inputs = stages, here, size, stages.inputs
-        self.ahead, self.back = (start + size.layers * each for start, each in (here.forward, here.backward))
+        self.ahead, self.back = (start + size.layers * one for start, one in (here.forward, here.backward))
         behind_it = stages.layers - size.layers - size.before
-        later = sum(one.start for one in behind) + behind_it * min(one.each for one in behind)
+        later = sum(one.start for one in behind) + test.passed(each, size.stage + 1, len(group), behind_it)
         self.round_trip = last.arrived - here.arrived + last.returned - here.returned + later * self.inputs
-        self.filled, self.next_arrived = here.layer_before * size.before, behind[0].arrived
-        self.begin = max(here.arrived + self.filled * forward, size.begin)
+        self.filled, self.next_arrived = test.passed(each, 0, size.stage, size.before), behind[0].arrived
+        self.begin = max(here.arrived + self.filled * test.forward, size.begin)
 
     def seconds(self, microbatches: int) -> Seconds:
         """Least seconds of a step with so many microbatches, which never fall with them."""
@@ -125,11 +126,13 @@ class _Trips:
 
     def after_one(self, left: int, microbatches: int) -> Seconds:
         """left: forwards after the first backward."""
-        core = self.ahead + self.round_trip + left * self.ahead
+        here = self.here
+        waits = left * (here.sent - here.back) + (microbatches - 1) * here.back
+        core = self.ahead + self.round_trip + left * self.ahead + waits
         of_inputs = max((self.ahead + self.back) * self.inputs - self.ahead, 0.0)
         return core + max(
-            self.begin + microbatches * self.back + self.size.tail + self.here.tied,
-            self.here.arrived + self.here.returned + self.filled * self.inputs + microbatches * of_inputs,
+            self.begin + microbatches * self.back + self.size.tail + here.tied,
+            here.arrived + here.returned + self.filled * self.inputs + microbatches * of_inputs,
         )
 
     def with_two(self, between: int) -> Seconds:

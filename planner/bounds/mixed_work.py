@@ -6,7 +6,7 @@ gradients count, so it is quick: it orders the placements, and rules most of the
 
 from __future__ import annotations
 
-from planner.bounds.relaxation import filled_and_drained
+from planner.bounds.relaxation import Pace, filled_and_drained
 from planner.costs.mixed_stages import MixedStageCosts, geometry
 from planner.space.device_slots import Run, StageSlots
 from planner.space.shape import Shape
@@ -31,18 +31,16 @@ class PlacedWork:
         if len(placed) == 1:
             return 0.0
         workload, layer = self._costs.workload, self._seconds.setdefault(shape, {})
-        least, speeds = float("inf"), list[float]()
+        paces = list[Pace]()
         for stage in placed:
             runs = [(run.count / shape.cp, self._layer(layer, shape, run)) for run in stage]
             if min(seconds for _, seconds in runs) <= 0.0:
                 return 0.0
-            least = min(least, *(seconds for _, seconds in runs))
-            if alike:
-                speeds.append(shape.dp / max(seconds for _, seconds in runs))
-            else:
-                speeds.append(sum(many / seconds for many, seconds in runs))
+            each = [seconds for _, seconds in runs]
+            speed = shape.dp / max(each) if alike else sum(many / seconds for many, seconds in runs)
+            paces.append((speed, min(each) * waits))
         total = workload.global_batch_size // shape.microbatch_size
-        return filled_and_drained(workload.model.layers, total, least * waits, speeds)
+        return filled_and_drained(workload.model.layers, total, paces)
 
     def _layer(self, known: dict[tuple[tuple[str, int, int], ...], Seconds], shape: Shape, run: Run) -> Seconds:
         """Least seconds of a layer for a microbatch on any replica of a run; 0 where the run holds no whole one."""

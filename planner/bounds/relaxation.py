@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, leanest, node_classes
@@ -15,6 +16,9 @@ from planner.space.shapes import MOST_CHUNKS, searched, zero_stages
 from sim.plan import schedules
 from sim.units import Seconds
 
+Pace: TypeAlias = tuple[float, Seconds]
+"""Of a stage: layers of a microbatch per second, and the seconds of each of its layers for which the stages behind it wait
+while the pipeline fills and drains. Both may be better than they are."""
 ONE_MICROBATCH = ((1, 0),)
 """Activations in flight on the last stage of 1F1B, as (microbatches, deferred weight gradients) (`schedules.in_flight`)."""
 
@@ -41,13 +45,14 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
     request = context.request
     layers, m = request.workload.model.layers, shape.microbatches(request.workload)
     longest, shortest = min(lengths.longest(request, shape) or layers, layers), lengths.shortest(request)
-    bound = alone = passed = math.inf
+    bound = alone = math.inf
+    waited = 1.0
     for option in classes:
         most = min(option.max_stages, longest)
         if shortest == 1:
             alone = min(alone, option.layer_seconds_alone * m * layers)
         share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
-        passed = min(passed, option.layer_seconds * share)
+        waited = min(waited, share)
         if most > 1 and shortest <= most:
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
     alike = ([1 / option.layer_seconds] * min(option.max_stages, layers) for option in classes)
@@ -59,7 +64,7 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     if speeds:
-        bound = max(bound, filled_and_drained(layers, m, passed, speeds))
+        bound = max(bound, filled_and_drained(layers, m, in_any_order((speed, waited / speed) for speed in speeds)))
     if not any_schedule:
         bound = max(bound, layers * min((option.passed for option in classes), default=math.inf))
     return min(alone, bound)
@@ -88,17 +93,26 @@ def _capacity(context: PlanningContext, shape: Shape) -> int:
     )
 
 
-def filled_and_drained(layers: float, m: int, passed: float, speeds: Sequence[float]) -> float:
-    """Least step in seconds of a pipeline of stages with at most these speeds (layers of a microbatch per second).
+def filled_and_drained(layers: float, m: int, stages: Sequence[Pace]) -> Seconds:
+    """Least step in seconds of every pipeline of some of these stages in this order, with fractional layers.
 
-    A stage of speed v with b layers before it begins after the pipeline fills these and ends before it drains, which takes at
-    least `passed` seconds a layer. So it has k <= (T - passed b) v / m layers. Then T - passed (b + k) >=
-    (T - passed b) (1 - passed v / m). Behind the last stage b is L, so T - passed L is at least T times the product of
-    (1 - passed v / m) over all stages, in any order. A stage more makes the product smaller, so the bound holds for fewer
-    stages, too."""
-    shares = [passed * speed / m for speed in speeds]
-    taken = -math.expm1(sum(math.log1p(-share) if share < 1 else -math.inf for share in shares))
-    return layers * passed / taken
+    Of the T seconds, the stages before leave R to a stage of pace (v, p). It has k <= R v / m layers, and leaves R - p k to
+    those behind. If these hold at most c layers for each second that they have, it and they hold at most k + c max(R - p k, 0),
+    which is convex in k, so at most R max(c, v / m + c max(1 - p v / m, 0)). T is at least the layers divided by what all
+    stages hold in a second."""
+    held = 0.0
+    for speed, passed in reversed(stages):
+        each = speed / m
+        held = max(held, each + held * max(1 - passed * each, 0.0))
+    return layers / held
+
+
+def in_any_order(stages: Iterable[Pace]) -> list[Pace]:
+    """Stages in the order with the least bound of `filled_and_drained`: those with the shortest waits first.
+
+    Of two neighbours a and b, b behind a, both hold v_a / m + v_b / m - p_a v_a v_b / m^2 for each second beside what those
+    behind them hold, which does not depend on their order. That is more than the other way round if p_a < p_b."""
+    return sorted(stages, key=lambda stage: stage[1])
 
 
 def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:

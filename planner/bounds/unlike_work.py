@@ -145,4 +145,4 @@ def _filled(
         passed = min(one.waited for each in kinds for one in each) / max(own) / (2 * vpp - 1)
     if not speeds or passed * max(speeds) / m >= 1 or passed <= 0:
         return 0.0
-    return filled_and_drained(total, m, passed, speeds)
+    return filled_and_drained(total, m, [(speed, passed) for speed in speeds])

@@ -45,7 +45,8 @@ def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
     """A lower bound in seconds of the pipeline of one stage on a class; infinite where it does not fit or is dominated.
 
     The pipeline is simulated where the bound is below the best step. If it has one placement, it is then known not to be faster
-    than the best plan, and its bound is the step that the proof searches for. Of two placements one may not be simulated."""
+    than the best plan, and its bound is the step that the proof searches for. Of two placements one may not be simulated, and
+    some incumbents simulate none (`planner.search.early_bounds`)."""
     layers = option.workload.model.layers
     compute = option.microbatches * layers * option.layer_seconds_alone
     if compute >= incumbent.cutoff:
@@ -61,8 +62,9 @@ def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
                 is_modelled = True
         least = min(least, seconds)
     if least < incumbent.cutoff:
-        incumbent.offer(shape, ((option.cluster.name, layers),))
-        if is_modelled and len(ways) == 1:
+        stages = ((option.cluster.name, layers),)
+        incumbent.offer(shape, stages)
+        if is_modelled and len(ways) == 1 and (shape, stages) in incumbent.seen:
             return max(least, incumbent.target)
     return least
 

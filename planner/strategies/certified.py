@@ -11,6 +11,7 @@ search, and `planner.search.searched_space` lists the space that the certificate
 from __future__ import annotations
 
 import functools
+import math
 from contextlib import suppress
 from dataclasses import replace
 
@@ -24,12 +25,13 @@ from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.certificate import certificate, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
+from planner.search.early_bounds import Bounds, EarlyBounds, higher, is_worth_more
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
-from planner.search.mixed_proof import MixedProof
+from planner.search.mixed_proof import AHEAD_S, MixedProof
 from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
@@ -58,24 +60,33 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     unlike = list(unlike_shapes(request, bases))
     spent = context.effort.spent
     open_bounds, mixed, spared = [0.0], None, 0.0
-    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof:
+    bounded: Bounds | None = None
+    short = ShortChunks(incumbent)
+    every = EarlyBounds(context, [*bases, *unequal, *unlike])
+    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early:
+
+        def after_draft() -> None:
+            early.begin(incumbent)
+            short.try_first()
+
         try:
             incumbent.work_bound = work_bound(context)
             if context.start is not None:
                 incumbent.begin(context.start)
             with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
-                short = ShortChunks(incumbent)
-                find_first_plan(incumbent, bases, unequal, unlike, short.try_first if context.proves else None)
+                find_first_plan(incumbent, bases, unequal, unlike, after_draft if context.proves else None)
                 if context.proves:
                     short.try_after()
             if context.proves:
                 spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
                 context.limit.reserve(spared)
-                mixed_proof.begin(incumbent)
+                if not early.has_begun:
+                    mixed_proof.begin(incumbent)
                 with spent("other strategies"):
                     beside.plan()
                 away = offload_seconds(incumbent) + modules_seconds(incumbent)
-                reserved, apart = mixed_proof.reserved(incumbent), unlike_seconds(incumbent)
+                reserved = AHEAD_S if early.has_begun else mixed_proof.reserved(incumbent)
+                apart = unlike_seconds(incumbent)
                 context.limit.reserve(reserved + apart + away)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
@@ -97,7 +108,10 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                         _compare_with_baselines(incumbent)
                 incumbent.report("bounding plans with mixed stages")
                 with spent("mixed stages"):
-                    mixed = mixed_proof.collect(incumbent)
+                    bounded = early.collect(incumbent)
+                    mixed = bounded.mixed if bounded is not None else None
+                    if mixed is None or is_worth_more(incumbent, mixed):
+                        mixed = higher(mixed, mixed_proof.collect(incumbent))
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise
@@ -106,7 +120,10 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     context.limit.reserve(-spared)
     best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(request)
     bounds, mixed = [*proof.settled, *open_bounds], mixed or work_of_mixed(incumbent)
-    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, proof.least_layout or None)
+    layout = proof.least_layout
+    if bounded is not None and bounded.whole > min(bounds, default=math.inf):
+        bounds, layout = [bounded.whole], bounded.least_layout
+    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, layout or None)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
 
 

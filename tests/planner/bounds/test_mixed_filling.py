@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 
+from planner.bounds import mixed_filling
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.mixed_filling import PlacedStages
 from planner.costs.context import PlanningContext
@@ -19,16 +21,17 @@ from sim.hardware.cluster import Trunk
 from sim.plan import schedules
 from tests import builders as make
 from tests.planner.builders import request, shape
+from tests.planner.targets import alike_replicas
 
 
-def three_stages() -> tuple[Request, tuple[StageSlots, ...]]:
+def three_stages(latency: float = 0.0) -> tuple[Request, tuple[StageSlots, ...]]:
     """Stages of two replicas, of which the third has one on each cluster: nodes of two devices, Ethernet of 1e5 bytes a
     second."""
     nics = (make.nic("ethernet", 1e5),)
     clusters = [
         make.cluster(name, nodes, 2, nics, make.device(f"chip-{name}", 2e11, 1e30)) for name, nodes in (("a", 3), ("b", 1))
     ]
-    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),))
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, latency),))
     question = request(fleet, make.model(4), 16, Wishes())
     a, b = question.clusters()
     return question, ((Run(a, 0, 2),), (Run(a, 2, 2),), (Run(a, 4, 1), Run(b, 0, 1)))
@@ -86,3 +89,38 @@ def test_stages_behind_a_link_wait_for_its_gathers_and_leave_time_for_its_reduct
     assert bound <= min(steps.values()) * (1 + 1e-9)
     assert bound >= 0.8 * min(steps.values()), "gradients and weights of two stages are counted"
     assert math.isfinite(bound)
+
+
+def test_stages_behind_slow_gradients_wait_for_them(monkeypatch):
+    """The first stage is on two clusters far apart. The last one computes between its gathers and its reductions."""
+    question, (third, second, first) = three_stages(1.0)
+    placed, microbatches = (first, second, third), 4
+    question = replace(question, target=alike_replicas(), wishes=Wishes(schedule="1f1b", zero_stage=1))
+    context, one = PlanningContext(question), shape(dp=2, microbatch_size=2)
+    stages = PlacedStages(MixedStageCosts(context), one, placed, [schedules.get("1f1b")])
+    begin, tail, _ = stages.around(0, 1)
+    assert begin + tail > 10 * max(sum(stages.around(stage, 1)[:2]) for stage in (1, 2))
+    last = stages.groups[0][2]
+    least = begin + tail + last.drained + microbatches * (last.start + last.each + last.sent)
+    bound = mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds
+    steps = [
+        step(simulate_plan(assemble(question, one, split, devices(placed, 1), "by hand", (microbatches,) * 2)))
+        for split in itertools.product((1, 2), repeat=3)
+        if sum(split) == 4
+    ]
+    assert least <= bound * (1 + 1e-3) and bound <= min(steps)
+    monkeypatch.setattr(mixed_filling, "_slow", lambda stages, most: iter(()))
+    assert mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds < 0.95 * bound
+
+
+def test_replicas_that_are_alike_hold_their_microbatches_in_flight():
+    """Memory for eight layers beside one microbatch: the first of three stages holds three of them under 1F1B."""
+    question, placed = three_stages()
+    costs = MixedStageCosts(PlanningContext(question))
+    unlike = PlacedStages(costs, shape(dp=2), placed, [schedules.get("1f1b")])
+    costs = MixedStageCosts(PlanningContext(replace(question, target=alike_replicas())))
+    alike = PlacedStages(costs, shape(dp=2), placed, [schedules.get("1f1b")])
+    for stage in range(3):
+        assert unlike.most_by_memory(stage) == costs.most(shape(dp=2), placed[stage], stage, 3, 1)
+        assert alike.most_by_memory(stage) == costs.most(shape(dp=2), placed[stage], stage, 3, 8)
+    assert alike.most_by_memory(0) < unlike.most_by_memory(0)

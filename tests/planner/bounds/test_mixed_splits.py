@@ -11,6 +11,7 @@ from planner.bounds import mixed_splits
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.mixed_splits import some_split_holds, splits
+from planner.bounds.placed_deadline import DeadlineOf, OfSize
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
@@ -74,9 +75,10 @@ def test_round_trips_count_where_a_backward_is_before_the_last_forward(batch, co
 
 
 def test_splits_of_many_layers_are_not_tried(monkeypatch):
-    question, placed = four_stages(5)
+    question, placed = four_stages(5, speed=2e7)
     stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
-    seconds = seconds_of_round_trips(question, placed, (2, 1, 1, 1)) * 0.7
+    plan = assemble(question, ONE, (1, 2, 1, 1), devices(placed, 1), "by hand", (MICROBATCHES,) * 2)
+    seconds = step(simulate_plan(plan)) * 0.96
     assert not some_split_holds(stages, seconds, 0.3)
     monkeypatch.setattr(mixed_splits, "WORK", 0)
     assert some_split_holds(stages, seconds, 0.3)
@@ -85,7 +87,7 @@ def test_splits_of_many_layers_are_not_tried(monkeypatch):
 @pytest.mark.parametrize("target", [alike_replicas(), None])
 def test_all_backwards_of_a_stage_follow_its_first_round_trip(target):
     """Two microbatches, a schedule that puts weight gradients off: the first stage has both backwards and the sum of its
-    gradients after a round trip. The bound without round trips is at least a tenth lower."""
+    gradients after a round trip. The bound without round trips is lower."""
     question, placed = four_stages(5, 4, 2e7)
     question = replace(question, target=target, wishes=Wishes(schedule="zb-h1", zero_stage=0))
     one, context = replace(ONE, schedule="zb-h1"), PlanningContext(question)
@@ -101,7 +103,7 @@ def test_all_backwards_of_a_stage_follow_its_first_round_trip(target):
     bound = mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds
     assert stages.alike == (target is not None)
     assert min(least) * (1 - 2e-3) <= bound <= min(steps)
-    assert stages.within(0.9 * bound, 0.3)
+    assert stages.within(0.95 * bound, 0.3)
 
 
 def test_splits_that_might_finish_are_listed():
@@ -119,3 +121,19 @@ def test_splits_that_might_finish_are_listed():
     assert splits(stages, seconds, 0.3, len(found) - 1) is None
     assert sorted(splits(stages, 1e9, 0.3, 100)) == every
     assert splits(stages, 1e-9, 0.3, 100) == [] and not some_split_holds(stages, 1e-9, 0.3)
+
+
+def test_forwards_and_backwards_behind_the_first_round_trip_wait_for_their_messages():
+    """Stage 1 of four under 1F1B: five forwards and eight backwards, whose messages it waits for, and the first stage for the
+    last of them. Before, it waits for the first stage, and for a round trip over two borders."""
+    question, placed = four_stages(4)
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
+    test = DeadlineOf(1e9, 1.0, [1] * 4)
+    trips = mixed_splits._Trips(stages, stages.groups[0], stages.each[0], OfSize(1, 1, 1), test)
+    (first, _), (own, backward), *behind = [
+        [s + c for s, c in stages.costs.own_passes(ONE, placed[i][0], (i == 0, i == 3))] for i in range(4)
+    ]
+    one_layer = stages.groups[0][0].each  # of the first stage, without its embedding
+    alone = MESSAGE + one_layer + own + 4 * MESSAGE + sum(map(sum, behind)) + 5 * own + 8 * backward
+    assert first < one_layer
+    assert trips.after_one(5, 8) == pytest.approx(alone + (5 + 7) * MESSAGE + MESSAGE)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.bounds.relaxation import filled_and_drained, quick_bound, relaxed_bound
+from planner.bounds.relaxation import filled_and_drained, in_any_order, quick_bound, relaxed_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
@@ -67,16 +67,21 @@ def test_work_fill_and_drain_count_together():
     assert found >= 64 * layer / (1 - (1 - 1 / 8) ** 8) * (1 - 1e-9)
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.1, 9.0), st.integers(1, 9)), min_size=1, max_size=6), st.integers(1, 50), st.floats(0.01, 1)
-)
-def test_work_fill_and_drain_bound_every_pipeline(stages, m, share):
-    """Stages of (seconds of a layer, layers), each of which waits for a share of the layers before it."""
-    passed = share * min(seconds for seconds, _ in stages)
-    before = [sum(layers for _, layers in stages[:stage]) for stage in range(len(stages))]
-    step = max(m * seconds * layers + passed * b for (seconds, layers), b in zip(stages, before, strict=True))
-    total = sum(layers for _, layers in stages)
-    assert filled_and_drained(total, m, passed, [1 / seconds for seconds, _ in stages]) <= step * (1 + 1e-9)
+@given(st.lists(st.tuples(st.floats(0.1, 9.0), st.floats(0, 1), st.integers(0, 9)), min_size=1, max_size=6), st.integers(1, 50))
+def test_work_fill_and_drain_bound_every_pipeline(stages, m):
+    """Stages of (seconds of a layer, the share of these for which the stages behind it wait, layers)."""
+    waits = [seconds * share * layers for seconds, share, layers in stages]
+    step = max(m * seconds * layers + sum(waits[:stage]) for stage, (seconds, _, layers) in enumerate(stages))
+    total, paces = sum(layers for _, _, layers in stages), [(1 / seconds, seconds * share) for seconds, share, _ in stages]
+    found = filled_and_drained(total, m, paces)
+    assert found <= step * (1 + 1e-9)
+    assert filled_and_drained(total, m, in_any_order(paces)) <= found * (1 + 1e-9)
+
+
+def test_slow_stages_wait_for_each_other_at_their_own_pace():
+    """Two microbatches on stages of 1 and 4 seconds a layer: in T seconds the first has T / 2 layers, the other T / 16."""
+    assert filled_and_drained(18, 2, [(1.0, 1.0), (0.25, 4.0)]) == pytest.approx(18 / (1 / 2 + 1 / 16))
+    assert filled_and_drained(18, 2, [(0.25, 4.0), (1.0, 1.0)]) == pytest.approx(18 / (1 / 2)), "better without the slow one"
 
 
 def test_a_pinned_pp_leaves_the_slowest_stages_out():
