@@ -11,7 +11,7 @@ from holmes_sim.conflicts import Price, Required, explained, prices, smallest
 from holmes_sim.requirements import require
 from planner.request import Wishes
 from sim.errors import Infeasible
-from tests.more import after
+from tests.more import after, more
 
 HYBRID = commands.load("holmes-hybrid-4")
 WORKLOAD = replace(commands.workload_of(HYBRID), global_batch_size=64)
@@ -71,6 +71,7 @@ def test_without_time_the_set_has_no_more_than_it_needs():
     assert smallest(required({"tp": {"max": 4}, "devices": {"max": 8}}, tp=8), 0.0) == (("tp at most 4", "--tp 8"), False)
 
 
+@more
 def test_prices_are_the_steps_without_each():
     pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "schedule": "1f1b", "recompute": "none", "zero_stage": 1, "cp": 1}
     one = required({"devices": {"max": 16}, "first_stage": "ib"}, **pins)

@@ -69,6 +69,7 @@ def test_no_step_is_faster_than_its_links(name: str, batch: int, pins: dict[str,
     assert len(compared.measured.alike) == plan.config.world_size
 
 
+@more
 @PERMITTED
 def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> None:
     plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)

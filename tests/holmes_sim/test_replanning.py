@@ -21,6 +21,7 @@ from sim.engine.engine import simulate
 from sim.errors import Infeasible
 from sim.formats import planfile
 from sim.plan.plan import MadeBy, Plan
+from tests.more import more
 
 Make = Callable[..., Any]
 PINS = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none", "schedule": "1f1b", "cp": 1}
@@ -136,6 +137,7 @@ def test_a_node_that_is_not_there_is_wrong_input(run: Make, written: Path) -> No
     assert (seen.code, seen.err) == (2, "error: --lost ib/node2: cluster ib has nodes 0 to 1 (hosts ib-node0 to ib-node1)\n")
 
 
+@more
 def test_a_plan_for_a_target_is_replanned_for_it(hybrid: Plan) -> None:
     """The plan for Megatron-LM has a schedule that it plays; without a target ZB-H2 is faster."""
     pins = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none", "cp": 1}

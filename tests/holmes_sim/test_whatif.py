@@ -23,7 +23,7 @@ from planner.request import Request, Wishes
 from sim.formats.edits import edited
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
-from tests.more import after
+from tests.more import after, more
 
 NAME = "lab/lab-slow-trunk"
 LIMIT = 120.0
@@ -66,6 +66,7 @@ def by_hand(change=None):
     ).prediction
 
 
+@more
 def test_the_rows_can_be_confirmed_by_hand(found):
     assert found.plan.prediction == by_hand()
     rows = {outcome.change.name: outcome for outcome in found.outcomes}

@@ -20,6 +20,7 @@ from holmes_sim.torch_backend import communication, devices  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from tests.holmes_sim.torch_backend.one_process import plan_of  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import CASES  # noqa: E402
+from tests.more import more  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,6 +32,7 @@ ALONE = SETTLED | {"loss": THERE, "messages": []}
 OFFLOADED = ALONE | {"buffers": ["cpu", *THERE], "optimizer": ["cpu"]}
 
 
+@more
 def test_nothing_stays_on_the_cpu_but_what_is_offloaded(tmp_path: Path) -> None:
     """Devices of the tensors of rank 0 after two steps on a device that does not exist.
 
