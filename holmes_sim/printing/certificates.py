@@ -56,6 +56,7 @@ def _beside(plan: Plan, found: Certificate) -> str:
         own = "Recomputation of modules is not searched"
     ratio = bound / found.objective_s
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
+    far = "as long as this plan takes" if far.startswith("0.0%") else far
     return (
         f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}. {own}: "
         "nothing is proved for other plans of this kind."

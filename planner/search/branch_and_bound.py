@@ -26,7 +26,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from planner.bounds.deadline_test import PRECISE, ROUGH, deadline_bound
@@ -243,3 +243,10 @@ def in_words(shape: Shape, level: Level) -> str:
     if level != "base":
         parts.append(shape.schedule + (f" (vpp {shape.vpp})" if shape.vpp > 1 else ""))
     return ", ".join([*parts, f"ZeRO {shape.zero_stage}"] if level == "variant" else parts)
+
+
+def search_all(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
+    """Search all plans of an incumbent's request for faster ones, as a proof does; no bound is kept."""
+    proof = Proof(incumbent, Improvement(incumbent))
+    proof.run(list(bases))
+    proof.raise_by_simulation()

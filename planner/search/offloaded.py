@@ -3,13 +3,14 @@
 Where devices are short of memory, stages recompute layers, or have more tensor parallelism or a longer pipeline than they would
 need. With the optimizer state on the hosts (`sim.kernels.offload`) they have room, and every step pays for an update on CPUs:
 the more microbatches a step has, the less that counts. The proof searches offload only where it is pinned, so the best shapes
-with it go through the search for a first plan, with a third of its budgets. Then stages of some clusters alone offload
-(`stage_offload`): of the best plan, and of the fastest plans in which all do. Such plans are outside of the space that the
-certificate holds for, and prove nothing."""
+with it go through the search for a first plan, with a third of its budgets, and then all plans with it through that of the
+proof. Then stages of some clusters alone offload (`stage_offload`): of the best plan, and of the fastest plans in which all do.
+Such plans are outside of the space that the certificate holds for, and prove nothing."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -17,12 +18,14 @@ from dataclasses import replace
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits
+from planner.search.branch_and_bound import search_all
 from planner.search.first_plan import find_first_plan
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed
 from planner.search.short_chunks import FEW, bases_of, least_estimate
 from planner.space.shape import split_backward
 from planner.space.tried_offload import may_differ, may_offload
+from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled, PlanError
 from sim.kernels import memory
@@ -43,7 +46,8 @@ MOVES = 4
 NEAR = 1.1
 """Steps of plans on an idle network, over the best step, up to which their layers are moved (a guess)."""
 MOST_S: Seconds = 6.0
-"""Seconds of the time limit that the proof leaves for all of this: three times the longest that was seen."""
+"""Seconds of the time limit that the proof leaves for all of this, three times the longest that was seen, and the most that the
+search of all plans takes of them."""
 SHARE = 0.1
 """Largest fraction of the time limit that is left for it (a guess)."""
 
@@ -59,8 +63,12 @@ def try_offloaded(incumbent: Incumbent) -> None:
     incumbent.report("trying the optimizer on the hosts")
     inner = _with_offload(incumbent)
     bases = list(bases_of(inner.request))
-    if bases and least_estimate(inner, map(split_backward, bases)) < inner.cutoff:
+    least = least_estimate(inner, map(split_backward, bases)) if bases else math.inf
+    if least < inner.cutoff:
         find_first_plan(inner, bases)
+    if least < incumbent.cutoff * (1 - GAIN) and not incumbent.limit.is_up():
+        inner.limit = inner.context.limit = TimeLimit(min(MOST_S, incumbent.limit.seconds_left))
+        search_all(inner, bases_of(inner.request, True))
     context.simulated += (one for one in inner.context.simulated if one is not inner.best)
     target = incumbent.cutoff * (1 - GAIN)
     if inner.best is not None and inner.cutoff < target:

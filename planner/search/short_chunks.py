@@ -22,10 +22,9 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.simulation import fits, step
 from planner.request import Request
-from planner.search.branch_and_bound import Proof
+from planner.search.branch_and_bound import search_all
 from planner.search.budgets import Budgets
 from planner.search.first_plan import find_first_plan, quick_variants, ranked, simulate_best
-from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent, doubtful
 from planner.space import stand_in
 from planner.space.sequences_and_experts import short_degree
@@ -88,9 +87,7 @@ class ShortChunks:
             return
         outer.report(f"searching cp {cp}")
         inner = _with_degree(outer, cp, outer.budgets)
-        proof = Proof(inner, Improvement(inner))
-        proof.run(list(bases_of(inner.request, True)))
-        proof.raise_by_simulation()
+        search_all(inner, bases_of(inner.request, True))
         self._keep(inner)
 
     @functools.cached_property

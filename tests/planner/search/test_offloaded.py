@@ -14,6 +14,7 @@ from planner.limits import NO_LIMITS, Limits
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request, Wishes
+from planner.search import offloaded
 from planner.search.certificate import certificate
 from planner.search.incumbent import Incumbent
 from planner.search.offloaded import offload_seconds, short_of_memory, try_offloaded
@@ -84,6 +85,20 @@ def test_only_the_stages_of_small_devices_offload():
     assert (config.stage_offload, config.offload, kept.best.layers) == (("none", OPTIMIZER, OPTIMIZER), (OPTIMIZER,), (2, 2, 2))
     assert (round(step(alike) * 1e3, 2), round(step(kept.best) * 1e3, 2)) == (952.12, 545.72)
     assert step(kept.best) == pytest.approx(min(every_split(kept.best, asked)), rel=1e-9)
+
+
+def test_all_plans_that_offload_are_searched_where_estimates_are_far_below(monkeypatch):
+    """The same plan is found where the search for a first plan finds none; an estimate that saves too little is not enough."""
+    asked = replace(question(), target=exporters.target("megatron"))
+    alike, kept = tried(asked)
+    monkeypatch.setattr(offloaded, "find_first_plan", lambda inner, bases: None)
+    _, without = tried(asked)
+    assert kept.best is not None and without.best is not None
+    assert (without.best.layers, without.best.config.offload, step(without.best)) == (
+        kept.best.layers, (OPTIMIZER,), step(kept.best),
+    )  # fmt: skip
+    monkeypatch.setattr(offloaded, "GAIN", 0.9)
+    assert tried(asked)[1].best == alike
 
 
 def test_all_stages_offload_for_a_framework():

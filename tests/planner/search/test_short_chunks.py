@@ -184,4 +184,6 @@ def test_the_certificate_names_such_plans_beside_its_space():
         "Certificate: no plan of the searched space takes less than 54.84 ms (closed form), 24.1% more than this plan. Its cp "
         "2 is not searched: nothing is proved for other plans of this kind."
     )
+    same = replace(found, whole_lower_bound_s=step(kept.best))
+    assert "takes less than 44.19 ms (closed form), as long as this plan takes. Its cp" in text(kept.best, same)
     assert found.beside_space and not certificate(kept, begun, [step(begun)], None, []).beside_space
