@@ -25,7 +25,12 @@ OLDER = "fp16"
 def idle_devices(plan: Plan) -> str:
     """How many devices are idle, as a sentence; empty where none is."""
     idle = plan.fleet.devices - plan.config.world_size
-    return f"{idle:,} of {plan.fleet.devices:,} devices are idle." if idle else ""
+    return f"{idle:,} of {plan.fleet.devices:,} devices {'is' if idle == 1 else 'are'} idle." if idle else ""
+
+
+def idle_label(number: int) -> str:
+    """The label of a mark for so many idle devices."""
+    return f"idle: {number:,} device{'s' * (number > 1)}"
 
 
 def idle_clusters(plan: Plan) -> Iterator[str]:

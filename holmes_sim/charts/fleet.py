@@ -24,6 +24,7 @@ from holmes_sim.charts.style import (
     listed,
     numbers,
 )
+from holmes_sim.idle import idle_label
 from sim.engine.rank_plans import RankPlans
 from sim.hardware.cluster import Cluster, Device, Fleet, Node, Trunk
 from sim.hardware.topology import Topology
@@ -71,7 +72,7 @@ def placement(plan: Plan | PipelinesPlan) -> Figure:
     ]
     handles = [Patch(facecolor=colour, label=label) for colour, label in zip(colours, labels, strict=True)]
     if fleet.devices > world:
-        handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - world:,} devices"))
+        handles.append(Patch(facecolor=GREY, label=idle_label(fleet.devices - world)))
     title = f"{plan.topology.name} · {plan.workload.model.name}: {world:,} of {fleet.devices:,} devices used · {_degrees(plan)}"
     stage_of = {device: plans.stage_number(rank) for rank, device in enumerate(plan.placement)}
     paint = {device: (number, colours[number]) for device, number in stage_of.items()}

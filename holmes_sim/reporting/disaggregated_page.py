@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from holmes_sim.disaggregated import SimulatedDisaggregated
+from holmes_sim.idle import idle_label
 from holmes_sim.printing import disaggregated as words
 from holmes_sim.reporting.colours import islands_css
 from holmes_sim.reporting.drawing import Drawing, figure
@@ -74,7 +75,7 @@ def _placement(run: SimulatedDisaggregated) -> str:
     drawing = Drawing(plan.fleet, plan)
     items = [f"<li>{island_chip(index)} {name}</li>" for index, name in enumerate(SETS)]
     if idle := plan.fleet.devices - len(plan.placement):
-        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> idle: {idle:,} devices</li>')
+        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> {idle_label(idle)}</li>')
     return figure(drawing) + f'<ul class="legend" aria-label="Sets of ranks">{"".join(items)}</ul>'
 
 

@@ -38,7 +38,7 @@ KEPT = "none", OPTIMIZER
 FULL = 0.8
 """Share of a device's memory, beside the head-room, above which it counts as short of memory (a guess)."""
 GAIN = 0.02
-"""Fraction of a step that such plans must save: their steps have not been compared with runs (a guess)."""
+"""Fraction of a step that such plans must save: published updates on hosts took longer than predicted (a guess)."""
 STARTS = 3
 """Fastest plans in which all stages offload, of which then those of some clusters alone do (a guess)."""
 MOVES = 4

@@ -16,6 +16,7 @@ ETHERNET = (nic("ethernet", 1e9),)
 def test_a_plan_on_all_devices_has_no_idle_ones():
     whole = plan(fleet(cluster()))
     assert idle_devices(whole) == ""
+    assert idle_devices(plan(fleet(cluster(devices=2)))) == "1 of 2 devices is idle."
     assert list(idle_clusters(whole)) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from holmes_sim.idle import idle_label
 from holmes_sim.reporting.drawing import Drawing, figure
 from holmes_sim.reporting.islands_contents import IslandsContents
 from holmes_sim.reporting.markup import island_chip
@@ -21,7 +22,7 @@ def html(contents: IslandsContents) -> str:
     items = [f"<li>{island_chip(index)} {escape(island_text(island))}</li>" for index, island in enumerate(plan.islands)]
     idle = plan.fleet.devices - sum(island.config.world_size for island in plan.islands)
     if idle:
-        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> idle: {idle:,} devices</li>')
+        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> {idle_label(idle)}</li>')
     legend = f'<ul class="legend" aria-label="Islands">{"".join(items)}</ul>'
     folded = "<p>Neighbouring nodes of the same islands are drawn once, with their number.</p>" if drawing.is_folded else ""
     return figure(drawing) + legend + folded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holmes_sim.charts.style import numbers
+from holmes_sim.idle import idle_label
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.drawing import Drawing, figure
 from holmes_sim.reporting.markup import chip
@@ -28,5 +29,5 @@ def legend(plan: Plan) -> str:
         items.append(f"<li>{chip(pp_rank)} layers {', '.join(layers)}</li>")
     idle = plan.fleet.devices - plan.config.world_size
     if idle:
-        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> idle: {idle:,} devices</li>')
+        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> {idle_label(idle)}</li>')
     return f'<ul class="legend" aria-label="Stages">{"".join(items)}</ul>'

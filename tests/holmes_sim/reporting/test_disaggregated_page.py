@@ -39,7 +39,7 @@ def test_devices_have_the_colours_of_their_set(page):
     """Two attention ranks, one expert rank and an idle device."""
     placement = page.html.split('<section id="placement">')[1].split("</section>")[0]
     assert [placement.count(f": rank of {name}</title>") for name in ("attention", "experts")] == [2, 1]
-    assert "idle: 1 devices" in placement
+    assert "idle: 1 device" in placement and "1 devices" not in placement
 
 
 def test_a_row_for_each_set_with_its_devices(page):
