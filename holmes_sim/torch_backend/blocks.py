@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from holmes_sim.torch_backend.context_parallel import attend, positions, positions_of
+from holmes_sim.torch_backend.discarded import discarding
 from holmes_sim.torch_backend.slices import Cut
 from holmes_sim.torch_backend.tensor_parallel import (
     TensorParallel,
@@ -27,6 +28,7 @@ from holmes_sim.torch_backend.tensor_parallel import (
     leave_parallel_region,
     linear,
 )
+from sim.plan.recomputation import kind_and_modules
 from sim.workload.model import Model
 
 INITIAL_STD = 0.02
@@ -43,12 +45,14 @@ def initial_weight(seed: int, name: str, shape: tuple[int, ...], center: float =
 
 class Block(nn.Module):
     """A part of the model that a stage runs as a unit. `replicated` contains the names of weights that tensor-parallel ranks do
-    not shard, `routed` those of routed experts, which the ranks of an expert mesh divide."""
+    not shard, `routed` those of routed experts, which the ranks of an expert mesh divide; `recomputed` the modules that the
+    backward computes again (`sim.plan.recomputation.MODULES`), or "layer" for all of a layer."""
 
     words: Tensor
     positions: Tensor
     qkv: Tensor
     up: Tensor
+    recomputed: frozenset[str] = frozenset()
 
     def __init__(self, model: Model, parallel: TensorParallel, seed: int, name: str):
         super().__init__()
@@ -123,11 +127,18 @@ class Embedding(Block):
 
 class Layer(Block):
     """One transformer layer: attention and MLP, each after a norm and with a residual connection. A layer with routed experts
-    is an `experts.ExpertLayer`."""
+    is an `experts.ExpertLayer`.
+
+    `recompute`: none, selective, full, or modules of selective recomputation, joined by +, as in `stage_recompute`."""
+
+    feed_forward_module = "mlp"
+    """Name of the module behind the second norm."""
 
     def __init__(self, model: Model, parallel: TensorParallel, seed: int, index: int, recompute: str):
         super().__init__(model, parallel, seed, f"layers.{index}")
-        self.recompute, q, kv = recompute, model.query_size, model.kv_size
+        q, kv = model.query_size, model.kv_size
+        kind, modules = kind_and_modules(recompute)
+        self.recomputed = frozenset({"none": (), "full": ("layer",)}.get(kind, modules or ("core_attn",)))
         self.add_norm("norm1")
         self.add_weight("qkv", ((q, model.hidden), (kv, model.hidden), (kv, model.hidden)), 0)
         self.add_weight("projection", ((model.hidden, q),), 1)
@@ -149,13 +160,23 @@ class Layer(Block):
 
     def forward(self, x: Tensor) -> Tensor:
         """Activations after the layer, from activations before it."""
-        if self.recompute == "full" and torch.is_grad_enabled():
-            return checkpoint(self._layer, x, use_reentrant=False)  # type: ignore[no-any-return]
-        return self._layer(x)
+        return self._module("layer", self._layer, x)
+
+    def _module(self, name: str, work: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """`work` of `x`, which the backward computes again where the module `name` is recomputed."""
+        if name in self.recomputed and torch.is_grad_enabled():
+            return checkpoint(work, x, use_reentrant=False)  # type: ignore[no-any-return]
+        return work(x)
 
     def _layer(self, x: Tensor) -> Tensor:
-        x = x + self._parallel_region(self._attend, self.normed(x, "norm1"), "projection")
-        return x + self._feed_forward(self.normed(x, "norm2"))
+        x = x + self._behind(x, "norm1", lambda normed: self._parallel_region(self._attend, normed, "projection"))
+        return x + self._behind(x, "norm2", lambda normed: self._module(self.feed_forward_module, self._feed_forward, normed))
+
+    def _behind(self, x: Tensor, norm: str, work: Callable[[Tensor], Tensor]) -> Tensor:
+        """`work` of the result of a norm."""
+        normed = self.normed(x, norm)
+        with discarding(normed, (lambda: self.normed(x, norm)) if "layernorm" in self.recomputed else None):
+            return work(normed)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         return self._parallel_region(self._mlp, x, "down")
@@ -173,9 +194,7 @@ class Layer(Block):
 
     def _attend(self, x: Tensor) -> Tensor:
         qkv = self.product(x, "qkv", getattr(self, "qkv_bias", None))
-        if self.recompute == "selective" and torch.is_grad_enabled():
-            return checkpoint(self._core, qkv, use_reentrant=False)  # type: ignore[no-any-return]
-        return self._core(qkv)
+        return self._module("core_attn", self._core, qkv)
 
     def _core(self, qkv: Tensor) -> Tensor:
         model, ranks = self.model, self.parallel.ranks

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from holmes_sim.torch_backend.blocks import Block, Layer, initial_weight
+from holmes_sim.torch_backend.discarded import discarding
 from holmes_sim.torch_backend.expert_mesh import ExpertMesh, exchange
 from holmes_sim.torch_backend.slices import WHOLE, Cut
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel, enter_parallel_region, leave_parallel_region
@@ -62,19 +63,26 @@ class RoutedExperts(Block):
         """This rank's part of the results for rows sorted by expert, `sizes[e]` of them for its expert e."""
         x = grouped_linear(rows, self.expert_up, sizes, self.parallel)
         if self.model.mlp != "gelu":
-            return grouped_linear(self.activated(x), self.expert_down, sizes, self.parallel)
+            return self._down(x, sizes)
         experts = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(rows.device)
-        x = self.activated(x + self.get_parameter("expert_up_bias").index_select(0, experts))
+        x = self._down(x + self.get_parameter("expert_up_bias").index_select(0, experts), sizes)
         bias = self.get_parameter("expert_down_bias").index_select(0, experts)
         if self.slices.rank:  # the first etp rank adds the bias; all of them compute its whole gradient
             bias = bias - bias.detach()
-        return grouped_linear(x, self.expert_down, sizes, self.parallel) + bias
+        return x + bias
+
+    def _down(self, x: Tensor, sizes: list[int]) -> Tensor:
+        """The second product, from the results of the first one."""
+        active = self.activated(x)
+        with discarding(active, (lambda: self.activated(x)) if "moe_act" in self.recomputed else None):
+            return grouped_linear(active, self.expert_down, sizes, self.parallel)
 
 
 class RoutingLayer(Layer):
     """A layer with a router, and shared experts for every token where the model has them (one MLP of their total width)."""
 
     router: Tensor
+    feed_forward_module = "moe"
 
     def __init__(self, model: Model, parallel: TensorParallel, seed: int, index: int, recompute: str):
         super().__init__(model, parallel, seed, index, recompute)

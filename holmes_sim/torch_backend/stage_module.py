@@ -113,7 +113,7 @@ def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh:
     adapter = plan.workload.adapter
     found: list[Block] = [Embedding(model, parallel, seed)] if stage == 0 else []
     alike = config.by_recomputation(layers.layers)
-    recompute = [one.recompute for number, one in alike for _ in range(number)]
+    recompute = ["+".join(one.recompute_modules) or one.recompute for number, one in alike for _ in range(number)]
     numbers = range(layers.first, layers.past_last)
     for index, again in zip(numbers, recompute, strict=True):
         if model.experts:

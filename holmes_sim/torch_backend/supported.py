@@ -12,6 +12,8 @@ from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
+DISCARDED = ("layernorm", "moe_act")
+"""Modules whose results are discarded: by torch's hooks for saved tensors, as are copies of activations to hosts."""
 MESSAGES = (compression.NONE, int8.NAME, int4.NAME)
 """Compressions of messages that are executed. The code of top-k (`compressors`) sends fp32 values: more bytes than the
 model has for values of 2 bytes."""
@@ -50,8 +52,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"message_compression {config.message_compression} ({', '.join(MESSAGES)})"
     if plan.head_stage != config.num_stages - 1:
         yield f"stages[{plan.head_stage}].head (the last stage has the head)"
-    if other := [module for _, module in config.named_modules if module != "core_attn"]:
-        yield f"{config.named_modules[0][0]} {', '.join(other)} (core_attn)"
+    if config.offloads_activations:
+        yield from (f"{key} {module} with offload activations" for key, module in config.named_modules if module in DISCARDED)
     if model.kv_heads % config.tp:
         yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
     cp = max((config.cp, *config.stage_cp))

@@ -44,6 +44,12 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"tp": 2, "sequence_parallel": True, "ep": 2, "stage_ep": (2, 4), "etp": 1, "schedule": "zb-h1"},
     ),
     "ep 2, full, shared": ((2,), (2, 2), {"model": SHARED, "ep": 2, "recompute": "full"}),
+    "pp 2, ep 2, zb-h1, experts or norms and activations recomputed": (
+        (1, 1),
+        (3, 3),
+        {"model": BIASED, "ep": 2, "schedule": "zb-h1",
+         "recompute": "selective", "stage_recompute": ("moe", "layernorm+moe_act")},
+    ),
     "etp 2 of tp 1, ep 2, biases": ((2,), (1, 1, 1, 1), {"model": BIASED, "ep": 2, "etp": 2}),
     "ep 2 over tp 2, edp 2, zero 2": (
         (2,),

@@ -122,7 +122,10 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
     ("config", "message"),
     [
         ({"cp": 2, "cp_algo": "ulysses"}, "cp_algo ulysses (ring)"),
-        ({"recompute": "selective", "recompute_modules": ("mlp",)}, "recompute_modules mlp (core_attn)"),
+        (
+            {"recompute": "selective", "recompute_modules": ("layernorm",), "offload": ("activations",)},
+            "recompute_modules layernorm with offload activations",
+        ),
     ],
 )
 def test_unsupported_plans_are_refused(config: dict[str, object], message: str, tmp_path: Path, here: local.Local) -> None:

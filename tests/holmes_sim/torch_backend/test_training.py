@@ -39,6 +39,17 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     ),
     "tp 2, pp 2, dp 2, tied by shards": ((3, 2), (3, 2), {"tp": 2, "tied_shards": True}),
     "pp 2, dp 2, two layers and one recomputed": ((3, 2), (3, 2), {"recompute": "full", "recompute_layers": (2, 1)}),
+    "norms, MLP and both recomputed, tp 2, zb-h1": (
+        (2, 1, 2),
+        (3,),
+        {
+            "tp": 2,
+            "sequence_parallel": True,
+            "schedule": "zb-h1",
+            "recompute": "selective",
+            "stage_recompute": ("layernorm", "mlp", "layernorm+mlp+core_attn"),
+        },
+    ),
     "pp 2, dp 4, shards over 2": ((3, 2), (2, 1, 1, 2), {"zero_shard_size": 2}),
     "dp 4, zero 3 over 2": ((5,), (2, 2, 2, 2), {"zero_stage": 3, "zero_shard_size": 2}),
     "pp 2, dp 4, zero 2 over 2, tied by shards": (
