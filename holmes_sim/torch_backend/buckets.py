@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from holmes_sim.torch_backend.communication import Work, all_gather, all_reduce, reduce_scatter
 from holmes_sim.torch_backend.devices import HOST
 from holmes_sim.torch_backend.frozen_weights import FrozenWeights
-from holmes_sim.torch_backend.slices import Cut, numel, put, values_of
+from holmes_sim.torch_backend.slices import Cut, Grid, numel, put, values_of
 from sim.plan.parallel_config import ParallelConfig
 
 LEARNING_RATE = 1e-4
@@ -37,7 +37,7 @@ class Sharing(NamedTuple):
 
     `tied`: the weight is a word embedding shared by the first and the last stage. `replicated`: tensor-parallel ranks all hold
     the weight; with sequence parallelism they sum the gradients, because each rank processes only a slice of the sequence, and
-    with adapters, because each rank has a part of them (`adapters`). `slices`: slices of the weights that this rank has, each
+    with adapters, because each rank has a part of them (`adapters`). `grid`: slices of the weights that this rank has, each
     with a group of its own; `partial`: whether the gradients of a weight that each of them has as a whole are summed over
     slices, as over tensor-parallel ranks with sequence parallelism or adapters.
     """
@@ -47,7 +47,7 @@ class Sharing(NamedTuple):
     shard: int
     tied: bool = False
     replicated: bool = False
-    slices: int = 1
+    grid: Grid = Grid()
     partial: bool = False
 
 
@@ -61,9 +61,9 @@ class Segment:
     The buffer has `padded` values; with several slices it has a row of as many for each slice, and the weights are copies."""
 
     def __init__(self, weights: Sequence[tuple[nn.Parameter, Cut]], config: ParallelConfig, precision: str, sharing: Sharing):
-        self.sharing, self.shard, self.slices = sharing, sharing.shard, sharing.slices
+        self.sharing, self.shard, self.slices = sharing, sharing.shard, sharing.grid.number
         self.shards = sharing.shards if config.zero_stage >= 1 else 1
-        sizes = [numel(weight, cut, self.slices) for weight, cut in weights]
+        sizes = [numel(weight, cut, sharing.grid) for weight, cut in weights]
         self.size = sum(sizes)
         self.padded = -(-self.size // self.shards) * self.shards
         self.device = weights[0][0].device
@@ -86,7 +86,7 @@ class Segment:
     def _keep(self, weight: nn.Parameter, cut: Cut, start: int, size: int) -> None:
         """Write a weight into the buffer, and make it a view of it where there is one slice."""
         for index, row in enumerate(self._rows(self.flat)):
-            row[start : start + size].copy_(values_of(weight.data, cut, self.slices, index))
+            row[start : start + size].copy_(values_of(weight.data, cut, self.sharing.grid, index))
         if self.slices == 1:
             weight.data = self.flat[start : start + size].view(weight.shape)
         else:
@@ -100,7 +100,7 @@ class Segment:
     def _add_hook(self, weight: nn.Parameter, cut: Cut, start: int, size: int) -> None:
         def collect(grad: Tensor) -> None:
             for index, row in enumerate(self._rows(self.grad)):
-                row[start : start + size].add_(values_of(grad, cut, self.slices, index))
+                row[start : start + size].add_(values_of(grad, cut, self.sharing.grid, index))
 
         def accumulated(leaf: Tensor) -> None:
             if leaf.grad is not None:  # None where the weight gradient is deferred
@@ -174,8 +174,8 @@ class Segment:
     def _copy(self, index: int) -> None:
         """Copy slice `index` from the buffer to weights that are no views of it."""
         for weight, cut, start, size in self._copies:
-            if index == 0 or cut.dim is not None:
-                put(weight.data, cut, self.slices, index, self.flat[index, start : start + size])
+            if cut.dim is not None or self.sharing.grid.is_first(index):
+                put(weight.data, cut, self.sharing.grid, index, self.flat[index, start : start + size])
 
     def sum_tied(self, groups: list[dist.ProcessGroup], by_shards: bool) -> None:
         """Sum the reduced gradients with those of the other stage that holds the same weights (`sum_over_tied`)."""

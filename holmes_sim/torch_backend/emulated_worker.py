@@ -18,6 +18,7 @@ from holmes_sim.torch_backend.devices import HOST
 from holmes_sim.torch_backend.groups import of_kind
 from holmes_sim.torch_backend.rank_in_plan import RankInPlan
 from sim.engine.durations import Durations
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import Action
@@ -68,8 +69,8 @@ class EmulatedWorker:
         slice of the weights that the rank has (`RankInPlan.groups_of`).
 
         Sums of a tied embedding with several peers (`groups.of_kind`) follow one another."""
-        if self.place.sections and action.group == "dp":
-            names = self.place.groups_of("dp", action.section)
+        if self.place.sections and action.group in GRADIENT_KINDS:
+            names = self.place.groups_of(action.group, action.section)
             return [self._collective(action, name, [self.groups[name]]) for name in names]
         return [self._collective(action, action.group, of_kind(self.groups, action.group))]
 

@@ -25,6 +25,7 @@ from holmes_sim.torch_backend.recorder import Event, Key, Recorder
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from sim.kernels import lowering
 from sim.plan import schedules
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, COMPUTE, Action, Program
@@ -200,7 +201,7 @@ class Executor:
         return group, lane, *ranks, count
 
     def _start(self, action: Action, backward: bool) -> None:
-        of_section = (action.section,) if action.group == "dp" and self.place.sections else ()
+        of_section = (action.section,) if action.group in GRADIENT_KINDS and self.place.sections else ()
         name, issued, started = " ".join(map(str, (action.group, *of_section))), time.perf_counter(), []
         names = self.place.groups_of(action.group, action.section)
         for own, work in zip(names, works(self.worker, action, backward), strict=True):

@@ -51,7 +51,8 @@ def _every_group(plan: Plan | PipelinesPlan) -> Iterator[Group]:
         for first, pipeline in zip(plan.first_ranks, plan.pipelines, strict=True):
             for group in _every_group(pipeline):
                 yield replace(group, ranks=tuple(first + rank for rank in group.ranks))
-        yield from (group for _, groups in plan.gradient_groups() for group in groups)
+        for sections in (plan.gradient_groups(), plan.expert_gradient_groups()):
+            yield from (group for _, groups in sections for group in groups)
         return
     config = plan.config
     listed = [group for group in plan.groups if group.kind in ("tp", "cp", "etp", "ep", "pp")]

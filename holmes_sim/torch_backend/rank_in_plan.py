@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holmes_sim.torch_backend.slices import Grid
 from sim.engine.rank_plans import RankPlans
 from sim.kernels.gradient_buckets import Buckets, buckets_of_stage
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.sections import Section
@@ -16,14 +18,15 @@ class RankInPlan:
     """A rank: its plan, which is that of its pipeline where pipelines are unlike, and its number there.
 
     first: the number of the pipeline's first rank in the launch. sections: those of its stage; none where pipelines are alike.
-    dp_cp_before, samples_before: the sum of dp x cp of the pipelines before its own, and their samples of a batch. tokens: of a
-    batch of all pipelines."""
+    dp_cp_before, edp_before, samples_before: the sum of dp x cp of the pipelines before its own, that of edp, and their samples
+    of a batch. tokens: of a batch of all pipelines."""
 
     plan: Plan
     rank: int
     first: int
     sections: tuple[Section, ...]
     dp_cp_before: int
+    edp_before: int
     samples_before: int
     tokens: int
 
@@ -39,6 +42,7 @@ class RankInPlan:
             plans.firsts[index],
             plans.sections_of(index, plan.config.coordinates(own)[2]),
             sum(one.config.dp_cp for one in earlier),
+            sum(one.config.edp for one in earlier),
             sum(one.workload.global_batch_size for one in earlier),
             whole.workload.tokens,
         )
@@ -46,15 +50,25 @@ class RankInPlan:
     def groups_of(self, kind: str, section: int) -> tuple[str, ...]:
         """Names of the rank's groups of a kind (`holmes_sim.torch_backend.groups.build`) that reduce gradients of a section:
         one, or in unlike pipelines one for each slice of the section's weights that the rank has."""
-        if kind != "dp" or not self.sections:
+        if kind not in GRADIENT_KINDS or not self.sections:
             return (kind,)
-        tp, before = self.plan.config.tp_of(self.plan.config.coordinates(self.rank)[2]), 0
+        before = 0
         for one in self.sections:
-            slices = one.slices // tp
+            past = before + self._grid(kind, one).number
             if one.number == section:
-                return tuple(f"{kind} {number}" if number else kind for number in range(before, before + slices))
-            before += slices
+                return tuple(f"{kind} {number}" if number else kind for number in range(before, past))
+            before = past
         raise KeyError(f"section {section} is not on rank {self.rank}")
+
+    def grids_of(self, section: int) -> dict[str, Grid]:
+        """Kind of gradient group -> the slices that the rank has of these weights of a section."""
+        return {kind: self._grid(kind, one) for one in self.sections if one.number == section for kind in GRADIENT_KINDS}
+
+    def _grid(self, kind: str, section: Section) -> Grid:
+        config = self.plan.config.of_pp_rank(self.plan.config.coordinates(self.rank)[2])
+        if kind == "dp":
+            return Grid(1, section.slices // config.tp)
+        return Grid(section.expert_parts // config.ep, section.expert_slices // config.expert_tp)
 
     def shapes(self, stage: int) -> tuple[tuple[int, bool, bool], ...]:
         """(layers, whether with the embedding, whether with the head) of each section of a stage, or of the whole stage."""

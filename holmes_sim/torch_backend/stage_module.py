@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from holmes_sim.torch_backend.buckets import PRECISIONS, Held, Sharing
 from holmes_sim.torch_backend.expert_mesh import ExpertMesh
 from holmes_sim.torch_backend.experts import ExpertLayer
 from holmes_sim.torch_backend.rank_in_plan import RankInPlan
-from holmes_sim.torch_backend.slices import WHOLE
+from holmes_sim.torch_backend.slices import WHOLE, Grid
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -30,32 +30,39 @@ def in_parts(plan: Plan) -> bool:
 @dataclass(frozen=True, slots=True)
 class Shares:
     """How a rank shares its weights, with the configuration of its stage. `own`: its number among the ranks of the stage;
-    `tied`: whether the word embedding is tied and on two stages; `in_parts`: that of the plan."""
+    `dp_cp_before`, `edp_before`: ranks of other pipelines before it in a group that reduces gradients of dense weights, and of
+    routed experts; `tied`: whether the word embedding is tied and on two stages; `in_parts`: that of the plan."""
 
     config: ParallelConfig
     own: int
+    dp_cp_before: int
+    edp_before: int
     tied: bool
     in_parts: bool
 
-    def of(self, block: Block, name: str, slices: int) -> Sharing:
-        """How the weight `name` of a block is shared, in a bucket of which the rank has so many slices."""
+    def of(self, block: Block, name: str, grids: Mapping[str, Grid]) -> Sharing:
+        """How the weight `name` of a block is shared, in a bucket of which the rank has the slices of `RankInPlan.grids_of`."""
         config = self.config
-        if config.splits_experts and name in block.routed:
-            return Sharing("edp", config.edp, self.own // config.expert_mesh)
-        replicated = name in block.replicated and config.tp * slices > 1
-        shard, tied = self.own // config.tp % config.shards, self.tied and name == "words"
-        partial = replicated and slices > 1 and self.in_parts
-        return Sharing("dp", config.shards, shard, tied, replicated, slices, partial)
+        if config.sums_experts_apart and name in block.routed:
+            shard = self.edp_before + self.own // config.expert_mesh
+            return Sharing("edp", config.expert_gradient_ranks, shard, grid=grids.get("edp", Grid()))
+        grid = grids.get("dp", Grid())
+        replicated = name in block.replicated and config.tp * grid.number > 1
+        shard, tied = (self.dp_cp_before + self.own // config.tp) % config.shards, self.tied and name == "words"
+        partial = replicated and grid.number > 1 and self.in_parts
+        return Sharing("dp", config.shards, shard, tied, replicated, grid, partial)
 
 
 class StageModule:
     """A stage: its blocks, and what it keeps of each microbatch from forward to backward.
 
     `ranges`: the blocks of each gradient bucket, in order; `sections`: the section of each (`sim.plan.pipelines`), and
-    `slices`: of how many slices its weights are on this rank."""
+    `grids`: the slices that this rank has of its weights (`RankInPlan.grids_of`)."""
 
-    def __init__(self, blocks: list[Block], ranges: tuple[range, ...], sections: tuple[int, ...], slices: tuple[int, ...]):
-        self.blocks, self.ranges, self.sections, self.slices = blocks, ranges, sections, slices
+    def __init__(
+        self, blocks: list[Block], ranges: tuple[range, ...], sections: tuple[int, ...], grids: tuple[Mapping[str, Grid], ...]
+    ):
+        self.blocks, self.ranges, self.sections, self.grids = blocks, ranges, sections, grids
         self.first, self.last = isinstance(blocks[0], Embedding), isinstance(blocks[-1], Head)
         self.kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
         self.deferred: dict[tuple[int, int], list[Callable[[], None]]] = {}
@@ -74,13 +81,13 @@ class StageModule:
     def by_bucket(self, held: set[int], shares: Shares) -> Iterator[list[Held]]:
         """The weights of each gradient bucket, and how they are shared. Weights whose id is in `held` are already in a bucket;
         those of these buckets are added to it."""
-        for own, slices in zip(self.ranges, self.slices, strict=True):
+        for own, grids in zip(self.ranges, self.grids, strict=True):
             weights: list[Held] = []
             for block in (self.blocks[index] for index in own):
                 for name, weight in block.named_parameters():
                     if id(weight) not in held:
                         held.add(id(weight))
-                        weights.append((weight, block.cuts.get(name, WHOLE), shares.of(block, name, slices)))
+                        weights.append((weight, block.cuts.get(name, WHOLE), shares.of(block, name, grids)))
             yield weights
 
 
@@ -104,7 +111,7 @@ def stage_module(place: RankInPlan, stage: int, parallel: TensorParallel, seed: 
     found = place.buckets(stage)
     ranges = _ranges((*shape, one.number) for shape, one in zip(place.shapes(stage), found, strict=True))
     sections = tuple(one.section for one in found for _ in one.each())
-    return StageModule(blocks, tuple(ranges), sections, tuple(len(place.groups_of("dp", number)) for number in sections))
+    return StageModule(blocks, tuple(ranges), sections, tuple(place.grids_of(number) for number in sections))
 
 
 def blocks_of(plan: Plan, stage: int, parallel: TensorParallel, seed: int, mesh: ExpertMesh, tokens: int) -> list[Block]:

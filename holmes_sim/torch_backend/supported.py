@@ -23,8 +23,6 @@ def check(plan: Plan | PipelinesPlan) -> None:
     """Raise NotSupported with all reasons why the backend cannot execute the plan as written, if there are any."""
     pipelines = plan.pipelines if isinstance(plan, PipelinesPlan) else (plan,)
     faults = list(dict.fromkeys(fault for one in pipelines for fault in unsupported(one)))
-    if len(pipelines) > 1 and (divided := max(one.config.ep for one in pipelines)) > 1:
-        faults.append(f"ep {divided} in unlike pipelines (ep 1)")
     if faults:
         raise NotSupported(f"the torch backend cannot execute this plan: {'; '.join(faults)}")
 

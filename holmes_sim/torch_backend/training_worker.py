@@ -74,7 +74,7 @@ class TrainingWorker:
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
         held: set[int] = set()  # weights already in a bucket; a tied weight goes to the embedding's
         tied = plan.workload.model.tied_embeddings and config.pp > 1
-        shares = Shares(config, own + config.tp * place.dp_cp_before, tied, in_parts(plan))
+        shares = Shares(config, own, place.dp_cp_before, place.edp_before, tied, in_parts(plan))
         self.buckets = {
             stage: [buckets.bucket(weights, config, plan.workload.precision) for weights in module.by_bucket(held, shares)]
             for stage, module in self.stages.items()

@@ -75,11 +75,25 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
         (((2, 3), (3,), {}), ((4, 1), (2,), {"cp": 2, "microbatch_size": 2})),
         {"schedule": "zb-h1"},
     ),
+    "ep 2 and 1": ((((5,), (1, 1), {"ep": 2}), ((2, 3), (1,), {})), {"model": EXPERTS}),
+    "ep 2 across tp and 1, zb-h1": (
+        (((2, 3), (3,), {"tp": 2, "ep": 2, "etp": 1}), ((5,), (2,), {})),
+        {"model": EXPERTS, "sequence_parallel": True, "schedule": "zb-h1"},
+    ),
+    "etp 2 and 1 of tp 2, ep 1 and 2, zero 0": (
+        (((5,), (2,), {"tp": 2}), ((4, 1), (1,), {"tp": 2, "ep": 2, "etp": 1})),
+        {"model": EXPERTS, "sequence_parallel": True, "zero_stage": 0},
+    ),
+    "ep 4 over tp and dp, and 1 of tp 1": (
+        (((5,), (1, 1), {"tp": 2, "ep": 4, "etp": 1}), ((3, 2), (2,), {})),
+        {"model": EXPERTS, "sequence_parallel": True},
+    ),
     "experts, tp 1 and 2": ((((5,), (2,), {}), ((5,), (1,), {"tp": 2})), {"model": EXPERTS}),
 }
 LATER = (
     "tp 4 and 2, sequence parallel, zb-h1", "cp 2 and tp 2", "tp 1 and 2", "zb-h1", "adapters, tp 2 | 1 and 1",
     "3|2 and 1|4, tied, microbatches of 1 and 2", "three entries, two replicas alike, zero 0", "zb-latency",
+    "ep 2 and 1", "ep 2 across tp and 1, zb-h1", "ep 4 over tp and dp, and 1 of tp 1", "experts, tp 1 and 2",
 )  # fmt: skip
 """Cases whose features others have in pairs, for `make test-more`."""
 
@@ -138,6 +152,17 @@ def test_paced_ranks_sum_each_section(tmp_path: Path, here: local.Local) -> None
     timeline = from_json((tmp_path / "timeline.json").read_text(), "timeline.json")
     spans = [[span.name for span in timeline.of(rank) if (span.kind, span.group) == ("collective", "dp")] for rank in range(3)]
     assert [sum("reduce_scatter" in name for name in names) for names in spans] == [1, 1, 2]
+
+
+def test_paced_ranks_sum_each_part_of_the_experts(tmp_path: Path, here: local.Local) -> None:
+    """Two sections: layers 0 and 1, and 2 to 4. Ranks 0 and 1 have one of two parts of the experts of both, rank 2 has both
+    parts of the first, rank 3 both of the second: each reduces two."""
+    plan, _ = made(tmp_path, CASES["ep 2 and 1"][0], model=EXPERTS)
+    here.run(plan, RunOptions(steps=1, compute="paced", output=str(tmp_path / "timeline.json")))
+    timeline = from_json((tmp_path / "timeline.json").read_text(), "timeline.json")
+    spans = [[span.name for span in timeline.of(rank) if (span.kind, span.group) == ("collective", "edp")] for rank in range(4)]
+    assert [sum("reduce_scatter" in name for name in names) for names in spans] == [2, 2, 2, 2]
+    assert [len(RankInPlan.of(plan, rank).groups_of("edp", int(rank > 2))) for rank in range(4)] == [1, 1, 2, 2]
 
 
 def test_a_measured_step_is_compared_with_the_simulated_one(tmp_path: Path, here: local.Local) -> None:
