@@ -35,7 +35,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield from _adapter(plan)
     if config.offloads_parameters:
         yield "offload parameters (optimizer)"
-    yield from _context(plan)
+    if max((config.cp, *config.stage_cp)) > 1 and config.cp_algo != "ring":
+        yield f"cp_algo {config.cp_algo} (ring)"
     if (ep := max((config.ep, *config.stage_ep))) > 1 and config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
     if ep > 1 and config.overlap_expert_communication:
@@ -57,21 +58,6 @@ def unsupported(plan: Plan) -> Iterator[str]:
     cp = max((config.cp, *config.stage_cp))
     if config.tp > 1 and plan.workload.seq_len % (config.tp * cp):
         yield f"tp {config.tp}{f' x cp {cp}' * (cp > 1)} does not divide seq_len {plan.workload.seq_len}"
-
-
-def _context(plan: Plan) -> Iterator[str]:
-    """What the backend cannot execute of context parallelism."""
-    config = plan.config
-    if (cp := max((config.cp, *config.stage_cp))) == 1:
-        return
-    if config.cp_algo != "ring":
-        yield f"cp_algo {config.cp_algo} (ring)"
-    if plan.workload.model.experts:
-        yield f"cp {cp} with experts (plan with --cp 1)"
-    if plan.workload.adapter is not None:
-        yield f"cp {cp} with adapters (plan with --cp 1)"
-    if config.stage_dp:
-        yield f"cp {config.cp} with stage_dp (plan with --cp 1)"
 
 
 def unsupported_workload(workload: Workload) -> Iterator[str]:

@@ -34,6 +34,7 @@ def adapted(plan: Plan, adapter: Adapter) -> Plan:
             (GPT, Adapter(4), (5,), (2, 2), {"tp": 2, "recompute": "full", "zero_stage": 3}),
             (LLAMA, Adapter(4), (3, 2), (1, 1, 1, 1), {"zero_stage": 3, "zero_shard_size": 2}),
             (LLAMA, Adapter(2, ("v_proj", "o_proj", "up_proj", "down_proj")), (2, 3), (2,), {"stage_tp": (2, 1), "tp": 2}),
+            (LLAMA, Adapter(4), (3, 2), (2,), {"cp": 2, "tp": 2, "sequence_parallel": True}),
             (GPT, Adapter(2, ("q_proj", "v_proj", "down_proj")), (1, 2, 1, 1), (3,), {"recompute": "full", "zero_stage": 0}),
             (LLAMA, Adapter(4, ("k_proj", "o_proj", "gate_proj")), (1, 2, 1, 1), (4, 2), {"schedule": "interleaved", "vpp": 2}),
         ],

@@ -50,6 +50,13 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"model": BIASED, "ep": 2, "schedule": "zb-h1",
          "recompute": "selective", "stage_recompute": ("moe", "layernorm+moe_act")},
     ),
+    "cp 2, ep 2": ((2,), (2,), {"cp": 2, "ep": 2}),
+    "pp 2, cp 2, tp 2, ep 4 over both, zb-h1": (
+        (1, 1),
+        (2,),
+        {"model": BIASED, "cp": 2, "tp": 2, "sequence_parallel": True, "ep": 4, "etp": 1, "schedule": "zb-h1"},
+    ),
+    "cp 2, experts as dense weights": ((2,), (2, 1), {"model": SHARED, "cp": 2}),
     "etp 2 of tp 1, ep 2, biases": ((2,), (1, 1, 1, 1), {"model": BIASED, "ep": 2, "etp": 2}),
     "ep 2 over tp 2, edp 2, zero 2": (
         (2,),
