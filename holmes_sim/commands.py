@@ -185,7 +185,7 @@ def plan(
     required = Required(where, request.workload, wishes, target)
     fastest = objective == "step-time"
     search = BeyondSearch(request, fastest)
-    unlike_search = UnlikeSearch(request, fastest, search)
+    unlike_search = UnlikeSearch(request, fastest and strategy == api.DEFAULT, search)
     context = PlanningContext(request, unlike_search.polled(progress), watch=watch, beside=BASELINES)
     context.spared = unlike_search.first_plan
     unlike = attention_and_experts.searched(request, fastest, progress)

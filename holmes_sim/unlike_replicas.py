@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim import files
+from holmes_sim import exporters, files
 from planner.bounds.unlike_pipelines import SPACE, least_step
 from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
@@ -142,9 +142,12 @@ def spared(request: Request, plan: Plan) -> Seconds:
 
 
 def is_wanted(request: Request) -> bool:
-    """Whether a request lets any training framework run its plan, without pins and limits, and its model has such plans."""
+    """Whether a request has no pins and limits, its model has such plans, and what must run its plan allows them: any training
+    framework, which is then told that none runs them, none at all, or targets that start `holmes-sim run`."""
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
-    return is_free and request.target is not None and request.target.name == ANY and search.is_modelled(request)
+    able = (ANY, *exporters.of_run())
+    names = request.target.name.split(exporters.AND) if request.target is not None else ()
+    return is_free and all(name in able for name in names) and search.is_modelled(request)
 
 
 def is_large(request: Request) -> bool:
@@ -163,10 +166,10 @@ def searched(
     device is idle), and their bound.
 
     fastest_s: the step of another plan of alike replicas that no framework runs, but the torch backend: one of unlike pipelines
-    must be faster than both. None where the request pins or limits something or asks for a launch target, or the model has no
-    such plans. Nothing is searched on large fleets, where all nodes are of one cluster and hardly any device is idle (`IDLE`),
-    or where it is proved that no pipelines, or none on whole nodes of their own, which the search tries, can save
-    `LEAST_GAIN`."""
+    must be faster than both. None where the request pins or limits something or asks for another target (`is_wanted`), or the
+    model has no such plans. Nothing is searched on large fleets, where all nodes are of one cluster and hardly any device is
+    idle (`IDLE`), or where it is proved that no pipelines, or none on whole nodes of their own, which the search tries, can
+    save `LEAST_GAIN`."""
     if not is_wanted(request) or seconds <= 0:
         return None
     uses_all = idle(request, plan) < IDLE

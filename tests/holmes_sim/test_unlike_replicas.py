@@ -12,11 +12,21 @@ import pytest
 from rich.console import Console
 
 from benchmarks.certificates.pipelines import owned
-from holmes_sim import printing, targets, unlike_pipelines
+from holmes_sim import exporters, printing, targets, unlike_pipelines
 from holmes_sim.intervals import plan_facts
 from holmes_sim.reporting.pipelines_page import pipelines_page
 from holmes_sim.results import Planned
-from holmes_sim.unlike_replicas import UnlikeReplicas, allowed, beside, idle, in_words, remove_former, searched, spared
+from holmes_sim.unlike_replicas import (
+    UnlikeReplicas,
+    allowed,
+    beside,
+    idle,
+    in_words,
+    is_wanted,
+    remove_former,
+    searched,
+    spared,
+)
 from planner import api
 from planner.bounds.unlike_pipelines import SPACE, least_step
 from planner.costs.context import PlanningContext
@@ -89,8 +99,14 @@ def test_nothing_is_searched_where_it_was_not_asked_for(fast_nodes):
     free = asked()
     assert searched(replace(free, wishes=Wishes(tp=1)), fast_nodes, math.inf) is None
     assert searched(replace(free, limits=Limits(devices=2)), fast_nodes, math.inf) is None
-    assert searched(replace(free, target=None), fast_nodes, math.inf) is None
+    assert searched(replace(free, target=exporters.target("megatron")), fast_nodes, math.inf) is None
+    assert searched(replace(free, target=exporters.joined(("torchrun", "kubernetes"))), fast_nodes, math.inf) is None
     assert searched(free, fast_nodes, 0.0) is None
+
+
+@pytest.mark.parametrize("names", [(), ("torchrun",), ("torchrun", "slurm")])
+def test_it_is_searched_for_no_framework_and_for_targets_that_start_the_run_command(names):
+    assert is_wanted(replace(asked(), target=exporters.joined(names) if names else None))
 
 
 def test_nothing_is_searched_where_nodes_are_alike_and_none_is_idle():
@@ -209,7 +225,7 @@ def test_time_is_spared_for_the_search_where_devices_are_idle(fast_nodes):
     """Three tenths of the limit, at most 30 s; nothing where the plan uses all devices, or where the request wants none."""
     free = asked()
     assert [spared(replace(free, time_limit=limit), fast_nodes) for limit in (10.0, 1000.0)] == [3.0, 30.0]
-    assert spared(replace(free, target=None), fast_nodes) == 0.0
+    assert spared(replace(free, target=exporters.target("megatron")), fast_nodes) == 0.0
     only = replace(free, topology=replace(free.topology, fleet=make.fleet(free.topology.fleet.cluster("a"))))
     assert spared(only, simulate_plan(build(only, shape(1, 2), (("a", 3),), "by hand"))) == 0.0
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim import unlike_replicas, unlike_search
+from holmes_sim import exporters, unlike_replicas, unlike_search
 from holmes_sim.beyond import BeyondSearch
 from holmes_sim.unlike_replicas import UnlikeReplicas
 from holmes_sim.unlike_search import UnlikeSearch, against
@@ -90,7 +90,7 @@ def test_a_plan_that_is_no_faster_in_the_end_is_not_told(alone):
 
 
 def test_nothing_is_told_of_requests_with_pins_or_another_objective(first):
-    with begun(first, True, replace(REQUEST, target=None)) as search:
+    with begun(first, True, replace(REQUEST, target=exporters.target("megatron"))) as search:
         assert search.compared(first, None, 100.0, lambda text: None) is None
     with UnlikeSearch(REQUEST, False, BeyondSearch(REQUEST, False)) as unwanted:
         assert unwanted.first_plan(first) == 0.0
