@@ -8,8 +8,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `planning [FLEET ...]`: seconds, gap and step of plans on all shipped topologies and on generated fleets of up to 102,400
   devices, beside four other strategies; up to three minutes for each fleet.
 - `lab`: links of the lab compared with the model; one minute. Needs torch, and root or user namespaces.
-- `scenarios [tp]`: plans executed in the lab; fourteen minutes. With `tp`, six with tensor-parallel groups inside nodes; eight
-  minutes. Same needs.
+- `scenarios [tp | unlike]`: plans executed in the lab; fourteen minutes. With `tp`, six with tensor-parallel groups inside
+  nodes, and with `unlike`, three of unlike stages or replicas; eight minutes each. Same needs.
 - `certificates`: certified plans and their bounds checked by brute force; 50 minutes on one core. Options in
   `benchmarks.certificates.run`.
 - `residuals`: measured / predicted step of all held-out runs, written to `holmes_sim/residuals.csv`; ten minutes.

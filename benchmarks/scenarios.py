@@ -1,5 +1,6 @@
 """Simulated and measured steps in the lab: `python -m benchmarks scenarios` runs three plans on each of six small fleets,
-`python -m benchmarks scenarios tp` one with tp 2 inside nodes of two devices on each.
+`python -m benchmarks scenarios tp` one with tp 2 inside nodes of two devices on each, `python -m benchmarks scenarios unlike`
+the fastest plan on each of three fleets where stages or replicas of unlike shapes pay.
 
 Every plan runs in the lab (docs/lab.md) with paced compute: its program sends real packets over links with the rates of the
 topology divided by a scale. All plans of a fleet have the same scale. Pins keep all nodes in use (pp, dp) and microbatches
@@ -13,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from holmes_sim import commands, lab, running
+from holmes_sim import commands, lab, running, targets
 from holmes_sim.torch_backend.run_options import RunOptions
 from planner.api import row
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
 from sim.formats import edits
+from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -40,6 +42,8 @@ TENSOR_PARALLEL = {
     "lab/lab-three-clusters": Wishes(tp=2, microbatch_size=2),
 }
 """The same fleets with two devices in a node, which are a tensor-parallel group: its traffic stays inside a namespace."""
+UNLIKE = ("lab/lab-unlike-dp", "lab/lab-unlike-stages", "lab/lab-unlike-pipelines")
+"""Fleets on which the fastest plan that `holmes-sim run` executes has unlike dp, or is one of unlike pipelines."""
 APART = 0.05
 """Relative difference of two measured steps above which the simulator is expected to order them as measured (a guess)."""
 
@@ -80,7 +84,16 @@ def measure_tensor_parallel(names: tuple[str, ...] = tuple(TENSOR_PARALLEL), ste
             yield _measured(name, strategy, found, RunOptions(steps=steps, compute="paced", scale=0.0))
 
 
-def _measured(name: str, strategy: str, plan: Plan, options: RunOptions) -> Row:
+def measure_unlike(names: tuple[str, ...] = UNLIKE, steps: int = 3) -> Iterator[Row]:
+    """Rows of the fastest plan of each of these fleets, which no pin keeps alike, at the scale that the lab chooses. Raises
+    HolmesError where no lab can run."""
+    for name in names:
+        answer = commands.plan(commands.load(name), target=targets.NONE)
+        found = answer.replicas.plan if answer.replicas is not None else None
+        yield _measured(name, "certified", found or answer.plan, RunOptions(steps=steps, compute="paced", scale=0.0))
+
+
+def _measured(name: str, strategy: str, plan: Plan | PipelinesPlan, options: RunOptions) -> Row:
     """The row of a plan that is run in the lab."""
     answer = running.run_in_lab(plan, options)
     found = answer.compared
@@ -135,9 +148,10 @@ def _best(rows: list[Row]) -> str:
 
 
 def show(options: list[str]) -> None:
-    """Print a Markdown table of plans in the lab, simulated and measured, each row when it is known: of all strategies, or with
-    `tp` of those with tensor-parallel groups inside nodes."""
-    if options not in ([], ["tp"]):
-        raise SystemExit("usage: python -m benchmarks scenarios [tp]")
-    for line in table(measure_tensor_parallel() if options else measure()):
+    """Print a Markdown table of plans in the lab, simulated and measured, each row when it is known: of all strategies, with
+    `tp` of those with tensor-parallel groups inside nodes, or with `unlike` of those with unlike stages or replicas."""
+    kinds = {(): measure, ("tp",): measure_tensor_parallel, ("unlike",): measure_unlike}
+    if tuple(options) not in kinds:
+        raise SystemExit("usage: python -m benchmarks scenarios [tp | unlike]")
+    for line in table(kinds[tuple(options)]()):
         print(line, flush=True)
