@@ -349,22 +349,31 @@ def any_plan(
     if ep == 1 and switches["zero_stage"]:
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
-    if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
-        degrees = [draw(expert_degrees(tp, dp * cp, cp, numbers, switches["sequence_parallel"])) for _ in range(pp)]
-        ep, switches["etp"] = degrees[0]
-        if unlike and cp == 1 and draw(st.booleans()):
-            every = zip(("stage_ep", "stage_etp"), zip(*degrees, strict=True), strict=True)
-            switches |= {key: of for key, of in every if len(set(of)) > 1}
-    elif unlike and tp <= 2 and ep == 1 and switches["zero_shard_size"] is None and draw(st.booleans()):
-        switches["stage_cp"] = draw(unlike_cp(cp, pp, room // (tp * pp * dp * cp), tied))
-    elif unlike and cp == ep == 1 and draw(st.booleans()):
-        if vpp == 1:
-            switches |= draw(unlike_options(pp, 3 if even else 1, pp - 1 if tied else None))
-        splits = draw(unlike_splits(pp, room // (tp * pp * dp), tied))
-        equal_ends = tied and dp * splits[0] > 1 and switches["zero_stage"] > 0
-        switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
+    splits = (1,) * pp
+    if unlike and switches["zero_shard_size"] is None and draw(st.booleans()):
+        switches |= draw(unlike_options(pp, 3 if even else 1, pp - 1 if tied else None))
+        if tp <= 2 and draw(st.booleans()):
+            switches["stage_cp"] = draw(unlike_cp(cp, pp, room // (tp * pp * dp * cp), tied))
+        most_cp = max(switches.get("stage_cp", ()), default=cp)
+        splits = draw(unlike_splits(pp, room // (tp * pp * dp * most_cp), tied))
+        equal_ends = tied and dp * cp * splits[0] > 1 and switches["zero_stage"] > 0
+        if not switches.get("stage_cp"):
+            switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
         switches["stage_dp"] = tuple(dp * split for split in splits) if max(splits) > 1 else ()
         microbatch_size *= max(splits)
+    if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
+        degrees = []
+        for stage, split in enumerate(splits):
+            own, parts = ((switches.get(key) or (of,) * pp)[stage] for key, of in (("stage_tp", tp), ("stage_cp", cp)))
+            each = tuple(number for number in numbers for _ in range(split))
+            apart = switches["sequence_parallel"] and own > 1
+            degrees.append(draw(expert_degrees(own, dp * split * parts, parts, each, apart)))
+        every = list(zip(("stage_ep", "stage_etp"), zip(*degrees, strict=True), strict=True))
+        if unlike and draw(st.booleans()):
+            switches |= {key: of for key, of in every if len(set(of)) > 1}
+            ep, switches["etp"] = degrees[0]
+        elif len(set(degrees)) == 1:
+            ep, switches["etp"] = degrees[0]
     if unlike and not experts and draw(st.booleans()):
         switches |= draw(unlike_recomputation(pp))
     if pp > 1 and len(machines.clusters) > 1:

@@ -33,10 +33,15 @@ def chunks_of(config: ParallelConfig, tp: int) -> tuple[bool, ...]:
 def cut(whole: Tensor, peers: int, divided: int, chunks: tuple[bool, ...] = ()) -> list[Tensor]:
     """The parts of activations for some peers, which divide the samples into `divided` (`shares`), or the `chunks` of the
     sequence (`chunks_of`)."""
-    if chunks:
-        pieces = [chunk.chunk(peers)[:: -1 if second else 1] for chunk, second in _each(whole.chunk(len(chunks)), chunks)]
-        return [torch.cat(parts) for parts in zip(*pieces, strict=True)]
-    return [part.contiguous() for some in whole.chunk(divided, 1) for part in some.chunk(peers // divided)]
+    return [part for some in whole.chunk(divided, 1) for part in _cut(some, peers // divided, chunks)]
+
+
+def _cut(whole: Tensor, peers: int, chunks: tuple[bool, ...]) -> list[Tensor]:
+    """The parts of activations for peers that have the same samples."""
+    if not chunks:
+        return [part.contiguous() for part in whole.chunk(peers)]
+    pieces = [chunk.chunk(peers)[:: -1 if second else 1] for chunk, second in _each(whole.chunk(len(chunks)), chunks)]
+    return [torch.cat(parts) for parts in zip(*pieces, strict=True)]
 
 
 def joined(parts: list[Tensor], divided: int, chunks: tuple[bool, ...] = ()) -> Tensor:
@@ -44,11 +49,16 @@ def joined(parts: list[Tensor], divided: int, chunks: tuple[bool, ...] = ()) -> 
     sequence, as `cut` cuts them."""
     if len(parts) == 1:
         return parts[0]
-    if chunks:
-        pieces = zip(*(part.chunk(len(chunks)) for part in parts), strict=True)
-        return torch.cat([torch.cat(some[:: -1 if second else 1]) for some, second in _each(pieces, chunks)])
-    slices = len(parts) // divided
-    return torch.cat([torch.cat(parts[first : first + slices]) for first in range(0, len(parts), slices)], 1)
+    alike = len(parts) // divided
+    return torch.cat([_joined(parts[first : first + alike], chunks) for first in range(0, len(parts), alike)], 1)
+
+
+def _joined(parts: list[Tensor], chunks: tuple[bool, ...]) -> Tensor:
+    """The activations of peers that have the same samples."""
+    if not chunks or len(parts) == 1:
+        return torch.cat(parts)
+    pieces = zip(*(part.chunk(len(chunks)) for part in parts), strict=True)
+    return torch.cat([torch.cat(some[:: -1 if second else 1]) for some, second in _each(pieces, chunks)])
 
 
 def _each(pieces: Iterable[Piece], chunks: tuple[bool, ...]) -> Iterator[tuple[Piece, bool]]:

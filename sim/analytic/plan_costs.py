@@ -77,7 +77,7 @@ def _rows(config: ParallelConfig, pp_rank: int, replicas: tuple[int, ...]) -> tu
     """The dp_cp indices of a pipeline rank on which replicas, or parts of them (`replica_classes`), are."""
     if not config.stage_dp and not config.stage_cp:
         return replicas
-    return tuple(dict.fromkeys(part * config.dp_cp_of(pp_rank) // config.most_dp_cp for part in replicas))
+    return tuple(dict.fromkeys(config.row_of(part, pp_rank) for part in replicas))
 
 
 def microbatches_of(config: ParallelConfig, replica: int) -> int:
@@ -158,14 +158,15 @@ class PlanCosts:
             return 0.0  # after the head there are no messages
         key: tuple[object, ...] = source, target, replicas
         if key not in self._messages:
-            most, rows = (max(of(source), of(target)) for of in (config.tp_of, config.dp_cp_of))
-            parts = sorted({part - part % (config.most_dp_cp // rows) for part in replicas})
-            index, slices = np.repeat(parts, most), np.tile(np.arange(most), len(parts))
+            most = max(config.tp_of(source), config.tp_of(target))
+            rows = {(config.row_of(part, source), config.row_of(part, target)): part for part in sorted(replicas, reverse=True)}
+            pairs = sorted(rows, key=rows.__getitem__)
+            index, slices = np.repeat([rows[pair] for pair in pairs], most), np.tile(np.arange(most), len(pairs))
             here, there = (
                 config.first_rank(pp_rank)
-                + config.tp_of(pp_rank) * (index * config.dp_cp_of(pp_rank) // config.most_dp_cp)
+                + config.tp_of(pp_rank) * np.repeat([pair[at] for pair in pairs], most)
                 + slices * config.tp_of(pp_rank) // most
-                for pp_rank in (source, target)
+                for at, pp_rank in enumerate((source, target))
             )
             nics = [self._nics[chain] for chain in (config.tp * index + slices * (config.tp // most)).tolist()]
             self._messages[key] = P2PLoad(plan, self.sites, here, there, nics).alpha_beta_cost("send_recv", self.capacities)

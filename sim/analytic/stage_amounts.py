@@ -5,6 +5,7 @@ All of it is linear in the layers of the stage where they are equal."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -180,16 +181,30 @@ def synchronisation(
     """
     shape = workload, config, layers, first, last
     gathered = payloads.parameter_bytes(*shape) if config.zero_stage else ()
-    return in_buckets(config, payloads.gradient_bytes(*shape), gathered, payloads.buckets(*shape))
+    bare = bare_stages(workload, first, last)
+    return in_buckets(config, payloads.gradient_bytes(*shape), gathered, payloads.buckets(*shape), bare)
+
+
+def bare_stages(workload: Workload, first: bool, last: bool) -> dict[str, int]:
+    """Kind of group -> virtual stages, at most, that have nothing to sum over it: those with the embedding or the head alone
+    have no experts, and no adapters."""
+    ends = int(first) + int(last)
+    return {"edp": ends, "dp": ends if workload.adapter is not None else 0}
 
 
 def in_buckets(
-    config: ParallelConfig, gradients: ByGroup, parameters: ByGroup, buckets: int
+    config: ParallelConfig, gradients: ByGroup, parameters: ByGroup, buckets: int, bare: Mapping[str, int]
 ) -> tuple[tuple[str, str, Bytes, float], ...]:
-    """`synchronisation` of a stage with these bytes and so many buckets."""
-    reduced = buckets if config.reduces_behind else config.vpp
-    work = [(group, config.reduction, nbytes / reduced, float(reduced)) for group, nbytes in gradients]
+    """`synchronisation` of a stage with these bytes and so many buckets. `bare`: `bare_stages`, which are left out of the
+    number of collectives, for a lower bound."""
+
+    def number(group: str, is_by_bucket: bool) -> int:
+        if config.vpp == 1:
+            return buckets if is_by_bucket else 1
+        return max((buckets if is_by_bucket else config.vpp) - bare.get(group, 0), 1)
+
+    reduced, gathered = config.reduces_behind, config.gathers_ahead
+    work = [(group, config.reduction, n / (many := number(group, reduced)), float(many)) for group, n in gradients]
     if config.zero_stage == 0:
         return tuple(work)
-    gathered = buckets if config.gathers_ahead else config.vpp
-    return (*work, *((group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in parameters))
+    return (*work, *((group, "all_gather", n / (many := number(group, gathered)), float(many)) for group, n in parameters))

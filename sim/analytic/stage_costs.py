@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.analytic.stage_amounts import amounts, in_buckets, one_replica, synchronisation, traffic_seconds, weight_seconds
+from sim.analytic.stage_amounts import (
+    amounts,
+    bare_stages,
+    in_buckets,
+    one_replica,
+    synchronisation,
+    traffic_seconds,
+    weight_seconds,
+)  # fmt: skip
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
@@ -204,7 +212,8 @@ class StageCosts:
         """(buckets, optimizer seconds, `stage_amounts.synchronisation`) of a stage."""
         found = amounts(self.workload, self.config, layers, first, last, specs or self.collectives.specs)
         buckets = payloads.buckets_of(found.parameters, self.config, layers)
-        return buckets, found.optimizer, in_buckets(self.config, found.reduced, found.gathered, buckets)
+        bare = bare_stages(self.workload, first, last)
+        return buckets, found.optimizer, in_buckets(self.config, found.reduced, found.gathered, buckets, bare)
 
     def _weight(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Seconds:
         """`weight_seconds` on the slowest device type."""

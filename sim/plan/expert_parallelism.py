@@ -111,10 +111,15 @@ class ExpertParallelism(RankNumbering):
 
     @property
     def expert_rows(self) -> int:
-        """Consecutive dp_cp indices over which the ranks of an expert mesh are spread; of unlike ones those of whole meshes."""
-        if self.stage_ep or self.stage_etp:
-            return math.lcm(*(mesh_rows(self.tp, self.ep_of(rank), self.etp_of(rank)) for rank in range(self.pp)))
-        return mesh_rows(self.tp, self.ep, self.etp)
+        """Consecutive dp_cp indices over which the ranks of an expert mesh are spread; of unlike stages those of replicas whose
+        ranks make up whole meshes on each of them."""
+        if not (self.has_stage_degrees or self.stage_ep or self.stage_etp):
+            return mesh_rows(self.tp, self.ep, self.etp)
+        found = 1
+        for rank in range(self.pp):
+            rows, parts = mesh_rows(self.tp_of(rank), self.ep_of(rank), self.etp_of(rank)), self.dp_cp_of(rank) // self.dp_cp
+            found = math.lcm(found, math.lcm(rows, parts) // parts)
+        return found
 
     @property
     def expert_replicas(self) -> int:
@@ -206,10 +211,12 @@ class ExpertParallelism(RankNumbering):
             )
         if self.overlap_shared_experts and self.dispatcher == "allgather":
             raise NotModelled("overlap_shared_experts with dispatcher allgather is not modelled; alltoall, deepep or hybridep")
-        if self.etp == self.tp:
+        if self.etp == self.tp and not self.stage_tp:
             object.__setattr__(self, "etp", None)
         if self.dispatcher not in DEDUPLICATED:
             object.__setattr__(self, "domain", 0)
+        if self.has_stage_degrees:  # `of_pp_rank` checks those of each
+            return
         if self.etp is None:
             if self.dp_cp % self.ep:
                 raise PlanError(f"ep {self.ep} does not divide dp {self.dp} x cp {self.cp}, the ranks of which it divides")

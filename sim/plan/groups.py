@@ -53,12 +53,12 @@ def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
         ranks = config.first_rank(1)
         yield from (tuple(range(first, config.world_size, ranks)) for first in range(ranks))
         return
-    most, stages = config.most_dp_cp, list(enumerate(config.degrees))
+    stages = list(enumerate(config.degrees))
     firsts = [config.first_rank(pp_rank) for pp_rank, _ in stages]
-    rows = [config.dp_cp_of(pp_rank) for pp_rank, _ in stages]
-    for index in range(most):
+    for part in range(config.most_dp_cp):
+        rows = [config.row_of(part, pp_rank) for pp_rank, _ in stages]
         for one in range(config.tp):
-            own = (tp * (index * rows[pp_rank] // most) + one * tp // config.tp for pp_rank, tp in stages)
+            own = (tp * rows[pp_rank] + one * tp // config.tp for pp_rank, tp in stages)
             yield tuple(first + rank for first, rank in zip(firsts, own, strict=True))
 
 

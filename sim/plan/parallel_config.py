@@ -114,7 +114,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         check_recomputation(self, RECOMPUTE)
         _check_messages(self)
         check_words(self.offload)
-        check_stage_options(self, self, ZERO_STAGES)
+        check_stage_options(self, ZERO_STAGES)
         if self.cp_algo == "hybrid":
             raise NotModelled("cp_algo hybrid is not modelled: all_to_alls inside nodes, and a ring between them")
         for scope in self.cuda_graphs:

@@ -242,7 +242,7 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
     if not config.splits_experts:
         return
     prefix = "config.stage_" if config.stage_ep or config.stage_etp else "config."
-    for pp_rank in range(config.pp if prefix != "config." else 1):
+    for pp_rank in range(config.pp if prefix != "config." or config.has_stage_degrees else 1):
         microbatches = [config.microbatches_of(index, pp_rank) for index in range(config.dp_cp_of(pp_rank))]
         check_experts_of(config.of_pp_rank(pp_rank), workload.model, microbatches, prefix)
 

@@ -52,7 +52,12 @@ class RankNumbering:
     @property
     def most_dp_cp(self) -> int:
         """The largest `dp_cp_of` all pipeline ranks."""
-        return max(self.stage_dp, default=self.dp) * max(self.stage_cp, default=self.cp)
+        return max(self.stage_dp, default=self.dp) * self.most_cp
+
+    @property
+    def most_cp(self) -> int:
+        """The largest context-parallel degree of all pipeline ranks."""
+        return max(self.stage_cp, default=self.cp)
 
     @property
     def has_stage_degrees(self) -> bool:
@@ -100,6 +105,13 @@ class RankNumbering:
         """dp x cp of a pipeline rank: the number of its dp_cp indices."""
         return self.dp_of(pp_rank) * self.cp_of(pp_rank)
 
+    def row_of(self, part: int, pp_rank: int) -> int:
+        """The dp_cp index on a pipeline rank that has a part of the samples and sequences, of as many as the largest dp and cp
+        make (`most_dp_cp`): those of the first samples first."""
+        samples, tokens = divmod(part, self.most_cp)
+        dp = samples * self.dp_of(pp_rank) * self.most_cp // self.most_dp_cp
+        return dp * self.cp_of(pp_rank) + tokens * self.cp_of(pp_rank) // self.most_cp
+
     def split_of(self, pp_rank: int) -> int:
         """Ranks of a pipeline rank among which the samples of a microbatch are divided."""
         return self.dp_of(pp_rank) // self.dp
@@ -131,14 +143,13 @@ class RankNumbering:
         With equal degrees it is the rank with the same tp and dp_cp indices. A rank of a stage with a smaller tp has several
         peers, each with a slice of every sample, and several ranks of a stage with a larger tp have one; likewise with dp,
         where a peer has some of the samples, and with cp, where it has a part of both chunks. Peers are in the order of their
-        samples or parts, then of their slices."""
+        samples, then of their parts, then of their slices."""
         tp, dp_cp, own = self.coordinates(rank)
-        slices = _overlap(tp, self.tp_of(own), self.tp_of(pp_rank))
-        return tuple(
-            self.rank(one, part, pp_rank)
-            for part in _overlap(dp_cp, self.dp_cp_of(own), self.dp_cp_of(pp_rank))
-            for one in slices
-        )
+        dp, cp = divmod(dp_cp, self.cp_of(own))
+        slices, parts = (_overlap(index, of(own), of(pp_rank)) for index, of in ((tp, self.tp_of), (cp, self.cp_of)))
+        samples = _overlap(dp, self.dp_of(own), self.dp_of(pp_rank))
+        width = self.cp_of(pp_rank)
+        return tuple(self.rank(one, width * some + part, pp_rank) for some in samples for part in parts for one in slices)
 
 
 def _overlap(index: int, mine: int, theirs: int) -> range:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.errors import NotModelled, PlanError
-from sim.plan.expert_parallelism import ExpertParallelism
 from sim.plan.offloading import CHOICES, PARAMETERS, WORDS, Offloading
 
 OFFLOADS = tuple(name for name, words in CHOICES.items() if PARAMETERS not in words)
@@ -45,13 +44,13 @@ def words_of(choices: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for word in WORDS if word in kept)
 
 
-def check_stage_options(config: StageOptions, degrees: ExpertParallelism, stages: Sequence[int]) -> None:
-    """Check `stage_zero`, of ZeRO `stages`, and `stage_offload` of a configuration with these degrees.
+def check_stage_options(config: StageOptions, stages: Sequence[int]) -> None:
+    """Check `stage_zero`, of ZeRO `stages`, and `stage_offload` of a configuration.
 
-    Raises PlanError if they are not values of the pipeline ranks that differ, and NotModelled with vpp, cp, ep, etp,
+    Raises PlanError if they are not values of the pipeline ranks that differ, and NotModelled with
     `zero_shard_size`, or `tied_shards` beside a ZeRO stage of 0."""
     if values := config.stage_zero:
-        _check("stage_zero", values, stages, config, degrees)
+        _check("stage_zero", values, stages, config)
         if max(values) != config.zero_stage:
             raise PlanError(
                 f"stage_zero {_listed(values)}: zero_stage is the largest of them, {max(values)}, not {config.zero_stage}"
@@ -61,7 +60,7 @@ def check_stage_options(config: StageOptions, degrees: ExpertParallelism, stages
         if config.tied_shards and min(values) == 0:
             raise NotModelled(f"stage_zero {_listed(values)} with tied_shards is not modelled; 1 to 3 on all stages")
     if choices := config.stage_offload:
-        _check("stage_offload", choices, OFFLOADS, config, degrees)
+        _check("stage_offload", choices, OFFLOADS, config)
         if set(kept := words_of(choices)) != set(config.offload):
             raise PlanError(
                 f"stage_offload {_listed(choices)}: offload is all that some stage offloads, {_listed(kept)}, not "
@@ -69,9 +68,7 @@ def check_stage_options(config: StageOptions, degrees: ExpertParallelism, stages
             )
 
 
-def _check(
-    name: str, values: Sequence[object], known: Sequence[object], config: StageOptions, degrees: ExpertParallelism
-) -> None:
+def _check(name: str, values: Sequence[object], known: Sequence[object], config: StageOptions) -> None:
     for value in values:
         if value not in known:
             raise PlanError(f"{name} {value!r} is unknown; known: {_listed(known)}")
@@ -80,8 +77,6 @@ def _check(
             f"{name} {_listed(values)}: one value for each of pp {config.pp} pipeline ranks, not all equal; leave it out where "
             "they are"
         )
-    if config.vpp > 1 or degrees.cp > 1 or degrees.stage_cp or degrees.splits_experts:
-        raise NotModelled(f"{name} is modelled without vpp, cp, ep and etp; leave it out, or set these to 1")
 
 
 def _listed(values: Sequence[object]) -> str:

@@ -12,7 +12,7 @@ def check_degrees(config: ExpertParallelism, microbatch_size: int) -> None:
     """Check `stage_tp`, `stage_dp` and `stage_cp`.
 
     Raises PlanError if they are not degrees of the pipeline ranks or a microbatch cannot be divided among the ranks of a
-    replica, and NotModelled if the parts of two stages do not match, or with cp, ep or etp."""
+    replica, and NotModelled if the parts of two stages do not match."""
     if config.stage_cp:
         _check_context(config)
     if config.stage_tp:
@@ -38,11 +38,6 @@ def _check_kind(config: ExpertParallelism, name: str, degrees: tuple[int, ...], 
         )
     if any(large % small for small, large in itertools.pairwise(sorted(degrees))):
         raise NotModelled(f"stage_{name} {_listed(degrees)}: of two degrees, one must divide the other")
-    if name != "cp" and (config.cp > 1 or config.splits_experts):
-        own = f" and etp {config.etp}" if config.etp else ""
-        raise NotModelled(
-            f"stage_{name} with cp {config.cp} and ep {config.ep}{own}: unlike {name} is modelled without cp, ep and etp"
-        )
 
 
 def _check_context(config: ExpertParallelism) -> None:
@@ -50,12 +45,9 @@ def _check_context(config: ExpertParallelism) -> None:
     parallelism, or slices that receivers gather, each of both tensor-parallel ranks has one chunk; with more, ranks of unlike
     tp indices have the same tokens."""
     _check_kind(config, "cp", config.stage_cp, min(config.stage_cp) == config.cp < max(config.stage_cp))
-    if config.stage_tp or config.stage_dp or config.tp > 2:
-        raise NotModelled(
-            f"stage_cp {_listed(config.stage_cp)}: unlike cp is modelled with tp 1 or 2 on all stages, and one dp; the same cp"
-        )
-    if config.splits_experts:
-        raise NotModelled(f"stage_cp {_listed(config.stage_cp)}: unlike cp is modelled without ep and etp")
+    if config.stage_tp or config.tp > 2:
+        listed = f"stage_cp {_listed(config.stage_cp)}"
+        raise NotModelled(f"{listed}: unlike cp is modelled with tp 1 or 2 on all stages; the same cp, or such a tp")
 
 
 def check_tied_ends(config: ExpertParallelism, head: int, sharded: tuple[bool, bool]) -> None:

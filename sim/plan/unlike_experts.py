@@ -12,9 +12,9 @@ from sim.workload.model import Model
 def check_stage_experts(config: ExpertParallelism) -> None:
     """Check `stage_ep` and `stage_etp`; `ParallelConfig.of_pp_rank` has the degrees of each pipeline rank checked.
 
-    Raises PlanError if they are no degrees of the pipeline ranks, and NotModelled beside unlike degrees of other kinds, cp, or
-    uneven tokens, whose busiest rank depends on ep."""
-    first = {"ep": config.ep, "etp": config.expert_tp}
+    Raises PlanError if they are no degrees of the pipeline ranks, and NotModelled beside uneven tokens, whose busiest rank
+    depends on ep."""
+    first = {"ep": config.ep, "etp": config.etp or config.tp_of(0)}
     for name, degrees in (("ep", config.stage_ep), ("etp", config.stage_etp)):
         if not degrees:
             continue
@@ -26,8 +26,6 @@ def check_stage_experts(config: ExpertParallelism) -> None:
             )
         if degrees[0] != first[name]:
             raise PlanError(f"{listed}: {name} is that of the first pipeline rank, {degrees[0]}, not {first[name]}")
-        if config.has_stage_degrees or config.cp > 1:
-            raise NotModelled(f"stage_{name} is modelled without stage_tp, stage_dp and cp; leave it out, or these")
         if config.imbalance != 1.0 or config.exchange is not None:
             raise NotModelled(f"stage_{name} with uneven routing is not modelled: the busiest rank depends on ep; balanced")
 

@@ -18,6 +18,7 @@ from sim.engine.durations import Durations
 from sim.hardware.cluster import Trunk
 from sim.kernels import lowering
 from sim.plan.plan import Plan
+from sim.plan.program import BESIDE
 from sim.units import MICRO
 from tests import builders
 from tests.builders import any_plan, cluster, device, fleet, nic, wire
@@ -78,8 +79,8 @@ def hold_bytes(plan: Plan, groups: Groups, found: Traces) -> None:
         for action in lowering.program(plan, pp_rank, config.microbatches_of(dp_cp, pp_rank)):
             if action.kind in ("send", "recv"):
                 name = action.kind
-            elif action.kind in ("collective", "start", "ring"):
-                name = "all_gather" if action.kind == "ring" else action.operation
+            elif action.kind in ("collective", "start", *BESIDE):
+                name = "all_gather" if action.kind == "ring" else BESIDE.get(action.kind, action.operation)
             else:
                 continue
             wanted[name] = wanted.get(name, 0.0) + action.nbytes * action.times

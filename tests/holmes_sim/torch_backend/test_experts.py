@@ -50,6 +50,49 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"model": BIASED, "ep": 2, "schedule": "zb-h1",
          "recompute": "selective", "stage_recompute": ("moe", "layernorm+moe_act")},
     ),
+    "tp 1 and 2, ep 2 and etp 1 of both, zb-h1": (
+        (1, 1),
+        (2, 2),
+        {"tp": 2, "stage_tp": (1, 2), "sequence_parallel": True, "ep": 2, "etp": 1, "schedule": "zb-h1"},
+    ),
+    "tp 2 and 1, ep 2, etp as tp, zero 3": (
+        (1, 1),
+        (2, 2),
+        {"model": BIASED, "tp": 2, "stage_tp": (2, 1), "sequence_parallel": True, "ep": 2, "zero_stage": 3},
+    ),
+    "tp 2 and 1, ep 4 and 2": (
+        (1, 1),
+        (2, 2),
+        {"tp": 2, "stage_tp": (2, 1), "sequence_parallel": True, "ep": 4, "stage_ep": (4, 2), "etp": 1},
+    ),
+    "tp 2 and 1, cp 2, ep 2": ((1, 1), (2,), {"tp": 2, "stage_tp": (2, 1), "sequence_parallel": True, "cp": 2, "ep": 2}),
+    "dp 4 and 2, ep 2": ((1, 1), (2, 2), {"stage_dp": (4, 2), "microbatch_size": 2, "ep": 2}),
+    "dp 1 and 4, ep 1 and 2, zb-h1": (
+        (1, 1),
+        (3,),
+        {"stage_dp": (1, 4), "microbatch_size": 4, "stage_ep": (1, 2), "schedule": "zb-h1"},
+    ),
+    "tp 2 and 1, dp 1 and 4, ep 2 of both, zero 3": (
+        (1, 1),
+        (2,),
+        {
+            "tp": 2, "stage_tp": (2, 1), "stage_dp": (1, 4), "microbatch_size": 4, "sequence_parallel": True, "ep": 2, "etp": 1,
+            "zero_stage": 3,
+        },
+    ),
+    "cp 2 and 1, ep 2 and 1, dp 2, zb-h1": (
+        (1, 1),
+        (2, 2),
+        {"stage_cp": (2, 1), "ep": 2, "stage_ep": (2, 1), "schedule": "zb-h1"},
+    ),
+    "ZeRO 3 and 1, Adam on one stage's hosts, cp 2, ep 2, interleaved": (
+        (1, 1, 1, 1),
+        (2, 2),
+        {
+            "model": QWEN.replace("layers: 2", "layers: 4"), "cp": 2, "ep": 2, "schedule": "interleaved", "vpp": 2,
+            "zero_stage": 3, "stage_zero": (3, 1), "offload": ("optimizer",), "stage_offload": ("none", "optimizer"),
+        },
+    ),
     "cp 2, ep 2": ((2,), (2,), {"cp": 2, "ep": 2}),
     "pp 2, cp 2, tp 2, ep 4 over both, zb-h1": (
         (1, 1),

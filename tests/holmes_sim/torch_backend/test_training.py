@@ -39,6 +39,35 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     ),
     "tp 2, pp 2, dp 2, tied by shards": ((3, 2), (3, 2), {"tp": 2, "tied_shards": True}),
     "pp 2, dp 2, two layers and one recomputed": ((3, 2), (3, 2), {"recompute": "full", "recompute_layers": (2, 1)}),
+    "tp 1 and 2, cp 2, sequence parallel, zb-h1": (
+        (2, 3),
+        (3,),
+        {"model": LLAMA, "tp": 2, "stage_tp": (1, 2), "sequence_parallel": True, "cp": 2, "schedule": "zb-h1"},
+    ),
+    "tp 2 and 1, cp 2, whole sequences, tied": ((2, 3), (3,), {"tp": 2, "stage_tp": (2, 1), "cp": 2, "zero_stage": 0}),
+    "cp 2, dp 1 and 2, zb-h1": (
+        (2, 3),
+        (3,),
+        {"model": LLAMA, "cp": 2, "stage_dp": (1, 2), "microbatch_size": 2, "schedule": "zb-h1"},
+    ),
+    "cp 1 and 2, dp 4 and 2, untied": (
+        (2, 3),
+        (2, 1),
+        {"model": LLAMA, "stage_cp": (1, 2), "stage_dp": (4, 2), "microbatch_size": 2},
+    ),
+    "cp 2 and 1, dp 1 and 2, tp 2": (
+        (2, 3),
+        (2,),
+        {
+            "model": LLAMA,
+            "tp": 2,
+            "sequence_parallel": True,
+            "stage_cp": (2, 1),
+            "stage_dp": (1, 2),
+            "microbatch_size": 2,
+            "zero_stage": 2,
+        },
+    ),
     "norms, MLP and both recomputed, tp 2, zb-h1": (
         (2, 1, 2),
         (3,),

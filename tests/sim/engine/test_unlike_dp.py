@@ -38,9 +38,30 @@ def nodes(many: int, devices: int = 4, bandwidth: float = 1e6):
 def test_a_message_moves_all_samples_once_whatever_the_degrees(dp, tp, placed, folding):
     """One node sends to the other: the NIC carries the activations of the four samples of a microbatch of each replica, in as
     many parts as the stage with more ranks has."""
+    unlike = {"stage_tp": tp} if len(set(tp)) > 1 else {}
+    _check_messages(dp, tp, placed, folding, unlike)
+
+
+@pytest.mark.parametrize(
+    ("dp", "tp", "cp", "placed"),
+    [
+        ((1, 2), (1, 1), (2, 2), (0, 1, *range(4, 8))),
+        ((2, 1), (1, 1), (1, 2), (0, 1, 4, 5)),
+        ((1, 2), (1, 1), (1, 2), (0, *range(4, 8))),
+        ((1, 2), (2, 1), (2, 2), tuple(range(8))),
+    ],
+)
+@pytest.mark.parametrize("folding", [True, False])
+def test_a_message_moves_all_tokens_once_whatever_the_degrees(dp, tp, cp, placed, folding):
+    """The same where ranks divide sequences, too."""
+    unlike = {"stage_tp": tp} if len(set(tp)) > 1 else {}
+    unlike |= {"stage_cp": cp, "cp": min(cp)} if len(set(cp)) > 1 else {"cp": cp[0]}
+    _check_messages(dp, tp, placed, folding, unlike)
+
+
+def _check_messages(dp, tp, placed, folding, unlike):
     machines = nodes(2)
     devices = make.every_device(machines)
-    unlike = {"stage_tp": tp} if len(set(tp)) > 1 else {}
     plan = make.plan(
         machines, max(tp), 2, min(dp), placement=tuple(devices[index] for index in placed), sequence_parallel=max(tp) > 1,
         stage_dp=dp, microbatch_size=4, **unlike,

@@ -98,6 +98,17 @@ def test_groups_of_unlike_dp():
     ]  # fmt: skip
 
 
+def test_peers_hold_some_of_the_same_samples_and_tokens():
+    """Ranks 0 and 1 have one half each of the sequences of two samples. With dp 2 and cp 2, ranks 2 and 3 have the first of
+    them, 4 and 5 the other; with cp 4, ranks 2 and 3 have parts of what rank 0 has of the first, and so on."""
+    same, more = split(1, 2, cp=2), split(1, 2, cp=2, stage_cp=(2, 4))
+    assert [same.peers(rank, 1) for rank in (0, 1)] == [(2, 4), (3, 5)]
+    assert [same.peers(rank, 0) for rank in (2, 3, 4, 5)] == [(0,), (1,), (0,), (1,)]
+    assert [more.peers(rank, 1) for rank in (0, 1)] == [(2, 3, 6, 7), (4, 5, 8, 9)]
+    assert [ranks for kind, ranks in group_ranks(same) if kind == "pp"] == [(0, 2), (1, 3), (0, 4), (1, 5)]
+    assert [ranks for kind, ranks in group_ranks(same) if kind == "cp"] == [(0, 1), (2, 3), (4, 5)]
+
+
 @given(any_plan())
 def test_every_rank_has_its_coordinates_and_is_a_peer_of_its_peers(plan):
     config = plan.config
@@ -143,7 +154,6 @@ def test_a_stage_by_itself_has_its_own_replicas_and_samples():
         ({"tp": 4, "pp": 3, "stage_tp": (4, 2)}, PlanError, "stage_tp 4, 2: one degree for each of pp 3 pipeline ranks"),
         ({"tp": 2, "pp": 2, "stage_tp": (4, 2)}, PlanError, "none above"),
         ({"tp": 6, "pp": 3, "stage_tp": (6, 2, 3)}, NotModelled, "stage_tp 6, 2, 3: of two degrees, one must divide the other"),
-        ({"tp": 2, "pp": 2, "stage_tp": (2, 1), "cp": 2}, NotModelled, "unlike tp is modelled without cp, ep and etp"),
         (
             {"pp": 2, "stage_dp": (2, 2), "microbatch_size": 2},
             PlanError,
@@ -162,11 +172,6 @@ def test_a_stage_by_itself_has_its_own_replicas_and_samples():
             PlanError,
             "stage_dp 2, 8: up to 4 ranks divide a microbatch of one of dp 2 replicas, but microbatch_size is 6; a multiple of "
             "4",
-        ),
-        (
-            {"pp": 2, "dp": 2, "ep": 2, "stage_dp": (2, 4), "num_microbatches": (1, 1), "microbatch_size": 2},
-            NotModelled,
-            "stage_dp with cp 1 and ep 2: unlike dp is modelled without cp, ep and etp",
         ),
     ],
 )

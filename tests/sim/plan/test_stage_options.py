@@ -44,11 +44,6 @@ def test_a_pipeline_rank_has_the_options_of_its_stage():
             NotModelled,
             "stage_zero with zero_shard_size 2 is not modelled; one of both",
         ),
-        (
-            {"stage_zero": (3, 1), "zero_stage": 3, "vpp": 2, "schedule": "interleaved"},
-            NotModelled,
-            "stage_zero is modelled without vpp, cp, ep and etp; leave it out, or set these to 1",
-        ),
         ({"stage_zero": (2, 1), "zero_stage": 2, "num_microbatches": (1, 2)}, NotDefined, "2 reduces every microbatch"),
         (
             {"stage_offload": ("optimizer", "parameters"), "offload": ("optimizer", "parameters")},
@@ -60,7 +55,6 @@ def test_a_pipeline_rank_has_the_options_of_its_stage():
             PlanError,
             "stage_offload optimizer, none: offload is all that some stage offloads, optimizer, not none",
         ),
-        ({"stage_offload": ("none", "optimizer"), "offload": ("optimizer",), "cp": 2}, NotModelled, "stage_offload is model"),
     ],
 )  # fmt: skip
 def test_wrong_options(values, error, message):

@@ -62,8 +62,6 @@ def test_the_evaluator_takes_the_time_of_the_engine(zero_stage):
         ({"stage_ep": (2, 2), "ep": 2}, PlanError, "stage_ep 2, 2: one degree for each of pp 2 pipeline ranks, at least 1 and"),
         ({"stage_ep": (2, 1)}, PlanError, "stage_ep 2, 1: ep is that of the first pipeline rank, 2, not 1"),
         ({"stage_etp": (2, 1), "etp": 1}, PlanError, "stage_etp 2, 1: etp is that of the first pipeline rank, 2, not 1"),
-        ({"stage_ep": (2, 1), "ep": 2, "cp": 2}, NotModelled, "stage_ep is modelled without stage_tp, stage_dp and cp"),
-        ({"stage_ep": (2, 1), "ep": 2, "stage_tp": (2, 1)}, NotModelled, "stage_tp with cp 1 and ep 2"),
         ({"stage_ep": (2, 1), "ep": 2, "imbalance": 1.5}, NotModelled, "stage_ep with uneven routing is not modelled"),
     ],
 )
