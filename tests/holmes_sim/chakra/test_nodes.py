@@ -104,7 +104,7 @@ def hold_compute(plan: Plan, found: Traces) -> None:
     durations = Durations(plan)
     for rank, trace in enumerate(found):
         _, dp_cp, pp_rank = plan.config.coordinates(rank)
-        computing = ("F", "B", "W", "optimizer", "ring")
+        computing = ("F", "B", "W", "optimizer", *BESIDE)
         program = lowering.program(plan, pp_rank, plan.config.microbatches_of(dp_cp, pp_rank))
         seconds = sum(durations.of(rank, action) for action in program if action.kind in computing)
         assert abs(sum(node.microseconds for node in trace) - seconds / MICRO) <= 0.5001
