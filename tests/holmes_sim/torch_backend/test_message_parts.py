@@ -34,7 +34,7 @@ def test_ranks_with_another_cp_get_the_tokens_that_they_have(tp, degrees):
     held = {}
     for rank in range(config.world_size):
         index, cp, pp_rank = config.coordinates(rank)
-        held[rank] = positions(length, cp, degrees[pp_rank]).chunk(tp)[index]
+        held[rank] = positions(length, cp, degrees[pp_rank]).unsqueeze(1).chunk(tp)[index]
     for rank in range(config.first_rank(1)):
         peers, chunks = config.peers(rank, 1), message_parts.chunks_of(config, rank % tp)
         parts = message_parts.cut(held[rank], len(peers), 1, chunks)
