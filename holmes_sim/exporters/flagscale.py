@@ -88,6 +88,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:
         yield f"cp {config.cp}: its meshes of device types have no context parallelism; cp 1"
+    if config.ep > 1 and config.has_stage_degrees:
+        yield f"ep {config.ep} with stages of unlike tp or dp: not tried with its meshes of device types; ep 1"
     if config.stage_tp and not config.sequence_parallel:
         yield "sequence_parallel false: between meshes of unlike tp it sends slices of the sequence; sequence_parallel true"
     if config.stage_tp and workload.model.tied_embeddings and config.stage_tp[0] != config.stage_tp[-1]:

@@ -164,6 +164,10 @@ def test_what_it_cannot_do_with_unlike_tp():
     )
     (tied,) = exporters.unsupported("flagscale", unlike(tied=True, zero_stage=0, overlap_param_gather=False))
     assert tied == ("stage_tp 2, 1: it ties the embedding of end stages of equal tp; the same for the first and the last stage")
+    feature = replace(BY_NAME["pipeline across fabrics (TCP)"], config={"tp": 2, "stage_tp": (2, 1), "ep": 2})
+    experts = features.plan_of(replace(feature, model={"tied_embeddings": False, "experts": 4, "experts_per_token": 2}))
+    (divided,) = exporters.unsupported("flagscale", experts)
+    assert divided == "ep 2 with stages of unlike tp or dp: not tried with its meshes of device types; ep 1"
 
 
 @pytest.mark.parametrize(
