@@ -72,7 +72,7 @@ def islands_warnings(plan: IslandsPlan, period_s: Seconds | None = None) -> Iter
     outer = outer_state_bytes(plan) if is_on_host(plan) else (0.0,) * len(plan.islands)
     of_islands: dict[str, list[int]] = {}
     for index, (island, state) in enumerate(zip(plan.islands, outer, strict=True)):
-        for text in (*_memory(island), *_host_memory(island, state)):
+        for text in (*_memory(island), *_host_memory(island, outer=state)):
             of_islands.setdefault(text, []).append(index)
     for text, numbers in of_islands.items():
         yield PlanWarning(f"{_islands(numbers)}: {text}")
@@ -119,6 +119,7 @@ def pipelines_warnings(plan: PipelinesPlan) -> Iterator[PlanWarning]:
     """Warnings about a plan of unlike pipelines: the memory of each, and the machines and the model of all."""
     for index, pipeline in enumerate(plan.pipelines):
         yield from (PlanWarning(f"Pipeline {index}: {text}") for text in _memory(pipeline))
+    yield from map(PlanWarning, _host_memory(*plan.pipelines))
     yield from dict.fromkeys(warning for pipeline in plan.pipelines for warning in _of_machines(pipeline))
 
 
@@ -141,26 +142,28 @@ def _memory(plan: Plan) -> Iterator[str]:
             yield f"Memory of stage {pp_rank}: {peak / GIBI:.4g} of {limit / GIBI:.4g} GiB ({peak / limit:.1%}), {over}."
 
 
-def _host_memory(plan: Plan, outer: Bytes = 0.0) -> Iterator[str]:
-    """What plans offload, and outer state of `outer` bytes a rank, take on hosts, and what is unknown of the hosts."""
-    states = (("optimizer", plan.config.offloads_optimizer), ("outer", outer))
+def _host_memory(*plans: Plan, outer: Bytes = 0.0) -> Iterator[str]:
+    """What a plan, or unlike pipelines together, offload, and outer state of `outer` bytes a rank, take on hosts, and what is
+    unknown of the hosts."""
+    on_hosts = any(plan.config.offloads_optimizer for plan in plans)
+    states = (("optimizer", on_hosts), ("outer", outer))
     words = [f"{' and '.join(state)} state"] if (state := [word for word, is_there in states if is_there]) else []
-    words += ["activations"] if plan.config.offloads_activations else []
+    words += ["activations"] if any(plan.config.offloads_activations for plan in plans) else []
     kept = f"{' and '.join(words)} take{'' if words[-1:] == ['activations'] else 's'}"
-    for name, nbytes in offload.fullest_hosts(plan, outer).items():
-        node = plan.fleet.cluster(name).node
+    for name, nbytes in offload.fullest_hosts(*plans, beside=outer).items():
+        node = plans[0].fleet.cluster(name).node
         text = f"Host memory of {name}: {kept} {nbytes / GIBI:.4g} GiB on its fullest host"
         if node.host_memory is None:
             yield f"{text}, and is not checked: the topology does not give clusters.{name}.node.host_memory."
         elif nbytes > NEAR * node.host_memory:
             yield f"{text}, of {node.host_memory / GIBI:.4g} GiB ({nbytes / node.host_memory:.1%})."
-        if plan.config.offloads_optimizer and node.device.host_memory_bandwidth is None:
+        if on_hosts and node.device.host_memory_bandwidth is None:
             rate = bytes_per_second_text(offload.DEVICE_SHARE)
             yield (
                 f"The optimizer on the CPUs of {name} is assumed to have {rate} of memory bandwidth for each device, a guess; "
                 f"give clusters.{name}.node.host_memory_bandwidth."
             )
-    if plan.config.offloads_optimizer:
+    if on_hosts:
         yield (
             "The optimizer on the hosts is predicted with all their CPUs at work. Published updates took three to six times as "
             "long where ranks had one thread or shared cores; exported launches set OMP_NUM_THREADS (nproc / ranks)."

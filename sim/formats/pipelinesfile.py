@@ -70,6 +70,9 @@ class PipelineFacts(StrictModel):
     recompute: str = "none"
     recompute_layers: Wholes = Field((), description="recomputed layers of all stages, or of each")
     recompute_modules: tuple[str, ...] = ()
+    stage_recompute: tuple[str, ...] = Field((), description="recomputation of each stage, where it differs")
+    offload: tuple[str, ...] = Field((), description="what hosts keep: optimizer, activations")
+    stage_offload: tuple[str, ...] = Field((), description="the same of each stage, where it differs")
     stages: list[StageFacts] = Field(min_length=1)
     placement: list[str]
 
@@ -178,7 +181,8 @@ def _plan(given: PipelineFacts, common: dict[str, Any], topology: Topology, work
     config = ParallelConfig(
         tp=given.tp, pp=len(given.stages), dp=len(numbers), stage_tp=given.stage_tp, cp=given.cp, ep=given.ep, etp=given.etp,
         microbatch_size=given.microbatch_size, num_microbatches=numbers, recompute=given.recompute,
-        recompute_layers=given.recompute_layers, recompute_modules=given.recompute_modules,
+        recompute_layers=given.recompute_layers, recompute_modules=given.recompute_modules, offload=given.offload,
+        stage_recompute=given.stage_recompute, stage_offload=given.stage_offload,
         **common, **workload.routing.of_config(given.ep),
         **software_facts(topology.stack, topology.fleet, given.tp),
     )  # fmt: skip

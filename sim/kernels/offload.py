@@ -106,10 +106,13 @@ def host_bytes(plan: Plan, beside: Bytes = 0.0) -> dict[tuple[str, int], Bytes]:
     return found
 
 
-def fullest_hosts(plan: Plan, beside: Bytes = 0.0) -> dict[str, Bytes]:
-    """`host_bytes` of the host with most of them, by cluster; empty where hosts keep nothing."""
-    most: dict[str, Bytes] = {}
-    for (cluster, _), nbytes in host_bytes(plan, beside).items():
+def fullest_hosts(*plans: Plan, beside: Bytes = 0.0) -> dict[str, Bytes]:
+    """`host_bytes` of a plan, or of several on the same hosts, of the host with most of them, by cluster; empty where hosts
+    keep nothing."""
+    of_hosts, most = dict[tuple[str, int], Bytes](), dict[str, Bytes]()
+    for host, nbytes in (pair for plan in plans for pair in host_bytes(plan, beside).items()):
+        of_hosts[host] = of_hosts.get(host, 0.0) + nbytes
+    for (cluster, _), nbytes in of_hosts.items():
         most[cluster] = max(nbytes, most.get(cluster, 0.0))
     return most
 
@@ -118,7 +121,7 @@ def over_host_memory(plan: Plan, beside: Bytes = 0.0) -> tuple[Cluster, Bytes] |
     """A cluster whose fullest host needs more memory than it has beside the head-room, with the bytes that it needs; None where
     all fit or their memory is unknown. `beside`: bytes of each rank beside what it offloads."""
     free = 1.0 - plan.topology.memory_headroom
-    for name, nbytes in fullest_hosts(plan, beside).items():
+    for name, nbytes in fullest_hosts(plan, beside=beside).items():
         cluster = plan.fleet.cluster(name)
         if cluster.node.host_memory is not None and nbytes > cluster.node.host_memory * free:
             return cluster, nbytes

@@ -35,6 +35,7 @@ from sim.hardware.topology import Topology
 from sim.plan.certificate import SpaceBound
 from sim.plan.expert_parallelism import matches_tp
 from sim.plan.groups import Group, group_ranks, with_transport
+from sim.plan.offloading import PARAMETERS
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan
 from sim.plan.prediction import Prediction
@@ -53,7 +54,7 @@ SOFTWARE = (
 """Facts of the software and of the fleet."""
 OWN = (
     "tp", "stage_tp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "num_microbatches", "recompute", "recompute_layers",
-    "recompute_modules", "other_dp_cp", "other_edp",
+    "recompute_modules", "stage_recompute", "offload", "stage_offload", "other_dp_cp", "other_edp",
 )  # fmt: skip
 """Those of each pipeline; all others have their defaults, but for `SOFTWARE`."""
 
@@ -246,6 +247,8 @@ def check_modelled(where: str, plan: Plan) -> None:
             raise NotModelled(f"{where}.config.{field.name}: {value} is not modelled in unlike pipelines; leave it out")
     if plan.config.zero_stage > 1:
         raise NotModelled(f"{where}.config.zero_stage: {plan.config.zero_stage} is not modelled in unlike pipelines; 0 or 1")
+    if plan.config.offloads_parameters:
+        raise NotModelled(f"{where}.config.offload: {PARAMETERS} is not modelled in unlike pipelines; optimizer, activations")
     if plan.config.splits_experts and plan.workload.adapter is not None:
         raise NotModelled(f"{where}.config.ep: {plan.config.ep} with adapters is not modelled in unlike pipelines")
 

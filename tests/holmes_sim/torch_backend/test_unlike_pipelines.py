@@ -88,6 +88,17 @@ CASES: dict[str, tuple[tuple[Shape, ...], dict[str, object]]] = {
         (((5,), (1, 1), {"tp": 2, "ep": 4, "etp": 1}), ((3, 2), (2,), {})),
         {"model": EXPERTS, "sequence_parallel": True},
     ),
+    "Adam on hosts of one, activations of the other, recomputation by stage, tp 1 and 2": (
+        (
+            (
+                (2, 3),
+                (2,),
+                {"tp": 2, "offload": ("optimizer",), "recompute": "full", "stage_recompute": ("layernorm+mlp", "full")},
+            ),
+            ((4, 1), (2,), {"offload": ("optimizer", "activations"), "stage_offload": ("activations", "optimizer")}),
+        ),
+        {"model": LLAMA, "sequence_parallel": True},
+    ),
     "experts, tp 1 and 2": ((((5,), (2,), {}), ((5,), (1,), {"tp": 2})), {"model": EXPERTS}),
 }
 LATER = (

@@ -20,6 +20,8 @@ from tests import builders as make
 from tests.sim.plan.pipelines_by_hand import devices, entries, nodes, pipelines
 
 HAND = MadeBy("by hand", "1")
+OFFLOADS = [(), (), ("optimizer",), ("activations",), ("optimizer", "activations")]
+"""What hosts keep of all stages."""
 EXPERTS = {"experts": 4, "experts_per_token": 2}
 
 
@@ -109,12 +111,14 @@ def alike(draw: st.DrawFn) -> tuple[PipelinesPlan, object]:
         "layers": layers, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp, "microbatch_size": draw(st.integers(1, 2)),
         "schedule": draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-latency"])), "zero_stage": draw(st.integers(0, 1)),
         "overlap_grad_reduce": draw(st.booleans()), "overlap_param_gather": draw(st.booleans()),
-        "recompute": draw(st.sampled_from(["none", "full"])),
+        "recompute": draw(st.sampled_from(["none", "full"])), "offload": draw(st.sampled_from(OFFLOADS)),
         "sequence_parallel": tp > 1 and (etp is not None or draw(st.booleans())),
         "shape": {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())}
         | (EXPERTS if ep > 1 or etp else {}),
     }  # fmt: skip
-    adapter = draw(st.sampled_from([None, Adapter(8)])) if ep == 1 and not etp else None
+    adapter = draw(st.sampled_from([None, Adapter(8)])) if ep == 1 and not etp and not common["offload"] else None
+    if draw(st.booleans()):
+        common |= draw(make.unlike_recomputation(pp)) if not common["offload"] and "experts" not in common["shape"] else {}
     many = tuple(number for number in numbers for _ in range(each))
     whole = adapted(make.plan(machines, dp=len(many), microbatches=many, placement=tuple(free), **common), adapter)
     parts = []
@@ -153,6 +157,10 @@ def any_pipelines(draw: st.DrawFn, **common: object) -> PipelinesPlan:
         shape = {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "etp": etp, "layers": own, "microbatches": many}
         shape["placement"] = tuple(free)
         shape["recompute"] = draw(st.sampled_from(["none", "full"]))
+        if draw(st.booleans()) and not with_experts:
+            shape |= draw(make.unlike_recomputation(pp))
+        elif draw(st.booleans()):
+            shape["offload"] = draw(st.sampled_from(OFFLOADS))
         shapes.append(shape | {"microbatch_size": draw(st.integers(1, 2))})
         free = free[tp * pp * dp * cp :]
     common = {

@@ -86,6 +86,19 @@ def test_an_entry_may_divide_experts():
     assert [one.get("ep") for one in json.loads(pipelinesfile.to_json(plan))["pipelines"]] == [None, 2]
 
 
+def test_stages_of_an_entry_may_have_recomputation_and_offload_of_their_own():
+    more = "stage_recompute: [full, none]\n  offload: [optimizer]\n  stage_offload: [none, optimizer]"
+    plan = pipelinesfile.from_text("plan.yaml", BY_HAND.replace("recompute_layers: [2, 1]", more))
+    first, second = (one.config for one in plan.pipelines)
+    assert [first.of_pp_rank(stage).recompute for stage in (0, 1)] == ["full", "none"]
+    assert [first.offload_of(stage) for stage in (0, 1)] == [(), ("optimizer",)]
+    assert (second.offload, second.stage_recompute) == ((), ())
+    assert pipelinesfile.from_text("plan.json", pipelinesfile.to_json(plan)) == plan
+    with pytest.raises(PlanError, match="offload: parameters is not modelled in unlike pipelines; optimizer, activations"):
+        single = BY_HAND.replace("1f1b, zero_stage: 1", "gpipe, zero_stage: 0").replace(", roce/node0/dev1]", "]")
+        pipelinesfile.from_text("plan.yaml", single.replace("- tp: 2", "- offload: [optimizer, parameters]"))
+
+
 def test_the_digest_depends_on_what_is_simulated():
     plan = pipelinesfile.from_text("plan.yaml", BY_HAND)
     other = pipelinesfile.from_text("plan.yaml", BY_HAND.replace("by hand", "someone"))
