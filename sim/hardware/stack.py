@@ -54,8 +54,8 @@ class Stack:
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do.
-    `copied_sequences`: they copy what they gather and scatter. `gathered_keys`: cp ranks gather keys and values at once, as many
-    heads as of queries (all five: `ParallelConfig`). `newest_attention`: attention runs the newest kernels of a device;
+    `copied_sequences`: they copy what they gather and scatter. `gathered_keys`: cp ranks gather keys and values at once, of
+    as many heads as queries (all five: `ParallelConfig`). `newest_attention`: attention runs the newest kernels of a device;
     `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the gradients of queries in bf16
     (NVTE_CK_IS_V3_ATOMIC_FP32=0 of Transformer Engine for ROCm), both where the device has rates.
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are

@@ -24,6 +24,7 @@ from sim.kernels.formulas import (
     weight_gradient_seconds,
 )
 from sim.kernels.frozen_weights import trained_layer_parameters
+from sim.kernels.key_gathers import with_gathers
 from sim.kernels.launches import launch_seconds, launched
 from sim.kernels.recomputation import repeated, stops_early
 from sim.kernels.ring_copies import streams, with_ring
@@ -107,7 +108,7 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
         config.dispatcher in DEDUPLICATED, streams(config),
     )  # fmt: skip
     kernels = with_ring(workload.kernels(config.microbatch_size, sharding), workload.bytes_per_value, config)
-    return with_copies(kernels, workload, config)
+    return with_copies(with_gathers(kernels, workload.bytes_per_value, config), workload, config)
 
 
 def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:

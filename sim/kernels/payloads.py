@@ -6,7 +6,7 @@ layers, and whether it holds the input embedding or the head.
 
 from __future__ import annotations
 
-from sim.kernels import memory
+from sim.kernels import key_gathers, memory
 from sim.kernels.casts import GATHERED
 from sim.kernels.recomputation import stops_early
 from sim.kernels.ring_copies import SINGLE
@@ -185,7 +185,7 @@ def layer_collectives(
         share = layers * config.num_stages / workload.model.layers
         experts = (("dp", "all_reduce", AMAX_BYTES[backward] * layers / share, share), *experts) if layers else experts
     if config.cp == 1 or config.cp_algo != "ulysses":
-        return experts
+        return (*key_gathers.collectives(workload, config, layers, backward), *experts)
     model, tokens = workload.model, config.microbatch_size * workload.seq_len / config.cp
     copied = max(model.key_value_size / config.tp, config.cp * (model.head_dim + model.v_head_dim))
     width = (model.query_size + model.value_size) / config.tp + copied

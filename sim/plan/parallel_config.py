@@ -20,9 +20,12 @@ RECOMPUTE = ("none", "selective", "full")
 BLOCK = "block"
 """Recomputation of some whole layers of each stage, `recompute` full with `recompute_layers`; as the value of a plan's pins: of
 as few as memory allows. Megatron-LM has it as --recompute-method block."""
-CP_ALGORITHMS = ("ring", "ulysses")
-"""How cp ranks share attention (Megatron-Core's --cp-comm-type p2p and a2a): keys and values travel around a ring, or
-all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, arXiv 2309.14509, section 3.1)."""
+GATHER = "all_gather"
+"""Context parallelism by gathers of keys and values."""
+CP_ALGORITHMS = ("ring", "ulysses", GATHER)
+"""How cp ranks share attention (Megatron-Core's --cp-comm-type p2p, a2a and all_gather): keys and values travel around a ring,
+all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, arXiv 2309.14509, section 3.1), or each rank
+gathers the keys and values of all (`sim.kernels.key_gathers`)."""
 CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
 """Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
 launches of their own. Graphs of parts of a layer change nothing here."""
