@@ -78,7 +78,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"ep {config.ep}: llama3 has no experts; ep 1"
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
-    yield from (*model_keys.special(workload), *context.ulysses(config, "it gathers keys and values"))
+    yield from (*model_keys.special(workload), *context.ulysses(config, "its ranks rotate keys and values"))
     yield from adapters.unsupported(workload, adapters.TORCHTITAN)
     yield from (*_unsupported_sequence(config, workload.seq_len), *_unsupported_pipeline(config), *_unsupported_shards(config))
 

@@ -168,8 +168,8 @@ def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:
         "attention": "unfused" if flags.word("attention-backend") in ("unfused", "local") else "flash",
         "gradient_precision": gradients,
     }  # fmt: skip
-    if cp > 1 and flags.word("cp-comm-type", "p2p") != "p2p":
-        found["cp_algo"] = "ulysses" if flags.word("cp-comm-type") == "a2a" else "hybrid"
+    if cp > 1 and (exchange := flags.word("cp-comm-type", "p2p")) != "p2p":
+        found["cp_algo"] = {"a2a": "ulysses", "all_gather": "all_gather"}.get(exchange, "hybrid")
     if flags.has("num-experts"):
         found |= _experts(flags, tp)
     return found | _recomputation(flags) | _offload(flags)

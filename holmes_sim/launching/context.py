@@ -1,4 +1,4 @@
-"""Context parallelism by all-to-all."""
+"""Context parallelism by all-to-all or by gathers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from sim.plan.parallel_config import ParallelConfig
 
 
 def ulysses(config: ParallelConfig, why: str) -> Iterator[str]:
-    """A fault where cp ranks exchange heads, for exports that write another exchange; `why` says which."""
+    """A fault where cp ranks exchange heads or wait for all keys, for exports that write another exchange; `why` says which."""
     if config.cp > 1 and config.cp_algo != "ring":
         yield f"cp_algo {config.cp_algo}: {why}; cp_algo ring"

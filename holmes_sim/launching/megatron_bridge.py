@@ -57,7 +57,11 @@ def overrides(plan: Plan) -> str:
         "model.tensor_model_parallel_size": config.tp,
         "model.sequence_parallel": config.sequence_parallel and config.tp > 1,
         "model.context_parallel_size": config.cp,
-        **({"model.cp_comm_type": "a2a"} if config.cp > 1 and config.cp_algo == "ulysses" else {}),
+        **(
+            {"model.cp_comm_type": comm}
+            if config.cp > 1 and (comm := megatron_flags.CP_COMM_TYPES[config.cp_algo]) != "p2p"
+            else {}
+        ),
         "model.pipeline_model_parallel_size": config.pp,
         "model.virtual_pipeline_model_parallel_size": config.vpp if config.vpp > 1 else None,
         "model.pipeline_model_parallel_layout": megatron_flags.layout(plan) if config.pp > 1 else None,

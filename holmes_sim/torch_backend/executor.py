@@ -30,7 +30,7 @@ from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, COMPUTE, Action, Program
 
-LAYER_GROUPS = ("tp", "etp", "ep")
+LAYER_GROUPS = ("tp", "cp", "etp", "ep")
 """Kinds of groups whose collectives run inside the layers of a stage."""
 
 

@@ -35,8 +35,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield from _adapter(plan)
     if config.offloads_parameters:
         yield "offload parameters (optimizer)"
-    if max((config.cp, *config.stage_cp)) > 1 and config.cp_algo != "ring":
-        yield f"cp_algo {config.cp_algo} (ring)"
+    if max((config.cp, *config.stage_cp)) > 1 and config.cp_algo not in ("ring", "all_gather"):
+        yield f"cp_algo {config.cp_algo} (ring, all_gather)"
     if (ep := max((config.ep, *config.stage_ep))) > 1 and config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher} (tokens travel by all_to_all; plan with alltoall)"
     if ep > 1 and config.overlap_expert_communication:

@@ -7,6 +7,7 @@ class from the end of the pipeline, and tested one by one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
 from typing import TypeAlias
@@ -128,8 +129,9 @@ class SomeOrder(AnyOrder):
         return [SomeOrder(self._make, self.stages, True)]
 
     def _least_of_lengths(self, seconds: float) -> float:
-        """A lower bound on the pipelines of every number of stages; at most the latest `seconds` that were asked for."""
-        if seconds > self._latest:
+        """A lower bound on the pipelines of every number of stages; at most the latest `seconds` that were asked for. Without a
+        plan yet, these are infinite, and nothing is bisected."""
+        if self._latest < seconds < math.inf:
             self._latest = seconds
             self._least = least_of_lengths(self.stages, self._least, seconds)
         return self._least

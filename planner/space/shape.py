@@ -42,6 +42,7 @@ class Shape:
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
+    gathered_keys: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False

@@ -22,7 +22,7 @@ from sim.network.rings import Sites
 from sim.network.routes import Leg, Route, message_route
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.groups import Group
-from sim.plan.parallel_config import ParallelConfig
+from sim.plan.parallel_config import GATHER, ParallelConfig
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
@@ -55,7 +55,7 @@ def inner_operations(config: ParallelConfig) -> dict[str, tuple[str, ...]]:
     scaled = ("all_reduce",) if config.current_scaling else ()  # ranks find the largest value of what they gather in fp8
     return {
         "tp": (*gathers, *scaled) if config.sequence_parallel else ("all_gather", "all_reduce"),
-        "cp": ("send_recv",) if config.cp_algo == "ring" else ("all_to_all",),
+        "cp": {"ring": ("send_recv",), GATHER: gathers}.get(config.cp_algo, ("all_to_all",)),
         "etp": gathers,
         "ep": gathers if config.dispatcher == "allgather" else ("all_to_all",),
     }

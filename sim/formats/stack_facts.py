@@ -104,6 +104,7 @@ class StackConstants(StrictModel):
     tp_overlap: Flag = False
     tp_backward_overlap: Flag = False
     copied_sequences: Flag = False
+    gathered_keys: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
     cudnn_9_19: Flag = False
     attention_bf16_sums: Flag = False

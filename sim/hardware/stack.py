@@ -29,7 +29,8 @@ ATTENTION_FACTS = ("cudnn_9_19", "attention_bf16_sums")
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
-    "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", *ATTENTION_FACTS,
+    "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
+    *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -53,9 +54,10 @@ class Stack:
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do.
-    `copied_sequences`: they copy what they gather and scatter (all four: `ParallelConfig`). `newest_attention`: attention
-    runs the newest kernels of a device; `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the
-    gradients of queries in bf16 (NVTE_CK_IS_V3_ATOMIC_FP32=0 of Transformer Engine for ROCm), both where the device has rates.
+    `copied_sequences`: they copy what they gather and scatter. `gathered_keys`: cp ranks gather keys and values at once, of
+    as many heads as queries (all five: `ParallelConfig`). `newest_attention`: attention runs the newest kernels of a device;
+    `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the gradients of queries in bf16
+    (NVTE_CK_IS_V3_ATOMIC_FP32=0 of Transformer Engine for ROCm), both where the device has rates.
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
     accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of
     Megatron-LM's fused kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
@@ -84,6 +86,7 @@ class Stack:
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
+    gathered_keys: bool = False
     newest_attention: bool = False
     cudnn_9_19: bool = False
     attention_bf16_sums: bool = False
@@ -178,8 +181,8 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    names = "all_reduces", "tp_backward_overlap", "copied_sequences", "early_stop", "fp8_param_gather", "current_scaling"
-    facts = {name: getattr(stack, name) for name in (*names, "amax_reduction", "memory", "refuses")}
+    names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "fp8_param_gather"
+    facts = {name: getattr(stack, name) for name in (*names, "current_scaling", "amax_reduction", "memory", "refuses")}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

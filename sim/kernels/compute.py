@@ -24,8 +24,10 @@ from sim.kernels.formulas import (
     weight_gradient_seconds,
 )
 from sim.kernels.frozen_weights import trained_layer_parameters
+from sim.kernels.key_gathers import with_gathers
 from sim.kernels.launches import launch_seconds, launched
 from sim.kernels.recomputation import repeated, stops_early
+from sim.kernels.ring_copies import streams, with_ring
 from sim.kernels.sequence_copies import with_copies
 from sim.plan import schedules
 from sim.plan.expert_parallelism import DEDUPLICATED
@@ -103,9 +105,10 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
     """Forward kernels of one layer and one microbatch on one rank."""
     sharding = LayerSharding(
         config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.load, config.sent,
-        config.dispatcher in DEDUPLICATED, config.cp_algo == "ring",
+        config.dispatcher in DEDUPLICATED, streams(config),
     )  # fmt: skip
-    return with_copies(workload.kernels(config.microbatch_size, sharding), workload, config)
+    kernels = with_ring(workload.kernels(config.microbatch_size, sharding), workload.bytes_per_value, config)
+    return with_copies(with_gathers(kernels, workload.bytes_per_value, config), workload, config)
 
 
 def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
@@ -130,12 +133,14 @@ def ring_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig,
     """Seconds of one layer's attention core that can hide the exchange of keys and values among cp ranks.
 
     A rank computes on its own part while the next one travels, in cp equal steps; nothing travels during the last step
-    (Transformer Engine, pytorch context_parallel.py, AttnFuncWithCPAndKVP2P; `cp_comm_type` p2p of Megatron-Core).
+    (Transformer Engine, pytorch context_parallel.py, AttnFuncWithCPAndKVP2P; `cp_comm_type` p2p of Megatron-Core). Where keys
+    are gathered at once, a forward waits for them behind its first step; in a backward gradients travel beside the others.
     """
     cores = [kernel for kernel in rank_kernels(workload, config) if isinstance(kernel, Attention)]
     precision, nbytes = workload.precision, workload.bytes_per_value
     seconds = sum(attention_seconds(core, device, precision, nbytes, config.attention, backward) for core in cores)
-    return seconds * (config.cp - 1) / config.cp
+    beside = 1 if config.gathered_keys and not backward else config.cp - 1
+    return seconds * beside / config.cp
 
 
 @functools.lru_cache(maxsize=4096)

@@ -65,9 +65,9 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, ad
     return gemm.count * (curve.launch + busy)
 
 
-def pass_seconds(moved: Bytes, device: DeviceSpec) -> Seconds:
-    """Seconds of one elementwise pass that moves `moved` bytes through memory."""
-    return PASS_LAUNCH + moved / (device.memory_bandwidth * device.elementwise_efficiency)
+def pass_seconds(moved: Bytes, device: DeviceSpec, launches: int = 1) -> Seconds:
+    """Seconds of elementwise passes that move `moved` bytes through memory, in so many kernels."""
+    return launches * PASS_LAUNCH + moved / (device.memory_bandwidth * device.elementwise_efficiency)
 
 
 def attention_work(core: Attention, nbytes: int, kind: str, backward: bool) -> tuple[Flops, Bytes]:
@@ -96,7 +96,7 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", *NARROW) else precision)
     flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
-        share = device.attention_of(precision).share(core.causal_length, core.both_dims / 2, backward)
+        share = device.attention_of(precision).share(core.causal_length(backward), core.both_dims / 2, backward)
         return max(flops / (peak * share), moved / (device.memory_bandwidth * device.elementwise_efficiency))
     rate = peak * device.gemm.reached
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
@@ -110,7 +110,7 @@ def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: 
         return gemm_seconds(kernel, device, precision, nbytes) + _cast_seconds(kernel, device, precision, 0)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, False)
-    return pass_seconds(device.moved(kernel, precision), device)
+    return pass_seconds(device.moved(kernel, precision), device, kernel.launches[0])
 
 
 def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
@@ -120,7 +120,7 @@ def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, n
         return gemm_seconds(product, device, precision, nbytes) + _cast_seconds(kernel, device, precision, 1)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
-    return pass_seconds(_moved_backward(kernel, device, precision), device)
+    return pass_seconds(_moved_backward(kernel, device, precision), device, kernel.launches[1])
 
 
 def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.hardware.device_spec import DeviceSpec
+from sim.kernels.ring_copies import ring_launches
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Seconds
 from sim.workload.kernels import Kernel
@@ -41,6 +42,7 @@ def launch_seconds(
         names = [kernel.name for kernel in kernels]
         more = ADAPTER_LAUNCHES * names.count("adapter A") + DEQUANTISE_LAUNCHES * names.count("dequantise")
         dense += more / LAUNCHES
+    dense += ring_launches(kernels) / LAUNCHES
     launch = device.launch * dense + device.launch_per_rank * ranks
     if overlaps_from_host(workload, config):
         launch *= OVERLAP_LAUNCHES

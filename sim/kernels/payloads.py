@@ -6,9 +6,10 @@ layers, and whether it holds the input embedding or the head.
 
 from __future__ import annotations
 
-from sim.kernels import memory
+from sim.kernels import key_gathers, memory
 from sim.kernels.casts import GATHERED
 from sim.kernels.recomputation import stops_early
+from sim.kernels.ring_copies import SINGLE
 from sim.kernels.sequence_copies import scatters_sums
 from sim.plan.amax import shares_amax
 from sim.plan.expert_parallelism import EXPOSED
@@ -146,18 +147,23 @@ def ring_exchanges(
 
     In a forward every rank's keys and values pass once around the ring (Liu et al., arXiv 2310.01889), in a backward their
     gradients as well. The payload is that of all cp ranks together. Full recomputation repeats the forward's exchange ("R").
+    With `gathered_keys` there is a head of keys and values for each of queries, and gradients travel once more, in fp32
+    (`sim.kernels.ring_copies`); a gather sends as many bytes as a ring.
     """
     if config.cp == 1 or config.cp_algo != "ring":
         return ()
-    model = workload.model
+    model, tokens, back = workload.model, config.microbatch_size * workload.seq_len, 1.0
     width = max(model.key_value_size / config.tp, model.head_dim + model.v_head_dim)
-    payload = config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
+    if config.gathered_keys:
+        width = model.heads / config.tp * (model.head_dim + model.v_head_dim)
+        back = SINGLE / workload.bytes_per_value * config.cp / (config.cp - 1)
+    payload = tokens * width * workload.bytes_per_value
     layers = sum(number for number, _ in workload.alike(layers))
     if not backward:
         return (("F", payload, float(layers)),)
     again = config.recomputed(layers)
     recomputed = (("R", payload, float(again)),) if again else ()
-    return (*recomputed, ("B", 2 * payload, float(layers)))
+    return (*recomputed, ("B", (1 + back) * payload, float(layers)))
 
 
 def layer_collectives(
@@ -179,7 +185,7 @@ def layer_collectives(
         share = layers * config.num_stages / workload.model.layers
         experts = (("dp", "all_reduce", AMAX_BYTES[backward] * layers / share, share), *experts) if layers else experts
     if config.cp == 1 or config.cp_algo != "ulysses":
-        return experts
+        return (*key_gathers.collectives(workload, config, layers, backward), *experts)
     model, tokens = workload.model, config.microbatch_size * workload.seq_len / config.cp
     copied = max(model.key_value_size / config.tp, config.cp * (model.head_dim + model.v_head_dim))
     width = (model.query_size + model.value_size) / config.tp + copied

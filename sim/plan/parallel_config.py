@@ -20,9 +20,12 @@ RECOMPUTE = ("none", "selective", "full")
 BLOCK = "block"
 """Recomputation of some whole layers of each stage, `recompute` full with `recompute_layers`; as the value of a plan's pins: of
 as few as memory allows. Megatron-LM has it as --recompute-method block."""
-CP_ALGORITHMS = ("ring", "ulysses")
-"""How cp ranks share attention (Megatron-Core's --cp-comm-type p2p and a2a): keys and values travel around a ring, or
-all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, arXiv 2309.14509, section 3.1)."""
+GATHER = "all_gather"
+"""Context parallelism by gathers of keys and values."""
+CP_ALGORITHMS = ("ring", "ulysses", GATHER)
+"""How cp ranks share attention (Megatron-Core's --cp-comm-type p2p, a2a and all_gather): keys and values travel around a ring,
+all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, arXiv 2309.14509, section 3.1), or each rank
+gathers the keys and values of all (`sim.kernels.key_gathers`)."""
 CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
 """Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
 launches of their own. Graphs of parts of a layer change nothing here."""
@@ -57,9 +60,10 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
     sequence parallelism, input gradients are scattered beside products of weight gradients. `copied_sequences`: gathers and
-    scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `early_stop`: full recomputation
-    of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
-    early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
+    scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `gathered_keys`: cp ranks gather keys and values at
+    once, as torch does (`sim.kernels.ring_copies`). `early_stop`: full recomputation of a layer ends before its last product,
+    whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and early_stop, torch 2.1 and later).
+    `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
     `current_scaling`: ranks that gather a tensor in fp8 find its largest value together. `amax_reduction`: after each pass of a
     stage in fp8, its ranks find the largest values of all tensors together (`payloads`). `memory`: what the software keeps in
     memory beyond Megatron-LM. `refuses`: plans that it cannot run (`sim.hardware.refusals`).
@@ -92,6 +96,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
+    gathered_keys: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False

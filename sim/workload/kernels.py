@@ -72,7 +72,8 @@ class Attention:
     causal scores. `saved` bytes are kept for the backward pass. `value_dim`: dimension of a value head, if not `head_dim`.
     `window`: a token attends to so many tokens up to itself; 0: to all. `steps`: kernels, one after the other, each for a part
     of the keys: cp where keys go around a ring, of which each multiplies s / cp queries with half as many keys, or half of the
-    queries with s / cp keys (causal in the first step; Transformer Engine, AttnFuncWithCPAndKVP2P).
+    queries with s / cp keys (causal in the first step; Transformer Engine, AttnFuncWithCPAndKVP2P). The ranks wait for the one
+    that has the shorter keys. `streams`: streams on which a forward runs its steps by turns.
     """
 
     name: str
@@ -86,14 +87,15 @@ class Attention:
     value_dim: int = 0
     window: int = 0
     steps: int = 1
+    streams: int = 1
 
-    @property
-    def causal_length(self) -> float:
+    def causal_length(self, backward: bool) -> float:
         """Tokens of the causal sequence in which a query sees as many keys on average as in one kernel of this core.
 
         How fast a kernel is depends on the keys that it goes through for each block of queries: half of a causal sequence, and
-        all of a window."""
-        alone = min(self.seq_len, STEPS_TOGETHER * self.seq_len / self.steps)
+        all of a window. Steps of a backward run one after the other; those on two streams hide half of their ends (a guess)."""
+        together = 1.0 if backward else (1 + self.streams) / 2
+        alone = min(self.seq_len, together * self.seq_len / self.steps)
         return min(alone, 2 * self.window or self.seq_len)
 
     @property
@@ -118,13 +120,14 @@ class Pass:
     """An elementwise kernel that reads and writes `moved` bytes of memory; `saved` bytes are kept for the backward pass.
 
     backward: bytes that its backward moves; None: as many for each byte of the forward as passes of a layer usually do.
-    routed: it is the activation function of routed experts."""
+    routed: it is the activation function of routed experts. launches: kernels that it stands for, (forward, backward)."""
 
     name: str
     moved: Bytes
     saved: Bytes = 0.0
     backward: Bytes | None = None
     routed: bool = False
+    launches: tuple[int, int] = (1, 1)
 
 
 Kernel: TypeAlias = Gemm | Attention | Pass
@@ -136,10 +139,6 @@ without its fused kernels. For each token and expert: a score in fp32, of a sigm
 indices of 8 bytes, of its expert, its row and its probability (the same, and permute). For each row of an expert: the
 probability in fp32 by which its activation is multiplied (TEGroupedMLP of experts.py)."""
 
-STEPS_TOGETHER = 1.5
-"""Steps of a ring whose kernels go through as many keys as one of the same speed: a guess. 1 if each ran alone; 2 if the two
-streams on which Transformer Engine runs steps by turns hid all of the ends of kernels."""
-
 
 @dataclass(frozen=True, slots=True)
 class LayerSharding:
@@ -147,7 +146,7 @@ class LayerSharding:
 
     load: rows of the experts of the busiest rank, over the mean of routed tokens. sent: copies of tokens that a rank sends,
     over those that it routed: padding included, dropped tokens not. fused_dispatch: the exchange itself sorts tokens by
-    expert. ring: keys go around a ring of the cp ranks."""
+    expert. ring: streams for the steps of attention where keys go around a ring of the cp ranks; 0: they do not."""
 
     tp: int = 1
     sequence_parallel: bool = False
@@ -157,7 +156,7 @@ class LayerSharding:
     load: float = 1.0
     sent: float = 1.0
     fused_dispatch: bool = False
-    ring: bool = False
+    ring: int = 0
 
 
 def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes: int) -> tuple[Kernel, ...]:
@@ -212,6 +211,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
             value_dim=model.v_head_dim,
             window=model.sliding_window,
             steps=cp if sharding.ring else 1,
+            streams=max(sharding.ring, 1),
         ),
         Gemm("projection", tokens, h, model.value_size // t, saved=float(tokens * model.value_size // t * nbytes), casts=row),
         Pass("residual", 3.0 * entered + mask, saved=mask),

@@ -97,7 +97,7 @@ def test_sinks_are_a_learnable_softmax_of_megatron_and_refused_by_others():
 
 
 @pytest.mark.parametrize(("target", "line"), [
-    ("torchtitan", "cp_algo ulysses: it gathers keys and values; cp_algo ring"),
+    ("torchtitan", "cp_algo ulysses: its ranks rotate keys and values; cp_algo ring"),
     ("chakra", "cp_algo ulysses: its traces have a ring of cp ranks only; cp_algo ring"),
 ])  # fmt: skip
 def test_ulysses_is_written_for_megatron_alone(target, line):
@@ -105,3 +105,9 @@ def test_ulysses_is_written_for_megatron_alone(target, line):
     assert "--cp-comm-type a2a" in written(plan)
     assert "model.cp_comm_type=a2a" in megatron.launch(plan).files["bridge-overrides.txt"].content.splitlines()
     assert line in exporters.unsupported(target, plan)
+
+
+def test_gathered_keys_are_all_gather_of_megatron():
+    plan = features.plan_of(features.Feature("", {"cp": 2, "dp": 1, "num_microbatches": (16,), "cp_algo": "all_gather"}))
+    assert "--cp-comm-type all_gather" in written(plan)
+    assert "model.cp_comm_type=all_gather" in megatron.launch(plan).files["bridge-overrides.txt"].content.splitlines()

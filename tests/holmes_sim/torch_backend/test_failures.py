@@ -121,7 +121,7 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"cp": 2, "cp_algo": "ulysses"}, "cp_algo ulysses (ring)"),
+        ({"cp": 2, "cp_algo": "ulysses"}, "cp_algo ulysses (ring, all_gather)"),
         (
             {"recompute": "selective", "recompute_modules": ("layernorm",), "offload": ("activations",)},
             "recompute_modules layernorm with offload activations",

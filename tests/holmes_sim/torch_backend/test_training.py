@@ -202,6 +202,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         {"schedule": "interleaved", "vpp": 2, "recompute": "selective", "offload": ("activations",)},
     ),
     "cp 2": ((5,), (3,), {"cp": 2}),
+    "cp 2 by all_gather": ((5,), (3,), {"cp": 2, "cp_algo": "all_gather"}),
     "cp 4, untied, zb-h1, selective": (
         (3, 2),
         (3,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -74,6 +75,14 @@ def test_few_clusters_have_them_too(seed, monkeypatch):
         least = min(least_steps(context, shape).values(), default=LATE)
         test = some_order(context, shape)
         assert deadline_bound(test.by_counts(LATE), 0.0, LATE) <= least * (1 + 1e-9)
+
+
+def test_without_a_plan_yet_nothing_is_bisected():
+    """A search for the number of stages with the least bound once divided infinity by itself."""
+    context = PlanningContext(line_of_cities(5, far=1e7))
+    test = some_order(context, SHAPE)
+    assert deadline_bound([test], 0.0, math.inf) == 0.0
+    assert 0.0 < deadline_bound([test], 0.0, LATE) == deadline_bound([some_order(context, SHAPE)], 0.0, LATE) < LATE
 
 
 def test_slow_links_leave_the_orders_that_avoid_them():

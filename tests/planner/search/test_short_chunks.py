@@ -59,7 +59,7 @@ def test_replicas_of_two_devices_have_twice_the_microbatches():
     assert kept.best is not None
     config = kept.best.config
     assert (config.cp, config.pp, config.dp, config.microbatch_size, kept.best.layers) == (2, 4, 1, 1, (1, 1, 1, 1))
-    assert (round(step(begun) * 1e3, 3), round(step(kept.best) * 1e3, 3)) == (55.112, 44.195)
+    assert (round(step(begun) * 1e3, 3), round(step(kept.best) * 1e3, 3)) == (55.112, 44.648)
     assert kept.best in kept.context.simulated
 
 
@@ -72,7 +72,7 @@ def test_gradients_count_where_shapes_are_chosen():
     ShortChunks(kept).try_after()
     assert kept.best is not None
     assert (kept.best.config.cp, kept.best.config.dp) == (2, 1)
-    assert (round(step(begun) * 1e3, 2), round(step(kept.best) * 1e3, 2)) == (140.27, 97.01)
+    assert (round(step(begun) * 1e3, 2), round(step(kept.best) * 1e3, 2)) == (140.27, 97.76)
 
 
 def test_such_plans_come_first_where_their_estimates_are_far_below():
@@ -84,7 +84,7 @@ def test_such_plans_come_first_where_their_estimates_are_far_below():
         chunks.try_first()
         assert (kept.best is not None) is sought
         if kept.best is not None:
-            assert (kept.best.config.cp, round(step(kept.best) * 1e3, 3)) == (2, 44.195)
+            assert (kept.best.config.cp, round(step(kept.best) * 1e3, 3)) == (2, 44.648)
             many = len(kept.context.simulated)
             chunks.try_after()
             assert len(kept.context.simulated) == many
@@ -93,17 +93,18 @@ def test_such_plans_come_first_where_their_estimates_are_far_below():
 def test_the_plan_is_that_of_the_pin():
     free, pinned, one = (plan_of(question(wishes=replace(PINNED, cp=cp)), budgets=NO_PROOF) for cp in (None, 2, 1))
     assert free is not None and pinned is not None and one is not None
-    assert step(free) == step(pinned) < 0.81 * step(one)
+    assert step(free) == step(pinned) and round(step(free) / step(one), 3) == 0.81
     assert free.made_by.strategy == "certified" and free.certificate is not None
     assert free.certificate.status == "feasible" and free.certificate.beside_space
 
 
 def test_all_plans_with_the_degree_are_searched_where_the_best_plan_has_it():
-    """The first trial gives 0.9406 s with microbatches of 3, one fewer than the proof's search finds."""
-    asked = draw(5025)
-    free, pinned = (plan_of(one) for one in (asked, replace(asked, wishes=replace(asked.wishes, cp=2, schedule="1f1b"))))
+    """The first trial gives 0.9578 s with microbatches of 3; the proof's search finds a plan that is 0.4 % faster."""
+    asked, near = draw(5025), Budgets(target_gap=0.002)
+    questions = asked, replace(asked, wishes=replace(asked.wishes, cp=2, schedule="1f1b"))
+    free, pinned = (plan_of(one, budgets=near) for one in questions)
     assert free is not None and pinned is not None
-    assert [(one.config.cp, one.config.microbatch_size, round(step(one), 4)) for one in (free, pinned)] == [(2, 2, 0.9332)] * 2
+    assert [(one.config.cp, one.config.microbatch_size, round(step(one), 4)) for one in (free, pinned)] == [(2, 2, 0.9543)] * 2
 
 
 def test_nothing_more_is_searched_where_the_best_plan_has_another_degree():
@@ -181,9 +182,9 @@ def test_the_certificate_names_such_plans_beside_its_space():
     assert found.whole_lower_bound_s == 0.995 * step(begun)
     assert "cp 2 (tried, without a proof)" in found.outside and "cp 4, 8" in found.outside
     assert text(kept.best, found) == (
-        "Certificate: no plan of the searched space takes less than 54.84 ms (closed form), 24.1% more than this plan. Its cp "
+        "Certificate: no plan of the searched space takes less than 54.84 ms (closed form), 22.8% more than this plan. Its cp "
         "2 is not searched: nothing is proved for other plans of this kind."
     )
     same = replace(found, whole_lower_bound_s=step(kept.best))
-    assert "takes less than 44.19 ms (closed form), as long as this plan takes. Its cp" in text(kept.best, same)
+    assert "takes less than 44.65 ms (closed form), as long as this plan takes. Its cp" in text(kept.best, same)
     assert found.beside_space and not certificate(kept, begun, [step(begun)], None, []).beside_space

@@ -42,7 +42,8 @@ FOLDED = {"sequence_parallel": True, "etp": 1}
     "facts",
     [
         {"dp": 4, "ep": 4}, {"dp": 2, "cp": 2, "ep": 4, "tp": 2}, {"cp": 2, "tp": 2}, {"cp": 8},
-        {"cp": 8, "cp_algo": "ulysses"}, {"tp": 4, "ep": 4} | FOLDED, {"tp": 2, "dp": 2, "ep": 4} | FOLDED,
+        {"cp": 8, "cp_algo": "ulysses"}, {"cp": 8, "cp_algo": "all_gather"},
+        {"tp": 4, "ep": 4} | FOLDED, {"tp": 2, "dp": 2, "ep": 4} | FOLDED,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("zero_stage", [0, 1])
@@ -78,6 +79,7 @@ def test_all_to_alls_across_nodes_take_their_bytes_over_the_nics() -> None:
         {"dp": 16, "ep": 4, "etp": 2},
         {"dp": 16, "ep": 4, "dispatcher": "allgather"},
         {"tp": 2, "cp": 4, "dp": 2, "ep": 2, "cp_algo": "ulysses", "recompute": "full"},
+        {"tp": 2, "cp": 4, "dp": 2, "ep": 2, "cp_algo": "all_gather", "recompute": "full"},
     ],
 )
 def test_symmetry_reduction_of_sixteen_ranks_is_exact(facts: dict[str, object]) -> None:

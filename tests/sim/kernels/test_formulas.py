@@ -72,13 +72,17 @@ def test_sequences_of_half_length_reach_half_of_the_share_of_attention() -> None
     assert rates.share(12600, 128, False) == pytest.approx(0.54, rel=1e-12)
 
 
-@pytest.mark.parametrize(("steps", "window", "length"), [(1, 0, 8000), (4, 0, 3000), (1, 500, 1000), (2, 4000, 6000)])
-def test_kernels_of_a_ring_and_of_a_window_see_as_few_keys_as_short_sequences(steps: int, window: int, length: int) -> None:
-    core = Attention("a", 1, 8, 8, 64, seq_len=8000, cp=steps, window=window, steps=steps)
-    assert core.causal_length == length
+@pytest.mark.parametrize(("steps", "streams", "window", "forward", "backward"), [
+    (1, 1, 0, 8000, 8000), (4, 2, 0, 3000, 2000), (4, 1, 0, 2000, 2000), (1, 1, 500, 1000, 1000), (2, 2, 4000, 6000, 4000),
+])  # fmt: skip
+def test_kernels_of_a_ring_and_of_a_window_see_as_few_keys_as_short_sequences(
+    steps: int, streams: int, window: int, forward: int, backward: int
+) -> None:
+    core = Attention("a", 1, 8, 8, 64, seq_len=8000, cp=steps, window=window, steps=steps, streams=streams)
     device = builders.device(speed=1e12, attention=AttentionRates(0.5, 0.5, half_length=2000.0))
-    seconds = core.flops / (0.5e12 * length / (length + 2000))
-    assert formulas.attention_seconds(core, device, "bf16", 2, "flash", False) == pytest.approx(seconds, rel=1e-12)
+    for back, length, times in ((False, forward, 1.0), (True, backward, 2.5)):
+        seconds = times * core.flops / (0.5e12 * length / (length + 2000))
+        assert formulas.attention_seconds(core, device, "bf16", 2, "flash", back) == pytest.approx(seconds, rel=1e-12)
 
 
 def test_fused_attention_is_not_faster_than_its_bytes() -> None:
