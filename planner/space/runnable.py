@@ -11,6 +11,7 @@ from planner.request import Request
 from planner.space.shape import Shape
 from planner.target import Target
 from sim.errors import PlanError
+from sim.field_changes import changed
 from sim.plan import schedules
 from sim.plan.offloading import ACTIVATIONS
 from sim.plan.parallel_config import ParallelConfig
@@ -103,9 +104,9 @@ def _fault(target: Target, workload: Workload, kind: Kind, microbatches: tuple[i
     facts: dict[str, Any] = dict(zip(SAME, kind, strict=True))
     probe = Shape(dp=len(microbatches), microbatch_size=1, **facts)
     try:
-        config = replace(probe.config(workload, pp), num_microbatches=microbatches)
+        config = changed(probe.config(workload, pp), num_microbatches=microbatches)
         if probe.cluster_tp and pp > 1:
-            config = replace(config, stage_tp=(probe.tp, probe.least_tp))
+            config = changed(config, stage_tp=(probe.tp, probe.least_tp))
     except PlanError as error:  # such as virtual stages of a single stage
         return str(error)
     return next(iter(target.unsupported_layout(config, workload)), "")

@@ -24,6 +24,7 @@ from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
+from sim.field_changes import changed
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import beside, shards
 from sim.kernels.shards import Bucket
@@ -115,7 +116,7 @@ def _without_vpp(costs: StageCosts) -> StageCosts:
 
 @functools.lru_cache(maxsize=4096)
 def _with_one_stage(config: ParallelConfig) -> ParallelConfig:
-    return replace(config, vpp=1)
+    return changed(config, vpp=1)
 
 
 def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
@@ -279,7 +280,7 @@ class Table:
                 self._shared[key] = _extended(one, two, costs, layers, ends >= 2, ends % 2 == 1, specs)
                 return self._shared[key]
             if recomputed:
-                config = replace(costs.config, recompute="full", recompute_layers=(recomputed,))
+                config = changed(costs.config, recompute="full", recompute_layers=(recomputed,))
                 costs = replace(costs, config=config)
             stage = costs, layers, ends >= 2, ends % 2 == 1
             self._shared[key] = (*_costs(*stage, specs), _optimizer(*stage, specs))

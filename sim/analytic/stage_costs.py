@@ -6,9 +6,19 @@ routes as events. The planner prices every candidate with these costs: there is 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sim.analytic.stage_amounts import amounts, in_buckets, one_replica, synchronisation, traffic_seconds, weight_seconds
+from sim.analytic.stage_amounts import (
+    amounts,
+    in_buckets,
+    one_replica,
+    summing_alike,
+    synchronisation,
+    traffic_seconds,
+    weight_seconds,
+)
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
@@ -20,8 +30,7 @@ from sim.units import Bytes, Seconds
 from sim.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class StageCost:
+class StageCost(NamedTuple):
     """Seconds of one stage on the ranks that hold it.
 
     Per microbatch: `forward` and `backward` include tensor-parallel collectives; `weight` is the part of the backward that the
@@ -79,24 +88,15 @@ class StageCost:
 
     def sending(self, ahead: Seconds, back: Seconds, lane: Seconds, weight: Seconds) -> StageCost:
         """A copy with other sends (forward, backward), another lane time and another weight-gradient part."""
-        return StageCost(
-            self.forward, self.backward, self.reduce, self.gather, self.optimizer, self.parts, ahead, back,
-            self.traffic, weight, self.received, lane,
-        )  # fmt: skip
+        return StageCost(*self[:6], ahead, back, self.traffic, weight, self.received, lane)
 
     def lengthened(self, seconds: Seconds) -> StageCost:
         """A copy whose backward takes some seconds more, such as those of recomputed layers."""
-        return StageCost(
-            self.forward, self.backward + seconds, self.reduce, self.gather, self.optimizer, self.parts, self.send_forward,
-            self.send_backward, self.traffic, self.weight, self.received, self.lane,
-        )  # fmt: skip
+        return StageCost(self.forward, self.backward + seconds, *self[2:])
 
     def bucketed(self, parts: int) -> StageCost:
         """A copy with `parts` buckets and without collectives of every microbatch (`traffic` 0)."""
-        return StageCost(
-            self.forward, self.backward, self.reduce, self.gather, self.optimizer, parts, self.send_forward, self.send_backward,
-            0.0, self.weight, self.received, self.lane,
-        )  # fmt: skip
+        return StageCost(*self[:5], parts, self.send_forward, self.send_backward, 0.0, *self[9:])
 
     def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
         """Effective start of the first forward: its end less its own seconds. Activations arrive at `fill` seconds.
@@ -128,6 +128,7 @@ class StageCost:
         return rest if config.gathers_ahead else rest + self.gather
 
 
+@functools.lru_cache(maxsize=65536)
 def compute_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[Seconds, Seconds]:
@@ -184,7 +185,17 @@ class StageCosts:
     def synchronised(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()
     ) -> tuple[Seconds, Seconds, Seconds, int, Seconds]:
-        """`reduce`, `gather`, `traffic`, `parts` and `optimizer` of `of`."""
+        """`reduce`, `gather`, `traffic`, `parts` and `optimizer` of `of`; all configurations with the same sums share them."""
+        specs = specs or self.collectives.specs
+        alike = summing_alike(self.config, any(spec.profile is not None for spec in specs))
+        key, known = (alike, self.workload, layers, first, last, specs), self.collectives.known_sums
+        if key not in known:
+            known[key] = self._synchronised(layers, first, last, specs)
+        return known[key]
+
+    def _synchronised(
+        self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+    ) -> tuple[Seconds, Seconds, Seconds, int, Seconds]:
         config, sync = self.config, dict[str, list[Seconds]]()
         buckets, optimizer, collectives = self.in_buckets(layers, first, last, specs)
         for group, operation, nbytes, count in collectives:

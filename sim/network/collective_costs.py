@@ -73,6 +73,8 @@ class CollectiveCosts:
         self._known: dict[str, dict[str, dict[str, tuple[AlphaBeta, ...]]]] = {kind: {} for kind in ("dp", "edp", *INSIDE)}
         self._slowing: dict[tuple[str, str, str], float] = {}
         self._reduce_together: bool | None = None
+        self.known_sums: dict[tuple[object, ...], tuple[Seconds, Seconds, Seconds, int, Seconds]] = {}
+        """A cache of `sim.analytic.stage_costs`: seconds of the gradient and parameter collectives of stages."""
 
     def among(self, rows: tuple[int, ...]) -> CollectiveCosts:
         """Costs for some dp_cp indices: the tp, cp, etp and ep groups that contain them, and the gradient groups over all."""
