@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple, TypeAlias
 
-from sim.field_changes import changed
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, layer_groups, memory, offload, payloads
 from sim.kernels.casts import weight_cast_bytes
@@ -26,35 +25,6 @@ before has sent into a buffer, reads it from there, and writes it to its place (
 
 ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
 """(kind of gradient group, bytes) of a stage."""
-
-
-@functools.lru_cache(maxsize=4096)
-def one_replica(config: ParallelConfig) -> ParallelConfig:
-    """A configuration with the same kernels, by which their seconds are cached: with one replica, unless it divides experts."""
-    if config.splits_experts or config.dp == 1:
-        return config
-    one = changed(
-        config, dp=1, num_microbatches=(1,), zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False
-    )
-    return _same(one)
-
-
-@functools.lru_cache(maxsize=4096)
-def summing_alike(config: ParallelConfig, measured: bool) -> ParallelConfig:
-    """A configuration whose stages move and update the same in a step (`Amounts`), by which their seconds are cached.
-
-    measured: some device has a profile, whose seconds of the optimizer may depend on the microbatch size."""
-    if config.recompute_layers or config.stage_recompute:
-        return config
-    size = config.microbatch_size if measured or config.stage_dp else 1
-    own = {"microbatch_size": size, "num_microbatches": (1,) * config.dp, "recompute": "none", "recompute_modules": ()}
-    return _same(changed(config, **own))
-
-
-@functools.lru_cache(maxsize=4096)
-def _same(config: ParallelConfig) -> ParallelConfig:
-    """The first of equal configurations: caches find it without comparing its fields."""
-    return config
 
 
 @functools.lru_cache(maxsize=65536)

@@ -10,15 +10,8 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sim.analytic.stage_amounts import (
-    amounts,
-    in_buckets,
-    one_replica,
-    summing_alike,
-    synchronisation,
-    traffic_seconds,
-    weight_seconds,
-)
+from sim.analytic.alike_configs import one_replica, passing_alike, summing_alike
+from sim.analytic.stage_amounts import amounts, in_buckets, synchronisation, traffic_seconds, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
@@ -238,8 +231,15 @@ class StageCosts:
 
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward): `work`, message gather, and what is exposed of the cp ring and of collectives beside products;
-        independent of the placement of other replicas."""
-        specs, workload = specs or self.collectives.specs, self.workload.of_stage(layers, first, last)
+        independent of the placement of other replicas. All configurations with the same passes share them."""
+        key = passing_alike(self.config), self.workload, self.handling, layers, first, last, specs
+        known = self.collectives.known_passes
+        if key not in known:
+            known[key] = self._alone(layers, first, last, specs or self.collectives.specs)
+        return known[key]
+
+    def _alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> tuple[Seconds, Seconds]:
+        workload = self.workload.of_stage(layers, first, last)
         forward, backward = (
             seconds
             + self.received(layers, first, last, way)
