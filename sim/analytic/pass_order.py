@@ -51,8 +51,12 @@ class Task(NamedTuple):
 
     def later(self, by: int) -> Task:
         """The same task `by` microbatches later."""
-        receives, held, sends = (key and (*key[:2], key[2] + by) for key in (self.receives, self.held, self.sends))
-        return self._replace(microbatch=self.microbatch + by, receives=receives, held=held, sends=sends)
+        receives, held, sends = self.receives, self.held, self.sends
+        return Task(
+            self.pp_rank, self.kind, self.stage, self.microbatch + by,
+            receives and (receives[0], receives[1], receives[2] + by), held and (held[0], held[1], held[2] + by),
+            sends and (sends[0], sends[1], sends[2] + by), self.lane, self.cut,
+        )  # fmt: skip
 
 
 Sweep: TypeAlias = tuple[Task, ...]
