@@ -29,8 +29,8 @@ from sim.plan.parallel_config import BLOCK, ParallelConfig
 
 Memory: TypeAlias = StageMemory | BlockMemory | LeastMemory
 """What says how many layers and microbatches fit on the devices of a class."""
-KEPT = 256
-"""Number of shapes whose node classes are cached (a guess: a few megabytes). Older ones are computed again."""
+KEPT = 2048
+"""Number of shapes whose node classes are cached (a guess: some dozen megabytes). Older ones are computed again."""
 
 
 class NodeClass:

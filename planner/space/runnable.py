@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -39,6 +40,23 @@ def fault(request: Request, shape: Shape) -> str:
         return ""
     probe = request.target, request.workload, _kind(shape), _microbatches(request.workload, shape)
     return _fault(*probe, 1) and _fault(*probe, 2)
+
+
+def runs_under(request: Request, shape: Shape) -> Callable[[str, int, int], bool]:
+    """Whether the target can run a shape under a schedule, vpp and ZeRO stage, with some number of stages: `fault` of many."""
+    if request.target is None:
+        return lambda name, vpp, zero: True
+    probe = request.target, request.workload, _kind(shape), _microbatches(request.workload, shape)
+    return functools.partial(_runs_under, *probe)
+
+
+@functools.lru_cache(maxsize=65536)
+def _runs_under(
+    target: Target, workload: Workload, kind: Kind, microbatches: tuple[int, ...], name: str, vpp: int, zero: int
+) -> bool:
+    facts = dict(zip(SAME, kind, strict=True)) | {"schedule": name, "vpp": vpp, "zero_stage": zero}
+    probe = target, workload, tuple(facts.values()), microbatches
+    return not (_fault(*probe, 1) and _fault(*probe, 2))
 
 
 def takes_unlike_microbatches(request: Request, shape: Shape, pp: int) -> bool:

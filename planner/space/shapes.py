@@ -43,12 +43,14 @@ def variants(request: Request, shape: Shape, able: Callable[[str, int], bool] | 
     """The shape under every schedule, vpp and ZeRO stage that is searched or pinned, allowed, and that the target can run; with
     `able`, only those for which it holds of (schedule, ZeRO stage). Virtual stages need replicas with the same number of
     microbatches, because they run these in rounds."""
-    several = searched_schedules(request) if request.limits.allows_shape(shape, but=VARIED) else []
+    if not request.limits.allows_shape(shape, but=VARIED):
+        return
+    several, runs, divides = searched_schedules(request), runnable.runs_under(request, shape), shape.divides(request.workload)
     for zero in zero_stages(request, shape):
         for name, vpp in several:
-            if (vpp == 1 or shape.divides(request.workload)) and (able is None or able(name, zero)):
+            if (vpp == 1 or divides) and (able is None or able(name, zero)) and runs(name, vpp, zero):
                 variant = changed(shape, schedule=name, vpp=vpp, zero_stage=zero)
-                if request.limits.allows_shape(variant) and not runnable.fault(request, variant):
+                if request.limits.allows_shape(variant):
                     yield variant
 
 

@@ -10,6 +10,7 @@ depends on. In the steady state of a schedule each sweep equals the previous one
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, overload
@@ -141,7 +142,17 @@ def ordered_tasks_in_full(schedule: str, pp: int, microbatches: int, vpp: int) -
 
 
 def _equal(one: Sweep, other: Sweep, later: int) -> bool:
-    return len(one) == len(other) and all(a.later(later) == b for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(map(_is_later, one, other, itertools.repeat(later)))
+
+
+def _is_later(one: Task, other: Task, by: int) -> bool:
+    """Whether a task is another one `by` microbatches later."""
+    pp_rank, kind, stage, microbatch, *keys, lane, cut = one
+    same = other[3] == microbatch + by and other[:3] == (pp_rank, kind, stage) and other[7:] == (lane, cut)
+    return same and all(
+        a is b or (a is not None and b is not None and a[2] + by == b[2] and a[:2] == b[:2])
+        for a, b in zip(keys, other[4:7], strict=True)
+    )
 
 
 def _tasks(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int) -> list[Task]:

@@ -232,18 +232,19 @@ class StageCosts:
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward): `work`, message gather, and what is exposed of the cp ring and of collectives beside products;
         independent of the placement of other replicas. All configurations with the same passes share them."""
-        key = passing_alike(self.config), self.workload, self.handling, layers, first, last, specs
-        known = self.collectives.known_passes
-        if key not in known:
+        alike, known = passing_alike(self.config), self.collectives.known_passes
+        if (key := (alike, self.workload, self.handling, layers, first, last, specs)) not in known:
             known[key] = self._alone(layers, first, last, specs or self.collectives.specs)
         return known[key]
 
     def _alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> tuple[Seconds, Seconds]:
         workload = self.workload.of_stage(layers, first, last)
+        some = (beside.exchanges(workload, self.config, layers, way) for way in (False, True))
+        kinds = [("ring", "gather", "scatter") if exchanges else () for exchanges in some]
         forward, backward = (
             seconds
             + self.received(layers, first, last, way)
-            + sum(self._exposed(workload, specs, layers, way, kind) for kind in ("ring", "gather", "scatter"))
+            + sum(self._exposed(workload, specs, layers, way, kind) for kind in kinds[way])
             for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
         )
         return forward, backward
