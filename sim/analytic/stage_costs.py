@@ -61,7 +61,7 @@ class StageCost(NamedTuple):
     @property
     def busy(self) -> Seconds:
         """Seconds for which one microbatch occupies a rank: forward, backward and the waits for its sends."""
-        return self.both + self.send_forward + self.send_backward
+        return self.forward + self.backward + self.send_forward + self.send_backward
 
     @property
     def cycle(self) -> Seconds:
@@ -69,7 +69,7 @@ class StageCost(NamedTuple):
 
         `lane` counts, although the rank itself does not wait for it: its own last backward follows the last forward message
         only after the work of the next stage and the message back."""
-        return max(self.busy, self.traffic, self.lane)
+        return max(self.forward + self.backward + self.send_forward + self.send_backward, self.traffic, self.lane)
 
     def last_backward(self, microbatches: int, deferred: int) -> Seconds:
         """Least seconds from the first forward to the end of the last backward (B), before its message is sent.
