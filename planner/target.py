@@ -27,6 +27,10 @@ class Target:
     unsupported_layout: Callable[[ParallelConfig, Workload], Iterator[str]]
     unsupported_placement: Callable[[Plan], Iterator[str]]
 
+    def __hash__(self) -> int:
+        """Hash of the name only, for speed: many results are cached by target."""
+        return hash(self.name)
+
     @property
     def can_not(self) -> str:
         """Subject and verb of a sentence about what the target cannot do: `megatron cannot`, `no training framework can`."""

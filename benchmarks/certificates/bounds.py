@@ -126,9 +126,9 @@ class Bounds:
             ahead = 0.0 if last else hops[pp_rank]
             behind = 0.0 if first else backs[pp_rank - 1]
             if schedule.OVERLAPS_SENDS:
-                cost = replace(cost, lane=ahead * shape.vpp)
+                cost = cost._replace(lane=ahead * shape.vpp)
             else:
-                cost = replace(cost, send_forward=ahead, send_backward=behind)
+                cost = cost._replace(send_forward=ahead, send_backward=behind)
             owed = cost.weight * schedules.weights_behind(shape.schedule, pp_rank, len(stages), *counts)
             tail = cost.tail(config, tied if first or last else 0.0)
             if not first:

@@ -6,7 +6,6 @@ member."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from planner.bounds.ordered_stages import OrderedStages, Sends
 from planner.costs.context import PlanningContext
@@ -33,7 +32,7 @@ class AnyZeroStage(OrderedStages):
         """Least costs of a stage with one bucket for each layer."""
         cost = super().cost(i, role, layers, recomputed, sends).bucketed(layers)
         reduce = self.order[i].least_reduce(role, layers, cost.reduce)
-        return cost if reduce >= cost.reduce else replace(cost, reduce=reduce)
+        return cost if reduce >= cost.reduce else cost._replace(reduce=reduce)
 
 
 class AnyChunks(AnyZeroStage):

@@ -20,9 +20,7 @@ class BlockMemory:
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape):
         self._layers = context.request.workload.model.layers
-        self._none, self._full = (
-            StageMemory(context, cluster, one, one.config(context.request.workload, 2)) for one in shape.extremes
-        )
+        self._none, self._full = (StageMemory(context, cluster, one) for one in shape.extremes)
         self._fewest: dict[tuple[str, tuple[tuple[int, int], ...], int], tuple[int, ...]] = {}
 
     def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:

@@ -11,6 +11,7 @@ from planner.space.device_slots import Run, rows
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import slots, spread, uneven
 from sim.analytic.stage_costs import StageCost, StageCosts
+from sim.field_changes import changed
 from sim.hardware.cluster import Cluster
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import ReplicaRows
@@ -20,7 +21,7 @@ from sim.workload.workload import Workload
 @functools.lru_cache(maxsize=4096)
 def single_replica(shape: Shape) -> Shape:
     """The shape with one replica, under a schedule that splits the backward."""
-    return replace(split_backward(shape), dp=1, zero_stage=1, zero_shard_size=None)
+    return changed(split_backward(shape), dp=1, zero_stage=1, zero_shard_size=None)
 
 
 class ClusterCosts:

@@ -64,8 +64,9 @@ class PlanningContext:
         self.stage_rows: StageRows = {}  # cache of the evaluator, shared by all orders of the classes of a shape
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role
         self.passes: dict[tuple[str, Shape, bool, str], tuple[tuple[float, float], tuple[float, float]]] = {}
-        self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}
-        self.activations: dict[tuple[Shape, str], tuple[Activations, ...]] = {}
+        self.bytes: dict[tuple[object, ...], tuple[tuple[float, float], ...]] = {}
+        self.held_bytes: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self.activations: dict[tuple[object, ...], tuple[Activations, ...]] = {}
 
     def report(self, state: Progress) -> None:
         """Report the state of the search as a status line and to `watch`."""

@@ -8,15 +8,15 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_messages import MixedMessages
 from planner.costs.mixed_rings import MixedRings
 from planner.space.device_slots import Run, StageSlots, borders, distinct_offsets, rows
-from planner.space.shape import Shape
+from planner.space.shape import Shape, split_backward
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCost, StageCosts
+from sim.field_changes import changed
 from sim.hardware.cluster import Device
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.transport import common_transport
@@ -183,8 +183,9 @@ class MixedStageCosts:
 
 @functools.lru_cache(maxsize=4096)
 def _narrow(shape: Shape) -> Shape:
-    """The shape with a single replica."""
-    return replace(shape, dp=1, zero_shard_size=None)
+    """The shape with a single replica; without cp, its schedule and ZeRO stage do not matter either."""
+    one = changed(shape, dp=1, zero_shard_size=None, tied_shards=False)
+    return changed(split_backward(one), zero_stage=1, overlap_param_gather=True) if shape.cp == 1 else one
 
 
 def geometry(stage: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:

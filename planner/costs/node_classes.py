@@ -22,46 +22,59 @@ from planner.space.shape import Shape, split_backward
 from planner.space.shapes import stage_slots
 from sim.analytic.stage_amounts import weight_seconds
 from sim.analytic.stage_costs import StageCost, StageCosts
+from sim.field_changes import changed
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK, ParallelConfig
 
 Memory: TypeAlias = StageMemory | BlockMemory | LeastMemory
 """What says how many layers and microbatches fit on the devices of a class."""
-KEPT = 256
-"""Number of shapes whose node classes are cached (a guess: a few megabytes). Older ones are computed again."""
+KEPT = 2048
+"""Number of shapes whose node classes are cached (a guess: some dozen megabytes). Older ones are computed again."""
 
 
 class NodeClass:
     """Costs and memory of the stages of one class under one shape, by role (first, middle, last, only) and layers.
 
-    own: the shape of its stages by themselves (`Shape.on`); max_stages: most stages of the class in a pipeline; costs: of a
-    stage among others, one entry for each position on its nodes; alone: of the only stage; memory: how many layers and
-    microbatches fit; waits: ranks wait for their messages to leave; splits: the schedule splits the backward."""
+    own: the shape of its stages by themselves (`Shape.on`); max_stages: most stages of the class in a pipeline; memory: layers
+    and microbatches that fit; waits: ranks wait for their messages to leave; splits: the schedule splits the backward."""
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, others: list[Cluster]):
         request = context.request
         self.cluster, self.shape, self.own, self.workload = cluster, shape, shape.on(cluster.name), request.workload
         self.max_stages = most_stages(request, cluster, shape)
         self.microbatches = shape.microbatches(self.workload)
-        self.config = self.own.config(self.workload, 2)
-        self.costs, self.alone = (context.cluster_costs.stages(cluster, shape, alone) for alone in (False, True))
-        self._least = context.cluster_costs.least(cluster, shape)
         self._context, self._others = context, others
-        schedule = schedules.get(shape.schedule)
-        self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
+        self.waits = not (schedule := schedules.get(shape.schedule)).OVERLAPS_SENDS
+        self.splits = schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int, int], StageCost] = {}
         self._with_messages: dict[tuple[str, int, float, float, int], StageCost] = {}
-        self.shared: dict[tuple[object, ...], Any] = {}
-        """Cache that deadline tests of several orders share (`planner.bounds.ordered_stages`)."""
-        self.memory: Memory = StageMemory(context, cluster, self.own, self.config)
-        if shape.recompute == BLOCK:
-            self.memory = BlockMemory(context, cluster, self.own)
+        self.shared: dict[tuple[object, ...], Any] = {}  # a cache of deadline tests of several orders
+        self.memory: Memory = (BlockMemory if shape.recompute == BLOCK else StageMemory)(context, cluster, self.own)
+
+    @functools.cached_property
+    def config(self) -> ParallelConfig:
+        """The configuration of its stages by themselves, in a pipeline of two."""
+        return self.own.config(self.workload, 2)
+
+    @functools.cached_property
+    def costs(self) -> tuple[StageCosts, ...]:
+        """Costs of a stage among others, one entry for each position on its nodes."""
+        return self._context.cluster_costs.stages(self.cluster, self.shape)
+
+    @functools.cached_property
+    def alone(self) -> tuple[StageCosts, ...]:
+        """Costs of the only stage of a pipeline, likewise."""
+        return self._context.cluster_costs.stages(self.cluster, self.shape, alone=True)
+
+    @functools.cached_property
+    def _least(self) -> dict[tuple[str, int], StageCost]:
+        return self._context.cluster_costs.least(self.cluster, self.shape)
 
     @functools.cached_property
     def without_virtual_stages(self) -> ParallelConfig:
         """The configuration without virtual stages. Begin and tail computed with it are estimates, not bounds."""
-        return replace(self.config, vpp=1, schedule="1f1b")
+        return changed(self.config, vpp=1, schedule="1f1b")
 
     @functools.cached_property
     def crossing(self) -> float:
@@ -88,16 +101,6 @@ class NodeClass:
         Returns (in a pipeline inside the cluster, in a pipeline that leaves the cluster)."""
         return self._context.loads.node_loads(self.cluster, self._others, self.shape)
 
-    @property
-    def node_load_inside(self) -> float:
-        """`node_loads` in a pipeline inside the cluster."""
-        return self.node_loads[0]
-
-    @property
-    def node_load_crossing(self) -> float:
-        """`node_loads` in a pipeline that leaves the cluster."""
-        return self.node_loads[1]
-
     @functools.cached_property
     def as_single_stage(self) -> tuple[NodeClass, ...]:
         """The class for a pipeline of one stage: filling node after node and, where that differs, spread evenly over nodes."""
@@ -110,8 +113,7 @@ class NodeClass:
 
     def cost(self, role: str, layers: int, recomputed: int = 0) -> StageCost:
         """Costs of a stage in a role, with the estimated least messages; `recomputed` as in `with_messages`."""
-        key = role, layers, recomputed
-        if key not in self._costs:
+        if (key := (role, layers, recomputed)) not in self._costs:
             ahead = self.message if role in ("first", "middle") else 0.0
             back = self.message if role in ("last", "middle") else 0.0
             self._costs[key] = self.with_messages(role, layers, ahead, back, recomputed)
@@ -233,17 +235,8 @@ def least_of(costs: list[StageCost]) -> StageCost:
     """The least value of each cost over all positions of a stage on its nodes."""
     if len(costs) == 1:
         return costs[0]
-    first = costs[0]
-    forward, backward, reduce, gather, traffic = (
-        min(values)
-        for values in zip(
-            *((cost.forward, cost.backward, cost.reduce, cost.gather, cost.traffic) for cost in costs), strict=True
-        )
-    )
-    return StageCost(
-        forward, backward, reduce, gather, first.optimizer, first.parts, first.send_forward, first.send_backward, traffic,
-        first.weight, first.received, first.lane,
-    )  # fmt: skip
+    by_position = ("forward", "backward", "reduce", "gather", "traffic")
+    return costs[0]._replace(**{name: min(getattr(cost, name) for cost in costs) for name in by_position})
 
 
 def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:
@@ -259,7 +252,7 @@ def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:
 def leanest(context: PlanningContext, shape: Shape, zero_stages: Sequence[int]) -> list[NodeClass]:
     """The classes of a shape with the least memory that a stage needs under any of these ZeRO stages, and the passes of the
     least of them: under ZeRO 3 they are longer."""
-    every = [node_classes(context, replace(shape, zero_stage=stage)) for stage in sorted(set(zero_stages))]
+    every = [node_classes(context, changed(shape, zero_stage=stage)) for stage in sorted(set(zero_stages))]
     if len(every) == 1:
         return every[0]
     found = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 
 from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
 from planner.space.shape import Shape, split_backward
+from sim.field_changes import changed
 from sim.hardware.cluster import Cluster
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
@@ -16,14 +16,14 @@ from sim.plan.parallel_config import ParallelConfig
 
 def single_stage_config(config: ParallelConfig) -> ParallelConfig:
     """The configuration of a pipeline of one stage."""
-    return replace(config, pp=1)
+    return changed(config, pp=1)
 
 
 class StageMemory:
     """Layers and microbatches that fit on the devices of a cluster, by role (first, middle, last, or only)."""
 
-    def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, config: ParallelConfig):
-        self._context, self._shape, self._config = context, shape, config
+    def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape):
+        self._context, self._shape = context, shape
         self._workload = context.request.workload
         self._device_bytes = context.request.topology.room(cluster.node.device)
         self._most: dict[tuple[str, tuple[tuple[int, int], ...], int], int] = {}
@@ -62,10 +62,32 @@ class StageMemory:
         """Empty: there is no choice of layers to recompute (`planner.costs.block_memory`)."""
         return ()
 
-    @property
+    @functools.cached_property
     def room(self) -> float:
         """Bytes of a device for torch."""
-        return self._device_bytes - memory.outside_torch(self._config)
+        return self._device_bytes - memory.outside_torch(self._shape)
+
+    @functools.cached_property
+    def _config(self) -> ParallelConfig:
+        return self._shape.config(self._workload, 2)
+
+    @functools.cached_property
+    def _replicas(self) -> tuple[object, ...]:
+        """The degrees by which shapes share what does not depend on their microbatches, schedules and recomputation."""
+        shape = self._shape
+        degrees = shape.tp, shape.dp, shape.cp, shape.ep, shape.etp, shape.zero_stage, shape.zero_shard_size
+        return *degrees, shape.offload
+
+    @functools.cached_property
+    def _pieces(self) -> tuple[object, ...]:
+        """The degrees by which shapes share activations: those that differ in dp, ZeRO stage, schedule and vpp only, where
+        experts are not divided over ranks of several replicas."""
+        shape, narrow = self._shape, self._replicas if self._divides_experts else (self._shape.tp, self._shape.cp)
+        return *narrow, shape.offload, shape.microbatch_size, shape.recompute
+
+    @property
+    def _divides_experts(self) -> bool:
+        return self._shape.ep > 1 or self._shape.etp is not None
 
     def of_one_and_two(self, role: str, held: int, deferred: int, pp: int) -> tuple[float, float]:
         """Bytes of a stage of one layer and of two layers; each further layer adds the difference."""
@@ -83,22 +105,29 @@ class StageMemory:
         `sim.kernels.memory.rank_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
         those whose weight gradients are deferred, but for the head (`_more_heads`)."""
         if role not in self._linear:
-            key = split_backward(self._shape), self._shape.vpp, role
+            key = self._replicas, self._pieces, self._shape.vpp, role
             if key not in self._context.bytes:
-                config, pairs = self._config_of(role), list[tuple[float, float]]()
-                for k, one in zip((1, 2), self._activations(role), strict=True):
-                    held = memory.held_bytes(self._workload, config, k, *_ends(role))
-                    pairs.append((held + one.working + one.head, one.each(config)))
-                self._context.bytes[key] = tuple(pairs)
+                held = self._held_bytes(role)
+                self._context.bytes[key] = tuple(
+                    (own + one.working + one.head, one.each(self._shape))
+                    for own, one in zip(held, self._activations(role), strict=True)
+                )
             self._linear[role] = self._context.bytes[key]
         return self._linear[role]
 
+    def _held_bytes(self, role: str) -> tuple[float, ...]:
+        """`memory.held_bytes` of stages of one and of two layers; shared by shapes with the same replicas."""
+        key = self._replicas, role
+        if key not in self._context.held_bytes:
+            config = self._config_of(role)
+            self._context.held_bytes[key] = tuple(memory.held_bytes(self._workload, config, k, *_ends(role)) for k in (1, 2))
+        return self._context.held_bytes[key]
+
     def _activations(self, role: str) -> tuple[memory.Activations, ...]:
-        """Activations of stages of one and of two layers; shared by shapes that differ in dp, ZeRO stage and vpp only."""
-        divides_experts = self._shape.ep > 1 or self._shape.etp is not None  # over ranks of several replicas
-        narrow = split_backward(self._shape) if divides_experts else single_replica(self._shape)
-        key = narrow, role
+        """Activations of stages of one and of two layers."""
+        key = self._pieces, role
         if key not in self._context.activations:
+            narrow = (split_backward if self._divides_experts else single_replica)(self._shape)
             config = narrow.config(self._workload, 1 if role == "only" else 2)
             self._context.activations[key] = tuple(
                 memory.activation_bytes(self._workload, config, k, *_ends(role)) for k in (1, 2)
@@ -109,7 +138,7 @@ class StageMemory:
         """Bytes of the head's microbatches beyond the one that `_bytes` has."""
         if role not in ("last", "only") or (self._shape.vpp > 1 and not pp):
             return 0.0
-        config = replace(self._config, pp=pp) if self._shape.vpp > 1 else self._config  # without chunks, pp does not matter
+        config = changed(self._config, pp=pp) if self._shape.vpp > 1 else self._config  # without chunks, pp does not matter
         return (memory.heads_in_flight(config, held) - 1) * self._logits
 
     @functools.cached_property

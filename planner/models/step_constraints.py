@@ -51,8 +51,8 @@ class StepConstraints:
             positions, most = len(option.costs), float(option.max_stages)
             used = [(v, 1.0) for group in stages.groups() for (c, _), v in group.items() if c == i]
             for name, seconds, fewest, crossing in (
-                ("inside", option.node_load_inside, 2 * positions, []),
-                ("beside", option.node_load_crossing, positions, [(stages.crosses, most)]),
+                ("inside", option.node_loads[0], 2 * positions, []),
+                ("beside", option.node_loads[1], positions, [(stages.crosses, most)]),
             ):
                 if seconds > 0 and most > fewest and used:
                     here = p.binary(f"through_{name}[{self.names[i]}]")

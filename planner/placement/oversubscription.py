@@ -160,11 +160,11 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         reduce, gather = max(cost.reduce, float(loads.reduce[stage])), max(cost.gather, float(loads.gather[stage]))
         beside = gather if config.shards_parameters else 0.0, reduce if config.reduces_each_microbatch else 0.0
         forward, backward = max(cost.forward, beside[0]), max(cost.backward, sum(beside))
-        cost = replace(cost, forward=forward, backward=backward, reduce=reduce, gather=gather, traffic=sum(beside) + beside[0])
+        cost = cost._replace(forward=forward, backward=backward, reduce=reduce, gather=gather, traffic=sum(beside) + beside[0])
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return cost
         ahead = self.message(stage, stage + 1, replicas) if stage + 1 < config.pp else 0.0
-        return replace(cost, send_forward=ahead, send_backward=self.message(stage, stage - 1, replicas) if stage else 0.0)
+        return cost._replace(send_forward=ahead, send_backward=self.message(stage, stage - 1, replicas) if stage else 0.0)
 
     def message(self, source: int, target: int, replicas: tuple[int, ...]) -> Seconds:
         """Seconds of the concurrent messages of all replicas between neighbouring stages."""

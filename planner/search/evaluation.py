@@ -21,7 +21,7 @@ from planner.placement.recomputation import virtual_recomputed
 from planner.space.shape import Shape
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.evaluator import Ints, Table
-from sim.analytic.recurrence import steps_and_reductions
+from sim.analytic.recurrence import ROWS, steps_and_reductions
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
@@ -59,8 +59,11 @@ class PipelineEvaluation:
 
     def _seconds(self, pipelines: Sequence[Pipeline]) -> list[float]:
         """Seconds of a step of pipelines with equally many stages, evaluated as one batch."""
-        candidates = self.candidates(pipelines)
-        seconds: list[float] = self.least(pipelines, candidates, *steps_and_reductions(candidates)).tolist()
+        seconds: list[float] = []
+        for first in range(0, len(pipelines), ROWS):
+            part = pipelines[first : first + ROWS]
+            candidates = self.candidates(part)
+            seconds += self.least(part, candidates, *steps_and_reductions(candidates)).tolist()
         return seconds
 
     def least(self, pipelines: Sequence[Pipeline], candidates: Candidates, seconds: Floats, reductions: Floats) -> Floats:
@@ -91,8 +94,8 @@ class PipelineEvaluation:
         table_rows: Ints = np.array([one if alone else self._table_rows(one) for one in distinct])[which]
         layers, recomputed = virtual_stages(every[:, :, 1], self.shape.vpp), None
         if self.shape.recompute == BLOCK:
-            fewest = np.array([self.fewest(one) for one in distinct])[which]
-            of_stage = np.take_along_axis(fewest, every[:, :, 1:], axis=2)[:, :, 0]
+            fewest = np.array([self.fewest(one) for one in distinct])
+            of_stage = fewest[which[:, None], np.arange(every.shape[1]), every[:, :, 1]]
             recomputed = virtual_recomputed(every[:, :, 1], of_stage, self.shape.vpp)
         candidates = self._table(alone).candidates(table_rows, layers, recomputed)
         messages = [self.messages(one) for one in distinct]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from planner.bounds.orders import Orders, orders_within
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
@@ -21,6 +21,7 @@ from planner.search.single_stage import may_beat_cutoff
 from planner.space import runnable
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import variants, zero_stages
+from sim.field_changes import changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Branching:
     def zero_stages(self, shape: Shape, among: Orders) -> Iterator[tuple[Shape, Orders]]:
         """A shape under a schedule with each ZeRO stage, unless all are pruned; `among` are the orders that are left."""
         request = self.incumbent.request
-        found = (replace(shape, zero_stage=stage) for stage in zero_stages(request, shape))
+        found = (changed(shape, zero_stage=stage) for stage in zero_stages(request, shape))
         every = tuple(variant for variant in found if not runnable.fault(request, variant))
         if len(every) > 1:
             yield from self._members("variant", every, shape, every, AnyZeroStage, among)

@@ -160,15 +160,16 @@ def assigned_layers(evaluation: PipelineEvaluation, stages: list[int], waits: bo
     messages of its class."""
     classes, pp, m = evaluation.classes, len(stages), evaluation.microbatches
     stage_roles, capacity, least = roles(pp), evaluation.layer_capacity(stages), evaluation.shape.vpp
+    if min(capacity) < least or sum(capacity) < evaluation.layers or least * pp > evaluation.layers:
+        return None
     fewest = evaluation.fewest(stages)
     ahead, back, _ = evaluation.messages(tuple(stages)) if waits else ([], [], 0.0)
     fill, before = [], 0.0
     even = max(1, round(evaluation.layers / pp))
+    passed = {i: sum(classes[i].entry("middle", even)) + 2 * classes[i].message for i in set(stages)}
     for i in stages:
         fill.append(before)
-        before += sum(classes[i].entry("middle", even)) + 2 * classes[i].message
-    if min(capacity) < least or sum(capacity) < evaluation.layers or least * pp > evaluation.layers:
-        return None
+        before += passed[i]
     layers = [least] * pp
 
     def finish(stage: int) -> tuple[float, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from planner.request import Request
 from planner.space.shape import Shape
 from planner.target import Target
 from sim.errors import PlanError
+from sim.field_changes import changed
 from sim.plan import schedules
 from sim.plan.offloading import ACTIVATIONS
 from sim.plan.parallel_config import ParallelConfig
@@ -38,6 +40,23 @@ def fault(request: Request, shape: Shape) -> str:
         return ""
     probe = request.target, request.workload, _kind(shape), _microbatches(request.workload, shape)
     return _fault(*probe, 1) and _fault(*probe, 2)
+
+
+def runs_under(request: Request, shape: Shape) -> Callable[[str, int, int], bool]:
+    """Whether the target can run a shape under a schedule, vpp and ZeRO stage, with some number of stages: `fault` of many."""
+    if request.target is None:
+        return lambda name, vpp, zero: True
+    probe = request.target, request.workload, _kind(shape), _microbatches(request.workload, shape)
+    return functools.partial(_runs_under, *probe)
+
+
+@functools.lru_cache(maxsize=65536)
+def _runs_under(
+    target: Target, workload: Workload, kind: Kind, microbatches: tuple[int, ...], name: str, vpp: int, zero: int
+) -> bool:
+    facts = dict(zip(SAME, kind, strict=True)) | {"schedule": name, "vpp": vpp, "zero_stage": zero}
+    probe = target, workload, tuple(facts.values()), microbatches
+    return not (_fault(*probe, 1) and _fault(*probe, 2))
 
 
 def takes_unlike_microbatches(request: Request, shape: Shape, pp: int) -> bool:
@@ -103,9 +122,9 @@ def _fault(target: Target, workload: Workload, kind: Kind, microbatches: tuple[i
     facts: dict[str, Any] = dict(zip(SAME, kind, strict=True))
     probe = Shape(dp=len(microbatches), microbatch_size=1, **facts)
     try:
-        config = replace(probe.config(workload, pp), num_microbatches=microbatches)
+        config = changed(probe.config(workload, pp), num_microbatches=microbatches)
         if probe.cluster_tp and pp > 1:
-            config = replace(config, stage_tp=(probe.tp, probe.least_tp))
+            config = changed(config, stage_tp=(probe.tp, probe.least_tp))
     except PlanError as error:  # such as virtual stages of a single stage
         return str(error)
     return next(iter(target.unsupported_layout(config, workload)), "")

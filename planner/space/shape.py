@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
+from sim.field_changes import changed
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import DISPATCHERS, matches_tp, mesh_rows, used_degrees
@@ -91,7 +92,7 @@ class Shape:
     @property
     def one_mesh(self) -> Shape:
         """The shape with the fewest replicas that hold each expert."""
-        return replace(self, dp=self.expert_rows // math.gcd(self.expert_rows, self.cp), zero_shard_size=None)
+        return changed(self, dp=self.expert_rows // math.gcd(self.expert_rows, self.cp), zero_shard_size=None)
 
     def tp_on(self, cluster: str) -> int:
         """Tensor-parallel degree of the stages on a cluster."""
@@ -145,12 +146,12 @@ class Shape:
 
 @functools.lru_cache(maxsize=4096)
 def _on(shape: Shape, tp: int) -> Shape:
-    return replace(shape, tp=tp, cluster_tp=())
+    return changed(shape, tp=tp, cluster_tp=())
 
 
 @functools.lru_cache(maxsize=4096)
 def _extremes(shape: Shape) -> tuple[Shape, ...]:
-    return replace(shape, recompute="none"), replace(shape, recompute="full")
+    return changed(shape, recompute="none"), changed(shape, recompute="full")
 
 
 @functools.lru_cache(maxsize=64)  # one entry may be large: a number for each replica
@@ -187,6 +188,11 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
 def split_backward(shape: Shape) -> Shape:
     """The shape under a schedule that splits the backward and overlaps messages: its costs are at most those of any
     schedule."""
+    return changed(shape, schedule=_splitting(), vpp=1)
+
+
+@functools.lru_cache(maxsize=1)
+def _splitting() -> str:
+    """The first schedule that splits the backward and overlaps messages, without virtual stages."""
     known = {name: schedules.get(name) for name in schedules.names()}
-    name = next(n for n, one in known.items() if one.SPLITS_BACKWARD and one.OVERLAPS_SENDS and not one.CHUNKED)
-    return replace(shape, schedule=name, vpp=1)
+    return next(n for n, one in known.items() if one.SPLITS_BACKWARD and one.OVERLAPS_SENDS and not one.CHUNKED)

@@ -18,6 +18,7 @@ from planner.space.sequences_and_experts import check_degrees, context_degrees, 
 from planner.space.shape import Shape
 from planner.space.unequal_batches import can_have, is_faster_with, unequal_degrees
 from sim.errors import Infeasible
+from sim.field_changes import changed
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.stack import searched_facts
 from sim.plan import schedules
@@ -34,8 +35,6 @@ USUAL_CHUNKS = (2, 4, 8)
 RECOMPUTE = ("none", "full")
 """Recomputation that is searched where stages do not choose it (`recomputations`). Plans have a fused attention core
 (`ParallelConfig.attention`), with which selective recomputation equals none, so it is used only when pinned."""
-
-
 VARIED = ("schedule", "vpp", "zero_stage")
 """Dimensions in which the variants of a shape differ."""
 
@@ -46,11 +45,12 @@ def variants(request: Request, shape: Shape, able: Callable[[str, int], bool] | 
     microbatches, because they run these in rounds."""
     if not request.limits.allows_shape(shape, but=VARIED):
         return
+    several, runs, divides = searched_schedules(request), runnable.runs_under(request, shape), shape.divides(request.workload)
     for zero in zero_stages(request, shape):
-        for name, vpp in searched_schedules(request):
-            if (vpp == 1 or shape.divides(request.workload)) and (able is None or able(name, zero)):
-                variant = replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
-                if request.limits.allows_shape(variant) and not runnable.fault(request, variant):
+        for name, vpp in several:
+            if (vpp == 1 or divides) and (able is None or able(name, zero)) and runs(name, vpp, zero):
+                variant = changed(shape, schedule=name, vpp=vpp, zero_stage=zero)
+                if request.limits.allows_shape(variant):
                     yield variant
 
 
@@ -91,7 +91,7 @@ def overlaps(shape: Shape) -> tuple[Shape, ...]:
     Gathers before the forwards overlap with the forwards of this stage and of earlier stages. Gathers after the optimizer
     overlap with the backwards that earlier stages still run, which take longer. Reductions are always overlapped."""
     chosen = shape.slots > 1 and shape.zero_stage in (1, 2)
-    return (shape, replace(shape, overlap_param_gather=False)) if chosen else (shape,)
+    return (shape, changed(shape, overlap_param_gather=False)) if chosen else (shape,)
 
 
 def slots(cluster: Cluster, tp: int) -> int:
@@ -160,20 +160,20 @@ def shapes(
     found, refused = False, None
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     check_degrees(request.workload, cp, ep, request.wishes.etp)
+    schedule, zero = request.wishes.schedule or _usual_schedule(request), _first_zero_stage(request)
+    kinds = recomputations(request, by_stage)
+    vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
+    free = request.target is None and request.limits == NO_LIMITS
     for tp in tensor_degrees(request):
         etp = None if request.wishes.etp == tp else request.wishes.etp
         facts = searched_facts(request.topology.stack, request.topology.fleet, tp)
         for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
             for size in _sizes(request, dp, every_size):
-                for recompute in recomputations(request, by_stage):
-                    schedule = request.wishes.schedule or _usual_schedule(request)
-                    vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
-                    zero = _first_zero_stage(request)
+                for recompute in kinds:
                     degrees = tp, dp, size, recompute, schedule, vpp, zero, cp, ep, etp, shards
                     shape = Shape(*degrees, offload=request.wishes.offloaded, **facts)
                     if not shape.divides_experts:
                         continue
-                    free = request.target is None and request.limits == NO_LIMITS
                     if free or next(variants(request, shape), None) is not None:
                         found = True
                         yield shape

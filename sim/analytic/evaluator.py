@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analytic import plan_costs, stage_amounts
+from sim.analytic.alike_configs import summing_alike
 from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
+from sim.field_changes import changed
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import beside, shards
 from sim.kernels.shards import Bucket
@@ -115,7 +117,7 @@ def _without_vpp(costs: StageCosts) -> StageCosts:
 
 @functools.lru_cache(maxsize=4096)
 def _with_one_stage(config: ParallelConfig) -> ParallelConfig:
-    return replace(config, vpp=1)
+    return changed(config, vpp=1)
 
 
 def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
@@ -138,15 +140,25 @@ def _collectives(
     at: StageCosts, reduce: Seconds, gather: Seconds, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
 ) -> tuple[float, ...]:
     """gather, reduce, reduced, gathered, gather_slows and reduce_slows of `COSTS`, without ZeRO 3."""
-    config, slows = at.config, dict[str, list[float]]()
+    specs = specs or at.collectives.specs
+    alike = summing_alike(at.config, any(spec.profile is not None for spec in specs))
+    key, known = (alike, at.workload, layers, first, last, specs), at.collectives.known_slowdowns
+    if key not in known:
+        known[key] = _slowdowns(at, layers, first, last, specs)
+    ahead, behind = at.config.gathers_ahead, at.config.reduces_behind
+    return (
+        gather if ahead else 0.0, reduce if behind else 0.0, 0.0 if behind else reduce, 0.0 if ahead else gather, *known[key],
+    )  # fmt: skip
+
+
+def _slowdowns(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> tuple[float, float]:
+    """gather_slows and reduce_slows of `COSTS`."""
+    slows = dict[str, list[float]]()
     for group, operation, nbytes, _ in at.in_buckets(layers, first, last, specs)[2]:
         both = slows.setdefault(group, [0.0, 0.0])
         both[operation == "all_gather"] = at.collectives.interference(group, operation, nbytes)
-    least = [min((both[way] for both in slows.values()), default=0.0) for way in (True, False)]
-    ahead, behind = config.gathers_ahead, config.reduces_behind
-    return (
-        gather if ahead else 0.0, reduce if behind else 0.0, 0.0 if behind else reduce, 0.0 if ahead else gather, *least,
-    )  # fmt: skip
+    gathers, reduces = (min((both[way] for both in slows.values()), default=0.0) for way in (True, False))
+    return gathers, reduces
 
 
 def _is_linear(at: StageCosts, specs: tuple[DeviceSpec, ...]) -> bool:
@@ -279,7 +291,7 @@ class Table:
                 self._shared[key] = _extended(one, two, costs, layers, ends >= 2, ends % 2 == 1, specs)
                 return self._shared[key]
             if recomputed:
-                config = replace(costs.config, recompute="full", recompute_layers=(recomputed,))
+                config = changed(costs.config, recompute="full", recompute_layers=(recomputed,))
                 costs = replace(costs, config=config)
             stage = costs, layers, ends >= 2, ends % 2 == 1
             self._shared[key] = (*_costs(*stage, specs), _optimizer(*stage, specs))

@@ -10,6 +10,7 @@ depends on. In the steady state of a schedule each sweep equals the previous one
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, overload
@@ -51,8 +52,12 @@ class Task(NamedTuple):
 
     def later(self, by: int) -> Task:
         """The same task `by` microbatches later."""
-        receives, held, sends = (key and (*key[:2], key[2] + by) for key in (self.receives, self.held, self.sends))
-        return self._replace(microbatch=self.microbatch + by, receives=receives, held=held, sends=sends)
+        receives, held, sends = self.receives, self.held, self.sends
+        return Task(
+            self.pp_rank, self.kind, self.stage, self.microbatch + by,
+            receives and (receives[0], receives[1], receives[2] + by), held and (held[0], held[1], held[2] + by),
+            sends and (sends[0], sends[1], sends[2] + by), self.lane, self.cut,
+        )  # fmt: skip
 
 
 Sweep: TypeAlias = tuple[Task, ...]
@@ -137,7 +142,17 @@ def ordered_tasks_in_full(schedule: str, pp: int, microbatches: int, vpp: int) -
 
 
 def _equal(one: Sweep, other: Sweep, later: int) -> bool:
-    return len(one) == len(other) and all(a.later(later) == b for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(map(_is_later, one, other, itertools.repeat(later)))
+
+
+def _is_later(one: Task, other: Task, by: int) -> bool:
+    """Whether a task is another one `by` microbatches later."""
+    pp_rank, kind, stage, microbatch, *keys, lane, cut = one
+    same = other[3] == microbatch + by and other[:3] == (pp_rank, kind, stage) and other[7:] == (lane, cut)
+    return same and all(
+        a is b or (a is not None and b is not None and a[2] + by == b[2] and a[:2] == b[:2])
+        for a, b in zip(keys, other[4:7], strict=True)
+    )
 
 
 def _tasks(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int) -> list[Task]:

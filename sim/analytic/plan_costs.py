@@ -114,8 +114,8 @@ class PlanCosts:
         cost = self.at(pp_rank, replicas, stages).of(layers, *plan.ends(stages), self.specs(pp_rank, replicas))
         ahead = self.message(pp_rank, pp_rank + 1, replicas) if pp_rank + 1 < config.pp else 0.0
         if schedules.get(config.schedule).OVERLAPS_SENDS:
-            return replace(cost, lane=ahead * (1 if entry else config.vpp))
-        return replace(cost, send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, replicas) if pp_rank else 0.0)
+            return cost._replace(lane=ahead * (1 if entry else config.vpp))
+        return cost._replace(send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, replicas) if pp_rank else 0.0)
 
     @functools.cached_property
     def sites(self) -> Sites:

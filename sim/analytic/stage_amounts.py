@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from sim.hardware.device_spec import DeviceSpec
@@ -29,16 +28,7 @@ ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
 """(kind of gradient group, bytes) of a stage."""
 
 
-@functools.lru_cache(maxsize=4096)
-def one_replica(config: ParallelConfig) -> ParallelConfig:
-    """A configuration with the same kernels, by which their seconds are cached: with one replica, unless it divides experts."""
-    if config.splits_experts or config.dp == 1:
-        return config
-    return replace(
-        config, dp=1, num_microbatches=(1,), zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False
-    )
-
-
+@functools.lru_cache(maxsize=65536)
 def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Seconds:
     """Weight-gradient seconds of a stage's backward; 0 where the schedule does not split the backward."""
     if not schedules.get(config.schedule).SPLITS_BACKWARD:

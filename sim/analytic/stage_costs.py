@@ -6,17 +6,12 @@ routes as events. The planner prices every candidate with these costs: there is 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sim.analytic.stage_amounts import (
-    amounts,
-    bare_stages,
-    in_buckets,
-    one_replica,
-    synchronisation,
-    traffic_seconds,
-    weight_seconds,
-)  # fmt: skip
+from sim.analytic.alike_configs import one_replica, passing_alike, summing_alike
+from sim.analytic.stage_amounts import amounts, bare_stages, in_buckets, synchronisation, traffic_seconds, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
@@ -28,8 +23,7 @@ from sim.units import Bytes, Seconds
 from sim.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class StageCost:
+class StageCost(NamedTuple):
     """Seconds of one stage on the ranks that hold it.
 
     Per microbatch: `forward` and `backward` include tensor-parallel collectives; `weight` is the part of the backward that the
@@ -67,7 +61,7 @@ class StageCost:
     @property
     def busy(self) -> Seconds:
         """Seconds for which one microbatch occupies a rank: forward, backward and the waits for its sends."""
-        return self.both + self.send_forward + self.send_backward
+        return self.forward + self.backward + self.send_forward + self.send_backward
 
     @property
     def cycle(self) -> Seconds:
@@ -75,7 +69,7 @@ class StageCost:
 
         `lane` counts, although the rank itself does not wait for it: its own last backward follows the last forward message
         only after the work of the next stage and the message back."""
-        return max(self.busy, self.traffic, self.lane)
+        return max(self.forward + self.backward + self.send_forward + self.send_backward, self.traffic, self.lane)
 
     def last_backward(self, microbatches: int, deferred: int) -> Seconds:
         """Least seconds from the first forward to the end of the last backward (B), before its message is sent.
@@ -87,24 +81,15 @@ class StageCost:
 
     def sending(self, ahead: Seconds, back: Seconds, lane: Seconds, weight: Seconds) -> StageCost:
         """A copy with other sends (forward, backward), another lane time and another weight-gradient part."""
-        return StageCost(
-            self.forward, self.backward, self.reduce, self.gather, self.optimizer, self.parts, ahead, back,
-            self.traffic, weight, self.received, lane,
-        )  # fmt: skip
+        return StageCost(*self[:6], ahead, back, self.traffic, weight, self.received, lane)
 
     def lengthened(self, seconds: Seconds) -> StageCost:
         """A copy whose backward takes some seconds more, such as those of recomputed layers."""
-        return StageCost(
-            self.forward, self.backward + seconds, self.reduce, self.gather, self.optimizer, self.parts, self.send_forward,
-            self.send_backward, self.traffic, self.weight, self.received, self.lane,
-        )  # fmt: skip
+        return StageCost(self.forward, self.backward + seconds, *self[2:])
 
     def bucketed(self, parts: int) -> StageCost:
         """A copy with `parts` buckets and without collectives of every microbatch (`traffic` 0)."""
-        return StageCost(
-            self.forward, self.backward, self.reduce, self.gather, self.optimizer, parts, self.send_forward, self.send_backward,
-            0.0, self.weight, self.received, self.lane,
-        )  # fmt: skip
+        return StageCost(*self[:5], parts, self.send_forward, self.send_backward, 0.0, *self[9:])
 
     def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
         """Effective start of the first forward: its end less its own seconds. Activations arrive at `fill` seconds.
@@ -136,6 +121,7 @@ class StageCost:
         return rest if config.gathers_ahead else rest + self.gather
 
 
+@functools.lru_cache(maxsize=65536)
 def compute_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[Seconds, Seconds]:
@@ -192,7 +178,17 @@ class StageCosts:
     def synchronised(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()
     ) -> tuple[Seconds, Seconds, Seconds, int, Seconds]:
-        """`reduce`, `gather`, `traffic`, `parts` and `optimizer` of `of`."""
+        """`reduce`, `gather`, `traffic`, `parts` and `optimizer` of `of`; all configurations with the same sums share them."""
+        specs = specs or self.collectives.specs
+        alike = summing_alike(self.config, any(spec.profile is not None for spec in specs))
+        key, known = (alike, self.workload, layers, first, last, specs), self.collectives.known_sums
+        if key not in known:
+            known[key] = self._synchronised(layers, first, last, specs)
+        return known[key]
+
+    def _synchronised(
+        self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
+    ) -> tuple[Seconds, Seconds, Seconds, int, Seconds]:
         config, sync = self.config, dict[str, list[Seconds]]()
         buckets, optimizer, collectives = self.in_buckets(layers, first, last, specs)
         for group, operation, nbytes, count in collectives:
@@ -211,8 +207,7 @@ class StageCosts:
     ) -> tuple[int, Seconds, tuple[tuple[str, str, Bytes, float], ...]]:
         """(buckets, optimizer seconds, `stage_amounts.synchronisation`) of a stage."""
         found = amounts(self.workload, self.config, layers, first, last, specs or self.collectives.specs)
-        buckets = payloads.buckets_of(found.parameters, self.config, layers)
-        bare = bare_stages(self.workload, first, last)
+        buckets, bare = payloads.buckets_of(found.parameters, self.config, layers), bare_stages(self.workload, first, last)
         return buckets, found.optimizer, in_buckets(self.config, found.reduced, found.gathered, buckets, bare)
 
     def _weight(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Seconds:
@@ -236,12 +231,20 @@ class StageCosts:
 
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward): `work`, message gather, and what is exposed of the cp ring and of collectives beside products;
-        independent of the placement of other replicas."""
-        specs, workload = specs or self.collectives.specs, self.workload.of_stage(layers, first, last)
+        independent of the placement of other replicas. All configurations with the same passes share them."""
+        alike, known = passing_alike(self.config), self.collectives.known_passes
+        if (key := (alike, self.workload, self.handling, layers, first, last, specs)) not in known:
+            known[key] = self._alone(layers, first, last, specs or self.collectives.specs)
+        return known[key]
+
+    def _alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> tuple[Seconds, Seconds]:
+        workload = self.workload.of_stage(layers, first, last)
+        some = (beside.exchanges(workload, self.config, layers, way) for way in (False, True))
+        kinds = [("ring", "gather", "scatter") if exchanges else () for exchanges in some]
         forward, backward = (
             seconds
             + self.received(layers, first, last, way)
-            + sum(self._exposed(workload, specs, layers, way, kind) for kind in ("ring", "gather", "scatter"))
+            + sum(self._exposed(workload, specs, layers, way, kind) for kind in kinds[way])
             for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
         )
         return forward, backward

@@ -27,7 +27,8 @@ class Addresses:
             ends = ((rank.rank, peer) for peer in self._peers(rank.rank, action.peer))
             every = (self.folding.of["message", *(both if action.kind == "send" else both[::-1])] for both in ends)
             self._carriers[key] = tuple(dict.fromkeys(every))
-        return tuple((carrier, action.operation, action.stage, action.microbatch) for carrier in self._carriers[key])
+        own = action.operation, action.stage, action.microbatch
+        return tuple([(carrier, *own) for carrier in self._carriers[key]])
 
     def carriers(self, rank: Rank, action: Action) -> tuple[int, ...]:
         """The carriers of a collective or ring: one; of a tied embedding one for each class of peers; of gradients in unlike

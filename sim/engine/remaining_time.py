@@ -62,30 +62,30 @@ class _Walks:
     def _walk(self, rank: Rank, times: list[Seconds]) -> Iterator[tuple[bool, tuple[Any, ...]]]:
         """Fill in the times of a rank; yields (True, message) when a receive is passed, and (False, message) to stop at a send
         whose receive is not passed yet."""
-        communication, program = self.communication, rank.program
+        communication, program, durations, number = self.communication, rank.program, self.durations, rank.rank
+        messages_of, after_receive, seconds_of = communication.addresses.messages, self.after_receive, self._seconds
         after_wait: dict[tuple[int, str, str, int], Seconds] = {}
         lanes: dict[int, Seconds] = {}  # remaining time at the begin of the next transfer of a lane
         left, behind = 0.0, NO_REDUCTIONS
         for index in reversed(range(len(program))):
             for action in reversed(program.piece(index)):
                 kind = action.kind
-                included = kind in BESIDE and self.durations.include(rank.rank, action)
-                if kind in COMPUTE or kind == "optimizer" or included:
-                    left += self.durations.of(rank.rank, action)
+                if kind in COMPUTE or kind == "optimizer" or (kind in BESIDE and durations.include(number, action)):
+                    left += durations.of(number, action)
                 elif kind == "recv":
-                    for message in communication.addresses.messages(rank, action):
-                        self.after_receive[message] = left, behind
+                    for message in messages_of(rank, action):
+                        after_receive[message] = left, behind
                         yield True, message
                 elif kind == "send":
-                    every = communication.addresses.messages(rank, action)
+                    every = messages_of(rank, action)
                     for message in every:
-                        if message not in self.after_receive:
+                        if message not in after_receive:
                             yield False, message
-                    longest = 0.0 if self.overlaps_sends else max(self._seconds(message[0], action) for message in every)
-                    left += longest
+                    if not self.overlaps_sends:
+                        left += max([seconds_of(message[0], action) for message in every])
                     for message in every:
-                        later, reductions = self.after_receive.pop(message)
-                        left = max(left, later + self._seconds(message[0], action))
+                        later, reductions = after_receive.pop(message)
+                        left = max(left, later + seconds_of(message[0], action))
                         if reductions is not behind:
                             behind = self._loads.union(behind, reductions)
                             left = max(left, self._loads.seconds(behind))

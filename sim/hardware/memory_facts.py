@@ -8,6 +8,7 @@ their bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from sim.units import GIBI, Bytes
 
@@ -43,6 +44,22 @@ class MemoryFacts:
     workspace: Bytes = WORKSPACE
     fragmentation: float = 0.0
     launches: tuple[int, int] | None = None
+
+
+class Degrees(Protocol):
+    """What parts of the memory of a rank need of a configuration, or of a shape that stands for it."""
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel degree."""
+
+    @property
+    def vpp(self) -> int:
+        """Virtual stages of a pipeline rank."""
+
+    @property
+    def memory(self) -> MemoryFacts:
+        """What the software keeps."""
 
 
 MEGATRON = MemoryFacts()

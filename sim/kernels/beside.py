@@ -47,7 +47,10 @@ class Exchange(NamedTuple):
 
 def exchanges(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[Exchange, ...]:
     """The exchanges of one microbatch on one stage that run beside compute."""
-    tensors = tensor_overlap.exchanges(workload, config, layers, backward) if tensor_overlap.applies(config) else ()
+    overlaps = tensor_overlap.applies(config)
+    if config.cp == config.ep == 1 and not (overlaps or config.overlap_shared_experts):
+        return ()
+    tensors = tensor_overlap.exchanges(workload, config, layers, backward) if overlaps else ()
     found = tuple(Exchange(*one) for one in tensors)
     found = (*beside_launches(workload, config, layers, backward), *found)
     if config.cp == 1 and not config.overlap_shared_experts:

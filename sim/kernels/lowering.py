@@ -224,7 +224,7 @@ class Lowered:
             if sharded and (later := part + memory.GATHERED_AHEAD) < len(every):
                 yield from self._bucket("start", stage, later, "all_gather", every[later])
             cut = (part, len(every), own.size) if own else (0, 1, 1.0)
-            yield Action(action.kind, stage, m, *cut[:2], times=cut[2])
+            yield Action(action.kind, stage, m, part, cut[1], times=cut[2])
             if action.kind != "W":
                 yield from self._within(stage, m, cut, not forward, paired_passes.is_paired(self.compute, index))
             if reduced and own:
@@ -243,8 +243,7 @@ class Lowered:
         for one in self.exchanges[stage, backward]:
             kind, group, operation, nbytes, count = one
             if not (paired and _is_of_tokens(one)):
-                times = count / parts * size
-                yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, times=times)
+                yield Action(kind, stage, m, part, parts, -1, group, operation, nbytes, count / parts * size)
 
     def _exchanges(self, stage: int, backward: bool) -> Iterator[Exchange]:
         """(kind of action, kind of group, operation, payload, count) of the exchanges that `_within` cuts into parts."""

@@ -18,6 +18,7 @@ import functools
 from itertools import pairwise
 from typing import NamedTuple
 
+from sim.hardware.memory_facts import Degrees
 from sim.kernels import frozen_weights, kept_tensors, layer_groups
 from sim.kernels.compute import last_kernels, rank_kernels
 from sim.kernels.recomputation import freed_bytes
@@ -101,7 +102,6 @@ def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
     return sum(k.saved + (0.0 if k.frozen else float(k.count * k.m * k.n * nbytes)) for k in gemms)
 
 
-@functools.lru_cache(maxsize=65536)
 def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
     """Parameters of one stage on one rank that have gradients: all, or those of adapters; a tied embedding is stored on both
     end stages of a pipeline."""
@@ -153,7 +153,7 @@ def fp8_parameters(workload: Workload, config: ParallelConfig, layers: int) -> d
     return layer_groups.linear_parameters(workload, config, layers)
 
 
-def outside_torch(config: ParallelConfig) -> Bytes:
+def outside_torch(config: Degrees) -> Bytes:
     """Bytes that a rank takes on its device in addition to what torch reserves."""
     return OUTSIDE_TP if config.tp > 1 else OUTSIDE
 
@@ -222,7 +222,7 @@ class Activations(NamedTuple):
     deferred: Bytes
     away: Bytes = 0.0
 
-    def each(self, config: ParallelConfig) -> Bytes:
+    def each(self, config: Degrees) -> Bytes:
         """Bytes of each microbatch in flight on one virtual stage, with its share of the fragmentation."""
         return self.kept / config.vpp * (1 + config.memory.fragmentation) + self.embedded
 

@@ -73,13 +73,19 @@ class CollectiveCosts:
         self._known: dict[str, dict[str, dict[str, tuple[AlphaBeta, ...]]]] = {kind: {} for kind in ("dp", "edp", *INSIDE)}
         self._slowing: dict[tuple[str, str, str], float] = {}
         self._reduce_together: bool | None = None
+        self.known_sums: dict[tuple[object, ...], tuple[Seconds, Seconds, Seconds, int, Seconds]] = {}
+        """A cache of `sim.analytic.stage_costs`: seconds of the gradient and parameter collectives of stages."""
+        self.known_passes: dict[tuple[object, ...], tuple[Seconds, Seconds]] = {}
+        """A cache of `sim.analytic.stage_costs`: seconds of the passes of stages."""
+        self.known_slowdowns: dict[tuple[object, ...], tuple[float, float]] = {}
+        """A cache of `sim.analytic.evaluator`: how far gradient and parameter collectives slow compute."""
 
     def among(self, rows: tuple[int, ...]) -> CollectiveCosts:
         """Costs for some dp_cp indices: the tp, cp, etp and ep groups that contain them, and the gradient groups over all."""
         if len(rows) == len(self._rows):
             return self
         some_costs = copy.copy(self)
-        some_costs._some = rows
+        some_costs._some, some_costs.known_passes = rows, {}
         some_costs._known = self._known | {kind: {} for kind in INSIDE}
         return some_costs
 

@@ -60,6 +60,8 @@ def choice_of(offload: tuple[str, ...]) -> str:
 
 def check_words(offload: tuple[str, ...]) -> None:
     """Raise NotModelled, or PlanError, for what hosts cannot keep."""
+    if not offload:
+        return
     if set(offload) - set(WORDS):
         raise NotModelled(f"offload {', '.join(offload)} is not modelled; {', '.join(WORDS)}")
     if PARAMETERS in offload and ACTIVATIONS in offload:

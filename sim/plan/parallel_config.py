@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
+from dataclasses import dataclass
 
 from sim import compression
 from sim.errors import NotDefined, NotModelled, OptionError, PlanError
+from sim.field_changes import changed
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.expert_parallelism import ExpertParallelism
@@ -38,6 +40,12 @@ USUAL_GRADIENTS = {"fp16": "fp16"}
 fp32."""
 ZERO_STAGES = (0, 1, 2, 3)
 """ZeRO stages (arXiv 1910.02054): shard nothing, optimizer state, gradients too, weights too."""
+POSITIVE = ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size")
+"""Fields of a configuration that are at least 1."""
+KNOWN = {
+    "recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES), "cp_algo": CP_ALGORITHMS,
+}  # fmt: skip
+"""Fields of a configuration -> their known values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +113,11 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     refuses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):
-            if getattr(self, key) < 1:
-                raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
+        if min(self.tp, self.pp, self.dp, self.cp, self.ep, self.vpp, self.microbatch_size) < 1:
+            key = next(key for key in POSITIVE if getattr(self, key) < 1)
+            raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
         self.check_experts(self.sequence_parallel)
-        if max((self.cp, *self.stage_cp)) > 1 and self.attention != "flash":
+        if self.attention != "flash" and max((self.cp, *self.stage_cp)) > 1:
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
@@ -125,9 +133,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         for scope in self.cuda_graphs:
             if scope not in CUDA_GRAPHS:
                 raise PlanError(f"cuda_graphs {scope!r} is unknown; known: {', '.join(CUDA_GRAPHS)}")
-        known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
-        known["cp_algo"] = CP_ALGORITHMS
-        for key, values in known.items():
+        for key, values in KNOWN.items():
             if getattr(self, key) not in values:
                 raise PlanError(f"{key} {getattr(self, key)!r} is unknown; known: {', '.join(values)}")
         if len(self.num_microbatches) != self.dp:
@@ -143,12 +149,18 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         _check_pairs(self)
 
     def __hash__(self) -> int:
-        """Hash of a few fields only, for speed: many results are cached by configuration."""
-        return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
+        """Hash of a few fields only, computed once, for speed: many results are cached by configuration."""
+        try:
+            return self._hash
+        except AttributeError:
+            degrees = self.tp, self.pp, self.dp, self.cp, self.ep, self.vpp, self.microbatch_size, self.zero_stage
+            others = self.schedule, self.recompute, self.recompute_layers, self.overlap_param_gather
+            object.__setattr__(self, "_hash", hash((*degrees, *others)))
+            return self._hash
 
     def recomputing(self, recompute: str) -> ParallelConfig:
         """The configuration with another recomputation, of all layers."""
-        return replace(self, recompute=recompute, recompute_layers=(), recompute_modules=(), stage_recompute=())
+        return _recomputing(self, recompute)
 
     @property
     def recomputation(self) -> str:
@@ -173,7 +185,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     @property
     def shards_parameters(self) -> bool:
         """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
-        return self.sums_gradients and self.zero_stage == 3
+        return self.zero_stage == 3 and self.sums_gradients
 
     @property
     def overlaps_from_host(self) -> bool:
@@ -191,17 +203,17 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     def reduces_each_microbatch(self) -> bool:
         """Whether every microbatch's backward reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section
         5.2)."""
-        return self.sums_gradients and self.zero_stage >= 2
+        return self.zero_stage >= 2 and self.sums_gradients
 
     @property
     def reduces_behind(self) -> bool:
         """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
-        return self.sums_gradients and (self.overlap_grad_reduce or self.zero_stage >= 2)
+        return (self.overlap_grad_reduce or self.zero_stage >= 2) and self.sums_gradients
 
     @property
     def gathers_ahead(self) -> bool:
         """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
-        return self.sums_gradients and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
+        return ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3) and self.sums_gradients
 
     @property
     def num_stages(self) -> int:
@@ -218,7 +230,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
             return self
         tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
         kind, counts, modules = self.recomputation_of(pp_rank)
-        return replace(
+        return changed(
             self, tp=tp, dp=self.dp * split, cp=self.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
             microbatch_size=self.microbatch_size // split,
             num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
@@ -231,6 +243,11 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:
         """Number of microbatches of the data-parallel replica to which a dp_cp index of a pipeline rank belongs."""
         return self.num_microbatches[dp_cp * self.dp // self.dp_cp_of(pp_rank)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _recomputing(config: ParallelConfig, recompute: str) -> ParallelConfig:
+    return changed(config, recompute=recompute, recompute_layers=(), recompute_modules=(), stage_recompute=())
 
 
 def _check_pairs(config: ParallelConfig) -> None:

@@ -20,8 +20,15 @@ import itertools
 from dataclasses import dataclass
 
 
+class KeptHash:
+    """Room for the hash of an object, which is computed once. It is not pickled: other processes hash texts in other ways."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class RankNumbering:
+class RankNumbering(KeptHash):
     """The degrees that number ranks, and the indices of every rank.
 
     `stage_tp`: the tensor-parallel degree of every pipeline rank, where they differ; `tp` is the largest of them, which all
@@ -72,7 +79,7 @@ class RankNumbering:
     @property
     def sums_gradients(self) -> bool:
         """Whether several ranks hold the same dense weights, on any pipeline rank."""
-        return self.most_dp_cp + self.other_dp_cp > 1
+        return self.dp > 1 or self.cp > 1 or self.other_dp_cp > 0 or self.most_dp_cp > 1
 
     @property
     def degrees(self) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ def check_recomputation(config: Recomputation, kinds: Sequence[str]) -> None:
         raise PlanError(
             f"recompute_modules {_listed(config.recompute_modules)} needs recompute selective, not {config.recompute}"
         )
-    for key, module in config.named_modules:
+    for key, module in config.named_modules if config.stage_recompute or config.recompute_modules else ():
         if module not in MODULES:
             others = "none, selective, full, or modules joined by +: " if key == "stage_recompute" else ""
             raise PlanError(f"{key} {module!r} is unknown; known: {others}{', '.join(MODULES)}")

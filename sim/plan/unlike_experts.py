@@ -14,6 +14,8 @@ def check_stage_experts(config: ExpertParallelism) -> None:
 
     Raises PlanError if they are no degrees of the pipeline ranks, and NotModelled beside uneven tokens, whose busiest rank
     depends on ep."""
+    if not (config.stage_ep or config.stage_etp):
+        return
     first = {"ep": config.ep, "etp": config.etp or config.tp_of(0)}
     for name, degrees in (("ep", config.stage_ep), ("etp", config.stage_etp)):
         if not degrees:

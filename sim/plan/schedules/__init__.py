@@ -62,6 +62,7 @@ def names() -> tuple[str, ...]:
     return REGISTRY.names
 
 
+@functools.lru_cache(maxsize=4096)
 def get(name: str) -> Schedule:
     """The schedule of a name; raises PlanError for an unknown one. A module may define schedules `NAME=text` (`listed`)."""
     return _listed(*name.split("=", 1)) if "=" in name else REGISTRY.get(name)

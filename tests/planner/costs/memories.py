@@ -13,7 +13,7 @@ from tests.planner.builders import on_one_cluster, shape
 def stage_memory(nbytes: float, layers: int = 6, **degrees: object) -> StageMemory:
     question = on_one_cluster(layers, 8, nodes=4, spec=make.device(memory=nbytes))
     context, (cluster,), one = PlanningContext(question), question.clusters(), shape(**degrees)
-    return StageMemory(context, cluster, one, one.config(question.workload, 2))
+    return StageMemory(context, cluster, one)
 
 
 def block_memory(nbytes: float, layers: int = 6, **degrees: object) -> BlockMemory:

@@ -73,7 +73,7 @@ def test_a_stage_recomputes_the_forwards_of_some_of_its_layers():
     for role in ("first", "middle", "last", "only"):
         none, two = option.cost(role, 4), option.cost(role, 4, 2)
         assert two.backward - none.backward == pytest.approx(2 * option.layer[0])
-        assert replace(two, backward=none.backward) == none
+        assert two._replace(backward=none.backward) == none
         assert only(question, shape(tp=2)).cost(role, 4) == none
         assert only(question, shape(tp=2, recompute="full")).cost(role, 4).backward == pytest.approx(
             option.cost(role, 4, 4).backward

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
-from planner.costs.stage_memory import single_stage_config
+from planner.costs.stage_memory import StageMemory, single_stage_config
 from planner.search.evaluation import roles
 from sim.hardware.memory_facts import MEGATRON
 from sim.kernels import memory
@@ -33,6 +35,20 @@ def test_the_most_layers_fit_and_one_more_does_not(role, held, facts):
     assert less.most_layers(role, ((held, 0),)) == 2
     assert just.held(role, 3) == held
     assert less.held(role, 3) == held - 1
+
+
+def test_shapes_that_share_a_cache_have_their_own_bytes():
+    """Shapes of one request and those of requests of their own need the same bytes, in whatever order they are asked for."""
+    question = on_one_cluster(6, 8, nodes=4, devices=4)
+    (cluster,), together = question.clusters(), PlanningContext(question)
+    facts = itertools.product(
+        (1, 2), (1, 4), (1, 2), ("none", "full"), (1, 2, 3), (("1f1b", 1), ("zb-h1", 1), ("interleaved", 2))
+    )
+    for tp, dp, size, recompute, zero, (schedule, vpp) in facts:
+        one = shape(tp, dp, schedule, microbatch_size=size, recompute=recompute, zero_stage=zero, vpp=vpp)
+        shared, alone = (StageMemory(context, cluster, one) for context in (together, PlanningContext(question)))
+        for role in ("first", "middle", "last", "only"):
+            assert shared.of_one_and_two(role, 3, 1, 2) == alone.of_one_and_two(role, 3, 1, 2)
 
 
 def test_no_more_layers_than_the_model_has_and_none_without_room():

@@ -12,7 +12,15 @@ from planner.placement.ranks import build
 from planner.placement.simulation import step
 from planner.request import Wishes
 from planner.search.budgets import Budgets
-from planner.space.runnable import fault, recomputes_blocks, refuses_model, runs, schedules_for, takes_unlike_microbatches
+from planner.space.runnable import (
+    fault,
+    recomputes_blocks,
+    refuses_model,
+    runs,
+    runs_under,
+    schedules_for,
+    takes_unlike_microbatches,
+)
 from planner.space.shapes import searched, variants
 from planner.strategies import certified, get, names
 from sim.errors import Infeasible, NotDefined
@@ -43,6 +51,17 @@ def test_without_a_target_every_shape_runs():
 def test_one_stage_and_several_are_asked_for(one, alone, several):
     assert (runs(QUESTION, one, 1), runs(QUESTION, one, 2), runs(QUESTION, one, 7)) == (alone, several, several)
     assert bool(fault(QUESTION, one)) == (not alone and not several)
+
+
+def test_schedules_of_a_shape_run_where_nothing_is_wrong_with_the_shape_under_them():
+    found = set()
+    for dp in (1, 2, 3):
+        able = runs_under(QUESTION, shape(dp=dp))
+        for name, vpp, zero in [("1f1b", 1, 1), ("1f1b", 1, 3), ("zb-h1", 1, 1), ("interleaved", 2, 2)]:
+            one = shape(dp=dp, schedule=name, vpp=vpp, zero_stage=zero)
+            assert able(name, vpp, zero) == (not fault(QUESTION, one))
+            found.add(able(name, vpp, zero))
+    assert found == {True, False}
 
 
 def test_unlike_numbers_of_microbatches_are_asked_for_with_the_shape():
