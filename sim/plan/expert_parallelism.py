@@ -115,11 +115,9 @@ class ExpertParallelism(RankNumbering):
         ranks make up whole meshes on each of them."""
         if not (self.has_stage_degrees or self.stage_ep or self.stage_etp):
             return mesh_rows(self.tp, self.ep, self.etp)
-        found = 1
-        for rank in range(self.pp):
-            rows, parts = mesh_rows(self.tp_of(rank), self.ep_of(rank), self.etp_of(rank)), self.dp_cp_of(rank) // self.dp_cp
-            found = math.lcm(found, math.lcm(rows, parts) // parts)
-        return found
+        rows = (mesh_rows(self.tp_of(rank), self.ep_of(rank), self.etp_of(rank)) for rank in range(self.pp))
+        parts = (self.dp_cp_of(rank) // self.dp_cp for rank in range(self.pp))
+        return math.lcm(*(math.lcm(one, part) // part for one, part in zip(rows, parts, strict=True)))
 
     @property
     def expert_replicas(self) -> int:
