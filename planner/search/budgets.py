@@ -142,8 +142,8 @@ class Budgets:
     # layers moved by simulation (`planner.search.crowded_links`)
     crowded_delay: float = 0.02
     """Fraction by which the simulated step of the best plan must be above that on an idle network."""
-    crowded_tries: int = 16
-    """Simulations in a row without a faster plan, after which it ends; `forwards_of_a_try` counts long ones several times."""
+    crowded_tries: int = 64
+    """Quick simulations in a row without a faster plan, after which it ends; one of the engine counts as four."""
     crowded_near: float = 0.1
     """Fraction by which the fastest plan of another kind may be slower than the best one for its layers to be moved, too."""
     crowded_starts: int = 4
