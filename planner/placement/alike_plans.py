@@ -26,6 +26,8 @@ Chosen = tuple[str, ...]
 """The collectives of all groups."""
 BUILT = 2_000
 """Operations that take as long as building a plan does (a guess: 8 milliseconds)."""
+RANK = 10
+"""The same for each rank of it (a guess)."""
 
 
 class AlikePlans:
@@ -41,15 +43,16 @@ class AlikePlans:
         self._steps: dict[Chosen, StepTimes] = {}
         self._programs: dict[tuple[Chosen, Stage], dict[int, Program]] = {}
         self.work = 0
-        """Operations compiled and walked, and events simulated, with `BUILT` for each plan: a million take a few seconds."""
+        """Operations compiled and walked, and events simulated, with those of each plan built: a million take a few seconds."""
 
     def seconds(self, layers: tuple[int, ...], limit: Seconds = math.inf) -> Seconds:
         """Seconds of a step, infinite where they are above `limit`. Raises NotModelled; NoRoute and NotDefined as `build`."""
         known = [self._stages.get(stage) for stage in enumerate(layers)]
         stages = [stage for stage in known if stage is not None]
         if len(stages) < len(layers):
-            self.work += BUILT
-            stages = self._learned(self._build(layers), layers)
+            plan = self._build(layers)
+            self.work += BUILT + RANK * plan.config.world_size
+            stages = self._learned(plan, layers)
         groups = self._groups(stages)
         chosen = tuple(group.collective for group in groups)
         if chosen not in self._steps:

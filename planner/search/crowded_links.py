@@ -18,7 +18,7 @@ from itertools import chain, zip_longest
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits, step
 from planner.search.incumbent import Incumbent, forwards
-from planner.search.quick_trials import QuickTrials
+from planner.search.quick_trials import Kind, QuickTrials
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
@@ -60,15 +60,15 @@ def _descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:
 
     Quick simulations rule out those that are no faster."""
     budgets, seen, since_improvement, quick = incumbent.budgets, {start.layers}, 0, QuickTrials(incumbent)
-    chooses, neighbours = incumbent.request.wishes.recompute is None, _neighbours(incumbent, start)
-    make = functools.partial(with_layers, incumbent.request, start)
+    make, neighbours = functools.partial(with_layers, incumbent.request, start), _neighbours(incumbent, start)
+    kind = Kind("moved", make, forwards(start), incumbent.request.wishes.recompute is None)
     while since_improvement < budgets.crowded_tries and not incumbent.limit.is_up():
         layers = next((one for one in neighbours if one not in seen), None)
         if layers is None:
             return
         seen.add(layers)
         tries = 1 + QUICK * forwards(start) // budgets.forwards_of_a_try
-        if quick.is_slower("moved", layers, make, chooses, math.nextafter(seconds, 0.0)):
+        if quick.is_slower(kind, layers, math.nextafter(seconds, 0.0)):
             since_improvement += tries
             continue
         with suppress(NoRoute, NotDefined):

@@ -22,7 +22,7 @@ from planner.bounds.mixed_splits import splits
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.search.incumbent import Incumbent, forwards
-from planner.search.quick_trials import QuickTrials
+from planner.search.quick_trials import Kind, QuickTrials
 from planner.space.device_slots import devices
 from planner.space.mixed_schedules import playable_variants
 from planner.space.shape import Shape
@@ -129,7 +129,8 @@ def _simulated(incumbent: Incumbent, quick: QuickTrials, listed: Listed, tries: 
     def made(layers: tuple[int, ...]) -> Plan:
         return assemble(incumbent.request, shape, layers, held, "certified", (microbatches,) * shape.dp)
 
-    if quick.is_slower((shape, held), split, made, shape.recompute == BLOCK, below):
+    kind = Kind((shape, held), made, microbatches * len(split), shape.recompute == BLOCK)
+    if quick.is_slower(kind, split, below):
         seconds = below
     else:
         try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from planner.placement.alike_plans import AlikePlans
 from planner.placement.ranks import build
@@ -17,6 +18,16 @@ from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.parallel_config import BLOCK
 from sim.plan.plan import Plan
 from sim.units import Seconds
+
+
+class Kind(NamedTuple):
+    """Plans that differ only in the layers of their stages: a name of the kind, what makes such a plan, forwards of a replica in
+    a step, and whether stages recompute layers as memory requires."""
+
+    name: Hashable
+    build: Callable[[tuple[int, ...]], Plan]
+    forwards: int
+    chooses: bool
 
 
 @dataclass(slots=True)
@@ -44,23 +55,22 @@ class QuickTrials:
             return lambda layers: build(request, shape, tuple(zip(names, layers, strict=True)), "certified", evenly)
 
         layers, chooses = tuple(count for _, count in stages), shape.recompute == BLOCK
-        found = all(
-            self.is_slower((shape, names, evenly), layers, made(evenly), chooses, self.incumbent.cutoff)
-            for evenly in ((False, True) if several else (False,))
-        )
+        forwards = shape.microbatches(request.workload) * len(stages) * shape.vpp
+        kinds = [Kind((shape, names, evenly), made(evenly), forwards, chooses) for evenly in (False, True)[: 1 + several]]
+        found = all(self.is_slower(kind, layers, self.incumbent.cutoff) for kind in kinds)
         if found:
             self.incumbent.seen.add((shape, stages))
         return found
 
-    def is_slower(
-        self, kind: Hashable, layers: tuple[int, ...], build: Callable[[tuple[int, ...]], Plan], chooses: bool, seconds: Seconds
-    ) -> bool:
-        """Whether the plan of a kind with some layers on each stage is proved to take longer than so many seconds.
-
-        build: makes the plans of the kind; chooses: their stages recompute layers as memory requires."""
-        if self.work >= self.incumbent.budgets.quick_work:
+    def is_slower(self, kind: Kind, layers: tuple[int, ...], seconds: Seconds) -> bool:
+        """Whether the plan of a kind with some layers on each stage is proved to take longer than so many seconds. Long
+        ones are left to the engine, which extrapolates a steady state (`Budgets.forwards_of_a_try`)."""
+        budgets = self.incumbent.budgets
+        if kind.forwards > budgets.forwards_of_a_try:
+            self._fails = True
+        if self.work >= budgets.quick_work or kind.forwards > budgets.forwards_of_a_try:
             return False
-        alike = self._alike.setdefault(kind, AlikePlans(build, chooses))
+        alike = self._alike.setdefault(kind.name, AlikePlans(kind.build, kind.chooses))
         before = alike.work
         try:
             return alike.seconds(layers, seconds) > seconds

@@ -50,6 +50,8 @@ class Compiler:
         self._lanes = gradient_lanes(folding)
         self._legs: dict[tuple[int, Bytes, float], tuple[Leg, ...]] = {}
         self._alone: dict[tuple[Leg, ...], Seconds] = {}
+        self._same: dict[Operation, Operation] = {}  # programs share equal operations, to save memory
+        self._private: dict[tuple[int, int], bool] = {}
         self._messages = {number for key, number in folding.of.items() if key[0] == "message"}
         self._on_link: dict[int, set[int]] = {}
         for number, carrier in enumerate(folding.carriers):
@@ -71,12 +73,18 @@ class Compiler:
             lowered, every = actions[many]
             one = _OfClass(self, Rank(index, rank, pp_rank, lowered, Component()), addresses, durations)
             overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
-            found[index] = tuple(_merged(each for action in every for each in one.operations(action, overlaps)))
+            operations = _merged(each for action in every for each in one.operations(action, overlaps))
+            found[index] = tuple(self._same.setdefault(each, each) for each in operations)
         return found
 
     def is_private(self, carrier: int, index: int) -> bool:
         """Whether a collective of one class of ranks has its links for itself as long as no collective runs beside its compute:
         all others on the links are collectives in which the class takes part."""
+        if (carrier, index) not in self._private:
+            self._private[carrier, index] = self._has_own_links(carrier, index)
+        return self._private[carrier, index]
+
+    def _has_own_links(self, carrier: int, index: int) -> bool:
         carriers = self.folding.carriers
         links = (link for route in carriers[carrier].routes for leg in route.legs for link, _ in leg.use)
         others = set[int]().union(*(self._on_link[link] for link in links))

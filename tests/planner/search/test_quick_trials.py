@@ -13,7 +13,7 @@ from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.evaluation import Stages
-from planner.search.quick_trials import QuickTrials
+from planner.search.quick_trials import Kind, QuickTrials
 from planner.space.shape import Shape
 from planner.space.shapes import searched, uneven, variants
 from sim.errors import NotDefined, PlanError
@@ -65,12 +65,21 @@ def test_what_cannot_be_built_or_is_not_modelled_is_not_ruled_out():
         raise NotDefined("no such plan")
 
     quick = QuickTrials(incumbent(SLOW))
-    assert not quick.is_slower("kind", (3, 3), refused, True, 0.0)
+    assert not quick.is_slower(Kind("kind", refused, 12, True), (3, 3), 0.0)
     assert quick.is_useful
     plans = [simulated(SLOW, shape(schedule=name), ("c", 3), ("c", 3)) for name in ("1f1b", "gpipe")]
-    assert quick.is_slower("other", (3, 3), lambda layers: plans[0], True, 0.0)
-    assert not quick.is_slower("other", (2, 4), lambda layers: plans[1], True, 0.0)
+    other = Kind("other", lambda layers: plans[layers != (3, 3)], 12, True)
+    assert quick.is_slower(other, (3, 3), 0.0)
+    assert not quick.is_slower(other, (2, 4), 0.0)
     assert not quick.is_useful
+
+
+def test_long_plans_are_left_to_the_engine():
+    plan = simulated(SLOW, shape(), ("c", 3), ("c", 3))
+    for many, expected in ((11, False), (12, True)):
+        quick = QuickTrials(incumbent(SLOW, Budgets(forwards_of_a_try=many)))
+        assert quick.is_slower(Kind("kind", lambda layers: plan, 12, True), (3, 3), 0.0) is expected
+        assert quick.is_useful is expected
 
 
 def test_both_placements_must_be_slower():
