@@ -56,7 +56,7 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound, enough: Seconds = mat
     heap: list[tuple[Seconds, int, OpenPlacement | Listed]] = [(one.bound, next(numbers), one) for one in mixed.left]
     heapq.heapify(heap)
     tries, quick = incumbent.budgets.mixed_bound_tries, QuickTrials(incumbent)
-    while heap and heap[0][0] < most and not incumbent.limit.is_up():
+    while heap and heap[0][0] < min(most, incumbent.target) and not incumbent.limit.is_up():
         incumbent.report("ruling out plans with mixed stages")
         bound, number, open_ = heap[0]
         if isinstance(open_, Listed):
@@ -78,9 +78,10 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound, enough: Seconds = mat
                 if closest is not None:
                     least = max(closest, bound)
                     heapq.heappush(heap, (least, next(numbers), one._replace(bound=least, is_closest=True)))
-    if not heap or heap[0][0] >= most:
-        return MixedBound(min(max(most, mixed.seconds), incumbent.cutoff))
-    bound, _, first = heap[0]
+    bound = min([max(most, mixed.seconds), incumbent.cutoff, *(least for least, _, _ in heap[:1])])
+    if not heap or heap[0][0] >= min(most, incumbent.target):
+        return MixedBound(bound)
+    _, _, first = heap[0]
     return MixedBound(bound, ((first.one if isinstance(first, Listed) else first)[1:3],))
 
 

@@ -21,8 +21,8 @@ from sim.units import Seconds
 
 
 class Kind(NamedTuple):
-    """Plans that differ only in the layers of their stages: a name of the kind, what makes such a plan, forwards of a replica in
-    a step, and whether stages recompute layers as memory requires."""
+    """Plans that differ only in the layers of their stages: a name of the kind, what makes such a plan, forwards of a replica
+    in a step, and whether stages recompute layers as memory requires."""
 
     name: Hashable
     build: Callable[[tuple[int, ...]], Plan]
