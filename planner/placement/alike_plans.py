@@ -24,8 +24,8 @@ Stage = tuple[int, int, tuple[object, ...]]
 """A pipeline rank, its layers, and what its stages recompute."""
 Chosen = tuple[str, ...]
 """The collectives of all groups."""
-BUILT = 2_000
-"""Operations that take as long as building a plan does (a guess: 8 milliseconds)."""
+BUILT = 1_000
+"""Operations that take as long as building a plan of few ranks does (a guess)."""
 RANK = 10
 """The same for each rank of it (a guess)."""
 
