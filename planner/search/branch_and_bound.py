@@ -39,7 +39,7 @@ from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.families import Branching, Family
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
-from planner.search.simulated_bound import KnownVariant, simulate_evaluated, simulate_fastest
+from planner.search.simulated_bound import KnownVariant, simulate_known
 from planner.search.single_stage import single_stage_bounds
 from planner.space.runnable import runs
 from planner.space.shape import Shape
@@ -101,8 +101,7 @@ class Proof:
         for variant in self._known.values():
             variant.refill(self.incumbent.seen)
         others = min([*fixed, *(bound for bound, *_ in self._heap)], default=math.inf)
-        simulate_fastest(self.incumbent, self._exhaust, self._known.values(), others)
-        simulate_evaluated(self.incumbent, self._exhaust.every)
+        simulate_known(self.incumbent, self._exhaust, self._known.values(), others)
         for index, variant in self._known.items():
             self.settled[index] = min(max(variant.bound, self.settled[index]), self.incumbent.target)
         self._least_settled, self._counted = math.inf, 0

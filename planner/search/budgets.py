@@ -85,8 +85,7 @@ class Budgets:
     `forwards_of_a_try`. Where more plans are known, only those whose bounds leave a gap of `mixed_wide_gap` are simulated, and
     none where these are too many as well."""
     mixed_wide_gap: float = 0.01
-    """Gap above which they are simulated although others are left. With a smaller one more plans are simulated where they are
-    many, each for a small part of the gap."""
+    """Gap above which they are simulated although others are left. With a smaller one more of many plans are simulated."""
     placement_delay: float = 0.5
     """Where a pipeline has two placements and the simulation of one was longer than its step on an idle network: fraction of
     this delay that is expected of the other placement at least (0.57 to 1 in a search of `holmes-uneven-8`). With a larger one
@@ -130,8 +129,9 @@ class Budgets:
     last_tries: int = 16
     """Simulations in a row without a faster plan, after which the search ends."""
     bound_tries: int = 60
-    """Simulations of pipelines that hold the bound, in a row without a faster plan (`planner.search.simulated_bound`); a long
-    one counts as several, as for `forwards_of_a_try`."""
+    """Simulations of pipelines that hold the bound, in a row without a faster plan, counted as for `forwards_of_a_try`."""
+    quick_work: int = 3_000_000
+    """Work of quick simulations (`planner.search.quick_trials`) in each proof; a million take about three seconds."""
     known_tries: int = 24
     """The same for evaluated pipelines of all variants, which hold no bound and may give a faster plan."""
     bound_refused: int = 600
@@ -142,8 +142,8 @@ class Budgets:
     # layers moved by simulation (`planner.search.crowded_links`)
     crowded_delay: float = 0.02
     """Fraction by which the simulated step of the best plan must be above that on an idle network."""
-    crowded_tries: int = 16
-    """Simulations in a row without a faster plan, after which it ends; `forwards_of_a_try` counts long ones several times."""
+    crowded_tries: int = 64
+    """Quick simulations in a row without a faster plan, after which it ends; one of the engine counts as four."""
     crowded_near: float = 0.1
     """Fraction by which the fastest plan of another kind may be slower than the best one for its layers to be moved, too."""
     crowded_starts: int = 4

@@ -32,7 +32,9 @@ def certificate(
     whole = min(bounds, default=math.inf)
     bound = min([objective, whole] if mixed is None else [objective, whole, mixed.seconds])
     if mixed is not None and mixed.seconds == bound <= whole:
-        least_layout = mixed.words if bound < incumbent.target else None
+        least_layout = mixed.words
+    if bound >= incumbent.target:
+        least_layout = None
     beside = not is_mixed(plan) and not has_searched_degrees(request, plan)
     gap, in_space = (
         1 - bound / objective,

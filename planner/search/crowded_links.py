@@ -9,6 +9,8 @@ its nodes evenly, or have mixed stages."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, zip_longest
@@ -16,6 +18,7 @@ from itertools import chain, zip_longest
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits, step
 from planner.search.incumbent import Incumbent, forwards
+from planner.search.quick_trials import Kind, QuickTrials
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
@@ -25,6 +28,8 @@ from sim.units import Seconds
 NEAR = 2
 """Largest distance of the two stages of every other move (a guess): moves over one stage found the best plans on
 `peers/metis-64`, moves from one end of the pipeline to the other on `peers/dtfm-2-universities`."""
+QUICK = 4
+"""Quick simulations that count as one of the engine (a guess: it takes about ten times as long)."""
 
 
 def move_layers(incumbent: Incumbent) -> None:
@@ -51,19 +56,26 @@ def is_crowded(incumbent: Incumbent, plan: Plan, seconds: Seconds | None = None)
 
 
 def _descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:
-    """Simulate neighbours of a plan, whose step takes some seconds, and then those of its first faster neighbour, and so on."""
-    budgets, seen, since_improvement = incumbent.budgets, {start.layers}, 0
-    neighbours = _neighbours(incumbent, start)
+    """Simulate neighbours of a plan, whose step takes some seconds, and then those of its first faster neighbour, and so on.
+
+    Quick simulations rule out those that are no faster."""
+    budgets, seen, since_improvement, quick = incumbent.budgets, {start.layers}, 0, QuickTrials(incumbent)
+    make, neighbours = functools.partial(with_layers, incumbent.request, start), _neighbours(incumbent, start)
+    kind = Kind("moved", make, forwards(start), incumbent.request.wishes.recompute is None)
     while since_improvement < budgets.crowded_tries and not incumbent.limit.is_up():
         layers = next((one for one in neighbours if one not in seen), None)
         if layers is None:
             return
         seen.add(layers)
+        tries = 1 + QUICK * forwards(start) // budgets.forwards_of_a_try
+        if quick.is_slower(kind, layers, math.nextafter(seconds, 0.0)):
+            since_improvement += tries
+            continue
         with suppress(NoRoute, NotDefined):
-            moved = with_layers(incumbent.request, start, layers)
+            moved = make(layers)
             if not fits(moved) or _idle(moved) >= incumbent.cutoff:
                 continue
-            since_improvement += 1 + forwards(moved) // budgets.forwards_of_a_try
+            since_improvement += QUICK * tries
             found = incumbent.challenge(moved, seconds)[0]
             if found < seconds:
                 start, seconds, since_improvement = moved, found, 0

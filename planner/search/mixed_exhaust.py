@@ -14,7 +14,6 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from planner.bounds.mixed_deadline import MixedBound, OpenPlacement, PlacementTest
@@ -23,10 +22,13 @@ from planner.bounds.mixed_splits import splits
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.search.incumbent import Incumbent, forwards
+from planner.search.quick_trials import Kind, QuickTrials
 from planner.space.device_slots import devices
 from planner.space.mixed_schedules import playable_variants
 from planner.space.shape import Shape
 from sim.errors import NoRoute, NotDefined, NotModelled
+from sim.plan.parallel_config import BLOCK
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 
@@ -53,15 +55,16 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound, enough: Seconds = mat
     numbers = itertools.count()
     heap: list[tuple[Seconds, int, OpenPlacement | Listed]] = [(one.bound, next(numbers), one) for one in mixed.left]
     heapq.heapify(heap)
-    tries = incumbent.budgets.mixed_bound_tries
-    while heap and heap[0][0] < most and not incumbent.limit.is_up():
+    tries, quick = incumbent.budgets.mixed_bound_tries, QuickTrials(incumbent)
+    while heap and heap[0][0] < min(most, incumbent.target) and not incumbent.limit.is_up():
         incumbent.report("ruling out plans with mixed stages")
         bound, number, open_ = heap[0]
         if isinstance(open_, Listed):
-            below = _worth_it([one for _, _, one in heap if isinstance(one, Listed)], incumbent, tries)
+            every = (one for _, _, one in heap if isinstance(one, Listed))
+            below = incumbent.cutoff if quick.is_useful and tries > 0 else _worth_it(every, incumbent, tries)
             if below is None:
                 break
-            tries = _simulated(incumbent, open_, tries, below)
+            tries = _simulated(incumbent, quick, open_, tries, below)
             heapq.heapreplace(heap, (open_.least, number, open_))
         elif open_.is_closest:
             listed = _listed(incumbent, test, open_, most)
@@ -75,9 +78,10 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound, enough: Seconds = mat
                 if closest is not None:
                     least = max(closest, bound)
                     heapq.heappush(heap, (least, next(numbers), one._replace(bound=least, is_closest=True)))
-    if not heap or heap[0][0] >= most:
-        return MixedBound(min(max(most, mixed.seconds), incumbent.cutoff))
-    bound, _, first = heap[0]
+    bound = min([max(most, mixed.seconds), incumbent.cutoff, *(least for least, _, _ in heap[:1])])
+    if not heap or heap[0][0] >= min(most, incumbent.target):
+        return MixedBound(bound)
+    _, _, first = heap[0]
     return MixedBound(bound, ((first.one if isinstance(first, Listed) else first)[1:3],))
 
 
@@ -115,19 +119,31 @@ def _listed(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most:
     return Listed(one, sorted(found, key=lambda plan: plan[0]))
 
 
-def _simulated(incumbent: Incumbent, listed: Listed, tries: int, below: Seconds) -> int:
+def _simulated(incumbent: Incumbent, quick: QuickTrials, listed: Listed, tries: int, below: Seconds) -> int:
     """Simulate the first plan, and remove it; return how many more may be simulated, in a row without a faster one. A long
-    simulation counts as several. A plan whose simulation is abandoned, since it takes longer than `below`, is listed there."""
+    simulation counts as several, a quick one as none. A plan whose simulation is abandoned, since it takes longer than `below`,
+    is listed there."""
     _, shape, split = listed.plans.pop(0)
     microbatches = incumbent.request.workload.global_batch_size // shape.microbatch_size // shape.dp
-    with suppress(NoRoute, NotDefined, NotModelled):  # the plan cannot be built
-        held = devices(listed.one.placed, shape.tp)
-        plan = assemble(incumbent.request, shape, split, held, "certified", (microbatches,) * shape.dp)
-        if fits(plan):
-            seconds, better = incumbent.challenge(plan, below)
-            if better:
-                return incumbent.budgets.mixed_bound_tries
-            if below < min(seconds, incumbent.cutoff):
-                bisect.insort(listed.plans, (below, shape, split), key=lambda plan: plan[0])
-            return tries - 1 - forwards(plan) // incumbent.budgets.forwards_of_a_try
+    held = devices(listed.one.placed, shape.tp)
+
+    def made(layers: tuple[int, ...]) -> Plan:
+        return assemble(incumbent.request, shape, layers, held, "certified", (microbatches,) * shape.dp)
+
+    kind = Kind((shape, held), made, microbatches * len(split), shape.recompute == BLOCK)
+    if quick.is_slower(kind, split, below):
+        seconds = below
+    else:
+        try:
+            plan = made(split)
+        except (NoRoute, NotDefined, NotModelled):  # the plan cannot be built
+            return tries
+        if not fits(plan):
+            return tries
+        tries -= 1 + forwards(plan) // incumbent.budgets.forwards_of_a_try
+        seconds, better = incumbent.challenge(plan, below)
+        if better:
+            return incumbent.budgets.mixed_bound_tries
+    if below < min(math.nextafter(seconds, math.inf), incumbent.cutoff):
+        bisect.insort(listed.plans, (below, shape, split), key=lambda plan: plan[0])
     return tries

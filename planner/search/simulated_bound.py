@@ -3,7 +3,8 @@
 A variant's bound is the least step of its pipelines on an idle network. Where messages share links, steps are longer, so the
 bound is below every plan. Here the pipeline with the least step of all variants is simulated, until it is proved to be no
 faster than the best plan, and the bound rises to the step of the next one. Where no known pipeline of a variant is left, more
-of them are listed (`planner.search.exhaust`). Pipelines that the target cannot run hold bounds, too: these are left out."""
+of them are listed (`planner.search.exhaust`). Pipelines that the target cannot run hold bounds, too: these are left out. Most
+are ruled out by quick simulations (`planner.search.quick_trials`), the others by the engine."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from planner.search.candidates import Candidate
 from planner.search.evaluation import PipelineEvaluation, Stages
 from planner.search.exhaust import Evaluated, Exhaust, OpenVariant
 from planner.search.incumbent import Incumbent
+from planner.search.quick_trials import QuickTrials
 from planner.space.shape import Shape
 from sim.units import Seconds
 
@@ -60,7 +62,16 @@ class KnownVariant:
         self.bound = max(self.bound, min(self.left[0][0], known) if self.left else known)
 
 
-def simulate_fastest(incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[KnownVariant], others: Seconds) -> None:
+def simulate_known(incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[KnownVariant], others: Seconds) -> None:
+    """`simulate_fastest`, then `simulate_evaluated`."""
+    quick = QuickTrials(incumbent)
+    simulate_fastest(incumbent, exhaust, variants, others, quick)
+    simulate_evaluated(incumbent, exhaust.every, quick)
+
+
+def simulate_fastest(
+    incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[KnownVariant], others: Seconds, quick: QuickTrials
+) -> None:
     """Simulate the fastest pipelines of variants, until a budget is used up, none might be faster than the best plan, or
     `others`, the least bound that is not one of these variants, is no higher."""
     budgets = incumbent.budgets
@@ -73,7 +84,8 @@ def simulate_fastest(incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[
             return
         if one.left:
             candidate = one.next()
-            if candidate is not None and (candidate.shape, candidate.stages) not in incumbent.seen:
+            is_new = candidate is not None and (candidate.shape, candidate.stages) not in incumbent.seen
+            if candidate is not None and is_new and not quick.rules_out(candidate.shape, candidate.stages):
                 tried, refused = _simulated(incumbent, candidate, tried, refused)
         else:
             exhaust.closer(one.shape, one.variant, one.bound, only=True)
@@ -84,7 +96,7 @@ def simulate_fastest(incumbent: Incumbent, exhaust: Exhaust, variants: Iterable[
         incumbent.report("simulating pipelines that hold the bound")
 
 
-def simulate_evaluated(incumbent: Incumbent, every: Iterable[Evaluated]) -> None:
+def simulate_evaluated(incumbent: Incumbent, every: Iterable[Evaluated], quick: QuickTrials) -> None:
     """Simulate the fastest of all evaluated pipelines, until a budget is used up or none might be faster than the best plan."""
     budgets, target = incumbent.budgets, incumbent.target
     known = ((seconds, one.evaluation, row) for one in every for row, seconds in one.seconds.items() if seconds < target)
@@ -97,7 +109,10 @@ def simulate_evaluated(incumbent: Incumbent, every: Iterable[Evaluated]) -> None
         seconds, _, evaluation, pipeline = heapq.heappop(heap)
         candidate = Candidate.of(evaluation, seconds, pipeline)
         if candidate.seconds < incumbent.target and (candidate.shape, candidate.stages) not in incumbent.seen:
-            tried, refused = _simulated(incumbent, candidate, tried, refused)
+            if quick.rules_out(candidate.shape, candidate.stages):
+                tried += 1
+            else:
+                tried, refused = _simulated(incumbent, candidate, tried, refused)
             incumbent.report("simulating evaluated pipelines")
 
 

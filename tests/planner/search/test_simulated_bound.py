@@ -15,6 +15,7 @@ from planner.search.budgets import Budgets
 from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
+from planner.search.quick_trials import QuickTrials
 from planner.search.simulated_bound import KnownVariant, simulate_evaluated, simulate_fastest
 from planner.space.shapes import searched
 from planner.target import Target
@@ -44,7 +45,7 @@ def test_the_bound_rises_from_one_pipeline_to_the_next():
     kept, exhaust, variant, seconds = known(Budgets(bound_tries=1))
     assert variant.bound == pytest.approx(seconds[0])
     kept.best = kept.best.annotated(prediction=replace(kept.best.prediction, step_s=seconds[0] * 1.01))
-    simulate_fastest(kept, exhaust, [variant], kept.cutoff)
+    simulate_fastest(kept, exhaust, [variant], kept.cutoff, QuickTrials(kept))
     assert len(kept.seen) == 1
     assert variant.bound == pytest.approx(seconds[1])
 
@@ -62,23 +63,23 @@ def test_pipelines_below_the_bound_are_left_because_their_links_may_take_longer(
 
 def test_it_rises_no_further_than_other_bounds():
     kept, exhaust, variant, seconds = known(Budgets())
-    simulate_fastest(kept, exhaust, [variant], seconds[0])
+    simulate_fastest(kept, exhaust, [variant], seconds[0], QuickTrials(kept))
     assert (variant.bound, kept.seen) == (pytest.approx(seconds[0]), set())
 
 
 def test_a_faster_plan_is_kept_on_the_way():
     kept, exhaust, variant, seconds = known(Budgets())
-    simulate_fastest(kept, exhaust, [variant], 1e9)
+    simulate_fastest(kept, exhaust, [variant], 1e9, QuickTrials(kept))
     assert kept.cutoff == pytest.approx(seconds[0], rel=0.05)
     assert variant.bound >= kept.target
 
 
 def test_evaluated_pipelines_that_hold_no_bound_are_simulated_too():
     kept, exhaust, _, seconds = known(Budgets())
-    simulate_evaluated(kept, exhaust.every)
+    simulate_evaluated(kept, exhaust.every, QuickTrials(kept))
     assert kept.cutoff == pytest.approx(seconds[0], rel=0.05)
     counted = len(kept.seen)
-    simulate_evaluated(kept, exhaust.every)
+    simulate_evaluated(kept, exhaust.every, QuickTrials(kept))
     assert len(kept.seen) == counted, "no pipeline is simulated twice"
 
 
@@ -86,7 +87,7 @@ def test_pipelines_that_the_target_cannot_run_hold_no_bound():
     """Nothing runs the three-stage pipelines of this target, so the bound rises above them without a simulation."""
     short = Target("short", "any", (), lambda config, workload: iter(("pp",) * (config.pp > 2)), lambda plan: iter(()))
     kept, exhaust, variant, seconds = known(Budgets(), replace(SLOW, target=short))
-    simulate_fastest(kept, exhaust, [variant], 1e9)
+    simulate_fastest(kept, exhaust, [variant], 1e9, QuickTrials(kept))
     assert {len(stages) for _, stages in kept.seen} == {2, 3}
     assert kept.best is not None and kept.best.config.pp == 2
     assert variant.bound >= kept.target > seconds[0]

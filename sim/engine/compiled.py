@@ -1,0 +1,185 @@
+"""Programs of ranks compiled for `sim.engine.step_times`: what each action does, with its seconds, carriers and transfers.
+
+An operation is a tuple whose first item says what it is:
+
+    (COMPUTE, seconds)                  computes; collectives beside it slow it down
+    (PAUSE, seconds)                    computes, and waits for collectives whose links nothing else uses meanwhile
+    (SEND, transfers)                   issues messages, which AWAIT calls SENT
+    (RECEIVE, keys)                     waits for messages
+    (ARRIVE, transfers, beside, name)   arrives at collectives, one for each carrier; `beside`: they run beside compute
+    (AWAIT, name)                       waits for the end of the transfers that the rank issued or arrived at under a name
+
+A transfer is (key, lane, legs): the key of a message is a number, that of a collective its carrier; a leg is (latency in
+seconds, number of its flow, bytes). A carrier has a flow for each leg of each of its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from sim.engine.addresses import Addresses
+from sim.engine.communication import gradient_lanes
+from sim.engine.durations import Durations
+from sim.engine.state import Component, Rank
+from sim.engine.symmetry import Folding
+from sim.errors import NotModelled
+from sim.kernels.lowering import Lowered
+from sim.network.sharing import Use
+from sim.plan import schedules
+from sim.plan.plan import Plan
+from sim.plan.program import BESIDE, Action
+from sim.plan.program import COMPUTE as COMPUTES
+from sim.units import Bytes, Seconds
+
+COMPUTE, PAUSE, SEND, RECEIVE, ARRIVE, AWAIT = range(6)
+SENT, BLOCKING = "sent", "blocking"
+"""Names of messages, and of collectives that a rank waits for at once."""
+Leg: TypeAlias = tuple[Seconds, int, Bytes]
+Operation: TypeAlias = tuple[Any, ...]
+Program: TypeAlias = tuple[Operation, ...]
+
+
+class Compiler:
+    """Compiles programs of plans that have a folding in common. `uses`: links and weights of each flow."""
+
+    def __init__(self, folding: Folding):
+        self.folding = folding
+        self.uses: list[Use] = []
+        self._flows: dict[tuple[int, Use], int] = {}
+        self._keys: dict[tuple[Any, ...], int] = {}
+        self._lanes = gradient_lanes(folding)
+        self._legs: dict[tuple[int, Bytes, float], tuple[Leg, ...]] = {}
+        self._alone: dict[tuple[Leg, ...], Seconds] = {}
+        self._same: dict[Operation, Operation] = {}  # programs share equal operations, to save memory
+        self._private: dict[tuple[int, int], bool] = {}
+        self._messages = {number for key, number in folding.of.items() if key[0] == "message"}
+        self._on_link: dict[int, set[int]] = {}
+        for number, carrier in enumerate(folding.carriers):
+            for link in (link for route in carrier.routes for leg in route.legs for link, _ in leg.use):
+                self._on_link.setdefault(link, set()).add(number)
+
+    def programs(self, plan: Plan, pp_rank: int) -> dict[int, Program]:
+        """The programs of all classes of ranks of a pipeline rank. Raises NotModelled for what only the engine simulates."""
+        addresses, durations, found = Addresses(plan, self.folding), Durations(plan), dict[int, Program]()
+        actions: dict[int, tuple[Lowered, list[Action]]] = {}
+        for index, rank in enumerate(self.folding.representatives):
+            _, dp_cp, own = plan.config.coordinates(rank)
+            if own != pp_rank:
+                continue
+            many = plan.config.microbatches_of(dp_cp, pp_rank)
+            if many not in actions:
+                lowered = Lowered(plan, pp_rank, many)
+                actions[many] = lowered, [action for piece in range(len(lowered)) for action in lowered.piece(piece)]
+            lowered, every = actions[many]
+            one = _OfClass(self, Rank(index, rank, pp_rank, lowered, Component()), addresses, durations)
+            overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
+            operations = _merged(each for action in every for each in one.operations(action, overlaps))
+            found[index] = tuple(self._same.setdefault(each, each) for each in operations)
+        return found
+
+    def is_private(self, carrier: int, index: int) -> bool:
+        """Whether a collective of one class of ranks has its links for itself as long as no collective runs beside its compute:
+        all others on the links are collectives in which the class takes part."""
+        if (carrier, index) not in self._private:
+            self._private[carrier, index] = self._has_own_links(carrier, index)
+        return self._private[carrier, index]
+
+    def _has_own_links(self, carrier: int, index: int) -> bool:
+        carriers = self.folding.carriers
+        links = (link for route in carriers[carrier].routes for leg in route.legs for link, _ in leg.use)
+        others = set[int]().union(*(self._on_link[link] for link in links))
+        takes_part = all(index in carriers[one].members and one not in self._messages for one in others)
+        return carriers[carrier].members == (index,) and takes_part
+
+    def lane(self, carrier: int) -> int:
+        """The lane of a carrier."""
+        return self._lanes.get(carrier, carrier)
+
+    def key(self, message: tuple[Any, ...]) -> int:
+        """The number of a message."""
+        return self._keys.setdefault(message, len(self._keys))
+
+    def legs(self, carrier: int, action: Action) -> tuple[Leg, ...]:
+        """The legs of a transfer, as `sim.engine.communication.Communication._route`."""
+        key = carrier, action.nbytes, action.times
+        if key not in self._legs:
+            route, count = self.folding.carriers[carrier].route(action.nbytes), action.times
+            delays = [count * leg.latency for leg in route.legs]
+            delays[0] += count * route.overhead
+            flows = [self._flow(carrier, leg.use) for leg in route.legs]
+            sizes = [count * action.nbytes * leg.share for leg in route.legs]
+            self._legs[key] = tuple(zip(delays, flows, sizes, strict=True))
+        return self._legs[key]
+
+    def _flow(self, carrier: int, use: Use) -> int:
+        if (carrier, use) not in self._flows:
+            self._flows[carrier, use] = len(self.uses)
+            self.uses.append(use)
+        return self._flows[carrier, use]
+
+    def alone(self, legs: tuple[Leg, ...]) -> Seconds:
+        """Seconds of a transfer with nothing else on the network."""
+        if legs not in self._alone:
+            capacities = self.folding.capacities
+            rates = (min(capacities[link] / weight for link, weight in self.uses[flow]) for _, flow, _ in legs)
+            self._alone[legs] = sum(delay + nbytes / rate for (delay, _, nbytes), rate in zip(legs, rates, strict=True))
+        return self._alone[legs]
+
+
+class _OfClass:
+    """Compiles the actions of a class of ranks."""
+
+    def __init__(self, compiler: Compiler, rank: Rank, addresses: Addresses, durations: Durations):
+        self.compiler, self.rank, self.addresses, self.durations = compiler, rank, addresses, durations
+
+    def operations(self, action: Action, overlaps: bool) -> Iterator[Operation]:
+        """The operations of an action; ARRIVE also with its seconds, where nothing else uses its links (`_merged`).
+
+        overlaps: sends overlap with compute."""
+        kind, compiler = action.kind, self.compiler
+        if kind in BESIDE:
+            raise NotModelled("exchanges beside compute are simulated by the engine alone")
+        if kind in COMPUTES or kind == "optimizer":
+            yield COMPUTE, self.durations.of(self.rank.rank, action)
+        elif kind == "send":
+            keys = self.addresses.messages(self.rank, action)
+            yield SEND, tuple((compiler.key(key), key[0], compiler.legs(key[0], action)) for key in keys)
+            if not overlaps:
+                yield AWAIT, SENT
+        elif kind == "recv":
+            yield RECEIVE, tuple(map(compiler.key, self.addresses.messages(self.rank, action)))
+        elif kind == "wait":
+            yield AWAIT, (action.stage, action.group, action.operation, action.part)
+        elif kind == "start" or not self.durations.include(self.rank.rank, action):
+            carriers = self.addresses.carriers(self.rank, action)
+            transfers = tuple((one, compiler.lane(one), compiler.legs(one, action)) for one in carriers)
+            if kind == "start":
+                yield ARRIVE, transfers, True, (action.stage, action.group, action.operation, action.part), None
+                return
+            is_private = all(compiler.is_private(one, self.rank.index) for one in carriers)
+            alone = max(compiler.alone(legs) for *_, legs in transfers) if is_private else None
+            yield ARRIVE, transfers, False, BLOCKING, alone
+            yield AWAIT, BLOCKING
+
+
+def _merged(operations: Iterator[Operation]) -> Iterator[Operation]:
+    """The operations, with compute and collectives that follow one another as one pause, where no collective runs beside."""
+    pause, beside = 0.0, set[Any]()
+    for one in operations:
+        if one[0] == COMPUTE and not beside:
+            pause += one[1]
+            continue
+        if one[0] == ARRIVE and one[4] is not None and not beside:
+            pause += one[4]
+            next(operations)  # AWAIT
+            continue
+        if pause:
+            yield PAUSE, pause
+            pause = 0.0
+        if one[0] == ARRIVE and one[2]:
+            beside.add(one[3])
+        elif one[0] == AWAIT:
+            beside.discard(one[1])
+        yield one[:4]
+    if pause:
+        yield PAUSE, pause
