@@ -119,8 +119,8 @@ def test_configurations_without_a_cost_model_are_not_modelled() -> None:
 def test_a_target_that_cannot_run_a_plan_does_not_support_it(plan: Plan) -> None:
     hierarchical = replace(plan, groups=tuple(replace(group, collective="hierarchical") for group in plan.groups))
     assert raised(lambda: exporting.export(hierarchical, "chakra")) is NotSupported
-    recomputed = replace(plan, config=replace(plan.config, recompute="selective", recompute_modules=("mlp",)))
-    assert raised(lambda: supported.check(recomputed)) is NotSupported
+    rounded = replace(plan, config=replace(plan.config, message_compression="bf16"))
+    assert raised(lambda: supported.check(rounded)) is NotSupported
 
 
 @pytest.mark.parametrize("error", [NoRoute("x"), NotDefined("x")])

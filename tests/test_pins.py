@@ -29,7 +29,7 @@ def test_a_plan_has_the_short_chunks_that_a_pin_of_them_finds():
     assert free is not None
     config = free.config
     assert (config.tp, config.cp, config.pp, config.microbatch_size, config.zero_stage) == (2, 2, 1, 3, 2)
-    assert round(step(free), 4) == 0.9783
+    assert round(step(free), 4) == 0.9839
 
 
 def test_what_is_pinned_already_stays_pinned():
