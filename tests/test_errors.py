@@ -119,7 +119,7 @@ def test_configurations_without_a_cost_model_are_not_modelled() -> None:
 def test_a_target_that_cannot_run_a_plan_does_not_support_it(plan: Plan) -> None:
     hierarchical = replace(plan, groups=tuple(replace(group, collective="hierarchical") for group in plan.groups))
     assert raised(lambda: exporting.export(hierarchical, "chakra")) is NotSupported
-    rounded = replace(plan, config=replace(plan.config, message_compression="bf16"))
+    rounded = replace(plan, config=replace(plan.config, message_compression="top-k=1%"))
     assert raised(lambda: supported.check(rounded)) is NotSupported
 
 
