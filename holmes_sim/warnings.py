@@ -57,10 +57,15 @@ def plan_warnings(plan: Plan, simulated: Prediction | None = None) -> Iterator[P
     """All warnings about a plan, the most important first. `simulated`: the prediction of a new simulation of it."""
     if simulated is not None and (text := unconfirmed(plan, simulated.step_s)):
         yield PlanWarning(text)
-    yield from map(PlanWarning, (*_memory(plan), *_host_memory(plan)))
+    yield from map(PlanWarning, memory_warnings(plan))
     yield from map(PlanWarning, _long_links(tcp.used(plan.fleet, plan.placement, plan.groups)))
     yield from _of_machines(plan)
     yield from (PlanWarning(text) for text in (idle_devices(plan), *idle_clusters(plan), *idle_nodes(plan)) if text)
+
+
+def memory_warnings(plan: Plan) -> Iterator[str]:
+    """Warnings about the memory of a plan's devices and hosts: a plan by hand may need more than there is."""
+    yield from (*_memory(plan), *_host_memory(plan))
 
 
 def islands_warnings(plan: IslandsPlan, period_s: Seconds | None = None) -> Iterator[PlanWarning]:

@@ -18,7 +18,7 @@ from holmes_sim.printing.tables import HEADS, STYLE, grid, slower_text
 from holmes_sim.printing.workloads import model_text
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
-from holmes_sim.warnings import plan_warnings
+from holmes_sim.warnings import memory_warnings, plan_warnings
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shape import Shape
@@ -96,10 +96,11 @@ def _has(shape: Shape, config: ParallelConfig) -> bool:
 
 
 def simulated(run: Simulated) -> Group:
-    """Tables of a simulated step: stages and prediction."""
+    """Tables of a simulated step, stages and prediction, and warnings about memory."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text()]
     parts += [stages(run.plan, run.pipeline_ranks), Text()]
-    return Group(*parts, prediction(run.prediction, run.plan))
+    short = [Text(f"Warning: {text}") for text in memory_warnings(run.plan)]
+    return Group(*parts, prediction(run.prediction, run.plan), *short)
 
 
 def effort(run: Simulated) -> str:

@@ -104,3 +104,12 @@ def test_a_prediction_that_is_not_confirmed_is_told(run, plan_file, tmp_path):
     changed.write_text(json.dumps(document))
     seen = run("simulate", changed, "--json")
     assert (seen.err, json.loads(seen.out)["confirmed"]) == ("", None)
+
+
+def test_simulate_warns_of_memory_that_a_plan_by_hand_lacks(run, plan_file, tmp_path):
+    large = tmp_path / "large.json"
+    large.write_text(plan_file.read_text().replace('"global_batch_size": 768', '"global_batch_size": 12288').replace(
+        '"microbatch_size": 4', '"microbatch_size": 64'))  # fmt: skip
+    seen = run("simulate", large)
+    assert (seen.code, seen.out.count("more than its device has")) == (0, 2)
+    assert "Warning: " not in run("simulate", plan_file).out
