@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from networkx.utils import UnionFind
+
 from sim.engine.symmetry import Folding
-from sim.engine.union_find import UnionFind
 from sim.plan.amax import shares_amax
 from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.parallel_config import ParallelConfig
@@ -19,7 +20,7 @@ def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...
     together = (tuple(range(len(folding.representatives))),)
     if config.reduces_each_microbatch or shares_amax(config):
         return together
-    joined = UnionFind()  # classes of ranks have numbers from 0, links below 0
+    joined: UnionFind[int] = UnionFind()  # classes of ranks have numbers from 0, links below 0
     gradients = {index for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
     for index, carrier in enumerate(folding.carriers):
         if index not in gradients:

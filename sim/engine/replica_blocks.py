@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from networkx.utils import UnionFind
 
 from sim.engine.faults import NO_FAULTS, DrawnFaults
-from sim.engine.union_find import UnionFind
 from sim.network.gradient_routes import gradient_operations, gradient_parts
 from sim.network.hashes import Hashes, hash_arrays, hash_facts
 from sim.network.rings import Integers, Sites

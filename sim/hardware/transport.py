@@ -6,6 +6,8 @@ import functools
 import itertools
 from collections.abc import Iterable
 
+import networkx as nx
+
 from sim.errors import NoRoute
 from sim.hardware.cluster import Device, Fleet, Nic, Trunk
 
@@ -16,15 +18,6 @@ def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple
 
     Minimizes latency; of paths with equal latency it takes the one of larger bandwidth, then the first. Empty inside one
     cluster; None if there is no path."""
-    if source == target:
-        return ()
-    if len(fleet.clusters) == 2:
-        if not any(trunk.kind == kind for trunk in fleet.trunks):
-            return None
-        only = trunk_between(fleet, source, target, kind)
-        return ((only, only.between[0] == source),)
-    import networkx as nx  # takes 0.2 s to import, which plans on up to two clusters do not need
-
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(cluster.name for cluster in fleet.clusters)
     for trunk in fleet.trunks:
