@@ -7,6 +7,7 @@ latency, no overhead and no interference. A test gives only the properties that 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -273,6 +274,33 @@ def unlike_cp(draw: st.DrawFn, cp: int, pp: int, room: int, equal_ends: bool) ->
 
 
 @st.composite
+def unlike_stages(
+    draw: st.DrawFn, degrees: tuple[int, int, int], pp: int, room: int, tied: bool, sharded: bool
+) -> dict[str, tuple[int, ...]]:
+    """`stage_tp` or `stage_cp`, and `stage_dp`, beside these tp, dp and cp; `room`: most ranks in place of one of a stage.
+    Stages that share a `tied` weight have equal ones, but for tp where its gradient is not `sharded`."""
+    tp, dp, cp = degrees
+    stage_cp = draw(unlike_cp(cp, pp, room, tied)) if tp <= 2 and draw(st.booleans()) else ()
+    splits = draw(unlike_splits(pp, room * cp // max(stage_cp, default=cp), tied))
+    equal_ends = tied and sharded and dp * cp * splits[0] > 1
+    return {
+        "stage_cp": stage_cp,
+        "stage_tp": () if stage_cp else draw(unlike_degrees(tp, pp, equal_ends)),
+        "stage_dp": tuple(dp * split for split in splits) if max(splits) > 1 else (),
+    }
+
+
+def _degrees_of_stages(
+    degrees: tuple[int, int, int], pp: int, numbers: tuple[int, ...], switches: dict[str, object]
+) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
+    """(tp, dp x cp, cp, microbatches of each replica or part of one) of each stage."""
+    named = zip(("stage_tp", "stage_dp", "stage_cp"), degrees, strict=True)
+    every = [switches.get(key) or (degree,) * pp for key, degree in named]
+    for tp, dp, cp in zip(*every, strict=True):
+        yield tp, dp * cp, cp, tuple(number for number in numbers for _ in range(dp // degrees[1]))
+
+
+@st.composite
 def unlike_options(draw: st.DrawFn, pp: int, most: int, head: int | None) -> dict[str, object]:
     """ZeRO stages, up to `most`, and offload of the pipeline ranks, with what the plan has of both; of those that are equal
     nothing. The first rank and the one with the `head` of tied weights both shard their gradients, or none."""
@@ -304,9 +332,12 @@ def any_plan(
     tp, dp, cp, ep, etp, ZeRO stages, offload and recomputation."""
     machines = machines or draw(any_fleet(ranks, interference))
     room = min(ranks, machines.devices)
-    tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
-    pp = draw(st.sampled_from([p for p in (2, 1, 4, 3) if p <= room // tp]))
-    dp = draw(st.sampled_from([d for d in (2, 1, 4, 8, 3, 5) if d <= room // (tp * pp)]))
+    even_room = (
+        max(room // draw(st.sampled_from([1, 2, 4])), 1) if unlike else room
+    )  # what is left is for larger dp and cp of stages
+    tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= even_room]))
+    pp = draw(st.sampled_from([p for p in (2, 1, 4, 3) if p <= even_room // tp]))
+    dp = draw(st.sampled_from([d for d in (2, 1, 4, 8, 3, 5) if d <= even_room // (tp * pp)]))
     schedule = draw(st.sampled_from(["1f1b", "1f1b-deepspeed", "gpipe", "interleaved", "zb-h1", "zb-h2"]))
     vpp = draw(st.integers(1, 2)) if schedule == "interleaved" else 1
     unit = pp if schedule == "interleaved" else 1
@@ -323,7 +354,7 @@ def any_plan(
     devices = every_device(machines)
     devices = tuple(draw(st.permutations(devices))) if shuffled else devices
     chosen = {kind: draw(st.sampled_from(["ring", "ring", "tree", "hierarchical"])) for kind in ("tp", "dp")}
-    cp = draw(st.sampled_from([c for c in (1, 2, 4) if tp * pp * dp * c <= room]))
+    cp = draw(st.sampled_from([c for c in (1, 2, 4) if tp * pp * dp * c <= even_room]))
     ep = draw(st.sampled_from([e for e in (1, 2, 3, 4, 6, 12) if dp * cp % e == 0 and _alike(numbers, cp, e)]))
     experts = {"experts": 12, "experts_per_token": 2, "shared_ffn_hidden": 96} if ep > 1 or draw(st.booleans()) else {}
 
@@ -349,30 +380,19 @@ def any_plan(
     if ep == 1 and switches["zero_stage"]:
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
         switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
-    splits = (1,) * pp
     if unlike and switches["zero_shard_size"] is None and draw(st.booleans()):
         switches |= draw(unlike_options(pp, 3 if even else 1, pp - 1 if tied else None))
-        if tp <= 2 and draw(st.booleans()):
-            switches["stage_cp"] = draw(unlike_cp(cp, pp, room // (tp * pp * dp * cp), tied))
-        most_cp = max(switches.get("stage_cp", ()), default=cp)
-        splits = draw(unlike_splits(pp, room // (tp * pp * dp * most_cp), tied))
-        equal_ends = tied and dp * cp * splits[0] > 1 and switches["zero_stage"] > 0
-        if not switches.get("stage_cp"):
-            switches["stage_tp"] = draw(unlike_degrees(tp, pp, equal_ends))
-        switches["stage_dp"] = tuple(dp * split for split in splits) if max(splits) > 1 else ()
-        microbatch_size *= max(splits)
+        switches |= draw(unlike_stages((tp, dp, cp), pp, room // (tp * pp * dp * cp), tied, switches["zero_stage"] > 0))
+        microbatch_size *= max(switches["stage_dp"], default=dp) // dp
     if experts and switches["zero_shard_size"] is None and draw(st.booleans()):
-        degrees = []
-        for stage, split in enumerate(splits):
-            own, parts = ((switches.get(key) or (of,) * pp)[stage] for key, of in (("stage_tp", tp), ("stage_cp", cp)))
-            each = tuple(number for number in numbers for _ in range(split))
-            apart = switches["sequence_parallel"] and own > 1
-            degrees.append(draw(expert_degrees(own, dp * split * parts, parts, each, apart)))
-        every = list(zip(("stage_ep", "stage_etp"), zip(*degrees, strict=True), strict=True))
-        if unlike and draw(st.booleans()):
-            switches |= {key: of for key, of in every if len(set(of)) > 1}
-            ep, switches["etp"] = degrees[0]
-        elif len(set(degrees)) == 1:
+        degrees = [
+            draw(expert_degrees(*own, switches["sequence_parallel"] and own[0] > 1))
+            for own in _degrees_of_stages((tp, dp, cp), pp, numbers, switches)
+        ]
+        every = zip(("stage_ep", "stage_etp"), zip(*degrees, strict=True), strict=True)
+        unlike_experts = unlike and draw(st.booleans())
+        switches |= {key: of for key, of in every if len(set(of)) > 1} if unlike_experts else {}
+        if unlike_experts or len(set(degrees)) == 1:
             ep, switches["etp"] = degrees[0]
     if unlike and not experts and draw(st.booleans()):
         switches |= draw(unlike_recomputation(pp))

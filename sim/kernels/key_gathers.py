@@ -18,6 +18,7 @@ Left out: the memory that the gathered keys and values of one layer take.
 
 from __future__ import annotations
 
+from sim.kernels.ring_copies import behind_attention
 from sim.plan.parallel_config import GATHER, ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Attention, Kernel, Pass
@@ -35,12 +36,7 @@ def with_gathers(kernels: tuple[Kernel, ...], nbytes: Bytes, config: ParallelCon
     """The kernels of a layer with these passes behind the attention core; `nbytes` a value."""
     if config.cp == 1 or config.cp_algo != GATHER:
         return kernels
-    found: list[Kernel] = []
-    for kernel in kernels:
-        found.append(kernel)
-        if isinstance(kernel, Attention):
-            found.append(_passes(kernel, nbytes))
-    return tuple(found)
+    return behind_attention(kernels, lambda core: _passes(core, nbytes))
 
 
 def collectives(

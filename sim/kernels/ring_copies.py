@@ -25,6 +25,9 @@ Left out: the copies of torch that repeat the heads of keys and values, and rear
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Attention, Kernel, Pass
@@ -49,12 +52,14 @@ def with_ring(kernels: tuple[Kernel, ...], nbytes: Bytes, config: ParallelConfig
     """The kernels of a layer with the passes of its ring behind the attention core, where there is one; `nbytes` a value."""
     if config.cp == 1 or config.cp_algo != "ring":
         return kernels
-    found: list[Kernel] = []
-    for kernel in kernels:
-        found.append(kernel)
-        if isinstance(kernel, Attention):
-            found.append(_in_torch(kernel, nbytes) if config.gathered_keys else _in_transformer_engine(kernel, nbytes))
-    return tuple(found)
+    passes = _in_torch if config.gathered_keys else _in_transformer_engine
+    return behind_attention(kernels, lambda core: passes(core, nbytes))
+
+
+def behind_attention(kernels: tuple[Kernel, ...], passes: Callable[[Attention], Pass]) -> tuple[Kernel, ...]:
+    """The kernels of a layer with the passes that stand behind its attention core."""
+    each = ((kernel, passes(kernel)) if isinstance(kernel, Attention) else (kernel,) for kernel in kernels)
+    return tuple(itertools.chain.from_iterable(each))
 
 
 def ring_launches(kernels: tuple[Kernel, ...]) -> int:
