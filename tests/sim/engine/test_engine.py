@@ -139,7 +139,7 @@ def test_a_rank_computes_all_passes_of_its_schedule(data: st.DataObject) -> None
             (kind, stage, m)
             for kind in ("FBW" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "FB")
             for stage in plan.stages_of(pp_rank)
-            for m in range(plan.config.num_microbatches[dp_cp // plan.config.cp])
+            for m in range(plan.config.microbatches_of(dp_cp, pp_rank))
             if kind != "W" or plan.stages[stage].layers or stage == plan.head_stage
         ]
         computed = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
@@ -153,7 +153,7 @@ def test_no_pass_begins_before_the_passes_that_it_depends_on_end(data: st.DataOb
     for dp in range(config.dp):
         ends, begins = {}, {}
         for pp_rank in range(config.pp):
-            for span in timeline.of(config.rank(0, dp * config.cp, pp_rank)):
+            for span in timeline.of(config.rank(0, dp * config.dp_cp_of(pp_rank) // config.dp, pp_rank)):
                 key = span.kind, span.stage, span.microbatch
                 ends[key] = max(span.end, ends.get(key, 0.0))
                 begins[key] = min(span.start, begins.get(key, span.start))
