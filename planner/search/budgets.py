@@ -149,7 +149,7 @@ class Budgets:
     crowded_starts: int = 4
     """Most plans of other kinds of which layers are moved, the fastest first."""
 
-    # stages of unlike dp (`planner.search.unlike_dp`)
+    # stages of unlike degrees (`planner.search.unlike_degrees`)
     unlike_layouts: int = 60
     """Layouts with the least estimates of which layers are assigned to stages, and then pipelines that are priced."""
     unlike_near: float = 0.1

@@ -26,7 +26,7 @@ def certificate(
 
     The least of `bounds` is a lower bound on all pipelines of whole stages, `least_layout` the layout with it, `mixed` a lower
     bound on all plans with mixed stages; the bound of the space is the lower of both. `solvers` are the names of solvers that
-    found plans. A plan whose stages have degrees of their own (`planner.search.unlike_dp`), or whose cp is not searched
+    found plans. A plan whose stages have degrees of their own (`planner.search.unlike_degrees`), or whose cp is not searched
     (`planner.search.short_chunks`), is outside of the space: the bounds may be above its step."""
     request, objective = incumbent.request, step(plan)
     whole = min(bounds, default=math.inf)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from planner.request import Request
 from planner.space.tried_modules import may_recompute_modules
+from planner.space.unlike_degrees import tried_degrees
 
 TRIED = "(tried, without a proof)"
-"""What is said of plans outside of the space that a search tries (`planner.search.unlike_dp`, `short_chunks`)."""
+"""What is said of plans outside of the space that a search tries (`planner.search.unlike_degrees`, `short_chunks`)."""
 
 
 def recomputed(request: Request, blocks: bool, tried: bool) -> Iterator[str]:
@@ -20,9 +21,10 @@ def recomputed(request: Request, blocks: bool, tried: bool) -> Iterator[str]:
         yield f"recomputation of chosen {layers}modules ({keys}recompute_modules, stage_recompute){known}"
 
 
-def by_stage(request: Request) -> Iterator[str]:
-    """The text of degrees and ZeRO stages that are one for all stages, of those that are not pinned: on the fleets that were
-    tried, unlike ones made no plan faster (docs/scale.md)."""
+def by_stage(request: Request, tried: bool) -> Iterator[str]:
+    """The text of degrees and ZeRO stages that are one for all stages, of those that are not pinned, and of degrees that differ
+    only in plans that are `tried` (`planner.space.unlike_degrees`). On the fleets that were tried, unlike ZeRO stages made no
+    plan faster (docs/scale.md)."""
     wishes, experts = request.wishes, request.workload.model.experts
     pinned = {
         "cp": wishes.cp,
@@ -30,6 +32,10 @@ def by_stage(request: Request) -> Iterator[str]:
         "etp": wishes.etp if experts else 1,
         "zero": wishes.zero_stage,
     }
-    names = [f"stage_{name}" for name, value in pinned.items() if value is None]
-    if names and wishes.pp != 1 and request.workload.model.layers > 1:
-        yield f"{', '.join(names)} (one for all stages)"
+    if wishes.pp == 1 or request.workload.model.layers == 1:
+        return
+    free, differ = [name for name, value in pinned.items() if value is None], tried_degrees(request) if tried else ()
+    for words, every in ((TRIED, set(differ)), ("(one for all stages)", set(free) - set(differ))):
+        names = [f"stage_{name}" for name in free if name in every]
+        if names:
+            yield f"{', '.join(names)} {words}"

@@ -23,7 +23,7 @@ from planner.space.shape import Shape
 from planner.space.shapes import overlaps, recomputations, searched, variants
 from planner.space.tied_shards import FLAG, with_tied_shards
 from planner.space.tried_offload import may_offload
-from planner.space.unlike_dp import may_differ
+from planner.space.unlike_degrees import may_differ
 from planner.space.unlike_tp import by_memory, unlike_shapes
 from sim.errors import Infeasible
 from sim.plan import schedules
@@ -71,8 +71,8 @@ def axes(request: Request) -> tuple[Axis, ...]:
 def outside(request: Request, tried: bool = False, every_step: bool = False) -> tuple[str, ...]:
     """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words.
 
-    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike dp, the optimizer on the hosts
-    or recomputed modules are tried, without a proof, where that may be (`planner.space.unlike_dp`, `tried_offload`,
+    tried: plans with another cp (`short_degree`) and, unless `every_step` is wanted, with unlike degrees, the optimizer on the
+    hosts or recomputed modules are tried, without a proof, where that may be (`planner.space.unlike_degrees`, `tried_offload`,
     `tried_modules`)."""
     shapes = _shapes(request)
     sampled = _sampled(request, shapes)
@@ -82,7 +82,7 @@ def outside(request: Request, tried: bool = False, every_step: bool = False) -> 
         *_other_values(request, shapes, sampled, tried, beside),
         *_partly(sampled),
         *_other_rules(request, shapes, sampled, rows),
-        *by_stage(request),
+        *by_stage(request, tried and not every_step),
         *recomputed(request, any(shape.recompute == BLOCK for shape in shapes), tried and not every_step),
     )
 

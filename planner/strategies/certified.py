@@ -4,7 +4,7 @@ It begins with the plan that the context gives, if any, and finds one quickly (`
 context parallelism that the bound does not cover (`planner.search.short_chunks`). Quick strategies
 that are wanted beside it plan next, or all the while in a second process (`planner.search.beside`). Then it proves a lower
 bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`), and tries plans that the bound does not
-cover (`planner.search.unlike_dp`, `offloaded`, `recomputed_modules`). A bound on plans with mixed stages
+cover (`planner.search.unlike_degrees`, `offloaded`, `recomputed_modules`). A bound on plans with mixed stages
 (`planner.search.mixed_proof`) is proved beside that, or after it. Last comes the certificate. `planner.search` explains the
 search, and `planner.search.searched_space` lists the space that the certificate holds for."""
 
@@ -36,7 +36,7 @@ from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
 from planner.search.short_chunks import ShortChunks
-from planner.search.unlike_dp import try_unlike, unlike_seconds
+from planner.search.unlike_degrees import try_unlike, unlike_seconds
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.tied_shards import with_tied_shards

@@ -6,8 +6,9 @@ import pytest
 
 from planner.request import Wishes
 from planner.search.left_out import by_stage, recomputed
-from tests.planner.builders import on_one_cluster
+from tests.planner.builders import on_one_cluster, on_two_clusters
 from tests.planner.search.mixtures import question
+from tests.planner.unlike_degrees import question as unlike
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,26 @@ from tests.planner.search.mixtures import question
     ],
 )
 def test_what_is_one_for_all_stages(asked, told):
-    assert list(by_stage(asked)) == told
+    assert list(by_stage(asked, False)) == told
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (on_two_clusters(), ["stage_cp, stage_zero (one for all stages)"]),
+        (
+            unlike(experts=4),
+            ["stage_ep, stage_etp (tried, without a proof)", "stage_cp (one for all stages)"],
+        ),
+        (
+            unlike(Wishes(), seq_len=8192),
+            ["stage_cp (tried, without a proof)", "stage_zero (one for all stages)"],
+        ),
+        (unlike(Wishes(dp=2), seq_len=8192), ["stage_cp, stage_zero (one for all stages)"]),
+    ],
+)
+def test_degrees_of_which_unlike_ones_are_tried(asked, told):
+    assert list(by_stage(asked, True)) == told
 
 
 @pytest.mark.parametrize(

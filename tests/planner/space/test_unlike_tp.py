@@ -11,7 +11,7 @@ from benchmarks.certificates.judge import NEAR, judge
 from benchmarks.certificates.scarce import scarce
 from planner.limits import Limits
 from planner.placement.simulation import step
-from planner.placement.unlike_dp import build_unlike
+from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request, Wishes
 from planner.search.searched_space import axes
 from planner.space.shapes import searched

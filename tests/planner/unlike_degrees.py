@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from planner.placement.unlike_dp import build_unlike
+from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request, Wishes
 from planner.space.shape import Shape
 from sim.errors import NoRoute, PlanError
@@ -23,9 +23,15 @@ PINNED = Wishes(schedule="1f1b", zero_stage=1)
 
 
 def question(
-    wishes: Wishes = PINNED, speeds: tuple[float, float] = (2e11, 2e11), room: float = 48e6, tied: bool = False, layers: int = 3
+    wishes: Wishes = PINNED,
+    speeds: tuple[float, float] = (2e11, 2e11),
+    room: float = 48e6,
+    tied: bool = False,
+    layers: int = 3,
+    seq_len: int = 64,
+    experts: int = 0,
 ) -> Request:
-    """A node of two devices, and one of four; neither has memory for the whole model by itself."""
+    """A node of two devices, and one of four; neither has memory for the whole model by itself. A token takes two experts."""
     clusters = [
         make.cluster(
             name, 1, count, nics=(make.nic("ethernet", 5e9, latency=1e-6),), intra_node=make.wire(bandwidth=1e10),
@@ -34,7 +40,8 @@ def question(
         for name, count, speed in zip("ab", (2, 4), speeds, strict=True)
     ]  # fmt: skip
     machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 2e10, 1e-6),))
-    return request(machines, make.model(layers, 384, tied_embeddings=tied), 8, wishes)
+    model = make.model(layers, 384, tied_embeddings=tied, experts=experts, experts_per_token=min(experts, 2))
+    return request(machines, model, 8, wishes, seq_len)
 
 
 def drawn(seed: int) -> Request:
@@ -59,19 +66,24 @@ def drawn(seed: int) -> Request:
     return request(machines, model, rng.choice((6, 8, 12, 16)), Wishes(**rng.choice(pins)))
 
 
-def every_unlike(asked: Request, base: Shape) -> Iterator[Plan]:
-    """The plan of every pipeline on both clusters under `base` that have unlike dp, one of which divides the other."""
+def every_unlike(asked: Request, bases: Sequence[Shape]) -> Iterator[Plan]:
+    """The plan of every pipeline on both clusters that have unlike dp or `bases`: each has a tp, a dp and a base of its own."""
     layers, batch = asked.workload.model.layers, asked.workload.global_batch_size
     for order in itertools.permutations(asked.clusters()):
-        for degrees in itertools.product((1, 2, 4), repeat=4):
-            pairs = degrees[:2], degrees[2:]
-            most = [one.devices // (tp * dp) if tp <= one.node.count else 0 for one, (tp, dp) in zip(order, pairs, strict=True)]
+        for tps, dps, own in itertools.product(*(itertools.product(some, repeat=2) for some in ((1, 2, 4), (1, 2, 4), bases))):
+            shapes = [replace(base, tp=tp, dp=dp) for base, tp, dp in zip(own, tps, dps, strict=True)]
+            pairs = list(zip(order, shapes, strict=True))
+            most = [one.devices // (shape.tp * shape.slots) if shape.tp <= one.node.count else 0 for one, shape in pairs]
             for counts in itertools.product(*(range(1, many + 1) for many in most)):
                 for samples in (1, 2, 4, 8):
-                    if sum(counts) > layers or pairs[0][1] == pairs[1][1] or any(samples % dp for _, dp in pairs):
+                    alike = dps[0] == dps[1] and own[0] == own[1]
+                    if sum(counts) > layers or alike or any(samples % dp for dp in dps):
                         continue
-                    own = [replace(base, tp=tp, dp=dp, microbatch_size=samples // dp) for tp, dp in pairs]
-                    names = [(one.name, shape) for one, shape, n in zip(order, own, counts, strict=True) for _ in range(n)]
+                    names = [
+                        (one.name, replace(shape, microbatch_size=samples // shape.dp))
+                        for (one, shape), n in zip(pairs, counts, strict=True)
+                        for _ in range(n)
+                    ]
                     assert batch % samples == 0
                     for cuts in itertools.combinations(range(1, layers), len(names) - 1):
                         sizes = (b - a for a, b in itertools.pairwise((0, *cuts, layers)))

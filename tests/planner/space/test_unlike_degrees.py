@@ -10,11 +10,11 @@ from holmes_sim import exporters
 from holmes_sim.targets import any_framework
 from planner.request import Wishes
 from planner.space.shapes import searched
-from planner.space.unlike_dp import may_differ, own_shapes, templates
+from planner.space.unlike_degrees import may_differ, own_shapes, templates, tried_degrees
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request, shape
-from tests.planner.unlike_dp import PINNED, question
+from tests.planner.unlike_degrees import PINNED, question
 
 
 def test_several_clusters_may_have_unlike_dp():
@@ -43,6 +43,25 @@ def test_large_fleets_have_one_dp(nodes, may):
 @pytest.mark.parametrize(("name", "may"), [("flagscale", True), ("torchrun", True), ("megatron", False), ("deepspeed", False)])
 def test_the_target_must_launch_such_plans(name, may):
     assert may_differ(replace(question(), target=exporters.target(name))) is may
+
+
+@pytest.mark.parametrize(
+    ("asked", "target", "degrees"),
+    [
+        (question(), "", ("dp",)),
+        (question(seq_len=8192), "", ("dp", "cp")),
+        (question(replace(PINNED, cp=1), seq_len=8192), "", ("dp",)),
+        (question(seq_len=8192), "flagscale", ("dp",)),
+        (question(seq_len=8192), "slurm", ("dp", "cp")),
+        (question(experts=4), "", ("dp", "ep", "etp")),
+        (question(replace(PINNED, ep=2), experts=4), "", ("dp",)),
+        (question(experts=4), "flagscale", ("dp",)),
+        (question(experts=4), "torchrun", ("dp", "ep", "etp")),
+        (question(experts=4), "megatron", ()),
+    ],
+)
+def test_further_degrees_differ_where_several_are_searched_and_the_target_takes_them(asked, target, degrees):
+    assert tried_degrees(replace(asked, target=exporters.target(target) if target else None)) == degrees
 
 
 def test_any_framework_may_be_the_one_that_does():

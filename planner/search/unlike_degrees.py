@@ -1,12 +1,13 @@
-"""Faster plans whose stages have tp and dp of their own on each cluster, beside the proof.
+"""Faster plans whose stages have degrees of their own on each cluster, beside the proof.
 
 A cluster of few or of small devices does best with other degrees than the rest of the fleet: with one tp and dp for all stages,
-stages have equally many devices, some of which are left idle, or too much tensor parallelism. Here each cluster has its own
-(`planner.space.unlike_dp`). A layout is first estimated by the speed of its stages alone, as if layers could be divided: with m
-microbatches and n stages, m - 1 + n times the seconds of a stage (less where the schedule splits the backward). The layouts
-with the least estimates get whole layers, as memory allows (list scheduling), and an estimate with messages and gradients. The
-best of these get a plan, which is evaluated on an idle network; layers of the fastest are moved one by one, and these are
-simulated. Such plans are outside of the space that the certificate holds for, and prove nothing."""
+stages have equally many devices, some of which are left idle, or too much tensor parallelism. Here each cluster has its own tp
+and dp, and its own cp, ep and etp where the target takes them (`planner.space.unlike_degrees`). A layout is first estimated by
+the speed of its stages alone, as if layers could be divided: with m microbatches and n stages, m - 1 + n times the seconds of a
+stage (less where the schedule splits the backward). The layouts with the least estimates get whole layers, as memory allows
+(list scheduling), and an estimate with messages and gradients. The best of these get a plan, which is evaluated on an idle
+network; layers of the fastest are moved one by one, and these are simulated. Such plans are outside of the space that the
+certificate holds for, and prove nothing."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from typing import TypeAlias
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.placement.simulation import fits, step
-from planner.placement.unlike_dp import build_unlike
+from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request
 from planner.search.evaluation import roles
 from planner.search.incumbent import Incumbent
 from planner.space.device_slots import minmax_layers
 from planner.space.shape import Shape
-from planner.space.unlike_dp import may_differ, own_shapes, templates
+from planner.space.unlike_degrees import may_differ, own_shapes, templates, tried_degrees
 from planner.target import ANY
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, PlanError
@@ -63,12 +64,12 @@ Priced: TypeAlias = tuple[Seconds, Layout, tuple[int, ...], Plan]
 
 
 def try_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
-    """Simulate the best plans with unlike dp, where they may be faster than the best plan by `Budgets.target_gap`, or by
+    """Simulate the best plans with unlike degrees, where they may be faster than the best plan by `Budgets.target_gap`, or by
     `Budgets.unlike_gain` if any framework may run the plan."""
     request, context, budgets = incumbent.request, incumbent.context, incumbent.budgets
     if incumbent.best is None or context.every_step or not may_differ(request):
         return
-    incumbent.report("trying stages of unlike dp")
+    incumbent.report("trying stages of unlike degrees")
     with context.effort.spent("estimates"):
         found = _fastest(incumbent, templates(request, bases, incumbent.best.config.schedule))
     gain = budgets.unlike_gain if request.target is not None and request.target.name == ANY else budgets.target_gap
@@ -81,7 +82,7 @@ def try_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
             simulated = context.timelines.simulate_up_to(plan, target)
         if isinstance(simulated, Plan) and step(simulated) < target:
             incumbent.keep(simulated)
-            incumbent.report("trying stages of unlike dp")
+            incumbent.report("trying stages of unlike degrees")
 
 
 def unlike_seconds(incumbent: Incumbent) -> Seconds:
@@ -118,12 +119,13 @@ def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -
     None that take `most` seconds even if the first microbatch passes all layers on the fastest devices."""
     request, layers = context.request, context.request.workload.model.layers
     batch, pinned = request.workload.global_batch_size, request.wishes.pp
-    alike = {(shape.schedule, shape.zero_stage, shape.recompute) for shape in shapes}
+    contexts = "cp" in tried_degrees(request)
+    alike = {kind for shape in shapes for kind in _kinds(shape, contexts)}
     divisors = (number for number in range(1, batch + 1) if batch % number == 0)
     for samples, kind in itertools.product(divisors, sorted(alike)):
         if context.limit.is_up():
             return
-        runs = _runs(context, [one for one in shapes if (one.schedule, one.zero_stage, one.recompute) == kind], samples)
+        runs = _runs(context, [one for one in shapes if kind in _kinds(one, contexts)], samples)
         for some in _joined(request, runs):
             if (batch // samples - 1) * layers >= most * sum(max(run.rate for run in each) for each in some):
                 continue
@@ -136,6 +138,14 @@ def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -
                         yield rest + fill * stages * layers / rate, layout
 
 
+def _kinds(shape: Shape, contexts: bool) -> Iterator[tuple[str, int, str, str, int]]:
+    """What all stages of a pipeline have in common: schedule, ZeRO stage, recomputation, and cp; or tp in place of cp, as
+    unlike cp is modelled (`contexts`: whether such plans are tried)."""
+    yield shape.schedule, shape.zero_stage, shape.recompute, "cp", shape.cp
+    if contexts and shape.tp <= 2:
+        yield shape.schedule, shape.zero_stage, shape.recompute, "tp", shape.tp
+
+
 def _joined(request: Request, runs: dict[str, list[Run]]) -> Iterator[tuple[list[Run], ...]]:
     """The runs of each cluster, for every set of two clusters or more that a plan may have devices of."""
     for clusters in request.joinable():
@@ -145,9 +155,11 @@ def _joined(request: Request, runs: dict[str, list[Run]]) -> Iterator[tuple[list
 
 
 def _fit(layout: Layout) -> bool:
-    """Whether the runs have unlike degrees, and of the dp of two runs one divides the other."""
-    rows, degrees = sorted(run.option.own.dp for run in layout), {run.option.own.tp for run in layout}
-    return all(b % a == 0 for a, b in itertools.pairwise(rows)) and (len(degrees) > 1 or rows[0] < rows[-1])
+    """Whether the runs have unlike degrees, and of the dp and of the cp of two runs one divides the other."""
+    shapes = [run.option.own for run in layout]
+    rows, chunks = sorted(one.dp for one in shapes), sorted(one.cp for one in shapes)
+    unlike = len({one.tp for one in shapes}) > 1 or rows[0] < rows[-1] or chunks[0] < chunks[-1]
+    return unlike and all(b % a == 0 for each in (rows, chunks) for a, b in itertools.pairwise(each))
 
 
 def _runs(context: PlanningContext, shapes: Sequence[Shape], samples: int) -> dict[str, list[Run]]:

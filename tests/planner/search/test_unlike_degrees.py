@@ -16,7 +16,7 @@ from planner.placement.simulation import fits, step
 from planner.request import Request, Wishes
 from planner.search.certificate import certificate
 from planner.search.incumbent import Incumbent
-from planner.search.unlike_dp import try_unlike, unlike_seconds
+from planner.search.unlike_degrees import try_unlike, unlike_seconds
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
@@ -28,7 +28,7 @@ from tests.more import after
 from tests.planner.brute_force import fastest_step
 from tests.planner.builders import NO_PROOF, plan_of, shape
 from tests.planner.search.searches import incumbent, simulated
-from tests.planner.unlike_dp import PINNED, drawn, every_unlike, question
+from tests.planner.unlike_degrees import PINNED, drawn, every_unlike, question
 
 LIKELY = (15, 50, 13)
 """Seeds whose plan has stages of unlike dp."""
@@ -56,8 +56,67 @@ def test_the_best_of_all_plans_with_unlike_dp_is_found(speeds, dp, layers, befor
     assert (round(step(alike) * 1e3, 3), round(step(kept.best) * 1e3, 3)) == (before, after)
     config = kept.best.config
     assert (config.stage_dp, config.dp, config.tp, config.microbatch_size, kept.best.layers) == (dp, 2, 1, 2, layers)
-    assert step(kept.best) == pytest.approx(fastest_step(every_unlike(asked, shape(recompute="block"))), rel=1e-9)
+    assert step(kept.best) == pytest.approx(fastest_step(every_unlike(asked, [shape(recompute="block")])), rel=1e-9)
     assert kept.context.simulated == [kept.best]
+
+
+CP = Limits(dimensions=(("cp", Allowed(values=(1, 2))),))
+"""cp 1 and 2, which is else searched for sequences of 8,192 tokens and more."""
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "room", "speeds", "stage_cp", "layers", "ms"),
+    after(
+        2,
+        [
+            (64, 64e6, (2e11, 2e11), (1, 2), (1, 2), 22.191),
+            (1024, 64e6, (3e11, 1e11), (2, 1), (2, 1), 564.442),
+            (1024, 130e6, (3e11, 1e11), (1, 2), (2, 1), 438.856),
+            (256, 64e6, (2e11, 2e11), (1, 2), (1, 2), 81.81),
+        ],
+    ),
+)
+def test_the_best_of_all_plans_with_unlike_cp_is_found(seq_len, room, speeds, stage_cp, layers, ms):
+    """The four devices of `b` are two replicas with cp 2 beside two of one device each on `a`; or where `b` is slow and the
+    sequences are long, two of its devices are."""
+    asked = replace(question(seq_len=seq_len, room=room, speeds=speeds), limits=CP)
+    best = tried(asked)[1].best
+    assert best is not None
+    assert (best.config.stage_cp, best.config.dp, best.layers, round(step(best) * 1e3, 3)) == (stage_cp, 2, layers, ms)
+    bases = [shape(recompute="block", cp=cp) for cp in (1, 2)]
+    assert step(best) == pytest.approx(fastest_step(every_unlike(asked, bases)), rel=1e-9)
+    assert simulate_at_length(best, unfolded(best)).step_s == pytest.approx(step(best), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("room", "speeds", "degrees", "layers", "ms"),
+    after(
+        1,
+        [
+            (130e6, (2e11, 2e11), (2, 4), (1, 2), 38.693),
+            (90e6, (3e11, 1e11), (4, 2), (2, 1), 49.951),
+            (130e6, (3e11, 1e11), (2, 4), (2, 1), 44.62),
+        ],
+    ),
+)
+def test_the_best_of_all_plans_of_a_mixture_is_found(room, speeds, degrees, layers, ms):
+    """Each stage divides the four experts over all of its replicas."""
+    asked = question(room=room, speeds=speeds, experts=4)
+    best = tried(asked)[1].best
+    assert best is not None
+    config = best.config
+    assert (config.stage_dp, config.stage_ep, best.layers, round(step(best) * 1e3, 3)) == (degrees, degrees, layers, ms)
+    bases = [shape(recompute="block", ep=ep, etp=etp) for ep, etp in ((1, None), (2, None), (4, None), (4, 1))]
+    assert step(best) == pytest.approx(fastest_step(every_unlike(asked, bases)), rel=1e-9)
+    assert simulate_at_length(best, unfolded(best)).step_s == pytest.approx(step(best), rel=1e-9)
+
+
+def test_a_framework_that_takes_unlike_dp_alone_gets_no_other_unlike_degrees():
+    """FlagScale has meshes of unlike dp, but without context parallelism, and experts over ranks of alike stages only."""
+    flagscale = exporters.target("flagscale")
+    for asked in (replace(question(), limits=CP), question(room=130e6, experts=4)):
+        best = tried(replace(asked, target=flagscale))[1].best
+        assert best is not None and not best.config.further_degrees
 
 
 def test_the_evaluator_has_the_engine_s_step_of_the_plan():

@@ -1,9 +1,10 @@
-"""The plan of a pipeline whose stages have shapes of their own (`planner.space.unlike_dp`)."""
+"""The plan of a pipeline whose stages have shapes of their own (`planner.space.unlike_degrees`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from planner.placement.ranks import launched, stages_of
 from planner.placement.recomputation import recomputing
@@ -25,8 +26,8 @@ def build_unlike(request: Request, stages: Sequence[tuple[str, Shape, int]], str
     used, devices = dict[str, int](), list[Device]()
     for name, shape, _ in stages:
         cluster, first = request.topology.fleet.cluster(name), used.get(name, 0)
-        used[name] = first + shape.dp
-        for index in range(first, first + shape.dp):
+        used[name] = first + shape.slots
+        for index in range(first, first + shape.slots):
             devices += slot(cluster, shape.tp, index)
     config = _config(request, [shape for _, shape, _ in stages])
     plan = Plan(
@@ -43,11 +44,16 @@ def build_unlike(request: Request, stages: Sequence[tuple[str, Shape, int]], str
 
 def _config(request: Request, shapes: Sequence[Shape]) -> ParallelConfig:
     """The configuration of stages of these shapes: facts are those of the widest, microbatches those of the fewest replicas."""
-    widest, fewest = max(shapes, key=lambda one: one.tp), min(shapes, key=lambda one: one.dp)
-    alike = replace(widest, dp=fewest.dp, microbatch_size=fewest.microbatch_size)
-    degrees, rows = tuple(one.tp for one in shapes), tuple(one.dp for one in shapes)
+    widest, fewest = max(shapes, key=lambda one: (one.tp, one.ep)), min(shapes, key=lambda one: one.dp)
+    degrees = "tp", "dp", "cp", "ep", "etp"
+    values: dict[str, tuple[Any, ...]] = {name: tuple(getattr(one, name) for one in shapes) for name in degrees}
+    if any(values["etp"]):
+        values["etp"] = tuple(one.etp or one.tp for one in shapes)
+    unlike: dict[str, Any] = {f"stage_{name}": every for name, every in values.items() if len(set(every)) > 1}
+    unlike |= {"dp": fewest.dp, "cp": min(values["cp"]), "ep": values["ep"][0], "etp": values["etp"][0]}
     return replace(
-        alike.config(request.workload, len(shapes)),
-        stage_tp=degrees if len(set(degrees)) > 1 else (),
-        stage_dp=rows if len(set(rows)) > 1 else (),
+        widest.config(request.workload, len(shapes)),
+        microbatch_size=fewest.microbatch_size,
+        num_microbatches=fewest.microbatches_of_replicas(request.workload),
+        **unlike,
     )

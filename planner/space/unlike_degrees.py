@@ -1,0 +1,104 @@
+"""Layouts whose stages have degrees of their own on each cluster (tp, dp, cp, ep, etp), which are tried beside the proof.
+
+All ranks of a stage together have the same samples of the microbatches, whatever its degrees: with dp k times as large, a rank
+has a k-th of them (`sim.plan.rank_numbering`). So a layout is a shape for each cluster, all with equally many microbatches."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from planner.request import Request
+from planner.space import runnable
+from planner.space.sequences_and_experts import context_degrees, expert_degrees
+from planner.space.shape import Shape
+from planner.space.shapes import searched_schedules, slots, zero_stages
+from planner.space.unlike_tp import MOST_DEVICES
+from planner.target import Target
+from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.workload import Workload
+
+MOST_CLUSTERS = 4
+"""Clusters of a fleet up to which such layouts are tried (a guess): more give many more combinations."""
+
+
+def may_differ(request: Request) -> bool:
+    """Whether such plans are tried: not on one cluster or on large fleets, nor where pins or the target leave one degree.
+
+    A tied embedding needs equal degrees of the two stages that share it, at the ends, so there must be three clusters."""
+    pinned, model = request.wishes, request.workload.model
+    alike = pinned.tp is not None or pinned.dp is not None or pinned.pp == 1 or (pinned.vpp or 1) > 1
+    if alike or pinned.zero_shard_size or not model.is_uniform or pinned.microbatch_size == 1:
+        return False
+    clusters = max(request.joinable(), key=len)
+    few = len(clusters) < (3 if model.tied_embeddings else 2)
+    if few or len(clusters) > MOST_CLUSTERS or sum(one.devices for one in clusters) > MOST_DEVICES:
+        return False
+    return _takes(request.target, request.workload, "dp")
+
+
+def tried_degrees(request: Request) -> tuple[str, ...]:
+    """The degrees beside tp that may differ between clusters in plans that are tried; empty where none are (`may_differ`)."""
+    if not may_differ(request):
+        return ()
+    searched = {"cp": len(context_degrees(request)) > 1, "ep": len(expert_degrees(request)) > 1}
+    found = ["dp", *(name for name, several in searched.items() if several and _takes(request.target, request.workload, name))]
+    return (*found, "etp") if "ep" in found else tuple(found)
+
+
+_UNLIKE: dict[str, dict[str, Any]] = {
+    "dp": {"tp": 2, "stage_tp": (2, 1, 2), "stage_dp": (1, 2, 1), "sequence_parallel": True},
+    "cp": {"tp": 1, "stage_cp": (1, 2, 1)},
+    "ep": {"tp": 1, "dp": 2, "ep": 1, "stage_ep": (1, 2, 1)},
+}
+"""Configurations with unlike degrees of a kind."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _takes(target: Target | None, workload: Workload, kind: str) -> bool:
+    """Whether a target can launch stages with unlike degrees of a kind."""
+    options = {"dp": 1, **_UNLIKE[kind]}
+    config = ParallelConfig(pp=3, microbatch_size=2, num_microbatches=(2,) * options["dp"], **options)
+    faults = target.unsupported_layout(config, workload) if target is not None else ()
+    return not any(text.startswith("stage_") for text in faults)
+
+
+def templates(request: Request, bases: Iterable[Shape], schedule: str) -> list[Shape]:
+    """A shape of each tp, cp, ep, etp and recomputation of `bases`, under a schedule and a ZeRO stage with which the target can
+    run a pipeline: `schedule` if it can be, else one that splits the backward if any."""
+    found: dict[tuple[object, ...], Shape] = {}
+    names = [name for name, vpp in searched_schedules(request) if vpp == 1]
+    names.sort(key=lambda name: (name != schedule, not schedules.get(name).SPLITS_BACKWARD))
+    for base in bases:
+        kind = base.tp, base.cp, base.ep, base.etp, base.recompute
+        if base.zero_shard_size is not None or kind in found:
+            continue
+        several = replace(base, dp=max(base.dp, 2), vpp=1, tied_shards=False)
+        every = itertools.product(names, zero_stages(request, several))
+        shapes = (replace(several, schedule=name, zero_stage=zero) for name, zero in every)
+        chosen = next((one for one in shapes if runnable.runs(request, one, 2) and _runs_unlike(request, one)), None)
+        if chosen is not None:
+            found[kind] = chosen
+    return list(found.values())
+
+
+def _runs_unlike(request: Request, shape: Shape) -> bool:
+    """Whether the target can launch a stage of a shape beside one of twice its dp."""
+    if request.target is None:
+        return True
+    config = replace(shape, microbatch_size=2).config(request.workload, 2)
+    unlike = replace(config, stage_dp=(shape.dp, 2 * shape.dp))
+    return not any(request.target.unsupported_layout(unlike, request.workload))
+
+
+def own_shapes(request: Request, template: Shape, samples: int) -> Iterator[Shape]:
+    """The shapes of a template that some cluster can hold, with `samples` of the microbatches in a stage."""
+    most = max((slots(cluster, template.tp) for cluster in request.clusters()), default=0) // template.cp
+    for dp in range(1, min(most, samples) + 1):
+        own = replace(template, dp=dp, microbatch_size=samples // dp)
+        if samples % dp == 0 and own.divides_experts:
+            yield own
