@@ -41,6 +41,9 @@ IDLE = 0.02
 LARGEST = 2_048
 """Number of devices of a fleet up to which unlike pipelines are searched (a guess): the limit of 50 s ends the search on larger
 ones before it has plans of all parts, and takes that time from the proof."""
+BOTH = f"the searched layouts of alike replicas (`space` of the certificate), and {SPACE}"
+"""The plans of alike replicas and of unlike pipelines that one bound holds for, in one line."""
+NONE = "no searched plan of alike replicas, and none of unlike pipelines,"
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
 
@@ -51,13 +54,15 @@ class UnlikeReplicas:
 
     bound_s: no plan of `SPACE` takes less; infinite where memory has no room for one. plan: the fastest that was found and
     saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was.
-    cut_off: whether the time limit ended the search."""
+    cut_off: whether the time limit ended the search. alike_bound_s: no searched plan of alike replicas takes less; 0 without
+    a certificate."""
 
     alike_s: Seconds
     bound_s: Seconds
     plan: PipelinesPlan | None = None
     not_searched: str = ""
     cut_off: bool = False
+    alike_bound_s: Seconds = 0.0
 
     @property
     def step(self) -> Seconds:
@@ -74,25 +79,31 @@ class UnlikeReplicas:
         """The bound, for the fastest plan."""
         return SpaceBound(self.step, self.bound_s, SPACE)
 
+    @property
+    def both(self) -> SpaceBound:
+        """One bound for the searched plans of alike replicas and for unlike pipelines, for the fastest plan of both."""
+        return SpaceBound(self.step, min(self.alike_bound_s, self.bound_s), BOTH, NONE)
+
     def __str__(self) -> str:
         """The line that tells of a plan that was found; empty without one."""
         if self.plan is None:
             return ""
         return (
             f"Faster, but no framework runs it: {len(self.plan.pipelines)} unlike pipelines ({in_words(self.plan.pipelines)}), "
-            f"{time_text(self.step)}, {self.saved:.0%} less time; {self.certificate}. `-o FILE` also writes it, for "
+            f"{time_text(self.step)}, {self.saved:.0%} less time; {self.both}. `-o FILE` also writes it, for "
             "`holmes-sim run` (`export --to torchrun` starts it on all hosts); docs/files.md says what is modelled."
         )
 
     @property
     def explained(self) -> str:
-        """Step, lower bound and gap in one line, and the space in another."""
+        """Step, lower bound and gap in one line, the space in another, and the bound for both kinds of plans in a third."""
         if self.plan is not None:
             found = f"{time_text(self.step)}, {self.saved:.1%} less than alike replicas take"
         else:
             found = f"not searched: {self.not_searched}" if self.not_searched else f"none found that saves {LEAST_GAIN:.0%}"
             found += " before the time limit of their search" if self.cut_off else ""
-        return f"Unlike pipelines: {found}; {self.certificate}.\nTheir space: {SPACE}."
+        known = f"Unlike pipelines: {found}; {self.certificate}.\nTheir space: {SPACE}."
+        return f"{known}\nOne certificate for both: {self.both}. Its space: {BOTH}."
 
     def facts(self) -> dict[str, Any]:
         """What is known as plain data (key `unlike_pipelines` of a plan)."""
@@ -103,6 +114,7 @@ class UnlikeReplicas:
             "gap": known["gap"],
             "space": SPACE,
             "not_searched": self.not_searched or None,
+            "both": self.both.facts(),
         }
 
 

@@ -103,13 +103,14 @@ class UnlikeSearch:
             known, limit = None, unlike_replicas.allowed(left, time.perf_counter() - self.begun)
         if known is None and self.wanted and left > 0:
             known = unlike_replicas.searched(self.request, self._first or found, limit, progress, fastest_s)
-        return against(known, step(found), fastest_s) if known is not None else None
+        return against(known, found, fastest_s) if known is not None else None
 
 
-def against(known: UnlikeReplicas, alike_s: Seconds, fastest_s: Seconds) -> UnlikeReplicas:
-    """What is known beside a plan of alike replicas with a step of `alike_s`: without the plan of unlike pipelines, unless it
-    saves enough of that step and of `fastest_s`."""
-    known = replace(known, alike_s=alike_s)
-    if known.plan is None or known.step > min(alike_s, fastest_s) * (1 - LEAST_GAIN):
+def against(known: UnlikeReplicas, alike: Plan, fastest_s: Seconds) -> UnlikeReplicas:
+    """What is known beside a plan of alike replicas: without the plan of unlike pipelines, unless it saves enough of that one's
+    step and of `fastest_s`."""
+    proved = alike.certificate.lower_bound_s if alike.certificate is not None else 0.0
+    known = replace(known, alike_s=step(alike), alike_bound_s=proved)
+    if known.plan is None or known.step > min(known.alike_s, fastest_s) * (1 - LEAST_GAIN):
         return replace(known, plan=None)
     return known

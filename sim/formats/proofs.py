@@ -40,7 +40,7 @@ class CertificateFacts(StrictModel):
 
 
 class SpaceBoundFacts(StrictModel):
-    """Seconds below which no plan of unlike pipelines takes, and how far the step of the plan is from them."""
+    """Seconds below which no plan of a space takes, and how far the step of the plan is from them."""
 
     objective_s: float = Field(description="seconds of the plan's step")
     lower_bound_s: float = Field(description="no plan of the space takes less")
@@ -56,6 +56,7 @@ class UnlikePipelinesFacts(StrictModel):
     gap: float = Field(description="1 - lower_bound_s / step, of the faster plan, or of the plan of alike replicas")
     space: str = Field(description="the plans that the bound holds for, in one line")
     not_searched: str | None = Field(description="why none was searched; null if one was")
+    both: SpaceBoundFacts = Field(description="one bound for the searched plans of alike replicas and for unlike pipelines")
 
 
 def certificate_facts(found: Certificate) -> dict[str, Any]:

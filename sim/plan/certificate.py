@@ -60,13 +60,15 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class SpaceBound:
-    """A lower bound on the step of every plan of unlike pipelines of a space that is described in words, and the gap to a plan.
+    """A lower bound on the step of every plan of a space that is described in words, and the gap to a plan.
 
-    `objective_s` is the step of the plan; `lower_bound_s` is infinite where no plan of the space has room in memory."""
+    `objective_s` is the step of the plan; `lower_bound_s` is infinite where no plan of the space has room in memory. `none`
+    begins the sentence that no plan takes less."""
 
     objective_s: float
     lower_bound_s: float
     space: str
+    none: str = "no plan of unlike pipelines"
 
     @property
     def gap(self) -> float:
@@ -84,4 +86,4 @@ class SpaceBound:
             return "memory has no room for a plan of unlike pipelines"
         seconds = time_text(float(f"{self.lower_bound_s:.4g}"))
         saved = f"at most {self.gap:.1%} of {time_text(self.objective_s)} could be saved"
-        return f"no plan of unlike pipelines takes less than {seconds}: {saved}"
+        return f"{self.none} takes less than {seconds}: {saved}"

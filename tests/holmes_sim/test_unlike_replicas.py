@@ -76,7 +76,7 @@ def test_the_idle_node_saves_more_than_a_quarter_of_the_step(fast_nodes, found):
     assert {device.cluster for device in found.plan.placement} == {"a", "b"}
     assert found.plan.workload.global_batch_size == 16
     assert "unlike pipelines (" in str(found)
-    assert f"{found.saved:.0%} less time; no plan of unlike pipelines takes less than" in str(found)
+    assert f"{found.saved:.0%} less time; no searched plan of alike replicas, and none of" in str(found)
 
 
 def test_pipelines_with_as_many_devices_and_samples_are_told_together(fast_nodes):
@@ -160,7 +160,7 @@ def test_the_bound_is_told_with_its_gap_and_space(found):
     assert found.plan is not None
     assert 0 < found.bound_s < found.step
     proof = {"lower_bound_s": found.bound_s, "gap": 1 - found.bound_s / found.step, "space": SPACE}
-    assert found.facts() == {"step_s": found.step, "not_searched": None} | proof
+    assert found.facts() == {"step_s": found.step, "not_searched": None, "both": found.both.facts()} | proof
     assert found.plan.certificate is not None
     assert found.plan.certificate.facts() == {"objective_s": found.step} | proof
     assert f"at most {proof['gap']:.1%}" in found.explained

@@ -16,6 +16,7 @@ from holmes_sim.unlike_search import UnlikeSearch, against
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
+from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
 from tests.holmes_sim.test_unlike_replicas import asked
 from tests.more import more
@@ -81,12 +82,31 @@ def test_it_begins_by_itself_once_the_first_plan_is_known(first):
     assert process.returncode is not None  # it is ended with the search
 
 
-def test_a_plan_that_is_no_faster_in_the_end_is_not_told(alone):
+def proved(plan: Plan, step_s: float, bound_s: float) -> Plan:
+    """A plan with another predicted step and a certificate."""
+    assert plan.prediction is not None
+    known = Certificate("feasible", step_s, bound_s, 1 - bound_s / step_s, "by hand", time_limit_reached=False)
+    return plan.annotated(prediction=replace(plan.prediction, step_s=step_s), certificate=known)
+
+
+def test_a_plan_that_is_no_faster_in_the_end_is_not_told(alone, first):
     assert alone.plan is not None
     close = alone.step * (1 + unlike_replicas.LEAST_GAIN / 2)
-    assert against(alone, close, math.inf) == replace(alone, alike_s=close, plan=None)
-    assert against(alone, 2 * close, close).plan is None
-    assert against(alone, 2 * close, math.inf) == replace(alone, alike_s=2 * close)
+    kept = replace(alone, alike_bound_s=0.1)
+    assert against(alone, proved(first, close, 0.1), math.inf) == replace(kept, alike_s=close, plan=None)
+    assert against(alone, proved(first, 2 * close, 0.1), close).plan is None
+    assert against(alone, proved(first, 2 * close, 0.1), math.inf) == replace(kept, alike_s=2 * close)
+
+
+@pytest.mark.parametrize(("alike_bound", "both"), [(0.5, 0.5), (2.0, 1.0)])
+def test_one_bound_for_both_kinds_of_plans_is_the_lower_one(alone, first, alike_bound, both):
+    """Of a searched space without plans below 0.5 or 2 times the bound of unlike pipelines, and the gap of the fastest plan."""
+    known = against(alone, proved(first, 100 * alone.step, alike_bound * alone.bound_s), math.inf)
+    assert known.both.lower_bound_s == pytest.approx(both * alone.bound_s)
+    assert known.both.gap == pytest.approx(1 - both * alone.bound_s / alone.step)
+    said = "no searched plan of alike replicas, and none of unlike pipelines, takes less than"
+    assert said in str(known) and said in known.explained
+    assert known.facts()["both"] == known.both.facts()
 
 
 def test_nothing_is_told_of_requests_with_pins_or_another_objective(first):
