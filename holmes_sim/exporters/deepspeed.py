@@ -150,6 +150,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """Layouts that DeepSpeed cannot express, or executes differently."""
     yield from replicas.unequal(config, "gradient_accumulation_steps is one number")
     yield from (*tied.shards(config, workload), *unlike_stages.unlike_degrees(config), *model_keys.special(workload))
+    yield from unlike_stages.unlike_experts(config)
     if config.cp > 1:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:

@@ -4,8 +4,9 @@ Keys and rules are those of flagos-ai/FlagScale at 16a2dd5 (2025-11-27): flagsca
 train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py; flags are those of its
 Megatron-LM, 8479eb35 (2025-09-19). The export works around these properties:
 
-- A mesh has five numbers, tp cp ep dp pp (the help text says four). With unlike dp, micro_batch_size is that of the first mesh,
-  and its dp x micro_batch_size samples are divided among the ranks of every mesh.
+- A mesh has five numbers, tp cp ep dp pp (the help text says four), and an etp of its own. ep is to be 1 on all meshes or on
+  none, as the message of an assertion says that never fails (pre_validate_args). With unlike dp, micro_batch_size is that of
+  the first mesh, and its dp x micro_batch_size samples are divided among the ranks of every mesh.
 - There is one mesh per device type, and a host has one type.
   RankMapper sorts ranks by device type and then by rank. So a type here is one pipeline rank, or the pipeline ranks that share
   hosts, in pipeline order; the shim handles fabrics.
@@ -80,16 +81,14 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"
-    if config.etp is not None:
-        yield f"etp {config.etp}: its meshes of device types have one tensor-parallel degree; etp as tp {config.tp}"
     if config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:
         yield f"cp {config.cp}: its meshes of device types have no context parallelism; cp 1"
-    if config.ep > 1 and config.has_stage_degrees:
-        yield f"ep {config.ep} with stages of unlike tp or dp: not tried with its meshes of device types; ep 1"
+    if config.stage_ep and min(config.stage_ep) == 1:
+        yield f"stage_ep {', '.join(map(str, config.stage_ep))}: ep is 1 on all its meshes or on none; 2 or more on each stage"
     if config.stage_tp and not config.sequence_parallel:
         yield "sequence_parallel false: between meshes of unlike tp it sends slices of the sequence; sequence_parallel true"
     if config.stage_tp and workload.model.tied_embeddings and config.stage_tp[0] != config.stage_tp[-1]:
@@ -107,7 +106,7 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
     yield from megatron_flags.unsupported_placement(plan)
     yield from megatron_flags.without_layers(plan)
     for first, past in meshes(plan):
-        for name, degree_of in (("tp", config.tp_of), ("dp", config.dp_of)):
+        for name, degree_of in (("tp", config.tp_of), ("dp", config.dp_of), ("ep", config.ep_of), ("etp", config.etp_of)):
             if len({degree_of(pp_rank) for pp_rank in range(first, past)}) > 1:
                 yield (
                     f"pipeline ranks {first} to {past - 1} on shared hosts: a mesh has one {name}; hosts whose pipeline ranks "
@@ -185,15 +184,23 @@ def train(plan: Plan) -> dict[str, object]:
         "hetero_process_meshes": [
             number
             for first, past in found
-            for number in (config.tp_of(first), config.cp, config.ep, config.dp_of(first), past - first)
+            for number in (config.tp_of(first), config.cp, config.ep_of(first), config.dp_of(first), past - first)
         ],
         "hetero_pipeline_layer_split": [stage.layers for stage in plan.stages],
     }
     return {
-        "system": _keys(system) | _recomputation(config),
+        "system": _keys(system) | _recomputation(config) | _expert_degrees(plan),
         "model": {"use_mcore_models": True, "transformer_impl": "transformer_engine"} | _keys(shape) | {"hetero": hetero},
         "data": {"make_vocab_size_divisible_by": model.vocab // config.tp},
     }
+
+
+def _expert_degrees(plan: Plan) -> dict[str, object]:
+    """The tensor-parallel degree of the experts of each mesh, where they differ; else one number says it for all (build_all_
+    process_meshes of train/hetero/parallel_context.py)."""
+    degrees = [plan.config.of_pp_rank(first).expert_tp for first, _ in meshes(plan)]
+    differ = plan.workload.model.experts and len(set(degrees)) > 1
+    return {"expert_tensor_parallel_size_per_process_mesh": degrees} if differ else {}
 
 
 def _recomputation(config: ParallelConfig) -> dict[str, object]:

@@ -78,6 +78,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
     yield from adapters.refused(workload)
     yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
+    yield from unlike_stages.unlike_experts(config)
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: the fork has the attention core only; recompute none, full, or core_attn alone"

@@ -75,6 +75,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     fp16 or fp32."""
     yield from megatron_flags.unsupported_layout(config, workload)
     yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
+    yield from unlike_stages.unlike_experts(config)
     yield from megatron_flags.without_buffers(config, workload)
     if workload.optimizer not in ("adam", "adam-bf16-moments"):
         yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"

@@ -67,6 +67,7 @@ UNSHARDED = 3
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that torchtitan's llama3 cannot express, or executes differently."""
     yield from (*_unsupported_model(config, workload), *replicas.unequal(config), *unlike_stages.unlike_degrees(config))
+    yield from unlike_stages.unlike_experts(config)
     yield from offload.refused(config, "its enable_cpu_offload moves weights and gradients, too (CPUOffloadPolicy of FSDP)")
     if config.recompute_layers:
         yield "recompute_layers: its FullAC is for all layers; none, to recompute all layers"

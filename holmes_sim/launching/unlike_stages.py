@@ -1,4 +1,4 @@
-"""Stages of unlike tensor- or data-parallel degrees, ZeRO stages, offload or recomputation."""
+"""Stages of unlike degrees, ZeRO stages, offload or recomputation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ def unlike_degrees(
             yield f"stage_{name} {', '.join(map(str, degrees))}: {reason.format(name=name, kind=kind)}"
 
 
-def unlike_options(config: ParallelConfig) -> Iterator[str]:
-    """Unlike cp, ep, etp, ZeRO stages, offload or kinds of recomputation of stages, which no framework has, or of which it has
-    not been checked; `holmes-sim run` executes them."""
-    if config.stage_cp:
-        yield f"stage_cp {', '.join(map(str, config.stage_cp))}: all its stages have one context-parallel degree; cp alone"
+def unlike_experts(config: ParallelConfig) -> Iterator[str]:
+    """Unlike ep and etp, for frameworks whose degrees are one number each."""
     for name, degrees in (("ep", config.stage_ep), ("etp", config.stage_etp)):
         if degrees:
             yield f"stage_{name} {', '.join(map(str, degrees))}: all its stages divide experts alike; {name} alone"
+
+
+def unlike_options(config: ParallelConfig) -> Iterator[str]:
+    """Unlike cp, ZeRO stages, offload or kinds of recomputation of stages, which no framework has; `holmes-sim run` executes
+    them."""
+    if config.stage_cp:
+        yield f"stage_cp {', '.join(map(str, config.stage_cp))}: all its stages have one context-parallel degree; cp alone"
     if config.stage_zero:
         yield f"stage_zero {', '.join(map(str, config.stage_zero))}: all its stages have one ZeRO stage; zero_stage alone"
     if config.stage_offload:

@@ -27,7 +27,7 @@ from planner.search.evaluation import roles
 from planner.search.incumbent import Incumbent
 from planner.space.device_slots import minmax_layers
 from planner.space.shape import Shape
-from planner.space.unlike_degrees import may_differ, own_shapes, templates, tried_degrees
+from planner.space.unlike_degrees import matching, may_differ, own_shapes, templates
 from planner.target import ANY
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, PlanError
@@ -119,13 +119,11 @@ def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -
     None that take `most` seconds even if the first microbatch passes all layers on the fastest devices."""
     request, layers = context.request, context.request.workload.model.layers
     batch, pinned = request.workload.global_batch_size, request.wishes.pp
-    contexts = "cp" in tried_degrees(request)
-    alike = {kind for shape in shapes for kind in _kinds(shape, contexts)}
     divisors = (number for number in range(1, batch + 1) if batch % number == 0)
-    for samples, kind in itertools.product(divisors, sorted(alike)):
+    for samples, alike in itertools.product(divisors, matching(request, shapes)):
         if context.limit.is_up():
             return
-        runs = _runs(context, [one for one in shapes if kind in _kinds(one, contexts)], samples)
+        runs = _runs(context, alike, samples)
         for some in _joined(request, runs):
             if (batch // samples - 1) * layers >= most * sum(max(run.rate for run in each) for each in some):
                 continue
@@ -136,14 +134,6 @@ def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -
                     rest, first = (batch // samples - 1) * layers / rate, fill * layers / max(r.rate / r.stages for r in layout)
                     if rest + first < most:
                         yield rest + fill * stages * layers / rate, layout
-
-
-def _kinds(shape: Shape, contexts: bool) -> Iterator[tuple[str, int, str, str, int]]:
-    """What all stages of a pipeline have in common: schedule, ZeRO stage, recomputation, and cp; or tp in place of cp, as
-    unlike cp is modelled (`contexts`: whether such plans are tried)."""
-    yield shape.schedule, shape.zero_stage, shape.recompute, "cp", shape.cp
-    if contexts and shape.tp <= 2:
-        yield shape.schedule, shape.zero_stage, shape.recompute, "tp", shape.tp
 
 
 def _joined(request: Request, runs: dict[str, list[Run]]) -> Iterator[tuple[list[Run], ...]]:

@@ -53,7 +53,8 @@ def tried_degrees(request: Request) -> tuple[str, ...]:
 _UNLIKE: dict[str, dict[str, Any]] = {
     "dp": {"tp": 2, "stage_tp": (2, 1, 2), "stage_dp": (1, 2, 1), "sequence_parallel": True},
     "cp": {"tp": 1, "stage_cp": (1, 2, 1)},
-    "ep": {"tp": 1, "dp": 2, "ep": 1, "stage_ep": (1, 2, 1)},
+    "ep": {"tp": 1, "dp": 4, "ep": 2, "stage_ep": (2, 4, 2)},
+    "whole experts": {"tp": 1, "dp": 2, "ep": 1, "stage_ep": (1, 2, 1)},
 }
 """Configurations with unlike degrees of a kind."""
 
@@ -83,6 +84,20 @@ def templates(request: Request, bases: Iterable[Shape], schedule: str) -> list[S
         chosen = next((one for one in shapes if runnable.runs(request, one, 2) and _runs_unlike(request, one)), None)
         if chosen is not None:
             found[kind] = chosen
+    return list(found.values())
+
+
+def matching(request: Request, shapes: Iterable[Shape]) -> list[list[Shape]]:
+    """Groups of templates of which stages of one pipeline may have any: of one schedule, ZeRO stage and recomputation, and of
+    one cp; or of one tp, 1 or 2, with which unlike cp is modelled. Targets may want ep above 1 on all stages or on none."""
+    contexts = "cp" in tried_degrees(request)
+    mixed = _takes(request.target, request.workload, "whole experts")
+    found: dict[tuple[object, ...], list[Shape]] = {}
+    for shape in shapes:
+        same = shape.schedule, shape.zero_stage, shape.recompute, mixed or shape.ep > 1
+        found.setdefault((*same, "cp", shape.cp), []).append(shape)
+        if contexts and shape.tp <= 2:
+            found.setdefault((*same, "tp", shape.tp), []).append(shape)
     return list(found.values())
 
 

@@ -48,7 +48,10 @@ DEFAULTS = {
     "expert_model_parallel_size": 1, "context_parallel_size": 1,
 }  # fmt: skip
 """What its parser has where nothing is said (Megatron-LM's defaults)."""
-LISTS = ("hetero_process_meshes", "hetero_pipeline_layer_split", "hetero_device_types")
+LISTS = (
+    "hetero_process_meshes", "hetero_pipeline_layer_split", "hetero_device_types",
+    "expert_tensor_parallel_size_per_process_mesh",
+)  # fmt: skip
 KINDS = {"tp": "tp", "pp": "pp", "dp": "dp", "exp_ep": "ep"}
 
 

@@ -164,10 +164,36 @@ def test_what_it_cannot_do_with_unlike_tp():
     )
     (tied,) = exporters.unsupported("flagscale", unlike(tied=True, zero_stage=0, overlap_param_gather=False))
     assert tied == ("stage_tp 2, 1: it ties the embedding of end stages of equal tp; the same for the first and the last stage")
-    feature = replace(BY_NAME["pipeline across fabrics (TCP)"], config={"tp": 2, "stage_tp": (2, 1), "ep": 2})
-    experts = features.plan_of(replace(feature, model={"tied_embeddings": False, "experts": 4, "experts_per_token": 2}))
-    (divided,) = exporters.unsupported("flagscale", experts)
-    assert divided == "ep 2 with stages of unlike tp or dp: not tried with its meshes of device types; ep 1"
+
+
+def mixture(order=tuple(range(8)), **config):
+    """Two stages of a mixture on a host each, with two replicas of tp 2 unless said."""
+    feature = replace(BY_NAME["pipeline across fabrics (TCP)"], config={"tp": 2, "dp": 2} | config, order=order)
+    return features.plan_of(replace(feature, model={"tied_embeddings": False, "experts": 8, "experts_per_token": 2}))
+
+
+@pytest.mark.parametrize(
+    ("config", "order", "meshes", "etp", "by_mesh"),
+    [
+        ({"ep": 4, "etp": 1}, range(8), [2, 1, 4, 2, 1, 2, 1, 4, 2, 1], 1, None),
+        ({"ep": 4, "stage_ep": (4, 2), "etp": 1}, range(8), [2, 1, 4, 2, 1, 2, 1, 2, 2, 1], 1, None),
+        ({"ep": 2, "stage_ep": (2, 4), "etp": 2, "stage_etp": (2, 1)}, range(8), [2, 1, 2, 2, 1, 2, 1, 4, 2, 1], 2, [2, 1]),
+        ({"stage_tp": (2, 1), "ep": 2}, (0, 1, 2, 3, 4, 5), [2, 1, 2, 2, 1, 1, 1, 2, 2, 1], 2, [2, 1]),
+    ],
+)
+def test_a_mesh_divides_experts_as_its_stage(config, order, meshes, etp, by_mesh):
+    """Its own code finds the ep groups of these plans by these numbers (tests/peers/flagscale.py)."""
+    plan = mixture(tuple(order), **config)
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    found = read(plan, "conf/train/plan.yaml")
+    assert found["model"]["hetero"]["hetero_process_meshes"] == meshes
+    assert found["system"]["expert_tensor_parallel_size"] == etp
+    assert found["system"].get("expert_tensor_parallel_size_per_process_mesh") == by_mesh
+
+
+def test_experts_are_divided_on_all_meshes_or_on_none():
+    (line,) = exporters.unsupported("flagscale", mixture(ep=2, stage_ep=(2, 1)))
+    assert line == "stage_ep 2, 1: ep is 1 on all its meshes or on none; 2 or more on each stage"
 
 
 @pytest.mark.parametrize(

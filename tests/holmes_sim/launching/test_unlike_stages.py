@@ -49,10 +49,6 @@ def test_who_refuses_unlike_stages(name, config, degree):
             "stage_cp 2, 1: all its stages have one context-parallel degree; cp alone",
         ),
         (
-            ParallelConfig(pp=2, dp=2, num_microbatches=(4, 4), ep=2, stage_ep=(2, 1)),
-            "stage_ep 2, 1: all its stages divide experts alike; ep alone",
-        ),
-        (
             ParallelConfig(pp=2, num_microbatches=(4,), recompute="full", stage_recompute=("full", "none")),
             "stage_recompute full, none: all its stages recompute in the same way; recompute alone",
         ),
@@ -62,6 +58,21 @@ def test_frameworks_refuse_unlike_options_of_stages(config, reason):
     workload = make.plan(make.fleet(make.cluster())).workload
     every = {name: list(exporters.target(name).unsupported_layout(config, workload)) for name in exporters.names()}
     assert {name for name, reasons in every.items() if reason in reasons} == set(exporters.frameworks())
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"ep": 4, "stage_ep": (4, 2)}, "stage_ep 4, 2: all its stages divide experts alike; ep alone"),
+        ({"tp": 2, "etp": 2, "stage_etp": (2, 1)}, "stage_etp 2, 1: all its stages divide experts alike; etp alone"),
+    ],
+)
+def test_frameworks_but_flagscale_divide_experts_alike_on_all_stages(config, reason):
+    """FlagScale has an ep and an etp of each mesh of devices; launchers start anything."""
+    workload = make.plan(make.fleet(make.cluster())).workload
+    unlike = ParallelConfig(pp=2, dp=4, num_microbatches=(4,) * 4, **config)
+    every = {name: list(exporters.target(name).unsupported_layout(unlike, workload)) for name in exporters.names()}
+    assert {name for name, reasons in every.items() if reason in reasons} == set(exporters.frameworks()) - {"flagscale"}
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,13 @@ def test_the_best_of_all_plans_of_a_mixture_is_found(room, speeds, degrees, laye
     assert simulate_at_length(best, unfolded(best)).step_s == pytest.approx(step(best), rel=1e-9)
 
 
-def test_a_framework_that_takes_unlike_dp_alone_gets_no_other_unlike_degrees():
-    """FlagScale has meshes of unlike dp, but without context parallelism, and experts over ranks of alike stages only."""
+def test_a_framework_gets_the_unlike_degrees_that_it_takes():
+    """FlagScale has no context parallelism in its meshes, and divides experts on all of them or on none."""
     flagscale = exporters.target("flagscale")
-    for asked in (replace(question(), limits=CP), question(room=130e6, experts=4)):
-        best = tried(replace(asked, target=flagscale))[1].best
-        assert best is not None and not best.config.further_degrees
+    best = tried(replace(question(), limits=CP, target=flagscale))[1].best
+    assert best is not None and not best.config.further_degrees
+    best = tried(replace(question(room=130e6, experts=4), target=flagscale))[1].best
+    assert best is not None and best.config.stage_ep == (2, 4)
 
 
 def test_the_evaluator_has_the_engine_s_step_of_the_plan():

@@ -10,7 +10,7 @@ from holmes_sim import exporters
 from holmes_sim.targets import any_framework
 from planner.request import Wishes
 from planner.space.shapes import searched
-from planner.space.unlike_degrees import may_differ, own_shapes, templates, tried_degrees
+from planner.space.unlike_degrees import matching, may_differ, own_shapes, templates, tried_degrees
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request, shape
@@ -55,13 +55,24 @@ def test_the_target_must_launch_such_plans(name, may):
         (question(seq_len=8192), "slurm", ("dp", "cp")),
         (question(experts=4), "", ("dp", "ep", "etp")),
         (question(replace(PINNED, ep=2), experts=4), "", ("dp",)),
-        (question(experts=4), "flagscale", ("dp",)),
+        (question(experts=4), "flagscale", ("dp", "ep", "etp")),
         (question(experts=4), "torchrun", ("dp", "ep", "etp")),
         (question(experts=4), "megatron", ()),
     ],
 )
 def test_further_degrees_differ_where_several_are_searched_and_the_target_takes_them(asked, target, degrees):
     assert tried_degrees(replace(asked, target=exporters.target(target) if target else None)) == degrees
+
+
+def test_stages_that_may_be_beside_each_other_have_one_cp_or_one_tp():
+    """FlagScale divides experts on all stages or on none; unlike cp is modelled with tp 1 or 2."""
+    asked = question(experts=4)
+    whole, divided = [shape(tp=tp) for tp in (1, 4)], [shape(ep=2), shape(ep=4)]
+    assert matching(asked, [*whole, *divided]) == [[*whole, *divided]]
+    assert matching(replace(asked, target=exporters.target("flagscale")), [*whole, *divided]) == [whole, divided]
+    long, four = question(seq_len=8192), shape(tp=4, cp=2)
+    short, chunks = shape(), shape(cp=2)
+    assert matching(long, [short, chunks, four]) == [[short], [short, chunks], [chunks, four]]
 
 
 def test_any_framework_may_be_the_one_that_does():
