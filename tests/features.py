@@ -115,6 +115,18 @@ FEATURES = (
 )  # fmt: skip
 
 
+UNLIKE = {"nodes": ACROSS, "model": EXPERTS | {"tied_embeddings": False}, "tp": 2}
+OWN = {
+    "flagscale": (
+        _feature("experts, etp 1", model=EXPERTS, ep=4, etp=1),
+        _feature("experts, ep by stage", **UNLIKE, ep=4, stage_ep=(4, 2), etp=1),
+        _feature("experts, etp by stage", **UNLIKE, ep=2, etp=2, stage_ep=(2, 4), stage_etp=(2, 1)),
+        _feature("experts, unlike tp", **UNLIKE, ep=2, stage_tp=(2, 1), order=(0, 1, 2, 3, 4, 5)),
+    ),
+}
+"""Features that one framework expresses; launchers of any program start them as they start others."""
+
+
 @functools.cache
 def schedule(target: str) -> str:
     """The schedule of the plain plan of a target: 1F1B as DeepSpeed plays it where the target plays no other."""

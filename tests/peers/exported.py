@@ -26,9 +26,9 @@ def readers() -> list[str]:
 
 
 def plans(target: str, shipped: Plans) -> Iterator[tuple[str, Plan]]:
-    """(name, plan) of the corpus, and of the features."""
+    """(name, plan) of the corpus, and of the features, also of those that are the target's own."""
     yield from shipped
-    for feature in features.FEATURES:
+    for feature in (*features.FEATURES, *features.OWN.get(target, ())):
         yield f"feature {feature.name}", features.plan_of(feature, features.schedule(target))
 
 
