@@ -49,7 +49,8 @@ def _beside(plan: Plan, found: Certificate) -> str:
     """What is proved for a plan whose stages have degrees of their own, or with a cp, an offload or recomputed modules, that no
     plan of the searched space has."""
     config, bound = plan.config, found.space_lower_bound_s
-    own = f"Its cp {config.cp} is not searched" if config.cp > 1 else "Its stages have tp or dp of their own on each cluster"
+    unlike = config.has_stage_degrees or config.stage_ep or config.stage_etp
+    own = "Its stages have degrees of their own on each cluster" if unlike else f"Its cp {config.cp} is not searched"
     if config.offload and all(axis.name != "offload" for axis in found.space):
         own = f"Offload of the {' and '.join(config.offload)} is not searched (--offload)"
     if config.recompute_modules or config.stage_recompute:

@@ -231,7 +231,7 @@ def test_the_certificate_names_such_plans_beside_its_space():
     assert "stage_dp (tried, without a proof)" in found.outside
     assert text(best, found) == (
         "Certificate: no plan of the searched space takes less than 25.7 ms (closed form), 5.4% more than this plan. Its "
-        "stages have tp or dp of their own on each cluster: nothing is proved for other plans of this kind."
+        "stages have degrees of their own on each cluster: nothing is proved for other plans of this kind."
     )
     slower = certificate(kept, best, [0.9 * step(best)], MixedBound(0.8 * step(best)), [])
     assert (slower.lower_bound_s, slower.whole_lower_bound_s) == (0.8 * step(best), 0.9 * step(best))
