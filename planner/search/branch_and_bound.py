@@ -43,7 +43,7 @@ from planner.search.simulated_bound import KnownVariant, simulate_known
 from planner.search.single_stage import single_stage_bounds
 from planner.space.runnable import runs
 from planner.space.shape import Shape
-from planner.space.shapes import overlaps
+from planner.space.shapes import overlaps, searched_schedules
 
 
 class Proof:
@@ -126,11 +126,13 @@ class Proof:
 
     def _search_best(self) -> None:
         """Evaluate the variant of the best plan, as long as that is another one than before: where messages share links, its
-        bound may be so high above the others that the search ends before it, or lists few of its pipelines."""
+        bound may be so high above the others that the search ends before it, or lists few of its pipelines. None of a schedule
+        that is not searched: zb-latency lists the warm-ups of one pipeline (`planner.search.latency`)."""
         incumbent, searched = self.incumbent, set[Shape]()
+        known = dict(searched_schedules(incumbent.request))
         while incumbent.best_shape is not None and not incumbent.limit.is_up():
             shape = replace(incumbent.best_shape, overlap_param_gather=True)
-            if shape in searched:
+            if shape in searched or shape.schedule not in known:
                 return
             searched.add(shape)
             bound, variant = self._tested(shape, None, 0.0)

@@ -18,6 +18,7 @@ from planner.time_limit import TimeLimit
 from tests.more import after
 from tests.planner.builders import on_two_clusters, pipelines, plan_of, random_request, shape
 from tests.planner.search.searches import incumbent, simulated
+from tests.planner.search.test_latency import STAGES, four_clusters
 
 SEEDS = after(4, [3, 5, 7, 19, 0, 13, 17])
 
@@ -56,6 +57,17 @@ def test_a_search_that_ends_early_evaluates_the_variant_of_its_best_plan():
     assert kept.cutoff > 1.1 * best
     Proof(kept, Improvement(kept)).run(list(searched(question)))
     assert kept.cutoff <= best * (1 + 1e-9)
+
+
+def test_a_search_that_ends_early_keeps_a_plan_whose_schedule_lists_its_warm_ups():
+    """The list is for four ranks; no pipeline of other lengths has it, and the proof knows nothing of it."""
+    question = four_clusters(0.05)
+    kept = incumbent(question, Budgets(unproved_variants=0))
+    listed = shape(schedule="zb-latency=9,6,3,0")
+    assert kept.offer(listed, STAGES)
+    best = kept.cutoff
+    assert Proof(kept, Improvement(kept)).run(list(searched(question)))
+    assert kept.best_shape == listed and kept.cutoff == best
 
 
 @pytest.mark.parametrize("seed", SEEDS)
