@@ -213,6 +213,7 @@ def written(fit: Fit) -> dict[str, object]:
         "format": "holmes-sim/stack/1",
         "name": fit.name,
         **written_facts(fit.stack),
+        **({"usual": usual} if (usual := _usual(fit.name)) else {}),
         **({"fits": list(fit.numbers)} if fit.named else {}),
         **({"sources": sources} if (sources := _sources(fit.name)) else {}),
         "fitted": _numbers(fit.stack, fit.numbers),
@@ -227,6 +228,10 @@ def written(fit: Fit) -> dict[str, object]:
             for one in fit.held_out
         ],
     }
+
+
+def _usual(name: str) -> dict[str, object]:
+    return catalog.stack_facts(name).usual.model_dump(exclude_defaults=True) if name in catalog.names("stacks") else {}
 
 
 def _sources(name: str) -> dict[str, str]:

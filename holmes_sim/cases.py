@@ -12,35 +12,33 @@ import copy
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from sim.errors import PlanError, TopologyError
+from sim.formats import catalog
 from sim.formats.config_facts import ConfigFacts, config_values
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.fields import Count, Flag, Measured, StrictModel
 from sim.formats.planfile import StageFacts
 from sim.formats.profile_facts import ProfileFacts
+from sim.formats.stack_facts import UsualFacts
 from sim.formats.topology import from_document, profiled
 from sim.formats.topology_facts import WorkloadFacts
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.topology import Topology
 from sim.plan.groups import groups_of
+from sim.plan.layer_partitions import divided
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 from sim.units import GIGA, Bytes, Seconds
 from sim.workload.workload import Workload
 
-PARTITIONS = ("transformer-only", "embedding-as-layer")
-"""How layers are divided among stages: by their number alone, or with embedding and loss counted as one layer each
-(Megatron-LM's --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
-
 
 class CaseConfigFacts(ConfigFacts):
-    """Configuration of a case; missing keys have Megatron-LM's defaults."""
+    """Configuration of a case; missing keys have Megatron-LM's defaults, or what `usual` of its stack says."""
 
     tp: Count = 1
     pp: Count = 1
@@ -53,7 +51,7 @@ class CaseConfigFacts(ConfigFacts):
     overlap_grad_reduce: Flag = False
     overlap_param_gather: Flag = False
     gradient_precision: str = ""
-    layer_partition: str = PARTITIONS[0]
+    layer_partition: str = ""
 
 
 class MeasuredFacts(StrictModel):
@@ -195,18 +193,23 @@ def _case(case: CaseFacts, topology: Topology, source: str, in_torch: bool) -> C
 
 def _plan(case: CaseFacts, topology: Topology) -> Plan:
     assert topology.workload is not None
-    config = _config(case.config, topology.workload)
+    known = catalog.stack_family(case.stack)
+    usual = catalog.stack_facts(known).usual if known else UsualFacts()
+    config = _config(case.config, topology.workload, usual)
+    partition = case.config.layer_partition or usual.layer_partition
     written = tuple(Stage(*stage.layers, stage.head) for stage in case.stages)
-    stages = _stages(written, topology.workload.model.layers, config, case.config.layer_partition)
+    stages = written or divided(partition, topology.workload.model.layers, config.num_stages)
     placement = _placement(topology.fleet, config, case.replicas)
     groups = groups_of(topology.fleet, config, placement)
     return Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
 
 
-def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
+def _config(written: CaseConfigFacts, workload: Workload, usual: UsualFacts) -> ParallelConfig:
     """Parallel configuration of a case; recomputed modules imply selective recomputation. Raises PlanError for anything that is
     not modelled."""
     values = config_values(written, workload.routing, workload.model)
+    if "overlap_grad_reduce" not in written.model_fields_set:
+        values["overlap_grad_reduce"] = usual.overlaps_pure_data and written.tp == written.pp == 1
     if written.recompute_modules and written.recompute == "none":
         values["recompute"] = "selective"
     if written.zero_shard_size == 1:
@@ -215,25 +218,6 @@ def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
     values["num_microbatches"] = tuple(written.num_microbatches or [share] * written.dp)
     values["gradient_precision"] = written.gradient_precision or USUAL_GRADIENTS.get(workload.precision, "fp32")
     return ParallelConfig(**values)
-
-
-def _stages(written: tuple[Stage, ...], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
-    """Stages as given in the file, or equal stages; "embedding-as-layer" counts embedding and loss as one layer each.
-
-    If the layers alone are not a multiple of the stages, all stages have the rounded-up share and the last ones what is left
-    (DeepSpeed's partition_method "type:transformer", which Megatron-LM's own division does not allow)."""
-    if written:
-        return written
-    stages = config.num_stages
-    if partition == "transformer-only":
-        share = -(-layers // stages)
-        cuts = [min(index * share, layers - (stages - index)) for index in range(stages)] + [layers]
-    elif partition == "embedding-as-layer":
-        inner = [(layers + 2) * index // stages - 1 for index in range(1, stages)]
-        cuts = [0, *inner, layers]
-    else:
-        raise PlanError(f"layer_partition {partition!r} is unknown; known: {', '.join(PARTITIONS)}")
-    return tuple(Stage(first, past) for first, past in pairwise(cuts))
 
 
 def _placement(fleet: Fleet, config: ParallelConfig, replicas: tuple[list[str], ...]) -> tuple[Device, ...]:

@@ -12,6 +12,7 @@ from sim.hardware.memory_facts import KEPT, MEGATRON, MemoryFacts
 from sim.hardware.refusals import REFUSED
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, PASSES, TIMES, Stack
 from sim.plan.expert_parallelism import DISPATCHERS
+from sim.plan.layer_partitions import PARTITIONS
 from sim.units import MEBI, MICRO
 
 
@@ -51,6 +52,13 @@ def _dispatcher_name(value: object) -> object:
     return value
 
 
+def _partition_name(value: object) -> object:
+    if value not in PARTITIONS:
+        raise ValueError(f"{value!r} is unknown; known: {', '.join(PARTITIONS)}")
+    return value
+
+
+PartitionName = Annotated[str, BeforeValidator(_partition_name)]
 DispatcherName = Annotated[str, BeforeValidator(_dispatcher_name)]
 RefusedName = Annotated[str, BeforeValidator(_refused_name)]
 PassName = Annotated[str, BeforeValidator(_pass_name)]
@@ -166,6 +174,16 @@ def written_facts(stack: Stack) -> dict[str, object]:
     return switches | dispatcher | passes | ({"memory": found} if found else {}) | refuses
 
 
+class UsualFacts(StrictModel):
+    """What a run with a software did where its case does not say.
+
+    `layer_partition`: how layers are divided among stages (`sim.plan.layer_partitions`). `overlaps_pure_data`: gradients are
+    reduced beside the backward where devices share nothing but data (tp and pp 1), and behind it elsewhere."""
+
+    layer_partition: PartitionName = "transformer-only"
+    overlaps_pure_data: Flag = False
+
+
 class StackErrors(StrictModel):
     """Mean absolute relative errors of the step: with the default stack, with the fit, and on cases that a fit did not see."""
 
@@ -193,6 +211,7 @@ class StackFacts(StackConstants):
     most sensitive."""
 
     format: Literal["holmes-sim/stack/1"]
+    usual: UsualFacts = UsualFacts()
     fits: list[NumberName] = Field([], max_length=4)
     sources: dict[str, str] = Field({})
     fitted: StackNumbers = Field(StackNumbers())

@@ -120,6 +120,14 @@ def test_a_stack_file_comes_back_as_it_was(fit: calibration.Fit) -> None:
     assert facts.error.held_out == pytest.approx(fit.honest_error, abs=1e-4)
 
 
+def test_what_cases_leave_out_is_kept_in_the_file_of_a_fit(fit: calibration.Fit) -> None:
+    """A stack that is fitted anew keeps the facts that its cases were read with; one without them gets no such key."""
+    again = check(parse("mine.yaml", calibration.text(replace(fit, name="libai-2022"))), StackFacts)
+    assert again.usual == catalog.stack_facts("libai-2022").usual
+    assert (again.usual.layer_partition, again.usual.overlaps_pure_data) == ("fuller-middle", True)
+    assert "usual" not in calibration.written(fit)
+
+
 def test_that_launches_block_is_kept_under_every_number() -> None:
     """A fact of the runs, not a number: every set of constants keeps it."""
     bloom = cases.load(validation.folder() / "bloom.yaml")

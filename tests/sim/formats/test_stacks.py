@@ -239,3 +239,11 @@ def test_facts_that_a_stack_does_not_name_are_those_of_the_default() -> None:
 )  # fmt: skip
 def test_an_unknown_version_of_known_software_has_the_facts_of_the_one_before(name: str, found: str | None) -> None:
     assert catalog.stack_family(name) == found
+
+
+def test_a_division_of_layers_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("format: holmes-sim/stack/1\nname: mine\nusual: {layer_partition: even}\n")
+    with pytest.raises(TopologyError) as fault:
+        stacks.load("mine.yaml", tmp_path)
+    known = "transformer-only, embedding-as-layer, fuller-middle"
+    assert str(fault.value) == f"{tmp_path / 'mine.yaml'}:3: usual.layer_partition: 'even' is unknown; known: {known}"
