@@ -12,6 +12,7 @@ from planner.costs.message_costs import MessageCosts
 from planner.costs.message_loads import MessageLoads
 from planner.costs.tied_embedding import TiedEmbeddingCosts
 from planner.effort import Effort
+from planner.fork_server import ForkServer
 from planner.placement.simulation import FastestTimeline
 from planner.progress import Progress
 from planner.request import Request
@@ -45,6 +46,7 @@ class PlanningContext:
         self.watch, self.beside = watch, beside
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
+        self.server: ForkServer | None = None  # forks second processes; without one each imports the program
         self.simulated: list[Plan] = []  # by the certified strategy, to the end of the step
         self.proves = True  # whether the certified search goes on after its first plan, for a bound and faster plans
         # seconds of the time limit that the proof leaves for searches that follow it, by the first plan
