@@ -5,6 +5,7 @@ The process reads the call from a file and writes the answer to another; it can 
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import pickle
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Generic, TypeVar
 
-from planner.fork_server import Forked, ForkServer, begin, can_fork
+from planner.fork_server import Forked, ForkServer, Task, begin, can_fork
 from sim.units import Seconds
 
 PROGRAM = "from planner.second_process import work; work()"
@@ -43,7 +44,7 @@ class SecondProcess(Generic[Answer]):
     def __enter__(self) -> SecondProcess[Answer]:
         task = self._open.enter_context(tempfile.TemporaryFile())
         self._answer = self._open.enter_context(tempfile.TemporaryFile())
-        pickle.dump((self.call, NICE if self.gives_way else 0), task)
+        pickle.dump(Task(self.call, NICE if self.gives_way else 0, gc.get_threshold()), task)
         task.seek(0)
         with suppress(OSError):
             if self.server is not None and can_fork():
@@ -111,10 +112,7 @@ def _is_running(number: str) -> bool:
 
 def work() -> None:
     """The second process: read the call from standard input, and write its answer to standard output."""
-    call, nice = pickle.load(sys.stdin.buffer)
-    if nice and hasattr(os, "nice"):
-        os.nice(nice)
-    answer = call()
+    answer = pickle.load(sys.stdin.buffer).run()
     sys.stdout.buffer.seek(0)  # whatever the start of Python has printed
     sys.stdout.buffer.truncate()
     pickle.dump(answer, sys.stdout.buffer)

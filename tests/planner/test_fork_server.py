@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -61,6 +62,17 @@ def test_a_call_that_gives_way_has_a_higher_niceness(server):
     with SecondProcess(partial(os.nice, 0), True, server) as polite, SecondProcess(partial(os.nice, 0), server=server) as equal:
         assert polite.ends(None) and equal.ends(None)
         assert (equal.answer(), polite.answer()) == (os.nice(0), min(os.nice(0) + NICE, 19))
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_garbage_is_collected_as_in_the_process_that_asks(server, forked):
+    before = gc.get_threshold()
+    gc.set_threshold(7_001, 11, 12)
+    try:
+        with SecondProcess(gc.get_threshold, server=server if forked else None) as second:
+            assert second.ends(None) and second.answer() == (7_001, 11, 12)
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_elsewhere_each_call_has_a_process_of_its_own(server, monkeypatch):
