@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeAlias
 
 from sim.engine.abandonment import ROUNDING
 from sim.engine.compiled import ARRIVE, AWAIT, COMPUTE, PAUSE, RECEIVE, SEND, SENT, Compiler, Leg, Program
@@ -17,6 +17,9 @@ from sim.units import BytesPerSecond, Seconds
 
 RANK, LATENCY, FLOW = range(3)
 """What ends at an event: compute of a rank, the latency of a transfer's leg, a flow."""
+Walk: TypeAlias = tuple[int, Any, Any, tuple[tuple[int, Seconds], ...]]
+"""What a backward walk needs of an operation: its kind; its seconds, keys or name, or the most seconds of one of its transfers
+alone; the name under which a rank waits for these; (key, seconds) of each."""
 
 
 class StepTimes:
@@ -25,6 +28,7 @@ class StepTimes:
     def __init__(self, compiler: Compiler):
         self.compiler, self.carriers, self.events = compiler, compiler.folding.carriers, 0
         self._rates: dict[int, dict[int, BytesPerSecond]] = {}
+        self._walks: dict[int, tuple[Program, list[Walk]]] = {}  # by id; the program is kept, so that no other one has its id
 
     def seconds(self, programs: Sequence[Program], limit: Seconds = math.inf) -> Seconds:
         """Seconds of the step of some programs, one for each class of ranks; infinite where it is above `limit`."""
@@ -46,7 +50,20 @@ class StepTimes:
         """For each operation of each program, least seconds from its begin to the end of the step, on an idle network.
 
         As `sim.engine.remaining_time`, without the loads of links."""
-        return _Walks(self, programs).left()
+        return _Walks([self._walk(program) for program in programs]).left()
+
+    def _walk(self, program: Program) -> list[Walk]:
+        """What a backward walk does at each operation of a program."""
+        if id(program) not in self._walks:
+            alone, steps = self.compiler.alone, list[Walk]()
+            for kind, what, *name in program:
+                if kind in (SEND, ARRIVE):
+                    keys = tuple((key, alone(legs)) for key, _, legs in what)
+                    steps.append((kind, max(seconds for _, seconds in keys), SENT if kind == SEND else name[1], keys))
+                else:
+                    steps.append((kind, what, None, ()))
+            self._walks[id(program)] = program, steps
+        return self._walks[id(program)][1]
 
 
 class _Flow:
@@ -61,8 +78,8 @@ class _Flow:
 class _Walks:
     """Backward walks of programs: a walk stops at a message until that of the receiver has passed the receive."""
 
-    def __init__(self, steps: StepTimes, programs: Sequence[Program]):
-        self.steps, self.programs = steps, programs
+    def __init__(self, programs: Sequence[list[Walk]]):
+        self.programs = programs
         self.received: dict[Any, Seconds] = {}
         self.stopped: dict[Any, int] = {}
         self.at = [len(program) - 1 for program in programs]
@@ -79,30 +96,29 @@ class _Walks:
 
     def _walk(self, rank: int) -> list[int]:
         """Walk a program as far as it goes; returns the ranks whose walks go on then."""
-        program, times, waits, alone = self.programs[rank], self.found[rank], self.awaited[rank], self.steps.compiler.alone
-        left, index, freed = self.since[rank], self.at[rank], list[int]()
+        program, times, waits, received = self.programs[rank], self.found[rank], self.awaited[rank], self.received
+        left, index, freed, stopped = self.since[rank], self.at[rank], list[int](), self.stopped
         while index >= 0:
-            one = program[index]
-            kind = one[0]
+            kind, what, name, messages = program[index]
             if kind <= PAUSE:
-                left += one[1]
+                left += what
             elif kind == RECEIVE:
-                for key in one[1]:
-                    self.received[key] = left
-                    if key in self.stopped:
-                        freed.append(self.stopped.pop(key))
-            elif kind == SEND:
-                missing = next((key for key, _, _ in one[1] if key not in self.received), None)
-                if missing is not None:
-                    self.stopped[missing] = rank
-                    break
-                longest = max([alone(legs) for _, _, legs in one[1]])
-                later = max([self.received[key] + alone(legs) for key, _, legs in one[1]])
-                left = max(left, later, waits.pop(SENT, -math.inf) + longest)
+                for key in what:
+                    received[key] = left
+                    if key in stopped:
+                        freed.append(stopped.pop(key))
             elif kind == AWAIT:
-                waits[one[1]] = left
+                waits[what] = left
             else:
-                left = max(left, waits.pop(one[3], -math.inf) + max([alone(legs) for _, _, legs in one[1]]))
+                later = left
+                if kind == SEND:
+                    for key, seconds in messages:
+                        if key not in received:
+                            stopped[key] = rank
+                            self.since[rank], self.at[rank] = left, index
+                            return freed
+                        later = max(later, received[key] + seconds)
+                left = max(later, waits.pop(name) + what) if name in waits else later
             times[index] = left
             index -= 1
         self.since[rank], self.at[rank] = left, index
