@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Any, TypeAlias
+from typing import Any
 
 from sim.engine.abandonment import ROUNDING
-from sim.engine.compiled import ARRIVE, AWAIT, COMPUTE, PAUSE, RECEIVE, SEND, SENT, Compiler, Leg, Program
+from sim.engine.backward_walks import Walk, Walks, prepared
+from sim.engine.compiled import ARRIVE, COMPUTE, PAUSE, RECEIVE, SEND, SENT, Compiler, Leg, Program
 from sim.network.sharing import Use, fair_rates
 from sim.units import BytesPerSecond, Seconds
 
 RANK, LATENCY, FLOW = range(3)
 """What ends at an event: compute of a rank, the latency of a transfer's leg, a flow."""
-Walk: TypeAlias = tuple[int, Any, Any, tuple[tuple[int, Seconds], ...]]
-"""What a backward walk needs of an operation: its kind; its seconds, keys or name, or the most seconds of one of its transfers
-alone; the name under which a rank waits for these; (key, seconds) of each."""
 
 
 class StepTimes:
@@ -50,19 +48,12 @@ class StepTimes:
         """For each operation of each program, least seconds from its begin to the end of the step, on an idle network.
 
         As `sim.engine.remaining_time`, without the loads of links."""
-        return _Walks([self._walk(program) for program in programs]).left()
+        return Walks([self._walk(program) for program in programs]).left()
 
     def _walk(self, program: Program) -> list[Walk]:
         """What a backward walk does at each operation of a program."""
         if id(program) not in self._walks:
-            alone, steps = self.compiler.alone, list[Walk]()
-            for kind, what, *name in program:
-                if kind in (SEND, ARRIVE):
-                    keys = tuple((key, alone(legs)) for key, _, legs in what)
-                    steps.append((kind, max(seconds for _, seconds in keys), SENT if kind == SEND else name[1], keys))
-                else:
-                    steps.append((kind, what, None, ()))
-            self._walks[id(program)] = program, steps
+            self._walks[id(program)] = program, prepared(program, self.compiler.alone)
         return self._walks[id(program)][1]
 
 
@@ -73,56 +64,6 @@ class _Flow:
 
     def __init__(self, number: int, use: Use):
         self.number, self.use = number, use
-
-
-class _Walks:
-    """Backward walks of programs: a walk stops at a message until that of the receiver has passed the receive."""
-
-    def __init__(self, programs: Sequence[list[Walk]]):
-        self.programs = programs
-        self.received: dict[Any, Seconds] = {}
-        self.stopped: dict[Any, int] = {}
-        self.at = [len(program) - 1 for program in programs]
-        self.since = [0.0] * len(programs)
-        self.found = [[0.0] * len(program) for program in programs]
-        self.awaited: list[dict[Any, Seconds]] = [{} for _ in programs]
-
-    def left(self) -> list[list[Seconds]]:
-        """As `StepTimes.left`."""
-        todo = list(range(len(self.programs)))
-        while todo:
-            todo += self._walk(todo.pop())
-        return self.found
-
-    def _walk(self, rank: int) -> list[int]:
-        """Walk a program as far as it goes; returns the ranks whose walks go on then."""
-        program, times, waits, received = self.programs[rank], self.found[rank], self.awaited[rank], self.received
-        left, index, freed, stopped = self.since[rank], self.at[rank], list[int](), self.stopped
-        while index >= 0:
-            kind, what, name, messages = program[index]
-            if kind <= PAUSE:
-                left += what
-            elif kind == RECEIVE:
-                for key in what:
-                    received[key] = left
-                    if key in stopped:
-                        freed.append(stopped.pop(key))
-            elif kind == AWAIT:
-                waits[what] = left
-            else:
-                later = left
-                if kind == SEND:
-                    for key, seconds in messages:
-                        if key not in received:
-                            stopped[key] = rank
-                            self.since[rank], self.at[rank] = left, index
-                            return freed
-                        later = max(later, received[key] + seconds)
-                left = max(later, waits.pop(name) + what) if name in waits else later
-            times[index] = left
-            index -= 1
-        self.since[rank], self.at[rank] = left, index
-        return freed
 
 
 class _Transfer:
