@@ -17,7 +17,7 @@ from contextlib import suppress
 from planner.bounds.mixed_deadline import Placed, PlacementTest
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
@@ -89,7 +89,7 @@ def plans_of(
     costs: MixedStageCosts | None = None,
 ) -> list[tuple[float, Plan]]:
     """`mixed` of some placements only. costs: those that are known of the context."""
-    request, costs = context.request, costs or MixedStageCosts(context)
+    request, costs = context.request, costs or mixed_costs(context)
     found: list[MixedCandidate] = []
     for shape, stages in placements:
         if (found or below < math.inf) and limit.is_up():
