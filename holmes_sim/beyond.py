@@ -13,6 +13,7 @@ from holmes_sim import exporters
 from holmes_sim.torch_backend import supported
 from planner import api
 from planner.costs.context import PlanningContext
+from planner.fork_server import ForkServer
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.second_process import SecondProcess, has_free_core
@@ -70,10 +71,11 @@ class BeyondSearch:
 
     It runs in a second process where this machine has a core for it; else when it is asked, and begins with the plan that was
     found, so that it has one when little time is left. It is a context manager, which ends the process. `wanted`: whether
-    anything is searched; never for another target than `ANY`."""
+    anything is searched; never for another target than `ANY`. `server`: forks the process."""
 
     request: Request
     wanted: bool
+    server: ForkServer | None = None
     _open: ExitStack = field(default_factory=ExitStack, init=False)
     _second: SecondProcess[Plan | None] | None = field(default=None, init=False)
 
@@ -81,7 +83,7 @@ class BeyondSearch:
         self.wanted = self.wanted and self.request.target is not None and self.request.target.name == ANY
         if self.wanted and has_free_core():
             call = partial(_fastest, self._free(min(self.request.time_limit, BESIDE_S)))
-            self._second = self._open.enter_context(SecondProcess(call, gives_way=True))
+            self._second = self._open.enter_context(SecondProcess(call, True, self.server))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -20,6 +20,7 @@ from planner import api
 from planner.api import Row
 from planner.costs.context import PlanningContext
 from planner.diagnosis.reasons import verdicts
+from planner.fork_server import ForkServer
 from planner.progress import Progress
 from planner.request import Request, Wishes
 from sim.engine import symmetry
@@ -184,12 +185,13 @@ def plan(
     request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
     required = Required(where, request.workload, wishes, target)
     fastest = objective == "step-time"
-    search = BeyondSearch(request, fastest)
+    server = ForkServer()
+    search = BeyondSearch(request, fastest, server)
     unlike_search = UnlikeSearch(request, fastest and strategy == api.DEFAULT, search)
     context = PlanningContext(request, unlike_search.polled(progress), watch=watch, beside=BASELINES)
-    context.spared = unlike_search.first_plan
+    context.spared, context.server = unlike_search.first_plan, server
     unlike = attention_and_experts.searched(request, fastest, progress)
-    with search, unlike_search:
+    with server, search, unlike_search:
         try:
             found, others = api.plan_for(objective, request, strategy, context)
         except Infeasible as error:

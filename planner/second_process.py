@@ -1,9 +1,11 @@
 """A call in a second process, beside the work of this one.
 
-The process reads the call from a file and writes the answer to another; it can be ended at any time."""
+The process reads the call from a file and writes the answer to another; it can be ended at any time. It is forked by a
+`planner.fork_server`, if there is one, and else imports the program anew."""
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import pickle
@@ -18,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Generic, TypeVar
 
+from planner.fork_server import Forked, ForkServer, Task, begin, can_fork
 from sim.units import Seconds
 
 PROGRAM = "from planner.second_process import work; work()"
@@ -29,24 +32,25 @@ Answer = TypeVar("Answer")
 @dataclass(slots=True)
 class SecondProcess(Generic[Answer]):
     """A call without arguments that can be pickled, in a process of its own. It is a context manager, which starts and ends the
-    process. `gives_way`: this process and others of normal priority come first."""
+    process. `gives_way`: this process and others of normal priority come first. `server`: forks the process."""
 
     call: Callable[[], Answer]
     gives_way: bool = False
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    server: ForkServer | None = None
+    process: subprocess.Popen[bytes] | Forked | None = field(default=None, init=False)
     _open: ExitStack = field(default_factory=ExitStack, init=False)
     _answer: IO[bytes] | None = field(default=None, init=False)
 
     def __enter__(self) -> SecondProcess[Answer]:
         task = self._open.enter_context(tempfile.TemporaryFile())
         self._answer = self._open.enter_context(tempfile.TemporaryFile())
-        pickle.dump((self.call, NICE if self.gives_way else 0), task)
+        pickle.dump(Task(self.call, NICE if self.gives_way else 0, gc.get_threshold()), task)
         task.seek(0)
-        command = [sys.executable, "-P", "-c", PROGRAM]  # -P: a folder of the user may have the name of a package of ours
-        with suppress(OSError):  # in a session of its own Ctrl-C does not reach it
-            self.process = subprocess.Popen(
-                command, stdin=task, stdout=self._answer, stderr=subprocess.DEVNULL, start_new_session=True
-            )
+        with suppress(OSError):
+            if self.server is not None and can_fork():
+                self.process = self.server.start(task, self._answer)
+            else:
+                self.process = begin(PROGRAM, task, self._answer)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -85,21 +89,30 @@ def has_free_core() -> bool:
 
 
 def running_others() -> float:
-    """Number of processes of this machine that run now, but for this one and its children; infinite where it is not known."""
+    """Number of processes of this machine that run now, but for this one, its children and theirs; infinite where it is not
+    known."""
     try:
         running = int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        children = _children(str(os.getpid()))
+        own = [*children, *(forked for child in children for forked in _children(child))]
+        return max(running - 1 - sum(map(_is_running, own)), 0)
     except (OSError, ValueError, IndexError):
         return math.inf
-    return max(running - 1 - len(children), 0)
+
+
+def _children(number: str) -> list[str]:
+    """The numbers of the child processes of a process, by its number. Raises OSError."""
+    return Path(f"/proc/{number}/task/{number}/children").read_text().split()
+
+
+def _is_running(number: str) -> bool:
+    """Whether a process runs now, by its number. Raises OSError."""
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "R"
 
 
 def work() -> None:
     """The second process: read the call from standard input, and write its answer to standard output."""
-    call, nice = pickle.load(sys.stdin.buffer)
-    if nice and hasattr(os, "nice"):
-        os.nice(nice)
-    answer = call()
+    answer = pickle.load(sys.stdin.buffer).run()
     sys.stdout.buffer.seek(0)  # whatever the start of Python has printed
     sys.stdout.buffer.truncate()
     pickle.dump(answer, sys.stdout.buffer)

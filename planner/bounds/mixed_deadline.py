@@ -18,7 +18,7 @@ from planner.bounds.mixed_splits import some_split_holds
 from planner.bounds.mixed_work import PlacedWork
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.space.device_slots import Run, StageSlots, distinct_offsets
 from planner.space.mixed_schedules import playable, runs_alike
 from planner.space.shape import Shape, split_backward
@@ -97,7 +97,7 @@ class PlacementTest:
     """Tests placements, and holds what several tests need."""
 
     def __init__(self, context: PlanningContext):
-        self.context, self.costs = context, MixedStageCosts(context)
+        self.context, self.costs = context, mixed_costs(context)
         self._shares: dict[Shape, float] = {}
         self._work, self._alike = PlacedWork(self.costs), dict[tuple[Shape, int, tuple[Schedule, ...]], bool]()
         self._kinds: dict[tuple[Shape, bool], list[tuple[Schedule, ...]]] = {}

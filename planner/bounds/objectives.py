@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from planner.bounds.total_work import fewest_stages, work_bound
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.request import Request
 from planner.space.device_slots import Run
 from planner.space.shape import Shape, split_backward
@@ -77,7 +77,7 @@ def dominates(better: tuple[float, ...], worse: tuple[float, ...]) -> bool:
 
 def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float, ...]:
     """Lower bounds on the objectives of every plan of a request, infinite without any plan. Raises Infeasible for no shape."""
-    request, seen, costs = context.request, set[Shape](), MixedStageCosts(context)
+    request, seen, costs = context.request, set[Shape](), mixed_costs(context)
     best = dict.fromkeys(("cost", "energy"), math.inf)
     for shape in searched(request, across=True):
         one = split_backward(shape.one_mesh)

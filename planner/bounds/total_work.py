@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import mixed_costs
 from planner.limits import node_rent
 from planner.request import Request
 from planner.space import lengths
@@ -25,7 +25,7 @@ class Work:
 
     def __init__(self, context: PlanningContext):
         self._pp = fewest_stages(context.request)
-        self._request, self._costs = context.request, MixedStageCosts(context)
+        self._request, self._costs = context.request, mixed_costs(context)
         self._bounds: dict[Shape, float] = {}
 
     def bound(self, shape: Shape) -> float:

@@ -12,6 +12,7 @@ from planner.costs.message_costs import MessageCosts
 from planner.costs.message_loads import MessageLoads
 from planner.costs.tied_embedding import TiedEmbeddingCosts
 from planner.effort import Effort
+from planner.fork_server import ForkServer
 from planner.placement.simulation import FastestTimeline
 from planner.progress import Progress
 from planner.request import Request
@@ -45,6 +46,7 @@ class PlanningContext:
         self.watch, self.beside = watch, beside
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
+        self.server: ForkServer | None = None  # forks second processes; without one each imports the program
         self.simulated: list[Plan] = []  # by the certified strategy, to the end of the step
         self.proves = True  # whether the certified search goes on after its first plan, for a bound and faster plans
         # seconds of the time limit that the proof leaves for searches that follow it, by the first plan
@@ -61,6 +63,7 @@ class PlanningContext:
         self.gradients = GradientLoads(request.workload, self.fleets)
         self.tied = TiedEmbeddingCosts(request.workload, self.fleets, self.cluster_costs)
         self.options: dict[Shape, list[Any]] = {}  # cache of planner.costs.node_classes: the latest shapes
+        self.mixed: Any = None  # cache of planner.costs.mixed_stages: the costs of mixed stages
         self.stage_rows: StageRows = {}  # cache of the evaluator, shared by all orders of the classes of a shape
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role
         self.passes: dict[tuple[str, Shape, bool, str], tuple[tuple[float, float], tuple[float, float]]] = {}

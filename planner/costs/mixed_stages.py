@@ -28,6 +28,14 @@ from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 
 
+def mixed_costs(context: PlanningContext) -> MixedStageCosts:
+    """The costs of mixed stages of a context, which all its bounds and candidates share."""
+    if context.mixed is None:
+        context.mixed = MixedStageCosts(context)
+    costs: MixedStageCosts = context.mixed
+    return costs
+
+
 class MixedStageCosts:
     """Costs, memory and messages of mixed stages under any shape.
 

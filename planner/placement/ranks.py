@@ -7,10 +7,11 @@ members share, and the collective with the least time in a step."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from planner.space.shapes import slot, spread
 from sim import __version__
 from sim.analytic import plan_costs, stage_costs
 from sim.errors import NotDefined
-from sim.hardware.cluster import Device
+from sim.hardware.cluster import Device, Fleet
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.paths import Capacities
 from sim.network.replica_rows import ReplicaRows
@@ -142,22 +143,40 @@ def virtual_stages(layers: NDArray[np.int64], vpp: int) -> NDArray[np.int64]:
     return np.diff(ends, axis=1).reshape(len(layers), -1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """The rows of a stage. They are equal to all rows of the same `pattern`, for collectives take equally long there."""
+
+    rows: ReplicaRows = field(compare=False)
+    pattern: object
+
+
+@functools.lru_cache(maxsize=64)  # plans that differ only in the layers of their stages have the same groups
+def _costs_of(fleet: Fleet, config: ParallelConfig, alike: _Alike) -> CollectiveCosts:
+    """Costs of the collectives of a stage."""
+    return CollectiveCosts(fleet, config, alike.rows, _capacities_of(fleet))
+
+
+@functools.lru_cache(maxsize=2)
+def _capacities_of(fleet: Fleet) -> Capacities:
+    """The rates of the links of a fleet, with the costs inside nodes that stages share."""
+    return Capacities(fleet)
+
+
 def with_collectives(plan: Plan) -> Plan:
     """Choose the collective of every tensor- and data-parallel group, stage by stage."""
     config = plan.config
-    capacities = Capacities(plan.fleet)
     chosen: dict[tuple[str, int], str] = {}
-    collectives: dict[object, CollectiveCosts] = {}
     fastest: dict[tuple[object, ...], str] = {}
     for stage in range(config.pp):
         stages = plan.stages_of(stage)
         rows = ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, stage))
         pattern = rows.pattern(plan.fleet), config.zero_of(stage)
-        if pattern not in collectives:
-            collectives[pattern] = CollectiveCosts(plan.fleet, plan.config_of(stages), rows, capacities)
         layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
         own = plan.config_of(stages)
-        stage_costs_here = stage_costs.StageCosts(plan.workload_of(stages), own, collectives[pattern])
+        degrees = replace(own, recompute="none", recompute_layers=())
+        costs = _costs_of(plan.fleet, degrees, _Alike(rows, pattern))
+        stage_costs_here = stage_costs.StageCosts(plan.workload_of(stages), own, costs)
         for kind, degree in (("tp", own.tp), ("dp", own.dp_cp)):
             if degree > 1:
                 key = kind, pattern, layers, ends

@@ -37,7 +37,8 @@ class Beside:
     def __enter__(self) -> Beside:
         request, names = self.context.request, self.context.beside
         if names and has_free_core() and request.topology.fleet.devices >= PARALLEL_FROM:
-            self._second = self._open.enter_context(SecondProcess(partial(_answers, self.ask, names, request)))
+            call = partial(_answers, self.ask, names, request)
+            self._second = self._open.enter_context(SecondProcess(call, server=self.context.server))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -78,7 +78,7 @@ class EarlyBounds:
         left = OWN_SHARE * (incumbent.limit.seconds_left + proof_seconds(incumbent))
         if left > 0 and has_free_core():
             call = partial(bounds_below, replace(request, time_limit=left), tuple(self.shapes), step(draft))
-            self._second = self._open.enter_context(SecondProcess(call))
+            self._second = self._open.enter_context(SecondProcess(call, server=self.context.server))
 
     def collect(self, incumbent: Incumbent) -> Bounds | None:
         """The bounds, at most the best step; None where they were not computed."""

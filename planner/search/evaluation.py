@@ -6,6 +6,7 @@ makes, and not below the bound of gradients that share links. The simulation add
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -25,6 +26,7 @@ from sim.analytic.recurrence import ROWS, steps_and_reductions
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
+from sim.units import Seconds
 
 Stages: TypeAlias = tuple[tuple[str, int], ...]
 """(cluster, layers) of each stage of a pipeline."""
@@ -48,22 +50,24 @@ class PipelineEvaluation:
         self._table_row = {key: index for index, key in enumerate(self._positions)}
         self._tables: dict[bool, Table] = {}
 
-    def evaluated(self, pipelines: Sequence[Pipeline]) -> list[tuple[float, Pipeline]]:
-        """(seconds of a step, pipeline) of each pipeline, the fastest first. Raises NotModelled."""
+    def evaluated(self, pipelines: Sequence[Pipeline], limit: Seconds = math.inf) -> list[tuple[float, Pipeline]]:
+        """(seconds of a step, pipeline) of each pipeline, the fastest first; above `limit` they may be a lower bound above it.
+
+        Raises NotModelled."""
         result: list[tuple[float, Pipeline]] = []
         with self.context.effort.spent("pipelines priced", len(pipelines)):
             for pp in sorted({len(pipeline) for pipeline in pipelines}):
                 of_length = [pipeline for pipeline in pipelines if len(pipeline) == pp]
-                result += zip(self._seconds(of_length), of_length, strict=True)
+                result += zip(self._seconds(of_length, limit), of_length, strict=True)
         return sorted(result)
 
-    def _seconds(self, pipelines: Sequence[Pipeline]) -> list[float]:
-        """Seconds of a step of pipelines with equally many stages, evaluated as one batch."""
+    def _seconds(self, pipelines: Sequence[Pipeline], limit: Seconds) -> list[float]:
+        """Seconds of a step of pipelines with equally many stages, evaluated as one batch, as `evaluated`."""
         seconds: list[float] = []
         for first in range(0, len(pipelines), ROWS):
             part = pipelines[first : first + ROWS]
             candidates = self.candidates(part)
-            seconds += self.least(part, candidates, *steps_and_reductions(candidates)).tolist()
+            seconds += self.least(part, candidates, *steps_and_reductions(candidates, limit)).tolist()
         return seconds
 
     def least(self, pipelines: Sequence[Pipeline], candidates: Candidates, seconds: Floats, reductions: Floats) -> Floats:

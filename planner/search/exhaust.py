@@ -23,21 +23,24 @@ from planner.space.runnable import runs
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps
 from sim.errors import NotModelled
+from sim.units import Seconds
 
 
 @dataclass(slots=True, eq=False)
 class Evaluated:
-    """Pipelines of a shape over classes with their seconds on an idle network, and the fastest candidates among them."""
+    """Pipelines of a shape over classes with their seconds on an idle network, and the fastest candidates among them.
+
+    The seconds of those that were slower than the best plan when they were evaluated are a lower bound above its step."""
 
     evaluation: PipelineEvaluation
     seconds: dict[Pipeline, float] = field(default_factory=dict)
     fastest: list[Candidate] = field(default_factory=list)
 
-    def add(self, pipelines: Iterable[Pipeline], most: int) -> int:
-        """Evaluate those that are not known; the number of them. Raises NotModelled."""
+    def add(self, pipelines: Iterable[Pipeline], most: int, cutoff: Seconds) -> int:
+        """Evaluate those that are not known; the number of them. cutoff: the step of the best plan. Raises NotModelled."""
         fresh = [pipeline for pipeline in pipelines if pipeline not in self.seconds]
         if fresh:
-            found = self.evaluation.evaluated(fresh)
+            found = self.evaluation.evaluated(fresh, cutoff)
             self.seconds |= {pipeline: seconds for seconds, pipeline in found}
             self.fastest += fastest(self.evaluation, found, most)
         return len(fresh)
@@ -178,7 +181,7 @@ class Exhaust:
                     variant.evaluated[one, classes] = Evaluated(evaluation)
                     self.every.append(variant.evaluated[one, classes])
                 found = variant.evaluated[one, classes]
-                self.pipelines += found.add(listed, most)
+                self.pipelines += found.add(listed, most, self.incumbent.cutoff)
                 yield from found.fastest
 
 

@@ -13,12 +13,11 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 from planner.bounds.mixed_deadline import Placed, PlacementTest
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
@@ -33,6 +32,7 @@ from planner.space.tied_shards import with_tied_shards
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
+from sim.field_changes import changed
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.plan import Plan
@@ -89,7 +89,7 @@ def plans_of(
     costs: MixedStageCosts | None = None,
 ) -> list[tuple[float, Plan]]:
     """`mixed` of some placements only. costs: those that are known of the context."""
-    request, costs = context.request, costs or MixedStageCosts(context)
+    request, costs = context.request, costs or mixed_costs(context)
     found: list[MixedCandidate] = []
     for shape, stages in placements:
         if (found or below < math.inf) and limit.is_up():
@@ -192,7 +192,7 @@ def _by_replica(
             total = request.workload.global_batch_size // shape.microbatch_size
             if sum(map(bool, pipelines)) < 2 or dp > total or wishes.dp not in (None, dp):
                 continue
-            one = with_tied_shards(request, replace(shape, dp=dp))
+            one = with_tied_shards(request, changed(shape, dp=dp))
             if (one, pp) in seen or not (limits.allows("dp", dp) and limits.allows_length(one, pp)):
                 continue
             seen.add((one, pp))

@@ -73,7 +73,7 @@ class MixedProof:
         if left > 0 and has_free_core():
             limited = replace(request, time_limit=left)
             call = partial(_in_process, limited, self._first, self._work_bound, incumbent.budgets)
-            self._second = self._open.enter_context(SecondProcess(call))
+            self._second = self._open.enter_context(SecondProcess(call, server=context.server))
 
     def reserved(self, incumbent: Incumbent) -> Seconds:
         """Seconds of the time limit that the proof of whole stages leaves for this one: beside it, for its answer alone."""

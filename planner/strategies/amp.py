@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
@@ -42,7 +42,7 @@ SIMULATED = 2
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the strategies that AMP ranks first. Raises Infeasible where none fits."""
     limit = context.limit
-    costs = MixedStageCosts(context)
+    costs = mixed_costs(context)
     ranked = sorted(_strategies(request, context, costs), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, layers) for _, shape, layers in ranked)
     best = fastest(builders, RANKED, SIMULATED, limit)

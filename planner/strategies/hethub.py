@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
@@ -51,7 +51,7 @@ class Leaf:
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the best leaves. Raises Infeasible where no leaf fits."""
     limit = context.limit
-    costs = MixedStageCosts(context)
+    costs = mixed_costs(context)
     rough = ((seconds, placement) for placement in _placements(request) for seconds in _compute(costs, *placement))
     leaves = shortlist(rough, lambda placement: _leaf(costs, *placement), RANKED, limit)
     best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, SIMULATED, limit)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
@@ -30,7 +30,7 @@ SIMULATED = 2
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
-    limit, costs = context.quick_limit(), MixedStageCosts(context)
+    limit, costs = context.quick_limit(), mixed_costs(context)
     ranked = sorted(_ranked(request, context), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked)
     best = fastest(builders, RANKED, SIMULATED, limit)

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
@@ -67,7 +67,7 @@ class Priced:
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans that Metis ranks first. Raises Infeasible where none fits."""
     limit = context.limit
-    costs = MixedStageCosts(context)
+    costs = mixed_costs(context)
     rough = ((least, groups) for groups in _groups(request) for least in _least(costs, groups))
     ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, limit)
     best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, SIMULATED, limit)

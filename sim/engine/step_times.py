@@ -11,7 +11,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from sim.engine.abandonment import ROUNDING
-from sim.engine.compiled import ARRIVE, AWAIT, COMPUTE, PAUSE, RECEIVE, SEND, SENT, Compiler, Leg, Program
+from sim.engine.backward_walks import Walk, Walks, prepared
+from sim.engine.compiled import ARRIVE, COMPUTE, PAUSE, RECEIVE, SEND, SENT, Compiler, Leg, Program
 from sim.network.sharing import Use, fair_rates
 from sim.units import BytesPerSecond, Seconds
 
@@ -25,6 +26,7 @@ class StepTimes:
     def __init__(self, compiler: Compiler):
         self.compiler, self.carriers, self.events = compiler, compiler.folding.carriers, 0
         self._rates: dict[int, dict[int, BytesPerSecond]] = {}
+        self._walks: dict[int, tuple[Program, list[Walk]]] = {}  # by id; the program is kept, so that no other one has its id
 
     def seconds(self, programs: Sequence[Program], limit: Seconds = math.inf) -> Seconds:
         """Seconds of the step of some programs, one for each class of ranks; infinite where it is above `limit`."""
@@ -46,7 +48,13 @@ class StepTimes:
         """For each operation of each program, least seconds from its begin to the end of the step, on an idle network.
 
         As `sim.engine.remaining_time`, without the loads of links."""
-        return _Walks(self, programs).left()
+        return Walks([self._walk(program) for program in programs]).left()
+
+    def _walk(self, program: Program) -> list[Walk]:
+        """What a backward walk does at each operation of a program."""
+        if id(program) not in self._walks:
+            self._walks[id(program)] = program, prepared(program, self.compiler.alone)
+        return self._walks[id(program)][1]
 
 
 class _Flow:
@@ -56,57 +64,6 @@ class _Flow:
 
     def __init__(self, number: int, use: Use):
         self.number, self.use = number, use
-
-
-class _Walks:
-    """Backward walks of programs: a walk stops at a message until that of the receiver has passed the receive."""
-
-    def __init__(self, steps: StepTimes, programs: Sequence[Program]):
-        self.steps, self.programs = steps, programs
-        self.received: dict[Any, Seconds] = {}
-        self.stopped: dict[Any, int] = {}
-        self.at = [len(program) - 1 for program in programs]
-        self.since = [0.0] * len(programs)
-        self.found = [[0.0] * len(program) for program in programs]
-        self.awaited: list[dict[Any, Seconds]] = [{} for _ in programs]
-
-    def left(self) -> list[list[Seconds]]:
-        """As `StepTimes.left`."""
-        todo = list(range(len(self.programs)))
-        while todo:
-            todo += self._walk(todo.pop())
-        return self.found
-
-    def _walk(self, rank: int) -> list[int]:
-        """Walk a program as far as it goes; returns the ranks whose walks go on then."""
-        program, times, waits, alone = self.programs[rank], self.found[rank], self.awaited[rank], self.steps.compiler.alone
-        left, index, freed = self.since[rank], self.at[rank], list[int]()
-        while index >= 0:
-            one = program[index]
-            kind = one[0]
-            if kind <= PAUSE:
-                left += one[1]
-            elif kind == RECEIVE:
-                for key in one[1]:
-                    self.received[key] = left
-                    if key in self.stopped:
-                        freed.append(self.stopped.pop(key))
-            elif kind == SEND:
-                missing = next((key for key, _, _ in one[1] if key not in self.received), None)
-                if missing is not None:
-                    self.stopped[missing] = rank
-                    break
-                longest = max([alone(legs) for _, _, legs in one[1]])
-                later = max([self.received[key] + alone(legs) for key, _, legs in one[1]])
-                left = max(left, later, waits.pop(SENT, -math.inf) + longest)
-            elif kind == AWAIT:
-                waits[one[1]] = left
-            else:
-                left = max(left, waits.pop(one[3], -math.inf) + max([alone(legs) for _, _, legs in one[1]]))
-            times[index] = left
-            index -= 1
-        self.since[rank], self.at[rank] = left, index
-        return freed
 
 
 class _Transfer:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.analytic import recurrence
 from sim.analytic.candidates import Candidates, join
 from sim.analytic.pass_order import Loop, Task, ordered_tasks
-from sim.analytic.recurrence import steps
+from sim.analytic.recurrence import steps, steps_and_reductions
 from tests.sim.analytic.candidate_steps import candidate, many, step
 
 
@@ -66,6 +67,26 @@ def test_extrapolation_of_loops_is_exact(candidates: Candidates) -> None:
         patch.setattr(recurrence, "SETTLED", -1.0)
         whole = steps(candidates)
     assert steps(candidates) == pytest.approx(whole, rel=1e-11)
+
+
+@given(candidates=many(), share=st.floats(0.0, 1.0))
+def test_only_steps_above_a_limit_are_lower_bounds_that_are_above_it(candidates: Candidates, share: float) -> None:
+    every, reductions = steps_and_reductions(candidates)
+    limit = float(np.quantile(every, share))
+    found, reduced = steps_and_reductions(candidates, limit)
+    exact = abs(found - every) <= 1e-11 * every
+    assert exact[every <= limit].all()
+    assert ((found <= every * (1 + 1e-9)) & (exact | (found > limit))).all()
+    assert reduced[:, exact & (every <= limit)] == pytest.approx(reductions[:, exact & (every <= limit)], rel=1e-11)
+
+
+def test_a_step_far_above_a_limit_ends_after_few_blocks(simulated: list[int]) -> None:
+    long = candidate("1f1b", 4, 512, forward=1.0, inputs=2.0, back=(0.0, 5.0, 5.0, 5.0))
+    (exact,) = steps(long)
+    simulated.clear()
+    found, _ = steps_and_reductions(long, 1_600.0)  # 1,536 s of compute
+    assert 1_600.0 < found[0] < exact
+    assert len(simulated) < 10
 
 
 @pytest.fixture
