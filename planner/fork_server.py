@@ -2,7 +2,8 @@
 
 It takes calls over a socket, reads each, which imports what the call needs, and forks. Whoever asked holds one end of a pipe:
 the call writes the number of its process to the other end when it begins, and `DONE` once its answer is complete; the pipe
-closes when it ends."""
+closes when it ends. The fork server of `multiprocessing` runs the main module of the caller once more in each process, which
+scripts and notebooks that call `plan` are not written for; joblib's processes import the program anew."""
 
 from __future__ import annotations
 
