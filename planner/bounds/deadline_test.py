@@ -30,6 +30,9 @@ last one, among them n round trips. The last forward begins another trip, after 
 are slow, a trip takes longer than the work of the microbatches that the schedule lets in meanwhile. (3) is tested where the
 number of stages of each class is known; with virtual stages, on the first stage only.
 
+A step also takes no less than a NIC of the stage's nodes needs for its messages, gradients and weights together
+(`planner.bounds.shared_nics`), which matters where no rank waits for messages to leave.
+
 Relaxations of a pipeline are tested one after the other: all orders of the classes at once (`planner.bounds.any_order`), the
 greedy filling of stages in one order (`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the messages
 on the busiest link (`planner.bounds.link_load`). The test passes (True) where none of them excludes T. Given the number of
@@ -42,6 +45,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Protocol
@@ -57,6 +61,7 @@ from planner.costs.node_classes import under
 from planner.placement.leaves import oversubscribed
 from planner.space import lengths
 from planner.space.shapes import overlaps
+from sim.errors import NoRoute
 
 PRECISE = 1e-3
 """Relative width of the interval at which the bisection for a bound stops (a guess). A larger one loosens bounds."""
@@ -109,6 +114,7 @@ class DeadlineTest:
         self.exact = not any(oversubscribed(cluster) for cluster in stages.clusters)
         """Whether no choice of nodes makes a pipeline faster than the evaluator says. On an oversubscribed fabric, another
         choice may."""
+        self._counted: dict[int, OrderedStages] = {}
 
     def within(self, seconds: float) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
@@ -145,25 +151,28 @@ class DeadlineTest:
             return None
         for some in self._splits(counts):
             if self._computable(some, seconds) and self._links.carries(some, sum(some), seconds):
-                layers = pipelines(filling := Filling(stages, seconds, list(some), sum(some)), ENUMERATED)
+                counted = self._with_last(some[-1] - 1)
+                layers = pipelines(filling := Filling(counted, seconds, list(some), sum(some)), ENUMERATED)
                 if layers is None:
                     return None
                 chosen = [layers[:0]]
                 for first in range(0, len(layers), 2 * most):  # part by part, because many splits have far more than `most`
                     part = layers[first : first + 2 * most]
-                    chosen.append(self._within(filling.classes, part, seconds))
+                    chosen.append(self._within(counted, filling.classes, part, seconds))
                     if len(found) + sum(map(len, chosen)) > most:
                         return None
                 layers = np.concatenate(chosen)
                 found += [tuple(zip(filling.classes, row, strict=True)) for row in layers.tolist()]
         return found
 
-    def _within(self, classes: Sequence[int], layers: Layers, seconds: float) -> Layers:
+    def _within(self, counted: OrderedStages, classes: Sequence[int], layers: Layers, seconds: float) -> Layers:
         """Those of many pipelines that might finish within `seconds` by `least_steps`; shapes (pipelines, stages).
+
+        counted: the stages where the last one is known.
 
         Where the test holds for gathers before the forwards and after the optimizer, `least_steps` leaves them out. Where many
         pipelines are left, it is asked under each of both: a step has the gathers in one of both places."""
-        left = layers[least_steps(self.stages, classes, layers) <= seconds]
+        left = layers[least_steps(counted, classes, layers) <= seconds]
         if self.stages.either and len(left) >= MANY:
             left = left[np.min([least_steps(stages, classes, left) for stages in self._apart], axis=0) <= seconds]
         return left
@@ -180,7 +189,23 @@ class DeadlineTest:
         counts = self._links.most_stages(seconds) if self.stages.possible else [0]
         if math.prod(counts) > SPLITS:
             return None
-        return [CountsTest(self.stages, some, self._links) for some in self._splits(counts) if self._computable(some, seconds)]
+        every = (some for some in self._splits(counts) if self._computable(some, seconds))
+        return [CountsTest(self._with_last(some[-1] - 1), some, self._links) for some in every]
+
+    def _with_last(self, index: int) -> OrderedStages:
+        """The stages where the last one is that with this index of its class: then the seconds of a tied embedding are known.
+
+        On an oversubscribed fabric, where other nodes may have other positions, those of any."""
+        stages = self.stages
+        if not stages.tied or not self.exact:
+            return stages
+        if index not in self._counted:
+            tied = stages.tied
+            with suppress(NoRoute):
+                tied = stages.context.tied.seconds(stages.clusters[0], stages.clusters[-1], index, stages.shape, stages.nic)
+            alike = (one for one in self._counted.values() if one.tied == tied)
+            self._counted[index] = next(alike, None) or stages.with_tied(max(tied, stages.tied))
+        return self._counted[index]
 
     def _splits(self, counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Numbers of stages of each class, at most `counts`, of pipelines that the request and the schedule allow."""
@@ -251,4 +276,9 @@ class CountsTest:
     def within(self, seconds: float) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
         pp = sum(self.counts)
-        return Filling(self.stages, seconds, list(self.counts), pp).succeeds() and self.links.carries(self.counts, pp, seconds)
+        filling = Filling(self.stages, seconds, list(self.counts), pp)
+        return (
+            filling.succeeds()
+            and self.links.carries(self.counts, pp, seconds)
+            and self.links.least(filling.classes, self.stages.first_tail) <= seconds
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeAlias
 
 from planner.bounds.any_neighbours import Neighbours, least_tied, messages_between
+from planner.bounds.shared_nics import least_seconds, nic_loads
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -107,6 +109,7 @@ class OrderedStages:
         self._ahead, self._back = ([found(i) for i in range(len(order))] for found in (self._least_ahead, self._least_back))
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
+        self.nics = [nic_loads(context, self.shape, one, self.clusters, self.nic) for one in self.clusters]
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
         self.neighbours = Neighbours([], [], [])
@@ -125,14 +128,19 @@ class OrderedStages:
         self._ahead, self._back, self._sends = least, least, {}
         return self
 
+    def with_tied(self, tied: float) -> Self:
+        """The same stages where the all-reduce of a tied embedding's gradient takes so many seconds."""
+        found = copy.copy(self)
+        found.tied, found._sizes, _ = tied, {}, found.__dict__.pop("first_tail", None)
+        return found
+
     def _message(self, source: Cluster, target: Cluster) -> float:
         """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
         return self.context.messages.least(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
 
     def _inside(self, option: NodeClass) -> float:
         """Least seconds of a message between neighbouring stages of one class; 0 where the class holds a single stage."""
-        seconds = self._message(option.cluster, option.cluster) if option.max_stages > 1 else 0.0
-        return seconds if math.isfinite(seconds) else 0.0
+        return _finite(self._message(option.cluster, option.cluster)) if option.max_stages > 1 else 0.0
 
     def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
         """Least costs of a stage of class i in a role. sends: its messages, if known; else the least that it sends."""
@@ -229,7 +237,7 @@ class OrderedStages:
         largest, shared = max(most_by_compute(self.order[i], self.horizon), 1), self.order[i].shared
         counts = recomputed[: largest + 1] if any(recomputed[: largest + 1]) else ()
         tied, sends = self.tied if role != "middle" else 0.0, sends or self.sends(i, role)
-        key = type(self).__name__, self.either, self.horizon, role, *sends, tied, counts
+        key = type(self).__name__, self.either, self.horizon, role, *sends, tied, counts, self.nics[i]
         if key not in shared:
             shared[key] = StageSizes(functools.partial(self._seconds, i, role, counts, sends), largest)
         found: StageSizes = shared[key]
@@ -242,7 +250,8 @@ class OrderedStages:
         own = m * cost.cycle + tail
         busy, lane = m * cost.busy, m * cost.lane
         rank = cost.weight, tail, cost.forward + cost.send_forward, cost.inputs + cost.send_backward
-        return StageSeconds(begin, own, max(begin, 0.0) + own, busy, lane, *rank, cost.forward + cost.inputs)
+        both = max(max(begin, 0.0) + own, least_seconds(self.context, self.shape, self.nics[i], role, layers))
+        return StageSeconds(begin, own, both, busy, lane, *rank, cost.forward + cost.inputs)
 
     @functools.cached_property
     def first_tail(self) -> float:
@@ -265,6 +274,11 @@ class OrderedStages:
     def rates(self) -> list[tuple[float, float, float]]:
         """By class, seconds of one layer for one microbatch: (forward, forward + gradients of inputs, gradients of inputs)."""
         return [_rates(option) for option in self.order]
+
+
+def _finite(seconds: float) -> float:
+    """0 in place of infinite seconds."""
+    return seconds if math.isfinite(seconds) else 0.0
 
 
 def _rates(option: NodeClass) -> tuple[float, float, float]:

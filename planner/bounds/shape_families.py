@@ -27,6 +27,7 @@ class AnyZeroStage(OrderedStages):
         super().__init__(context, order, horizon, True)
         named = {option.cluster.name: option for option in holders}
         self.holders = tuple(named[option.cluster.name] for option in order)
+        self.nics = [() for _ in order]  # each ZeRO stage and vpp has its own
 
     def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
         """Least costs of a stage with one bucket for each layer."""

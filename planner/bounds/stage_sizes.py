@@ -13,8 +13,9 @@ class StageSeconds(NamedTuple):
     """Seconds of a stage of a given number of layers, for all m microbatches of a step.
 
     begin: earliest begin of the first forward by its parameter gathers, -inf if they do not count; own: m cycles plus the
-    tail; both: `begin` (at least 0) plus `own`; busy: rank time of m microbatches; lane: m microbatches on the message lane;
-    weight: one weight gradient (W); tail: what follows the last backward (gradient reduction, optimizer, tied embedding).
+    tail; both: `begin` (at least 0) plus `own`, or what the NICs of its nodes need where that is more; busy: rank time of m
+    microbatches; lane: m microbatches on the message lane; weight: one weight gradient (W); tail: what follows the last
+    backward (gradient reduction, optimizer, tied embedding).
     Of one microbatch: forward and inputs (gradients of inputs), each with the wait for its message to leave; trip: both without
     messages."""
 

@@ -21,7 +21,7 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
     classes: the class of each stage, an index in the order of `stages`; layers: shape (pipelines, stages)."""
     pp, vpp = len(classes), stages.shape.vpp
     between = [0.0, *stages.hops(classes), 0.0]
-    begin, own, busy, lane, weight, tail, ahead, back, trip, fill, drain = np.array(
+    begin, own, both, busy, lane, weight, tail, ahead, back, trip, fill, drain = np.array(
         [_seconds(stages, stage, classes, layers[:, stage], (between[stage + 1], between[stage])) for stage in range(pp)]
     ).transpose(1, 0, 2)
     hops = np.array(between[1:-1])[:, None]
@@ -30,7 +30,7 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
     sends = np.array(between[:-1])[:, None] * stages.waits
     deferred = np.array([stages.deferred(stage, pp) if stages.splits else 0 for stage in range(pp)])[:, None]
     work = np.maximum(busy - deferred * weight - sends, lane)
-    steps = np.maximum((begun + own).max(axis=0), (begun + work + drained)[1:].max(axis=0) + tail[0])
+    steps = np.maximum(np.maximum(begun + own, both).max(axis=0), (begun + work + drained)[1:].max(axis=0) + tail[0])
     once = trip.sum(axis=0) + 2 * (vpp * hops.sum() + (vpp - 1) * stages.wrap)  # a microbatch there and back
     for stage in range(pp):
         before = filled[stage] + drained[stage]
@@ -48,12 +48,12 @@ def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: 
     first virtual stage, which fill and drain pass."""
     i, role = classes[stage], "first" if not stage else "last" if stage == len(classes) - 1 else "middle"
     (ahead, back), vpp, pp = sends, stages.vpp, len(classes)
-    begin, own, _, *rest, to_next, inputs, trip = stages.sizes(i, role, pp - 1 - stage, pp, sends).rows(layers).T
+    begin, own, both, *rest, to_next, inputs, trip = stages.sizes(i, role, pp - 1 - stage, pp, sends).rows(layers).T
     passes = to_next - ahead * stages.waits, inputs - back * stages.waits
     if vpp > 1:
         forward, _, backward = stages.rates[i]
         passes = forward * (layers // vpp), backward * (layers // vpp)
-    return np.array((begin, own, *rest, to_next, inputs, trip, *passes))
+    return np.array((begin, own, both, *rest, to_next, inputs, trip, *passes))
 
 
 def _before(seconds: Floats) -> Floats:

@@ -71,6 +71,7 @@ class GradientLoads:
     def __init__(self, workload: Workload, fleets: FleetViews):
         self._workload, self._fleets = workload, fleets
         self._shared: dict[tuple[object, ...], Shared] = {}
+        self._whole: dict[tuple[object, ...], dict[LinkName, tuple[float, float]]] = {}
         self._held: dict[tuple[ParallelConfig, bool, bool], Floats] = {}
 
     def shared(self, cluster: Cluster, shape: Shape) -> Shared:
@@ -88,6 +89,22 @@ class GradientLoads:
             gathers = [one.link_loads("all_gather") for one in costs] if config.zero_stage in (1, 2) else []
             self._shared[key] = Shared(_links(reductions, gathers), tuple(_first(gathers)))
         return self._shared[key]
+
+    def of_whole_nodes(self, cluster: Cluster, shape: Shape) -> dict[LinkName, tuple[float, float]]:
+        """Seconds of each link that the first stage of a cluster loads for each byte that it reduces and that it gathers; none
+        where a stage does not fill whole nodes."""
+        shape = shape.on(cluster.name)
+        if shape.slots == 1 or period(cluster, shape) > 1 or cluster.fabric or slots(cluster, shape.tp) < shape.slots:
+            return {}
+        config = shape.config(self._workload, 2)
+        key = "whole", cluster.name, shape.tp, shape.dp, shape.cp, shape.zero_stage, shape.zero_shard_size, config.reduction
+        if key not in self._whole:
+            stage = rows((Run(cluster, 0, shape.slots),), shape.tp)
+            costs = CollectiveCosts(self._fleets.fleet, config, stage, self._fleets.capacities)
+            reduced = costs.link_loads(config.reduction).least
+            gathered = costs.link_loads("all_gather").least if config.zero_stage in (1, 2) else {}
+            self._whole[key] = {link: (seconds, gathered.get(link, 0.0)) for link, seconds in reduced.items()}
+        return self._whole[key]
 
     def gathered(self, clusters: Sequence[Cluster], shape: Shape, layers: NDArray[np.int64]) -> Floats:
         """Lower bounds in seconds on the end of the gathers of the first stage, shape (pipelines,); 0 where it shares no link.

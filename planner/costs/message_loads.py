@@ -46,7 +46,7 @@ class MessageLoads:
         self._workload, self._fleets, self._costs = workload, fleets, costs
         self._loads: dict[tuple[object, ...], Seconds] = {}
         self._runs: dict[tuple[object, ...], Links] = {}
-        self._hops: dict[tuple[object, ...], Use] = {}
+        self._hops: dict[tuple[object, ...], tuple[Use, Use]] = {}
         self._nbytes: dict[Shape, float] = {}
 
     def load(self, runs: tuple[Stages, ...], shape: Shape, nic: str, fleet: Fleet, whole: bool = False) -> Seconds:
@@ -70,7 +70,7 @@ class MessageLoads:
                 back = self._hop((cluster, last + count - 1), (head, first), shape, nic, fleet, way)
                 borders.append({link: seconds * (vpp - 1) / vpp for link, seconds in back.items()})
             self._loads[key] = _most(inside, borders)
-        return shape.vpp * self._loads[key] * self._bytes(shape)
+        return shape.vpp * self._loads[key] * self.bytes(shape)
 
     def _run(self, run: Stages, shape: Shape, nic: str, fleet: Fleet, way: tuple[object, ...]) -> Links:
         """What the messages inside a run need. `way`: what they depend on, beside the run."""
@@ -87,24 +87,42 @@ class MessageLoads:
         """What the messages between two stages need, there and back. Raises NoRoute.
 
         There are `shape.tp` slices of each message: narrower stages send fewer and larger ones."""
+        return _sum(self._ways(source, target, shape, nic, fleet, way))
+
+    def ways(self, source: End, target: End, shape: Shape, nic: str) -> tuple[Use, Use]:
+        """What the messages of a whole pipeline from a stage to another one need, and what those back need. Raises NoRoute."""
+        way = shape.tp, shape.cluster_tp, shape.dp, shape.cp, nic, False
+        return self._ways(source, target, shape, nic, self._fleets.fleet, way)
+
+    def _ways(self, source: End, target: End, shape: Shape, nic: str, fleet: Fleet, way: tuple[object, ...]) -> tuple[Use, Use]:
+        """What the messages from a stage to another one need, and what those back need. Raises NoRoute."""
         (here, i), (there, j) = source, target
         key = here.name, i, there.name, j, *way
         if key not in self._hops:
             capacities = self._fleets.capacities if fleet is self._fleets.fleet else self._fleets.open_capacities
             slices = shape.tp // max(shape.tp_on(here.name), shape.tp_on(there.name))
-            use: dict[LinkName, Seconds] = {}
+            uses: tuple[dict[LinkName, Seconds], dict[LinkName, Seconds]] = {}, {}
             for a, b, kind, many in hops(here, i, there, j, shape, nic):
                 type_ = "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else kind
-                routes = message_route(fleet, a, b, type_), message_route(fleet, b, a, type_)
-                for link, seconds in route_loads(routes, capacities).items():
-                    use[link] = use.get(link, 0.0) + slices * seconds * (many if link[0] == "trunk" else 1)
-            self._hops[key] = use
+                for use, route in zip(
+                    uses, (message_route(fleet, a, b, type_), message_route(fleet, b, a, type_)), strict=True
+                ):
+                    for link, seconds in route_loads((route,), capacities).items():
+                        use[link] = use.get(link, 0.0) + slices * seconds * (many if link[0] == "trunk" else 1)
+            self._hops[key] = uses
         return self._hops[key]
 
-    def _bytes(self, shape: Shape) -> float:
+    def bytes(self, shape: Shape) -> float:
+        """Bytes of a message of a shape."""
         if shape not in self._nbytes:
             self._nbytes[shape] = message_bytes(self._workload, shape.config(self._workload, 2))
         return self._nbytes[shape]
+
+    def is_near_end(self, ends: Sequence[End], stage: int, shape: Shape) -> bool:
+        """Whether a stage of a pipeline is near an end of those on its cluster: all others repeat the positions of these."""
+        (cluster, index), near = ends[stage], 2 * len(self._costs.stages(ends[stage][0], shape))
+        behind = sum(other == cluster for other, _ in ends[stage + 1 :])
+        return index < near or behind <= near
 
     def whole_pipeline(self, runs: tuple[tuple[Cluster, int], ...], shape: Shape, nic: str) -> float:
         """`load` of a whole pipeline with (cluster, count) stages, from the first node of each cluster on."""
@@ -140,7 +158,7 @@ class MessageLoads:
             for peer in range(there):
                 use = _sum([*inner, self._hop((cluster, last), (other, peer), shape, *way)])
                 least = min(least, max(use.values(), default=0.0))
-        return least * self._bytes(shape)
+        return least * self.bytes(shape)
 
 
 def _most(runs: Sequence[Links], borders: Sequence[Use]) -> Seconds:

@@ -28,6 +28,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from planner.bounds.deadline_test import PRECISE, ROUGH, deadline_bound
 from planner.bounds.orders import Orders, deadline_tests
@@ -49,7 +50,8 @@ from planner.space.shapes import overlaps, searched_schedules
 class Proof:
     """Settles the shapes of a request. `settled` holds the final bounds, also while the search is interrupted.
 
-    `least_layout` is the layout with the least bound of all, in words; empty where no bound is below the target."""
+    `least_layout` is the layout with the least bound of all, in words, and `least_shape` its shape; empty and None where no
+    bound is below the target."""
 
     def __init__(self, incumbent: Incumbent, improvement: Improvement):
         self.incumbent, self.context = incumbent, incumbent.context
@@ -60,10 +62,10 @@ class Proof:
         self._postponed: list[tuple[float, int, Shape, Family | OpenVariant]] = []
         self._numbers = itertools.count()
         self._least_settled, self._counted = math.inf, 0
-        self._least: tuple[float, str] = (math.inf, "")
-        self._least_fixed = self._least  # of those that are not in `_known`
+        self._least: tuple[float, Shape | None, Level] = (math.inf, None, "variant")
+        self._least_fixed: tuple[float, Shape | None, Level] = self._least  # of those that are not in `_known`
         self._known: dict[int, KnownVariant] = {}  # by the index of their bounds in `settled`
-        self.least_layout = ""
+        self.least_layout, self.least_shape = "", cast("Shape | None", None)
 
     def run(self, bases: list[Shape]) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open.
@@ -153,21 +155,22 @@ class Proof:
 
     def _find_least_layout(self) -> None:
         """Set `least_layout`: that of the first open node, or of a settled variant with a lower bound."""
-        known = ((variant.bound, in_words(variant.shape, "variant")) for variant in self._known.values())
-        least = min([self._least_fixed, *known])
+        known: list[tuple[float, Shape | None, Level]] = [(one.bound, one.shape, "variant") for one in self._known.values()]
+        least = min([self._least_fixed, *known], key=lambda one: one[0])
         if self._heap and self._heap[0][0] < least[0]:
             bound, _, shape, node = self._heap[0]
-            least = bound, in_words(shape, "variant" if isinstance(node, OpenVariant) else node.kind)
-        self.least_layout = least[1] if least[0] < self.incumbent.target else ""
+            least = bound, shape, "variant" if isinstance(node, OpenVariant) else node.kind
+        self.least_shape = least[1] if least[0] < self.incumbent.target else None
+        self.least_layout = in_words(self.least_shape, least[2]) if self.least_shape is not None else ""
 
     def _settle(self, bounds: Sequence[float], shape: Shape) -> None:
         """Add final bounds of a variant."""
         least, is_known = min(bounds, default=math.inf), len(self.settled) in self._known
         self.settled += bounds
         if not is_known and least < self._least_fixed[0]:
-            self._least_fixed = least, in_words(shape, "variant")
+            self._least_fixed = least, shape, "variant"
         if least < self._least[0]:
-            self._least = least, in_words(shape, "variant")
+            self._least = least, shape, "variant"
 
     def _raise_bound(self) -> None:
         """Give the incumbent the bound that is proved: the least of all open and settled ones.

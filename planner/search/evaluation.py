@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from planner.bounds.greedy_filling import Pipeline
+from planner.costs.busy_links import BusyLink, busy_links, least_steps
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import Memory, NodeClass
 from planner.placement.ranks import virtual_stages
@@ -28,6 +29,9 @@ from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
 from sim.units import Seconds
 
+NOTABLE = 0.3
+"""Fraction of the least step on an idle network from which the messages of a link may make it longer (a guess): with few
+microbatches, filling and draining take most of it."""
 Stages: TypeAlias = tuple[tuple[str, int], ...]
 """(cluster, layers) of each stage of a pipeline."""
 
@@ -46,6 +50,7 @@ class PipelineEvaluation:
         self._nic, self._together = context.fleets.nic_of(clusters), context.messages.together(clusters, shape, least)
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
         self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
+        self._busy: dict[tuple[int, ...], list[BusyLink]] = {}
         self._positions = [(i, position) for i, option in enumerate(classes) for position in range(len(option.costs))]
         self._table_row = {key: index for index, key in enumerate(self._positions)}
         self._tables: dict[bool, Table] = {}
@@ -78,7 +83,27 @@ class PipelineEvaluation:
         for clusters, rows, layers in self._sharing(pipelines):
             own = layers, reductions[:, rows], optimizer[:, rows]
             found[rows] = np.maximum(seconds[rows], self.context.gradients.ends(clusters, self.shape, *own))
-        return found
+        return self._with_messages(pipelines, candidates, found)
+
+    def _with_messages(self, pipelines: Sequence[Pipeline], candidates: Candidates, seconds: Floats) -> Floats:
+        """`seconds`, not below the bound of the busiest links (`planner.costs.busy_links`)."""
+        if candidates.pp < 2:
+            return seconds
+        distinct, which = _by_classes(pipelines)
+        links = [self.busy_links_of(one) for one in distinct]
+        m = self.shape.least_microbatches(self.context.request.workload)
+        for index, busy in enumerate(links):
+            if m * max((link.seconds for link in busy), default=0.0) > NOTABLE * seconds.min():
+                rows = np.flatnonzero(which == index)
+                seconds[rows] = np.maximum(seconds[rows], least_steps(candidates.some(rows), busy, m))
+        return seconds
+
+    def busy_links_of(self, classes: tuple[int, ...]) -> list[BusyLink]:
+        """The busiest links of a pipeline whose stages are on these classes."""
+        if classes not in self._busy:
+            ends = [(self.classes[i].cluster, index) for i, index in self._indexed(classes)]
+            self._busy[classes] = busy_links(self.context.loads, ends, self.shape, self._nic)
+        return self._busy[classes]
 
     def _sharing(self, pipelines: Sequence[Pipeline]) -> Iterator[tuple[list[Cluster], Ints, Ints]]:
         """(cluster of each stage, indices of the pipelines on these clusters, their layers), where stages may share links."""

@@ -123,7 +123,7 @@ class Exhaust:
             self.improvement.improve(shape)
             return bound, True
         least, variant.known = min((candidate.seconds for candidate in candidates), default=math.inf), listing.seconds
-        return min(least, listing.seconds), least <= listing.seconds
+        return max(bound, min(least, listing.seconds)), least <= listing.seconds
 
     def _listed(
         self, shape: Shape, variant: OpenVariant, bound: float, matters: bool, settled: Sequence[float]

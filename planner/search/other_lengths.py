@@ -32,7 +32,7 @@ def simulate_lengths(incumbent: Incumbent) -> None:
     best plan on an idle network and has few forwards. Only where the bound leaves something to gain."""
     if incumbent.best is None or incumbent.lower_bound >= incumbent.target:
         return
-    for shape, plan in _fastest(incumbent)[:SHAPES]:
+    for shape, plan in fastest_shapes(incumbent)[:SHAPES]:
         for candidate in all_evaluated([one for one in _pipelines(incumbent, shape, plan) if one.forwards < FORWARDS]):
             if incumbent.limit.is_up():
                 return
@@ -41,7 +41,7 @@ def simulate_lengths(incumbent: Incumbent) -> None:
                 incumbent.report("simulating other numbers of stages")
 
 
-def _fastest(incumbent: Incumbent) -> list[tuple[Shape, Plan]]:
+def fastest_shapes(incumbent: Incumbent) -> list[tuple[Shape, Plan]]:
     """The shapes without virtual stages of the fastest plans that were offered, and their fastest plan, the fastest first."""
     found: dict[Shape, Plan] = {}
     for (shape, _), (_, plan) in sorted(incumbent.fastest_of.items(), key=lambda item: item[1][0]):

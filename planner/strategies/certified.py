@@ -20,6 +20,7 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
+from planner.search.alike_nodes import simulate_alike
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
@@ -90,6 +91,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 context.limit.reserve(reserved + apart + away)
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike])
+                    simulate_alike(incumbent, proof.least_shape)
                     simulate_lengths(incumbent)
                     move_layers(incumbent)
                     proof.raise_by_simulation()

@@ -28,13 +28,23 @@ def four_nodes() -> LinkLoad:
     [(12.0, 4), (11.9, 2), (6.0, 2), (5.9, 0)],  # a node inside the pipeline sends two messages a microbatch, an end node one
 )
 def test_the_most_stages_by_the_time_of_messages(four_nodes, messages, stages):
-    assert four_nodes.most_stages(messages * MESSAGE * (1 + 1e-9)) == [stages]
+    """All messages, and then the tail of the first stage, are within so many seconds."""
+    assert four_nodes.most_stages(messages * MESSAGE * (1 + 1e-9) + four_nodes.tail) == [stages]
 
 
 @pytest.mark.parametrize(("pp", "messages"), [(2, 6.0), (3, 12.0), (4, 12.0)])
 def test_a_pipeline_is_carried_within_the_seconds_of_its_messages(four_nodes, pp, messages):
-    assert four_nodes.carries([pp], pp, messages * MESSAGE * (1 + 1e-9))
-    assert not four_nodes.carries([pp], pp, messages * MESSAGE * (1 - 1e-9))
+    assert four_nodes.carries([pp], pp, messages * MESSAGE * (1 + 1e-9) + four_nodes.tail)
+    assert not four_nodes.carries([pp], pp, messages * MESSAGE * (1 - 1e-9) + four_nodes.tail)
+
+
+def test_the_least_step_has_the_stages_before_the_first_message_and_behind_the_last(four_nodes):
+    """Of four nodes, the third sends from its forward on, behind three forwards and two messages, and after its last gradients
+    have arrived, they pass a message and two stages. Of two, the second sends gradients only, behind both forwards."""
+    (forward, _, backward), (hop,) = four_nodes.stages.rates[0], set(four_nodes.stages.hops([0, 0]))
+    expected = 3 * forward + 2 * hop + 12 * MESSAGE + 2 * backward + hop + 7.0
+    assert four_nodes.least([0] * 4, 7.0) == pytest.approx(expected)
+    assert four_nodes.least([0] * 2, 7.0) == pytest.approx(2 * forward + hop + 6 * MESSAGE + backward + 7.0)
 
 
 def test_counts_that_are_only_the_most_of_each_class_rule_nothing_out(four_nodes):

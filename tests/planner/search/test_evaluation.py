@@ -26,7 +26,8 @@ def test_the_seconds_of_a_pipeline_are_those_of_its_plan(drawn: Drawn):
 
     Where dp does not divide the batch, the first replica is evaluated, which has most microbatches; others may have costlier
     positions. As bounds, seconds are less, because such replicas need not keep step; otherwise they are assumed to. Where
-    gradients of several stages share a link, seconds may be more, up to those of the simulation."""
+    gradients of several stages, or messages there and back, share a link, seconds may be more, up to those of the
+    simulation."""
     context = PlanningContext(drawn.request)
     found = candidate(context, drawn.shape, drawn.stages)
     least = candidate(context, drawn.shape, drawn.stages, least=True).seconds
@@ -36,7 +37,8 @@ def test_the_seconds_of_a_pipeline_are_those_of_its_plan(drawn: Drawn):
         assert least <= max(simulate(drawn.plan).step_s, found.link_seconds) * (1 + 1e-9)
         assert found.seconds >= least
     elif drawn.shape.divides(drawn.request.workload):
-        assert found.seconds == least == pytest.approx(expected, rel=1e-9)
+        assert found.seconds == least
+        assert least == pytest.approx(expected, rel=1e-9) or expected < least <= simulate(drawn.plan).step_s * (1 + 1e-9)
     else:
         assert least <= expected * (1 + 1e-9)
         assert found.seconds >= least

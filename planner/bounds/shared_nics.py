@@ -1,0 +1,61 @@
+"""Seconds of the NICs of a node for all that one stage sends in a step: messages, gradients and weights.
+
+Where each stage fills whole nodes, and its messages leave them over the NICs that its data-parallel groups use, too, a NIC must
+carry the gathers of weights, all messages there and back, and the reductions of gradients, in whatever order. Their sum is a
+lower bound on the step. It counts where no rank waits for messages to leave, such as with virtual stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from planner.costs.context import PlanningContext
+from planner.placement.leaves import oversubscribed
+from planner.space.shape import Shape
+from planner.space.shapes import slots
+from sim.errors import NoRoute
+from sim.hardware.cluster import Cluster
+from sim.kernels import payloads
+from sim.units import Seconds
+
+
+class NicLoad(NamedTuple):
+    """Seconds of a NIC: of all messages of a step in one direction, and for each byte that a rank reduces and gathers."""
+
+    messages: Seconds
+    reduced: Seconds
+    gathered: Seconds
+
+
+def nic_loads(
+    context: PlanningContext, shape: Shape, cluster: Cluster, clusters: Sequence[Cluster], nic: str
+) -> tuple[NicLoad, ...]:
+    """Loads of the NICs of a node of a cluster in pipelines on some clusters; none where stages do not fill whole nodes."""
+    if not nic or shape.cluster_tp or any(oversubscribed(one) for one in clusters):
+        return ()
+    own = context.gradients.of_whole_nodes(cluster, shape)
+    several = slots(cluster, shape.tp) >= 2 * shape.slots
+    neighbours = [(one, int(one == cluster)) for one in clusters if one != cluster or several]
+    uses = []
+    for neighbour in neighbours if own else ():
+        with suppress(NoRoute):
+            uses.append(context.loads.ways((cluster, 0), neighbour, shape, nic)[0])
+    m, nbytes = shape.least_microbatches(context.request.workload), context.loads.bytes(shape)
+    found = {
+        NicLoad(m * nbytes * min(use[link] for use in uses), reduced, gathered)
+        for link, (reduced, gathered) in own.items()
+        if uses and all(link in use for use in uses)
+    }
+    return tuple(sorted(found))
+
+
+def least_seconds(context: PlanningContext, shape: Shape, loads: Sequence[NicLoad], role: str, layers: int) -> Seconds:
+    """A lower bound in seconds on a step in which a stage in a role has so many layers; 0 without loads."""
+    if not loads:
+        return 0.0
+    config, ends = shape.config(context.request.workload, 2), (role == "first", role == "last")
+    stage = context.request.workload, config, layers, *ends
+    reduced, gathered = (dict(held(*stage)).get("dp", 0.0) for held in (payloads.gradient_bytes, payloads.parameter_bytes))
+    messages = 2 * shape.vpp - any(ends)  # the last stage sends one fewer ahead, and the first one back
+    return max(messages * one.messages + reduced * one.reduced + gathered * one.gathered for one in loads)

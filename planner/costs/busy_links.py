@@ -1,0 +1,143 @@
+"""Lower bounds on steps by the busiest links: a pipeline fills before their first message, and drains after their last one.
+
+A node inside a pipeline sends activations to the node behind it and gradients to the node before it. No message is on its NIC
+before the first microbatch has passed all stages up to the first that sends over it. And each message is followed by what its
+microbatch still passes, at least all gradients of inputs of the stages before the first that sends gradients over it, and then
+by the tail of the first stage. A link carries at most its full rate, so with m microbatches
+
+    step >= least start of its messages + m (seconds of the link for one microbatch) + least rest after one of its messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.costs.message_loads import End, MessageLoads
+from planner.space.shape import Shape
+from sim.analytic.buckets import tails
+from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
+from sim.network.paths import LinkName
+from sim.plan import schedules
+from sim.units import Seconds
+
+BUSY = 0.5
+"""Fraction of the load of the busiest link from which others count as busy (a guess): nodes at the ends of a pipeline have half
+of it."""
+
+
+class BusyLink(NamedTuple):
+    """A link, and the seconds that the messages of one microbatch, of all replicas, need of it. The first and the last virtual
+    stage whose forwards send over it, and those whose gradients of inputs do; -1 where there are none."""
+
+    seconds: Seconds
+    first_ahead: int
+    last_ahead: int
+    first_back: int
+    last_back: int
+
+
+class Sent(NamedTuple):
+    """Messages of virtual stages, the first to the last of them, back or ahead; seconds of a link for each of their bytes."""
+
+    first: int
+    last: int
+    is_back: bool
+    seconds: Seconds
+
+
+def busy_links(loads: MessageLoads, ends: Sequence[End], shape: Shape, nic: str) -> list[BusyLink]:
+    """Links that the messages of a whole pipeline load most: those with at least half of the load of the busiest (`BUSY`).
+
+    ends: the stages in pipeline order, each with its index in its cluster. Of a long run, only the stages at both ends are
+    computed, as in `MessageLoads.load`. Raises NoRoute."""
+    pp, on_link = len(ends), dict[LinkName, list[Sent]]()
+    inside = [(s, ends[s], ends[s + 1], shape.vpp) for s in range(pp - 1) if loads.is_near_end(ends, s, shape)]
+    around = [(pp - 1, ends[-1], ends[0], shape.vpp - 1)] if shape.vpp > 1 and pp > 1 else []
+    for stage, source, target, times in (*inside, *around):
+        for use, is_back in zip(loads.ways(source, target, shape, nic), (False, True), strict=True):
+            for link, seconds in use.items():
+                first = stage + is_back
+                on_link.setdefault(link, []).append(Sent(first, first + (times - 1) * pp, is_back, times * seconds))
+    totals = {link: sum(one.seconds for one in sent) for link, sent in on_link.items()}
+    most, nbytes = max(totals.values(), default=0.0), loads.bytes(shape)
+    found: dict[tuple[int, ...], Seconds] = {}
+    for link, total in totals.items():
+        if total >= BUSY * most:
+            key = (*_range(on_link[link], False), *_range(on_link[link], True))
+            found[key] = max(found.get(key, 0.0), total * nbytes)
+    return [BusyLink(seconds, *key) for key, seconds in found.items()]
+
+
+def _range(every: Sequence[Sent], is_back: bool) -> tuple[int, int]:
+    """The first and the last virtual stage that sends over a link in one direction of the pipeline; (-1, -1) if none does."""
+    some = [one for one in every if one.is_back == is_back]
+    return min((one.first for one in some), default=-1), max((one.last for one in some), default=-1)
+
+
+class Passing:
+    """When messages of the first microbatch begin at the earliest, and what follows each message at least.
+
+    All are arrays of seconds over candidates, by virtual stage. forward_begins, backward_begins: the end of its first forward
+    and of its first gradients of inputs; after_forward, after_backward: from the arrival of the message that it sends after one
+    of them to the end of the step."""
+
+    def __init__(self, candidates: Candidates):
+        stage: dict[str, Floats] = dict(zip(STAGE, candidates.stages, strict=True))
+        forward, inputs, ahead, back = (stage[name] for name in ("forward", "inputs", "ahead", "back"))
+        number, pp = len(forward), candidates.pp
+        forward, inputs = forward + stage["forward_received"], inputs + stage["inputs_received"]
+        self.forward_begins, end = [], np.zeros(len(candidates))
+        for v in range(number):
+            arrives = end + ahead[v - 1] if v else end
+            end = arrives + forward[v]
+            if v < pp:
+                end = np.maximum(end, stage["gather"][v] + stage["forward"][v] / stage["parts"][v])
+            self.forward_begins.append(end)
+        self.backward_begins = [end] * number
+        for v in reversed(range(number)):
+            end = end + inputs[v] + (back[v + 1] if v + 1 < number else 0.0)
+            self.backward_begins[v] = end
+        rest = _tail(candidates, stage)
+        self.after_backward = [rest] * number  # nothing is sent back from the first stage
+        for v in range(1, number):
+            rest = rest + inputs[v - 1] + (back[v - 1] if v > 1 else 0.0)
+            self.after_backward[v] = rest
+        rest = rest + inputs[-1] + back[-1]
+        self.after_forward = [rest] * number  # nothing is sent ahead from the last stage
+        for v in reversed(range(number - 1)):
+            rest = rest + forward[v + 1] + (ahead[v + 1] if v + 2 < number else 0.0)
+            self.after_forward[v] = rest
+
+
+def least_steps(candidates: Candidates, links: Sequence[BusyLink], microbatches: int) -> Floats:
+    """A lower bound in seconds on the step of each candidate, shape (candidates,), by the messages of so many microbatches."""
+    passing, found = Passing(candidates), np.zeros(len(candidates))
+    for link in links:
+        starts, rests = [], []
+        if link.first_ahead >= 0:
+            starts.append(passing.forward_begins[link.first_ahead])
+            rests.append(passing.after_forward[link.last_ahead])
+        if link.first_back >= 0:
+            starts.append(passing.backward_begins[link.last_back])
+            rests.append(passing.after_backward[link.first_back])
+        start, rest = np.min(starts, axis=0), np.min(rests, axis=0)
+        np.maximum(found, start + microbatches * link.seconds + rest, out=found)
+    return found
+
+
+def _tail(candidates: Candidates, stage: dict[str, Floats]) -> Floats:
+    """Least seconds from the end of the last gradients of inputs of the first stage to the end of the step."""
+    splits, rank = (
+        schedules.get(candidates.schedule).SPLITS_BACKWARD,
+        dict(zip(PIPELINE_RANK, candidates.pp_ranks, strict=True)),
+    )
+    closing = stage["weight" if splits else "inputs"][0]
+    behind = closing
+    if candidates.zero_of(0) < 3 and stage["reduce"][0].any():
+        behind = tails(stage["parts"][:1], [closing], stage["reduce"][:1])[0]
+    ready = (behind if splits else np.maximum(behind - closing, 0.0)) + rank["reduced"][0]
+    tied: Floats = np.maximum(ready, ready + candidates.tied) + rank["updated"][0]
+    return tied
