@@ -180,7 +180,7 @@ def test_a_shipped_stack_fits_four_numbers_at_most_and_names_its_cases(name: str
     assert facts.name == name
     assert len(facts.fitted.model_fields_set) <= 4
     assert bool(facts.cases) == bool(facts.fitted.model_fields_set) == (facts.error is not None)
-    sourced = {*FACTS, "passes", "keeps", "workspace", "fragmentation", "launches", "refuses"}
+    sourced = {*FACTS, "passes", "keeps", "workspace", "fragmentation", "launches", "refuses", "usual"}
     assert set(facts.sources) <= sourced and (facts.cases or facts.sources)
     assert not facts.fits or set(facts.fits) == facts.fitted.model_fields_set
     for axis in {one.axis for one in facts.held_out}:
