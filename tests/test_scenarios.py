@@ -7,7 +7,7 @@ import pytest
 from benchmarks import scenarios
 from holmes_sim import commands, targets
 from planner.placement.simulation import step
-from tests.more import after
+from tests.more import more
 
 SHAPES = {
     "lab/lab-unlike-dp": ("tp 1, dp 1x1+2x1", 0.89),
@@ -17,7 +17,8 @@ SHAPES = {
 """Fleet -> the fastest plan, and the largest share of the step of the best plan of alike stages and replicas that it takes."""
 
 
-@pytest.mark.parametrize("name", after(1, scenarios.UNLIKE))
+@more
+@pytest.mark.parametrize("name", scenarios.UNLIKE)
 def test_the_fastest_plan_has_unlike_stages_or_replicas(name: str) -> None:
     shape, share = SHAPES[name]
     where = commands.load(name)

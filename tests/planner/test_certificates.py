@@ -73,7 +73,7 @@ def test_no_bound_is_above_the_best_plan_where_hosts_keep_activations(seed):
     assert not verdict.faults, verdict
 
 
-@pytest.mark.parametrize("seed", after(1, [34, 46, 6, 14, 24, 47, 58, *range(100, 130)], last=7))
+@pytest.mark.parametrize("seed", after(0, [34, 46, 6, 14, 24, 47, 58, *range(100, 130)], last=7))
 def test_certified_is_near_the_best_plan_of_five_or_six_cities(seed):
     """The first seven once had plans of 1.2 to 4 times the best step, because only the fastest cities were tried together."""
     verdict = judge(seed, SMALL, of_cities)
@@ -81,7 +81,7 @@ def test_certified_is_near_the_best_plan_of_five_or_six_cities(seed):
     assert not verdict.faults, verdict
 
 
-@pytest.mark.parametrize("seed", after(2, [2, 9, 5, 17, 26, 28], last=4))
+@pytest.mark.parametrize("seed", after(1, [2, 9, 5, 17, 26, 28], last=4))
 def test_no_bound_is_above_the_best_plan_where_adapters_are_trained(seed):
     verdict = judge(seed, SMALL, adapted)
     assert not verdict.faults, verdict

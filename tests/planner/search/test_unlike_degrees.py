@@ -67,7 +67,7 @@ CP = Limits(dimensions=(("cp", Allowed(values=(1, 2))),))
 @pytest.mark.parametrize(
     ("seq_len", "room", "speeds", "stage_cp", "layers", "ms"),
     after(
-        2,
+        1,
         [
             (64, 64e6, (2e11, 2e11), (1, 2), (1, 2), 22.191),
             (1024, 64e6, (3e11, 1e11), (2, 1), (2, 1), 564.442),
@@ -88,25 +88,30 @@ def test_the_best_of_all_plans_with_unlike_cp_is_found(seq_len, room, speeds, st
     assert simulate_at_length(best, unfolded(best)).step_s == pytest.approx(step(best), rel=1e-9)
 
 
+EXPERTS = ((1, None), (2, None), (4, None), (4, 1))
+"""ep and etp of all plans of a mixture."""
+
+
 @pytest.mark.parametrize(
-    ("room", "speeds", "degrees", "layers", "ms"),
+    ("room", "speeds", "degrees", "layers", "ms", "experts"),
     after(
         1,
         [
-            (130e6, (2e11, 2e11), (2, 4), (1, 2), 38.693),
-            (90e6, (3e11, 1e11), (4, 2), (2, 1), 49.951),
-            (130e6, (3e11, 1e11), (2, 4), (2, 1), 44.62),
+            (130e6, (2e11, 2e11), (2, 4), (1, 2), 38.693, ((2, None), (4, None))),
+            (130e6, (2e11, 2e11), (2, 4), (1, 2), 38.693, EXPERTS),
+            (90e6, (3e11, 1e11), (4, 2), (2, 1), 49.951, EXPERTS),
+            (130e6, (3e11, 1e11), (2, 4), (2, 1), 44.62, EXPERTS),
         ],
     ),
 )
-def test_the_best_of_all_plans_of_a_mixture_is_found(room, speeds, degrees, layers, ms):
+def test_the_best_of_all_plans_of_a_mixture_is_found(room, speeds, degrees, layers, ms, experts):
     """Each stage divides the four experts over all of its replicas."""
     asked = question(room=room, speeds=speeds, experts=4)
     best = tried(asked)[1].best
     assert best is not None
     config = best.config
     assert (config.stage_dp, config.stage_ep, best.layers, round(step(best) * 1e3, 3)) == (degrees, degrees, layers, ms)
-    bases = [shape(recompute="block", ep=ep, etp=etp) for ep, etp in ((1, None), (2, None), (4, None), (4, 1))]
+    bases = [shape(recompute="block", ep=ep, etp=etp) for ep, etp in experts]
     assert step(best) == pytest.approx(fastest_step(every_unlike(asked, bases)), rel=1e-9)
     assert simulate_at_length(best, unfolded(best)).step_s == pytest.approx(step(best), rel=1e-9)
 
