@@ -26,7 +26,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -67,8 +67,10 @@ class Proof:
         self._known: dict[int, KnownVariant] = {}  # by the index of their bounds in `settled`
         self.least_layout, self.least_shape = "", cast("Shape | None", None)
 
-    def run(self, bases: list[Shape]) -> list[float]:
+    def run(self, bases: list[Shape], once_bounded: Callable[[], None] | None = None) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open.
+
+        once_bounded: is called then, with `least_shape` known, before the last candidates are simulated, which may take long.
 
         Variants whose dp does not divide the batch, and then those whose tp differs between device types, are bounded with the
         others, but evaluated after them: the bounds of the former are weaker, because their replicas need not keep step, and
@@ -87,6 +89,9 @@ class Proof:
         self._raise_bound()
         for bound, _, _, node in self._heap:
             self._count_left(bound, node)
+        if once_bounded is not None:
+            self._find_least_layout()
+            once_bounded()
         incumbent.simulate_pool(budgets.last_tries)
         if incumbent.lower_bound < incumbent.target:
             incumbent.simulate_pool(budgets.doubtful_tries, doubtful=True)

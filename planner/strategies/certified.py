@@ -90,8 +90,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 apart = unlike_seconds(incumbent)
                 context.limit.reserve(reserved + apart + away)
                 with spent("bounds"):
-                    open_bounds = proof.run([*bases, *unequal, *unlike])
-                    simulate_alike(incumbent, proof.least_shape)
+                    open_bounds = proof.run([*bases, *unequal, *unlike], lambda: simulate_alike(incumbent, proof.least_shape))
                     simulate_lengths(incumbent)
                     move_layers(incumbent)
                     proof.raise_by_simulation()
