@@ -103,7 +103,7 @@ class UnlikeReplicas:
             found = f"not searched: {self.not_searched}" if self.not_searched else f"none found that saves {LEAST_GAIN:.0%}"
             found += " before the time limit of their search" if self.cut_off else ""
         known = f"Unlike pipelines: {found}; {self.certificate}.\nTheir space: {SPACE}."
-        return f"{known}\nOne certificate for both: {self.both}. Its space: {BOTH}."
+        return f"{known}\nOne certificate for both spaces: {self.both}."
 
     def facts(self) -> dict[str, Any]:
         """What is known as plain data (key `unlike_pipelines` of a plan)."""
