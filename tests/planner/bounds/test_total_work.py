@@ -12,6 +12,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Wishes
+from planner.time_limit import TimeLimit
 from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, on_two_clusters, shape
 
 
@@ -24,6 +25,13 @@ def test_two_speeds_by_hand():
     expected = 24 / (1 / fast + 1 / slow)
     assert Work(context).bound(shape()) == pytest.approx(expected)
     assert work_bound(context) == pytest.approx(expected)
+
+
+def test_after_the_time_limit_nothing_is_proved():
+    context = PlanningContext(on_two_clusters(layers=4, batch=6))
+    context.limit = TimeLimit(0.0)
+    assert work_bound(context) == 0.0
+    assert context.limit.reached
 
 
 def test_the_bound_of_a_shape_has_no_dp_and_no_schedule():
