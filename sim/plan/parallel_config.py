@@ -225,20 +225,25 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         return schedules.rank_of(self.schedule, stage, self.pp)
 
     def of_pp_rank(self, pp_rank: int) -> ParallelConfig:
-        """The configuration of a pipeline rank by itself: its degrees, options, and samples of a microbatch."""
+        """The configuration of a pipeline rank by itself: its degrees, options, and samples of a microbatch.
+
+        Raises PlanError, which names the rank, where they do not fit together."""
         if not (self.has_stage_degrees or self.stage_ep or self.stage_etp or self.has_stage_options):
             return self
         tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
         kind, counts, modules = self.recomputation_of(pp_rank)
-        return changed(
-            self, tp=tp, dp=self.dp * split, cp=self.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
-            microbatch_size=self.microbatch_size // split,
-            num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
-            sequence_parallel=self.sequence_parallel and tp > 1, zero_stage=self.zero_of(pp_rank), stage_zero=(),
-            offload=self.offload_of(pp_rank), stage_offload=(),
-            recompute=kind, recompute_layers=counts, recompute_modules=modules, stage_recompute=(),
-            ep=self.ep_of(pp_rank), etp=self.etp_of(pp_rank), stage_ep=(), stage_etp=(),
-        )  # fmt: skip
+        try:
+            return changed(
+                self, tp=tp, dp=self.dp * split, cp=self.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
+                microbatch_size=self.microbatch_size // split,
+                num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
+                sequence_parallel=self.sequence_parallel and tp > 1, zero_stage=self.zero_of(pp_rank), stage_zero=(),
+                offload=self.offload_of(pp_rank), stage_offload=(),
+                recompute=kind, recompute_layers=counts, recompute_modules=modules, stage_recompute=(),
+                ep=self.ep_of(pp_rank), etp=self.etp_of(pp_rank), stage_ep=(), stage_etp=(),
+            )  # fmt: skip
+        except PlanError as error:
+            raise type(error)(f"config: pipeline rank {pp_rank}: {error}") from None
 
     def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:
         """Number of microbatches of the data-parallel replica to which a dp_cp index of a pipeline rank belongs."""

@@ -7,11 +7,10 @@ from hypothesis import given
 
 from planner.costs.busy_links import BusyLink, busy_links, least_steps
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import node_classes
 from planner.placement.simulation import simulate_plan, step
-from planner.search.evaluation import PipelineEvaluation
 from tests.planner.builders import Drawn, drawn_plans, shape
 from tests.planner.costs.test_message_loads import BYTES, on_nodes
+from tests.planner.search.searches import candidate
 
 MESSAGE = pytest.approx(BYTES / 1e7)
 
@@ -42,13 +41,9 @@ def test_virtual_stages_send_from_the_first_chunk_to_the_last():
 
 @given(drawn_plans(least_stages=2))
 def test_no_step_is_below_the_bound_of_the_busiest_links(drawn: Drawn):
-    context = PlanningContext(drawn.request)
-    names = list(dict.fromkeys(name for name, _ in drawn.stages))
-    classes = tuple(option for option in node_classes(context, drawn.shape) if option.cluster.name in names)
-    index = {option.cluster.name: i for i, option in enumerate(classes)}
-    of = PipelineEvaluation(context, drawn.shape, classes, least=True)
-    pipeline = tuple((index[name], layers) for name, layers in drawn.stages)
+    found = candidate(PlanningContext(drawn.request), drawn.shape, drawn.stages, least=True)
+    of, pipeline = found.evaluation, found.pipeline
     busy = of.busy_links_of(tuple(i for i, _ in pipeline))
     m = drawn.shape.least_microbatches(drawn.request.workload)
-    (found,) = least_steps(of.candidates([pipeline]), busy, m)
-    assert of.link_seconds(pipeline) <= found <= step(simulate_plan(drawn.plan)) * (1 + 1e-9)
+    (bound,) = least_steps(of.candidates([pipeline]), busy, m)
+    assert of.link_seconds(pipeline) <= bound <= step(simulate_plan(drawn.plan)) * (1 + 1e-9)

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import node_classes
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
-from planner.search.evaluation import PipelineEvaluation
 from tests import builders as make
 from tests.planner.builders import Drawn, drawn_plans, request, shape
+from tests.planner.search.searches import candidate
 
 BYTES = 64 * 96 * 2
 
@@ -59,10 +58,6 @@ def test_the_least_load_of_a_node_inside_a_pipeline():
 
 @given(drawn_plans(least_stages=2))
 def test_no_step_is_shorter_than_all_its_messages_on_the_busiest_link(drawn: Drawn):
-    context = PlanningContext(drawn.request)
-    names = list(dict.fromkeys(name for name, _ in drawn.stages))
-    classes = tuple(option for option in node_classes(context, drawn.shape) if option.cluster.name in names)
-    index = {option.cluster.name: i for i, option in enumerate(classes)}
-    evaluation = PipelineEvaluation(context, drawn.shape, classes)
-    link = evaluation.link_seconds(tuple((index[name], layers) for name, layers in drawn.stages))
+    found = candidate(PlanningContext(drawn.request), drawn.shape, drawn.stages)
+    link = found.evaluation.link_seconds(found.pipeline)
     assert link <= step(simulate_plan(drawn.plan)) * (1 + 1e-9)

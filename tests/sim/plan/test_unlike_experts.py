@@ -78,4 +78,4 @@ def test_degrees_that_do_not_fit_the_experts_or_the_ranks_are_named():
     assert str(caught.value) == "config.stage_ep: 3 does not divide experts 4 of tiny"
     with pytest.raises(PlanError) as caught:
         make.plan(machines, 1, 2, 6, ep=2, stage_ep=(2, 4), **EXPERTS)
-    assert "ep 4 does not divide dp 6 x cp 1" in str(caught.value)
+    assert str(caught.value).startswith("config: pipeline rank 1: ep 4 does not divide dp 6 x cp 1")
