@@ -44,6 +44,7 @@ ones before it has plans of all parts, and takes that time from the proof."""
 BOTH = f"the searched layouts of alike replicas (`space` of the certificate), and {SPACE}"
 """The plans of alike replicas and of unlike pipelines that one bound holds for, in one line."""
 NONE = "no searched plan of alike replicas, and none of unlike pipelines,"
+"""How the sentence about both kinds begins."""
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
 

@@ -130,10 +130,8 @@ def least_steps(candidates: Candidates, links: Sequence[BusyLink], microbatches:
 
 def _tail(candidates: Candidates, stage: dict[str, Floats]) -> Floats:
     """Least seconds from the end of the last gradients of inputs of the first stage to the end of the step."""
-    splits, rank = (
-        schedules.get(candidates.schedule).SPLITS_BACKWARD,
-        dict(zip(PIPELINE_RANK, candidates.pp_ranks, strict=True)),
-    )
+    splits = schedules.get(candidates.schedule).SPLITS_BACKWARD
+    rank = dict(zip(PIPELINE_RANK, candidates.pp_ranks, strict=True))
     closing = stage["weight" if splits else "inputs"][0]
     behind = closing
     if candidates.zero_of(0) < 3 and stage["reduce"][0].any():

@@ -28,7 +28,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import cast
 
 from planner.bounds.deadline_test import PRECISE, ROUGH, deadline_bound
 from planner.bounds.orders import Orders, deadline_tests
@@ -65,7 +64,8 @@ class Proof:
         self._least: tuple[float, Shape | None, Level] = (math.inf, None, "variant")
         self._least_fixed: tuple[float, Shape | None, Level] = self._least  # of those that are not in `_known`
         self._known: dict[int, KnownVariant] = {}  # by the index of their bounds in `settled`
-        self.least_layout, self.least_shape = "", cast("Shape | None", None)
+        self.least_layout = ""
+        self.least_shape: Shape | None = None
 
     def run(self, bases: list[Shape], once_bounded: Callable[[], None] | None = None) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open.
