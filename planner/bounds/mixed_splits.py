@@ -22,19 +22,20 @@ stage may distribute the microbatches over its replicas independently."""
 from __future__ import annotations
 
 import bisect
-import functools
 import operator
 
 from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.mixed_groups import OnStage
+from planner.bounds.mixed_paths import allowed_layers, forwards_left, microbatches_between, size_of
 from planner.bounds.placed_deadline import DeadlineOf, Each, OfSize
-from sim.plan import schedules
 from sim.units import Seconds
 
 WORK = 3_000
 """Numbers of layers of all stages times layers left above which no split is ruled out (a guess). A larger number makes some
 bounds tighter, and takes longer."""
-
+SIZE = 500_000
+"""The same for replicas with equal numbers of microbatches: numbers of layers of all stages, times numbers before them, times
+groups of replicas (a guess)."""
 MOST_PARTS = 4
 """Splits of the first stages that are listed, for each one of all stages (a guess); where they are more, none is."""
 
@@ -73,6 +74,8 @@ def _held(stages: PlacedStages, seconds: Seconds, forward: float) -> list[dict[i
     if most is None:
         return [{} for _ in numbers]
     test = DeadlineOf(seconds, forward, most)
+    if stages.alike:
+        return allowed_layers(stages, test) if size_of(stages, most) <= SIZE else None
     if sum(most) * min(sum(most) - layers + 1, layers) > WORK:
         return None
     before, left, held = [sum(most[:stage]) for stage in numbers], {layers}, list[dict[int, list[int]]]()
@@ -120,8 +123,8 @@ class _Trips:
         """Least seconds of a step with so many microbatches, which never fall with them."""
         which = self.size.stage, len(self.stages.placed), microbatches
         names = [one.NAME for one in self.stages.schedules]
-        seconds = self.after_one(min(_left(name, *which) for name in names), microbatches)
-        between = 0 if self.stages.splits else min(_between(name, *which) for name in names)
+        seconds = self.after_one(min(forwards_left(name, *which) for name in names), microbatches)
+        between = 0 if self.stages.splits else min(microbatches_between(name, *which) for name in names)
         return max(seconds, self.with_two(between)) if between else seconds
 
     def after_one(self, left: int, microbatches: int) -> Seconds:
@@ -142,19 +145,3 @@ class _Trips:
         core = self.ahead + self.round_trip + cycles + self.round_trip + self.back
         ends = self.begin + self.size.tail + self.here.tied, self.here.arrived + self.here.returned + self.filled
         return core + max(ends)
-
-
-@functools.lru_cache(maxsize=4096)
-def _left(name: str, stage: int, pp: int, microbatches: int) -> int:
-    """Number of forwards of a stage after its first backward."""
-    kinds = [action.kind for action in schedules.actions(name, stage, pp, microbatches, 1)]
-    return kinds[kinds.index("B") :].count("F")
-
-
-@functools.lru_cache(maxsize=4096)
-def _between(name: str, stage: int, pp: int, microbatches: int) -> int:
-    """Least number of forwards, and of backwards, of a stage from its first backward to its last forward; 0 where that is
-    before it."""
-    kinds = [action.kind for action in schedules.actions(name, stage, pp, microbatches, 1) if action.kind in ("F", "B")]
-    first, end = kinds.index("B"), len(kinds) - kinds[::-1].index("F")
-    return min(kinds[first:end].count(kind) for kind in "FB")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds import mixed_filling
+from planner.bounds import mixed_filling, mixed_splits
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.mixed_filling import PlacedStages
 from planner.costs.context import PlanningContext
@@ -110,6 +110,7 @@ def test_stages_behind_slow_gradients_wait_for_them(monkeypatch):
     ]
     assert least <= bound * (1 + 1e-3) and bound <= min(steps)
     monkeypatch.setattr(mixed_filling, "_slow", lambda stages, most: iter(()))
+    monkeypatch.setattr(mixed_splits, "SIZE", 0)
     assert mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds < 0.95 * bound
 
 

@@ -10,6 +10,7 @@ import pytest
 from planner.bounds import mixed_splits
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.mixed_filling import PlacedStages
+from planner.bounds.mixed_paths import microbatches_between
 from planner.bounds.mixed_splits import some_split_holds, splits
 from planner.bounds.placed_deadline import DeadlineOf, OfSize
 from planner.costs.context import PlanningContext
@@ -69,7 +70,7 @@ def test_round_trips_count_where_a_backward_is_before_the_last_forward(batch, co
     """With four microbatches or fewer, stage 0 has all forwards before its first backward, and one round trip only."""
     question, placed = four_stages(4, batch)
     stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
-    found = [mixed_splits._between("1f1b", stage, 4, batch // 2) for stage in range(4)]
+    found = [microbatches_between("1f1b", stage, 4, batch // 2) for stage in range(4)]
     assert (found[0] > 0) == counted
     assert stages.alike and some_split_holds(stages, 1e9, 0.3)
 
@@ -80,7 +81,7 @@ def test_splits_of_many_layers_are_not_tried(monkeypatch):
     plan = assemble(question, ONE, (1, 2, 1, 1), devices(placed, 1), "by hand", (MICROBATCHES,) * 2)
     seconds = step(simulate_plan(plan)) * 0.96
     assert not some_split_holds(stages, seconds, 0.3)
-    monkeypatch.setattr(mixed_splits, "WORK", 0)
+    monkeypatch.setattr(mixed_splits, "SIZE", 0)
     assert some_split_holds(stages, seconds, 0.3)
 
 

@@ -1,0 +1,122 @@
+"""Layers of the stages of a placement by the paths of a step, against simulated plans of all splits."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.bounds import mixed_splits
+from planner.bounds.mixed_deadline import PlacementTest
+from planner.bounds.mixed_filling import PlacedStages
+from planner.bounds.mixed_paths import allowed_layers, forwards_left, microbatches_between, size_of
+from planner.bounds.mixed_splits import some_split_holds
+from planner.bounds.placed_deadline import DeadlineOf
+from planner.costs.context import PlanningContext
+from planner.costs.mixed_stages import MixedStageCosts
+from planner.placement.ranks import assemble
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request, Wishes
+from planner.search.mixed import mixed_placements
+from planner.space.device_slots import Run, StageSlots, devices
+from planner.space.mixed_schedules import playable_variants
+from planner.space.shape import Shape
+from sim.errors import NoRoute, NotDefined, NotModelled
+from sim.hardware.cluster import Trunk
+from sim.plan import schedules
+from sim.units import Seconds
+from tests import builders as make
+from tests.planner.builders import NO_LIMIT, random_request, request, shape
+from tests.planner.targets import alike_replicas
+
+MICROBATCHES = 8
+ONE = shape(dp=2, zero_stage=1)
+
+
+def slow_inner_stage(which: int) -> tuple[Request, tuple[StageSlots, ...]]:
+    """Four stages of two replicas, one of which is on two clusters far apart, so that its gathers and reductions take long."""
+    nics, spec = (make.nic("ethernet", 1e6),), make.device("chip", 2e7, 1e30)
+    clusters = [make.cluster(name, 8, 1, nics, spec) for name in "ab"]
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 3e4, 0.0),))
+    question = request(fleet, make.model(6), 2 * MICROBATCHES, Wishes(schedule="1f1b", zero_stage=1))
+    a, b = question.clusters()
+    placed = tuple((Run(a, 2 * i, 1), Run(b, i, 1)) if i == which else (Run(a, 2 * i, 2),) for i in range(4))
+    return replace(question, target=alike_replicas()), placed
+
+
+def steps_of(question: Request, one: Shape, placed: tuple[StageSlots, ...], layers: int) -> dict[tuple[int, ...], Seconds]:
+    """The simulated step of each split of the layers that fits memory."""
+    found, stages = dict[tuple[int, ...], Seconds](), len(placed)
+    many = question.workload.global_batch_size // one.microbatch_size // one.dp
+    for split in itertools.product(range(1, layers - stages + 2), repeat=stages):
+        if sum(split) == layers:
+            plan = assemble(question, one, split, devices(placed, one.tp), "by hand", (many,) * one.dp)
+            if fits(plan):
+                found[split] = step(simulate_plan(plan))
+    return found
+
+
+def walked(held: list[dict[int, list[int]]], layers: int) -> set[tuple[int, ...]]:
+    """The splits that the allowed layers of the stages leave."""
+    found = {(): layers}
+    for sizes in reversed(held):
+        found = {(k, *split): left - k for split, left in found.items() for k in sizes.get(left, ())}
+    return {split for split, left in found.items() if not left}
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_stages_wait_for_the_gathers_and_reductions_of_one_of_them(which, monkeypatch):
+    """Paths rule out 0.97 of the fastest step, wherever the slow stage is; the filling of stages by themselves does not."""
+    question, placed = slow_inner_stage(which)
+    least = min(steps_of(question, ONE, placed, 6).values())
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
+    begin, tail, _ = stages.around(which, 1)
+    assert begin + tail > 0.15 * least
+    assert some_split_holds(stages, least, 0.3)
+    assert not some_split_holds(stages, 0.97 * least, 0.3)
+    monkeypatch.setattr(mixed_splits, "SIZE", 0)
+    assert some_split_holds(stages, 0.97 * least, 0.3) and stages.within(0.97 * least, 0.3)
+
+
+def test_the_size_counts_layers_of_all_stages():
+    question, placed = slow_inner_stage(1)
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), ONE, placed, [schedules.get("1f1b")])
+    assert len(stages.groups) == 2
+    assert size_of(stages, [2, 2, 2, 1]) == 2 * 7 * 2  # one or two layers fewer than all stages may have
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_split_that_finishes_in_time_is_dropped(seed):
+    """Every split that finishes within the fastest step and within the median of drawn placements is left."""
+    name = ("1f1b", "zb-h1", "gpipe", "zb-h2")[seed % 4]
+    question = replace(
+        random_request(seed), wishes=Wishes(schedule=name, zero_stage=seed % 2), time_limit=NO_LIMIT, target=alike_replicas()
+    )
+    context, layers = PlanningContext(question), question.workload.model.layers
+    test, tried = PlacementTest(context), 0
+    for one, placed in mixed_placements(question):
+        if not 1 < len(placed) <= layers or layers > 7 or tried == 2:
+            continue
+        tried += 1
+        for variant in playable_variants(question, one, True):
+            stages = PlacedStages(test.costs, variant, placed, [schedules.get(variant.schedule)])
+            if not stages.alike or stages.total % variant.dp:
+                continue
+            try:
+                steps = steps_of(question, variant, placed, layers)
+            except (NoRoute, NotDefined, NotModelled):
+                continue
+            for seconds in np.quantile(list(steps.values()), (0, 0.5)) if steps else ():
+                most = stages.most_within(seconds, test.forward_share(variant))
+                assert most is not None
+                left = walked(allowed_layers(stages, DeadlineOf(seconds, test.forward_share(variant), most)), layers)
+                assert {split for split, took in steps.items() if took <= seconds} <= left
+
+
+def test_forwards_and_backwards_of_1f1b():
+    """Of eight microbatches on the first of four stages, four forwards precede the first backward, and four follow it."""
+    assert [forwards_left("1f1b", stage, 4, 8) for stage in range(4)] == [4, 5, 6, 7]
+    assert [microbatches_between("1f1b", stage, 4, 8) for stage in range(4)] == [4, 5, 6, 7]
+    assert microbatches_between("1f1b", 0, 4, 3) == 0
