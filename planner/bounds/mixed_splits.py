@@ -16,8 +16,9 @@ from s on). So with n = m - max(a, b), at least 1, a replica takes
 
     fill + forward + round trip + n (forward + backward + sends) + round trip + backward + what follows
 
-A dynamic programme over (stages from the end, layers left) tries all splits. Where replicas may have numbers of their own, each
-stage may distribute the microbatches over its replicas independently."""
+A dynamic programme over (stages from the end, layers left) tries all splits. Replicas may have numbers of their own, and each
+stage may distribute the microbatches over its replicas independently. Where all replicas have equally many microbatches, the
+paths over several stages are tested instead (`planner.bounds.mixed_paths`)."""
 
 from __future__ import annotations
 
@@ -99,8 +100,6 @@ def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:
     groups = [_Trips(stages, *group, size, test) for group in zip(stages.groups, stages.each, strict=True)]
     if all(group.seconds(even) <= test.seconds for group in groups):
         return True
-    if stages.alike:
-        return False
     numbers = range(1, stages.total + 1)
     most = [bisect.bisect_right(numbers, test.seconds, key=group.seconds) for group in groups]
     return min(most) > 0 and sum(map(operator.mul, most, stages.replicas)) >= stages.total
