@@ -29,6 +29,8 @@ STATES = 60
 
 NEAR = 0.01
 """Relative width at which the bisection for the bound of all numbers of stages stops (a guess)."""
+NEARER = 0.002
+"""The same for a variant with the least bound, whose bound may be that of the certificate (a guess)."""
 
 
 class Filled(NamedTuple):
@@ -156,19 +158,19 @@ def may_have_some_length(stages: OrderedStages, seconds: float) -> bool:
     return any(KindFilling(stages, seconds, pp).succeeds() for pp in defined_lengths(stages))
 
 
-def least_of_lengths(stages: OrderedStages, least: float, cutoff: float) -> float:
+def least_of_lengths(stages: OrderedStages, least: float, cutoff: float, near: float = NEAR) -> float:
     """A lower bound in seconds on the step of the pipelines with every number of stages: at least `least`, a known bound, and
-    at most `cutoff`.
+    at most `cutoff`. near: relative width at which the bisection stops.
 
     Neighbouring numbers have similar bounds, so the next one is bisected from the bound of those before. Three quarters of the
     most stages come first: few numbers after them have lower bounds (a guess)."""
     every, bound = [*defined_lengths(stages)], cutoff
     for pp in sorted(every, key=lambda pp: pp != max(every) * 3 // 4):
         low = high = bound
-        step = NEAR
+        step = near
         while low > least and KindFilling(stages, low, pp).succeeds():
             low, high, step = max(least, low / (1 + step)), low, 2 * step
-        while high > low * (1 + NEAR):
+        while high > low * (1 + near):
             middle = math.sqrt(low * high)
             low, high = (low, middle) if KindFilling(stages, middle, pp).succeeds() else (middle, high)
         bound = low

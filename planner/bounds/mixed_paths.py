@@ -1,6 +1,6 @@
 """Which numbers of layers the stages of a placement with mixed stages may have, if a step ends within T seconds, by its paths.
 
-All replicas have m microbatches. Tasks that follow one another are a path, and no step is shorter than one. With F, B and a
+A replica has m microbatches. Tasks that follow one another are a path, and no step is shorter than one. With F, B and a
 cycle c = F + B + sends on stage s, and gathers of weights that let the first forward of a stage end no sooner than G + F, and
 reductions that end R seconds after its last backward (`sim.analytic.stage_costs.StageCost`), each replica takes at least
 
@@ -17,6 +17,9 @@ and from the last stage back, the least seconds of what is behind it. A number o
 is dropped where a path takes longer than T; ways over it no longer count, so that more may be dropped. Invariant: no split of
 the layers that finishes within T is dropped, since its own ways are among those of which the least is taken.
 
+Where replicas may have numbers of their own, each path leaves a replica some number at most, and those of all replicas together
+must be the microbatches of the step. Each stage may distribute them by itself, a relaxation.
+
 Where a schedule splits the backward, B of other stages counts only together with their F, as far as no weight gradient is put
 off. Reference for the longest paths: Baccelli, Cohen, Olsder, Quadrat, Synchronization and Linearity, 1992."""
 
@@ -24,30 +27,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.bounds.mixed_filling import PlacedStages
+from planner.bounds.path_stages import Floats, Numbers, OneStage, most_microbatches, stages_of
 from planner.bounds.placed_deadline import DeadlineOf
-from planner.costs.mixed_rings import least_together
-from sim.plan import schedules
-from sim.units import Seconds
 
-Floats = NDArray[np.float64]
-"""Seconds; the axes are (groups of replicas, layers before the stage, layers of the stage), as far as they differ."""
 Allowed = NDArray[np.bool_]
 """Whether a stage may have a number of layers, shape (layers before it, its layers)."""
 ROUNDED = 1e-9
-"""Relative error of a sum of seconds."""
+"""Relative error of a sum of seconds, or of microbatches, above that of floats."""
+
+
+Ways: TypeAlias = tuple[Floats, Floats, Floats]
+"""Three ways from a stage, by the layers on their side of it: as `Paths` computes them."""
 
 
 def allowed_layers(stages: PlacedStages, test: DeadlineOf) -> list[dict[int, list[int]]]:
     """For each stage: layers of it and those before it -> numbers of layers that it may hold then; those of the first stage are
     empty where no split holds.
 
-    stages: of replicas with equal numbers of microbatches; test: the deadline, with the most layers of each stage."""
+    test: the deadline, with the most layers of each stage."""
     paths = Paths(stages, test)
     paths.from_behind()
     paths.from_the_front()
@@ -70,44 +73,19 @@ def size_of(stages: PlacedStages, most: Sequence[int]) -> int:
     return sum(largest * min(before, stages.layers) for largest in most) * len(stages.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class OneStage:
-    """A stage with 1, 2, ... layers, for each group of replicas.
-
-    before: layers that the stages before it may have. Seconds of its passes (`both`: no less than both passes together), of
-    its `gathers` and of its `reductions`, which a tied embedding's sum follows. Seconds of the messages to it from the stage
-    before (`ahead`) and from it to that stage (`back`), and those that a rank waits for: `sent`, of which `sent_back`. Forwards
-    `left` after its first backward, and microbatches `between` it and the last forward. link: least seconds of the links whose
-    last stage it is, for gathers alone and for all; share: of its forward, that follows its gathers."""
-
-    before: range
-    forward: Floats
-    backward: Floats
-    both: Floats
-    gathers: Floats
-    reductions: Floats
-    ahead: Floats
-    back: Floats
-    sent: Floats
-    sent_back: Floats
-    left: int
-    between: int
-    link: tuple[Floats, Floats]
-    share: Floats
-
-
 class Paths:
     """The longest paths of a step. `allowed`: for each stage, what was not dropped."""
 
     def __init__(self, stages: PlacedStages, test: DeadlineOf):
         self.stages, self.seconds = stages, test.seconds * (1 + ROUNDED)
-        self.many = stages.total // sum(stages.replicas)
-        self.each = list(_stages(stages, test, self.many))
+        self.replicas = np.array(stages.replicas)[:, None, None]
+        self.most = most_microbatches(stages)
+        self.each = stages_of(stages, test, self.most)
         groups, self.inputs = len(stages.groups), stages.inputs
         self.allowed = [np.ones((len(one.before), one.forward.shape[-1]), bool) for one in self.each]
         nothing = np.zeros((groups, 1, 1))
-        self._front: list[tuple[Floats, Floats, Floats]] = [(nothing, nothing, nothing)]
-        self._behind: list[tuple[Floats, Floats, Floats]] = [(nothing, nothing, nothing)] * (len(self.each) + 1)
+        self._front: list[Ways] = [(nothing, nothing, nothing)]
+        self._behind: list[Ways] = [(nothing, nothing, nothing)] * (len(self.each) + 1)
         for number in range(len(self.each) - 1):
             self._front.append(self._after(number))
 
@@ -125,7 +103,7 @@ class Paths:
             if number + 1 < len(self.each):
                 self._front[number + 1] = self._after(number)
 
-    def _after(self, number: int) -> tuple[Floats, Floats, Floats]:
+    def _after(self, number: int) -> Ways:
         """What is before the next stage, by the layers of all stages before it: least seconds until its first forward, from its
         last backward to the end of the step, and of both ways through the stages before."""
         one, there = self.each[number], self.each[number + 1]
@@ -148,7 +126,7 @@ class Paths:
             least(through + self._passes(one), there.ahead + there.back),
         )
 
-    def _next(self, number: int) -> tuple[Floats, Floats, Floats]:
+    def _next(self, number: int) -> Ways:
         """What is behind a stage, by the layers before it and its own: see `_with`."""
         one, ways = self.each[number], self._behind[number + 1]
         following = (
@@ -160,7 +138,7 @@ class Paths:
         trip, back, ends = (np.where(able, way[:, rows, 0], np.inf) for way in ways)
         return trip, back, ends
 
-    def _with(self, number: int, behind: tuple[Floats, Floats, Floats]) -> tuple[Floats, Floats, Floats]:
+    def _with(self, number: int, behind: Ways) -> Ways:
         """What is behind the stage before, by the layers up to it: least seconds of a round trip, until the first backward that
         returns to it by the gathers of stages behind, and from its last forward to the end of the step by their reductions."""
         one, able = self.each[number], self.allowed[number]
@@ -181,18 +159,31 @@ class Paths:
         """Least seconds of a forward and of gradients of inputs."""
         return one.both * self.inputs
 
-    def _drop(self, number: int, behind: tuple[Floats, Floats, Floats]) -> None:
+    def _drop(self, number: int, behind: Ways) -> None:
         """Drop the numbers of layers of a stage with which a path takes longer than the deadline."""
-        found = self._longest(self.each[number], self._front[number], behind).max(axis=0)
-        self.allowed[number] &= found <= self.seconds
+        one, front, stages = self.each[number], self._front[number], self.stages
+        if stages.alike:
+            many = np.array(self.most)
+            self.allowed[number] &= self._longest(one, front, behind, many).max(axis=0) <= self.seconds
+            return
+        low = np.zeros((len(stages.groups), *self.allowed[number].shape), np.int64)
+        high = np.full_like(low, self.most + 1)
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            able = self._longest(one, front, behind, np.minimum(middle, self.most)) <= self.seconds
+            low, high = np.where(able, middle, low), np.where(able, high, middle)
+        run = np.where(low >= self.most, np.inf, low)
+        run = np.minimum(run, self.seconds / np.where(one.lane > 0, one.lane, np.nan), out=run, where=one.lane > 0)
+        enough = (self.replicas * run).sum(axis=0) * (1 + ROUNDED) >= stages.total
+        self.allowed[number] &= enough & (low.min(axis=0) > 0)
 
-    def _longest(self, one: OneStage, front: tuple[Floats, Floats, Floats], behind: tuple[Floats, Floats, Floats]) -> Floats:
-        """The longest path through a stage."""
-        m, cycle, splits = self.many, one.both + one.sent, self.stages.splits
+    def _longest(self, one: OneStage, front: Ways, behind: Ways, m: Numbers) -> Floats:
+        """The longest path through a stage with so many microbatches of a replica. It never falls with them."""
+        cycle, splits, left, between = one.both + one.sent, self.stages.splits, one.left[m], one.between[m]
         (first, after, through), (trip, back, ends) = front, behind
         first = np.maximum(first, one.gathers)
         turn = np.maximum(first + one.forward + trip, back)
-        waits = one.left * (one.forward + one.sent - one.sent_back) + (m - 1) * one.sent_back
+        waits = left * (one.forward + one.sent - one.sent_back) + (m - 1) * one.sent_back
         inputs = np.maximum((one.forward + one.backward) * self.inputs - one.forward, 0.0)
         whole = np.maximum(one.reductions, 0.0 if splits else after)
         found = [
@@ -206,79 +197,9 @@ class Paths:
         last = first + m * one.forward + (m - 1) * (one.sent - one.sent_back)
         if splits:
             found.append(turn + waits + m * inputs + after)
-        elif one.between:
-            cycles = one.between * cycle - (one.sent - one.sent_back)
-            last = np.maximum(last, turn + cycles)
-            found += [turn + cycles + trip + one.backward + whole, one.forward + 2 * trip + cycles + one.backward + through]
+        else:
+            second = np.where(between > 0, turn + between * cycle - (one.sent - one.sent_back), 0.0)
+            last = np.maximum(last, second)
+            two = np.where(between > 0, one.forward + 2 * trip + between * cycle - (one.sent - one.sent_back) + through, 0.0)
+            found += [np.where(between > 0, second + trip + whole, 0.0) + one.backward, two + one.backward]
         return functools.reduce(np.maximum, found, last + ends)
-
-
-def _stages(stages: PlacedStages, test: DeadlineOf, many: int) -> list[OneStage]:
-    most, layers, found = test.most, stages.layers, list[OneStage]()
-    names = [one.NAME for one in stages.schedules]
-    for stage, largest in enumerate(most):
-        ks, rows = np.arange(1, largest + 1), [group[stage] for group in stages.groups]
-        least = max(stage, layers - sum(most[stage:]))
-        before = range(least, max(min(sum(most[:stage]), layers - (len(most) - stage)), least) + 1)
-
-        def column(values: Sequence[Seconds]) -> Floats:
-            return np.array(values, float)[:, None, None]
-
-        def passes(pairs: Sequence[tuple[Seconds, Seconds]], ks: NDArray[np.int64] = ks) -> Floats:
-            return np.array([start + ks * each for start, each in pairs])[:, None, :]
-
-        begins, tails, shares = np.array([stages.around(stage, k) for k in ks.tolist()]).T
-        former = [group[stage - 1] for group in stages.groups] if stage else rows
-        which = stage, len(most), many
-        found.append(
-            OneStage(
-                before,
-                passes([one.forward for one in rows]),
-                passes([one.backward for one in rows]),
-                passes([(one.start, one.each) for one in rows]),
-                begins,
-                tails + column([one.tied for one in rows]),
-                column([one.arrived - other.arrived for one, other in zip(rows, former, strict=True)]),
-                column([one.returned - other.returned for one, other in zip(rows, former, strict=True)]),
-                column([one.sent for one in rows]),
-                column([one.back for one in rows]),
-                min(forwards_left(name, *which) for name in names),
-                min(microbatches_between(name, *which) for name in names),
-                _link_seconds(stages, stage, test, np.array(before)[:, None], ks),
-                shares,
-            )
-        )
-    return found
-
-
-def _link_seconds(
-    stages: PlacedStages, stage: int, test: DeadlineOf, before: NDArray[np.int64], ks: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
-    """Least seconds of the links whose last stage this is, for gathers before its first forward ends and for all gathers and
-    reductions, by the layers before it and its own. The other stages of a link have at least the layers that those which do
-    not load it cannot hold."""
-    links = stages.ending.get(stage, [])
-    gathers, both = (np.zeros((len(before), len(ks))) for _ in range(2))
-    for link, outside in zip(links, test.outside(stage, 0, links), strict=True):
-        *others, last = link
-        shared = [least_together(others, held) for held in (before[:, 0] - outside).tolist()]
-        more = np.array([(one.gathers, one.both) for one in shared])
-        gathers = np.maximum(gathers, last.gather_fixed + last.gather_each * ks + more[:, :1])
-        both = np.maximum(both, last.fixed + last.each * ks + more[:, 1:])
-    return gathers, both
-
-
-@functools.lru_cache(maxsize=4096)
-def forwards_left(name: str, stage: int, pp: int, microbatches: int) -> int:
-    """Number of forwards of a stage after its first backward."""
-    kinds = [action.kind for action in schedules.actions(name, stage, pp, microbatches, 1)]
-    return kinds[kinds.index("B") :].count("F")
-
-
-@functools.lru_cache(maxsize=4096)
-def microbatches_between(name: str, stage: int, pp: int, microbatches: int) -> int:
-    """Least number of forwards, and of backwards, of a stage from its first backward to its last forward; 0 where that is
-    before it."""
-    kinds = [action.kind for action in schedules.actions(name, stage, pp, microbatches, 1) if action.kind in ("F", "B")]
-    first, end = kinds.index("B"), len(kinds) - kinds[::-1].index("F")
-    return min(kinds[first:end].count(kind) for kind in "FB")

@@ -16,9 +16,9 @@ from s on). So with n = m - max(a, b), at least 1, a replica takes
 
     fill + forward + round trip + n (forward + backward + sends) + round trip + backward + what follows
 
-A dynamic programme over (stages from the end, layers left) tries all splits. Replicas may have numbers of their own, and each
-stage may distribute the microbatches over its replicas independently. Where all replicas have equally many microbatches, the
-paths over several stages are tested instead (`planner.bounds.mixed_paths`)."""
+A dynamic programme over (stages from the end, layers left) tries all splits. Where replicas may have numbers of their own, each
+stage may distribute the microbatches over its replicas independently. Where the programme is small, the paths over several
+stages are tested instead (`planner.bounds.mixed_paths`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ import operator
 
 from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.mixed_groups import OnStage
-from planner.bounds.mixed_paths import allowed_layers, forwards_left, microbatches_between, size_of
+from planner.bounds.mixed_paths import allowed_layers, size_of
+from planner.bounds.path_stages import forwards_left, microbatches_between, most_microbatches
 from planner.bounds.placed_deadline import DeadlineOf, Each, OfSize
 from sim.units import Seconds
 
@@ -37,6 +38,8 @@ bounds tighter, and takes longer."""
 SIZE = 500_000
 """The same for replicas with equal numbers of microbatches: numbers of layers of all stages, times numbers before them, times
 groups of replicas (a guess)."""
+OWN = 64
+"""Most microbatches of a replica up to which the paths are tested where replicas may have numbers of their own (a guess)."""
 MOST_PARTS = 4
 """Splits of the first stages that are listed, for each one of all stages (a guess); where they are more, none is."""
 
@@ -75,8 +78,8 @@ def _held(stages: PlacedStages, seconds: Seconds, forward: float) -> list[dict[i
     if most is None:
         return [{} for _ in numbers]
     test = DeadlineOf(seconds, forward, most)
-    if stages.alike:
-        return allowed_layers(stages, test) if size_of(stages, most) <= SIZE else None
+    if size_of(stages, most) <= SIZE and (stages.alike or most_microbatches(stages) <= OWN):
+        return allowed_layers(stages, test)
     if sum(most) * min(sum(most) - layers + 1, layers) > WORK:
         return None
     before, left, held = [sum(most[:stage]) for stage in numbers], {layers}, list[dict[int, list[int]]]()
@@ -100,6 +103,8 @@ def _returns(stages: PlacedStages, size: OfSize, test: DeadlineOf) -> bool:
     groups = [_Trips(stages, *group, size, test) for group in zip(stages.groups, stages.each, strict=True)]
     if all(group.seconds(even) <= test.seconds for group in groups):
         return True
+    if stages.alike:
+        return False
     numbers = range(1, stages.total + 1)
     most = [bisect.bisect_right(numbers, test.seconds, key=group.seconds) for group in groups]
     return min(most) > 0 and sum(map(operator.mul, most, stages.replicas)) >= stages.total

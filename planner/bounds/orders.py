@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from planner.bounds.any_order import AnyOrder, SubsetFilling
 from planner.bounds.deadline_test import DeadlineTest
-from planner.bounds.kind_filling import least_of_lengths, may_have_some_length
+from planner.bounds.kind_filling import NEAR, NEARER, least_of_lengths, may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -119,7 +119,7 @@ class SomeOrder(AnyOrder):
         found: list[DeadlineTest] = []
         self._left = most
         for test in self._listed(seconds):
-            if test is None or len(found) == FEW:
+            if test is None or len(found) == (FEW if most < LISTED else LISTED):
                 return None
             found += [test] * self._passes(test, seconds)
         return found
@@ -133,7 +133,7 @@ class SomeOrder(AnyOrder):
         plan yet, these are infinite, and nothing is bisected."""
         if self._latest < seconds < math.inf:
             self._latest = seconds
-            self._least = least_of_lengths(self.stages, self._least, seconds)
+            self._least = least_of_lengths(self.stages, self._least, seconds, NEARER if self._counted else NEAR)
         return self._least
 
     def _listed(self, seconds: float) -> Iterator[DeadlineTest | None]:

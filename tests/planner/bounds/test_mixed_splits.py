@@ -10,8 +10,8 @@ import pytest
 from planner.bounds import mixed_splits
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.mixed_filling import PlacedStages
-from planner.bounds.mixed_paths import microbatches_between
 from planner.bounds.mixed_splits import some_split_holds, splits
+from planner.bounds.path_stages import microbatches_between
 from planner.bounds.placed_deadline import DeadlineOf, OfSize
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
@@ -82,6 +82,8 @@ def test_splits_of_many_layers_are_not_tried(monkeypatch):
     seconds = step(simulate_plan(plan)) * 0.96
     assert not some_split_holds(stages, seconds, 0.3)
     monkeypatch.setattr(mixed_splits, "SIZE", 0)
+    assert not some_split_holds(stages, seconds, 0.3)
+    monkeypatch.setattr(mixed_splits, "WORK", 0)
     assert some_split_holds(stages, seconds, 0.3)
 
 
