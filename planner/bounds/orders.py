@@ -31,7 +31,8 @@ second. Five times as many raise no bound of dtfm-4, and take almost a third of 
 LISTED = 400
 """The same where all their pipelines are evaluated next (a guess)."""
 FEW = 64
-"""Most orders of many classes that are treated one by one from then on: as many as four classes have."""
+"""Most orders of many classes that are treated one by one from then on: as many as four classes have. To list pipelines, up to
+`LISTED` are."""
 
 Orders: TypeAlias = frozenset[tuple[str, ...]] | None
 """Orders of classes, each as the names of their clusters; None means all of them."""

@@ -12,6 +12,7 @@ from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import deadline_bound
 from planner.bounds.kind_filling import (
     NEAR,
+    NEARER,
     KindFilling,
     defined_lengths,
     kinds_of,
@@ -95,6 +96,7 @@ def test_the_least_bound_of_all_numbers_of_stages(seed):
         stages = OrderedStages(context, node_classes(context, shape)).in_any_order()
         least = min(deadline_bound([OfLength(stages, pp)], 0.0, 1e6, 1e-6) for pp in defined_lengths(stages))
         assert least / (1 + NEAR) / (1 + 2e-6) <= least_of_lengths(stages, 0.0, 1e6) <= least * (1 + 2e-6)
+        assert least / (1 + NEARER) / (1 + 2e-6) <= least_of_lengths(stages, 0.0, 1e6, NEARER) <= least * (1 + 2e-6)
         assert not may_have_some_length(stages, least * (1 - 1e-6))
         assert may_have_some_length(stages, least * (1 + 3e-6))
         assert least_of_lengths(stages, 2 * least, 1e6) == 2 * least

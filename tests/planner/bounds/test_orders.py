@@ -12,7 +12,7 @@ from planner.bounds import orders
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import DeadlineTest, deadline_bound
 from planner.bounds.ordered_stages import OrderedStages
-from planner.bounds.orders import SomeOrder, deadline_tests
+from planner.bounds.orders import LISTED, SomeOrder, deadline_tests
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.request import Request
@@ -105,6 +105,15 @@ def test_where_orders_are_too_many_they_are_not_tested_one_by_one(monkeypatch):
     assert known * 1.02 < each < deadline_bound(test.by_counts(LATE), 0.0, LATE) / 1.02
     monkeypatch.setattr(orders, "TESTS", 0)
     assert known <= deadline_bound([some_order(context, SHAPE)], 0.0, LATE) < each
+
+
+def test_more_orders_are_listed_for_their_pipelines_than_are_tested_for_a_bound():
+    """Five cities have 320 orders of two cities or more, all of which may have a step of 1e6 seconds."""
+    test = some_order(PlanningContext(line_of_cities(5, far=1e7)), SHAPE)
+    assert test.tests(LATE) is None
+    listed = test.tests(LATE, LISTED)
+    assert listed is not None and len({one.order for one in listed}) == len(listed) == 320
+    assert test.tests(LATE, LISTED // 2) is None
 
 
 def test_a_tied_embedding_that_is_sharded_has_ends_of_one_tp():
