@@ -87,8 +87,12 @@ def test_the_size_counts_layers_of_all_stages():
     assert size_of(stages, [2, 2, 2, 1]) == 2 * 7 * 2  # one or two layers fewer than all stages may have
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_no_split_that_finishes_in_time_is_dropped(seed):
+ALIKE, OWN = (0, 3, 5, 9, 10, 12, 13, 14, 17, 21, 22, 28), (10, 24, 27, 31, 46)
+"""Seeds of requests that have placements of several stages; of the latter, whose replicas may have numbers of their own."""
+
+
+@pytest.mark.parametrize(("seed", "alike"), [*((seed, True) for seed in ALIKE), *((seed, False) for seed in OWN)])
+def test_no_split_that_finishes_in_time_is_dropped(seed, alike):
     """Every split that finishes within the fastest step and within the median of drawn placements is left, also where replicas
     may have numbers of microbatches of their own."""
     name = ("1f1b", "zb-h1", "gpipe", "zb-h2")[seed % 4]
@@ -96,10 +100,10 @@ def test_no_split_that_finishes_in_time_is_dropped(seed):
         random_request(seed),
         wishes=Wishes(schedule=name, zero_stage=seed % 2),
         time_limit=NO_LIMIT,
-        target=alike_replicas() if seed % 3 else None,
+        target=alike_replicas() if alike else None,
     )
     context, layers = PlanningContext(question), question.workload.model.layers
-    test, tried = PlacementTest(context), 0
+    test, tried, compared = PlacementTest(context), 0, 0
     for one, placed in mixed_placements(question):
         if not 1 < len(placed) <= layers or layers > 7 or tried == 2:
             continue
@@ -112,8 +116,11 @@ def test_no_split_that_finishes_in_time_is_dropped(seed):
                 steps = steps_of(question, variant, placed, layers)
             except (NoRoute, NotDefined, NotModelled):
                 continue
+            assert alike or not stages.alike
+            compared += len(steps)
             for seconds in np.quantile(list(steps.values()), (0, 0.5)) if steps else ():
                 most = stages.most_within(seconds, test.forward_share(variant))
                 assert most is not None
                 left = walked(allowed_layers(stages, DeadlineOf(seconds, test.forward_share(variant), most)), layers)
                 assert {split for split, took in steps.items() if took <= seconds} <= left
+    assert compared > 1
