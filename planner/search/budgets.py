@@ -27,6 +27,9 @@ class Budgets:
     take longer to simulate, fewer leave long pipelines idle."""
     draft_shapes: int = 6
     """Shapes, the best by the quick estimate, of which one pipeline is simulated as a draft before all others."""
+    costly_shapes: int = 200
+    """Number of shapes with cp or ep, whose estimates take milliseconds each, from which on a shape that fits in memory is
+    simulated as a draft before they are ranked (a guess)."""
     first_vpp: int = 4
     """Largest vpp (virtual stages per pipeline rank) of the first plan; plans with a larger one take longer to simulate."""
     first_variants: int = 32

@@ -3,14 +3,17 @@
 Shapes are ranked by a quick estimate; pipelines of the best are estimated, evaluated, improved by local search, and simulated.
 Each step is slower per pipeline than the one before, and is applied to fewer pipelines. Only usual microbatch sizes are tried.
 Plans with mixed stages (`planner.search.mixed`) are simulated last. Before all that, one pipeline of the best shapes by the
-quick estimate is simulated as a draft, so that some plan is known at once.
+quick estimate is simulated as a draft, so that some plan is known at once; where ranking many shapes with cp or ep takes
+seconds, one that fits in memory comes before it.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
+import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import NodeClass, node_classes
@@ -43,6 +46,8 @@ def find_first_plan(
     budgets, request = incumbent.budgets, incumbent.request
     usual = [base for base in bases if base.microbatch_size in sizes]
     base_of = {split_backward(base): base for base in usual or bases}
+    if budgets.draft_shapes and sum(max(base.cp, base.ep) > 1 for base in bases) >= budgets.costly_shapes:
+        _sketch(incumbent, itertools.islice(_that_fit(incumbent, bases), 1))
     promising = ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
     every = [variant for shape in promising for variant in variants(request, base_of[shape])]
@@ -92,6 +97,14 @@ def _best_variants(incumbent: Incumbent, bases: Sequence[Shape]) -> list[Shape]:
     promising = ranked(incumbent, base_of, incumbent.budgets.unequal_shapes, tails=False)
     every = (variant for shape in promising for variant in variants(incumbent.request, base_of[shape]))
     return ranked(incumbent, every, incumbent.budgets.unequal_shapes)
+
+
+def _that_fit(incumbent: Incumbent, shapes: Iterable[Shape]) -> Iterator[Shape]:
+    """Shapes whose stages fit in memory, those with usual numbers of microbatches first."""
+    context = incumbent.context
+    for shape in sorted(shapes, key=functools.partial(_unusual, incumbent)):
+        if quick_estimate(context, shape, node_classes(context, shape), False, False) < math.inf:
+            yield shape
 
 
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
