@@ -55,7 +55,7 @@ def find_first_plan(
     incumbent.quickest = next(iter(ranked(incumbent, quick, 1)), None)
     if others is not None:
         others()
-    partial = ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
+    partial = [] if incumbent.is_over else ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
     on_some = quick_variants(incumbent, [base_of[shape] for shape in partial])
     restaged = restaged_candidates(incumbent, promising[: budgets.restaged_shapes], base_of)
     _simulate_found(incumbent, restaged)
@@ -128,7 +128,7 @@ def ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool
     context, heap = incumbent.context, list[tuple[float, int, Shape, bool]]()
     most_seconds = doubtful(incumbent) if tails else math.inf
     for number, shape in sorted(enumerate(shapes), key=lambda pair: _unusual(incumbent, pair[1])):
-        if len(heap) >= incumbent.budgets.draft_shapes and incumbent.limit.is_up():
+        if len(heap) >= min(most, incumbent.budgets.draft_shapes) and incumbent.limit.is_up():
             break
         least = quick_estimate(context, shape, node_classes(context, shape), False, False, between)
         if least < most_seconds:
