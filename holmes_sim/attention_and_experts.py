@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holmes_sim import files
+from planner.costs.context import PlanningContext
 from planner.disaggregation import search
 from planner.disaggregation.lower_bound import lower_bound
 from planner.disaggregation.search import Found
@@ -75,19 +76,50 @@ def remove_former(file: Path) -> Path | None:
     return files.remove(beside(file), disaggregatedfile.is_disaggregated)
 
 
-def searched(request: Request, wanted: bool, progress: Callable[[str], None] = lambda text: None) -> Found | None:
+def searched(
+    request: Request, wanted: bool, progress: Callable[[str], None] = lambda text: None, seconds: Seconds = LONGEST_S
+) -> Found | None:
     """The best stage with attention and experts on unlike devices, where the request pins and limits nothing and asks for no
-    launch target; None where there is none, or it is not `wanted`. `progress` receives a status line."""
+    launch target; None where there is none, or it is not `wanted`. `progress` receives a status line. It takes at most so many
+    `seconds`, `LONGEST_S` and `SHARE`."""
     is_free = request.wishes == Wishes() and request.limits == NO_LIMITS and not request.machines
     if not wanted or not is_free or request.target is None or request.target.name != ANY:
         return None
     if not request.workload.model.experts or request.workload.routing != BALANCED:  # of uneven experts its costs know nothing
         return None
     progress("attention and experts on unlike devices")
+    limit = TimeLimit(min(SHARE * request.time_limit, LONGEST_S, seconds))
     try:
-        return search.best(request.topology, request.workload, limit=TimeLimit(min(SHARE * request.time_limit, LONGEST_S)))
+        return search.best(request.topology, request.workload, limit=limit)
     except HolmesError:  # the plan itself is not concerned
         return None
+
+
+@dataclass(slots=True)
+class SplitSearch:
+    """`searched` beside the search for a plan: once its first plan is known, so that it does not delay that one.
+
+    context: that of the plan. found: the stage that is known."""
+
+    request: Request
+    wanted: bool
+    context: PlanningContext
+    found: Found | None = field(default=None, init=False)
+    _has_run: bool = field(default=False, init=False)
+
+    def run(self) -> None:
+        """Search in the time that is left, the first time it is called."""
+        if not self._has_run:
+            self._has_run = True
+            self.found = searched(self.request, self.wanted, self.context.progress, self.context.limit.seconds_left)
+
+    def finish(self) -> None:
+        """Search where the plan came without a first one, unless it was interrupted."""
+        try:
+            if not self.context.interrupted:
+                self.run()
+        except KeyboardInterrupt:
+            self.context.interrupted = True
 
 
 def compared(found: Found | None, plan: Plan) -> Disaggregated | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from holmes_sim import attention_and_experts, conflicts, requirements, targets
+from holmes_sim.attention_and_experts import SplitSearch
 from holmes_sim.beyond import Beyond, BeyondSearch
 from holmes_sim.conflicts import Price, Required
 from holmes_sim.pins import Cancel, Pins, cancelled_by, pinned
@@ -189,8 +190,15 @@ def plan(
     search = BeyondSearch(request, fastest, server)
     unlike_search = UnlikeSearch(request, fastest and strategy == api.DEFAULT, search)
     context = PlanningContext(request, unlike_search.polled(progress), watch=watch, beside=BASELINES)
-    context.spared, context.server = unlike_search.first_plan, server
-    unlike = attention_and_experts.searched(request, fastest, progress)
+    split_search = SplitSearch(request, fastest, context)
+    context.server = server
+
+    def first_plan(plan: Plan) -> Seconds:
+        spared = unlike_search.first_plan(plan)
+        split_search.run()
+        return spared
+
+    context.spared = first_plan
     with server, search, unlike_search:
         try:
             found, others = api.plan_for(objective, request, strategy, context)
@@ -198,6 +206,7 @@ def plan(
             if not requirements.written(where):
                 raise
             raise conflicts.explained(required, error, context.limit.seconds_left, progress) from None
+        split_search.finish()
         rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
         timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
         faster = _beyond(search, found, context.limit.seconds_left - unlike_search.spared(found), context)
@@ -213,7 +222,7 @@ def plan(
             costs.extend(conflicts.prices(required, required.items(), context.limit.seconds_left, progress, found))
     except KeyboardInterrupt:
         context.interrupted = True
-    split = attention_and_experts.compared(unlike, found)
+    split = attention_and_experts.compared(split_search.found, found)
     more = faster, split, replicas
     return Planned(found, timeline, ranks, rows, seconds, context.interrupted, reasons, effort, tuple(costs), *more)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import joblib
-
 Item = TypeVar("Item")
 PARALLEL_FROM = 20
 """Minimum number of items for which several processes are started. Guess: fewer items do not repay their start."""
@@ -24,6 +22,8 @@ def each(
     joblib's processes do not run the main module again, so a script needs no guard around a call of this package."""
     if len(items) < (PARALLEL_FROM if least is None else least):
         return [work(item) for item in items]
+    import joblib  # its import takes longer than most commands need it
+
     done: list[float] = []
     with joblib.parallel_config("loky", inner_max_num_threads=1):
         pool = joblib.Parallel(n_jobs=-1, return_as="generator", batch_size=4 if least is None else 1)

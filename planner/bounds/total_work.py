@@ -76,6 +76,8 @@ def fewest_stages(request: Request) -> int:
 def work_bound(context: PlanningContext) -> float:
     """A lower bound in seconds on the step of every plan of a request; 0 where the time limit comes first, as it may for models
     with many experts. Raises Infeasible where the request has no shape."""
+    if context.limit.is_up():
+        return 0.0
     work, shapes, least = Work(context), list(searched(context.request, across=True)), math.inf
     for shape in (*shapes, *unlike_shapes(context.request, shapes)):
         if context.limit.is_up():

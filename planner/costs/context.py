@@ -52,6 +52,7 @@ class PlanningContext:
         # seconds of the time limit that the proof leaves for searches that follow it, by the first plan
         self.spared: Callable[[Plan], Seconds] = lambda plan: 0.0
         self.every_step = False  # whether slower plans are simulated to the end, too, for objectives other than the step time
+        self.restarts = True  # whether the local search over stages begins again (`Budgets.restaged_again`)
         self.timelines = FastestTimeline()
         self.stand_ins: dict[int, PlanningContext] = {}  # of requests with equal layers (`planner.space.stand_in`)
         self.effort = Effort()

@@ -77,7 +77,9 @@ class Proof:
         there are many of the latter."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         for base in bases:
-            self._push(quick_bound(self.context, base, node_classes(self.context, base), True), base, Family("base"))
+            known = incumbent.limit.is_up()  # all quick bounds of many experts take seconds
+            bound = incumbent.work_bound if known else quick_bound(self.context, base, node_classes(self.context, base), True)
+            self._push(bound, base, Family("base"))
         self._search(0)
         for turn, variants in ((1, budgets.unequal_variants), (2, budgets.unlike_variants)):
             if self._postponed:

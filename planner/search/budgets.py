@@ -27,6 +27,8 @@ class Budgets:
     take longer to simulate, fewer leave long pipelines idle."""
     draft_shapes: int = 6
     """Shapes, the best by the quick estimate, of which one pipeline is simulated as a draft before all others."""
+    costly_shapes: int = 200
+    """Shapes with cp or ep from which on one that fits is simulated before they are ranked, which takes milliseconds each."""
     first_vpp: int = 4
     """Largest vpp (virtual stages per pipeline rank) of the first plan; plans with a larger one take longer to simulate."""
     first_variants: int = 32
@@ -205,7 +207,6 @@ class Budgets:
     late_s: float = 30.0
     """Seconds after the time limit up to which other strategies are still asked for a plan."""
     mixed_bound_s: float = 5.0
-    """Seconds of the time limit that are left for the bound of plans with mixed stages; if they do not suffice, total work
-    bounds the placements that are left."""
+    """Seconds of the time limit left for the bound of plans with mixed stages; total work bounds the placements after that."""
     mixed_share: float = 0.1
     """Largest fraction of the time limit that is left for it."""

@@ -247,7 +247,7 @@ def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]])
 def _by_classes(pipelines: Sequence[Pipeline]) -> tuple[list[tuple[int, ...]], Ints]:
     """The distinct classes of the stages of pipelines, and which of them each pipeline has."""
     numbers: dict[tuple[int, ...], int] = {}
-    which = [numbers.setdefault(tuple(i for i, _ in pipeline), len(numbers)) for pipeline in pipelines]
+    which = [numbers.setdefault(next(zip(*pipeline, strict=True)), len(numbers)) for pipeline in pipelines]
     return list(numbers), np.array(which)
 
 

@@ -3,14 +3,17 @@
 Shapes are ranked by a quick estimate; pipelines of the best are estimated, evaluated, improved by local search, and simulated.
 Each step is slower per pipeline than the one before, and is applied to fewer pipelines. Only usual microbatch sizes are tried.
 Plans with mixed stages (`planner.search.mixed`) are simulated last. Before all that, one pipeline of the best shapes by the
-quick estimate is simulated as a draft, so that some plan is known at once.
+quick estimate is simulated as a draft, so that some plan is known at once; where ranking many shapes with cp or ep takes
+seconds, one that fits in memory comes before it.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
+import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import NodeClass, node_classes
@@ -43,6 +46,8 @@ def find_first_plan(
     budgets, request = incumbent.budgets, incumbent.request
     usual = [base for base in bases if base.microbatch_size in sizes]
     base_of = {split_backward(base): base for base in usual or bases}
+    if budgets.draft_shapes and sum(max(base.cp, base.ep) > 1 for base in bases) >= budgets.costly_shapes:
+        _sketch(incumbent, itertools.islice(_that_fit(incumbent, bases), 1))
     promising = ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
     every = [variant for shape in promising for variant in variants(request, base_of[shape])]
@@ -50,7 +55,7 @@ def find_first_plan(
     incumbent.quickest = next(iter(ranked(incumbent, quick, 1)), None)
     if others is not None:
         others()
-    partial = ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
+    partial = [] if incumbent.is_over else ranked(incumbent, base_of, budgets.partial_shapes, tails=False, between=True)
     on_some = quick_variants(incumbent, [base_of[shape] for shape in partial])
     restaged = restaged_candidates(incumbent, promising[: budgets.restaged_shapes], base_of)
     _simulate_found(incumbent, restaged)
@@ -94,6 +99,14 @@ def _best_variants(incumbent: Incumbent, bases: Sequence[Shape]) -> list[Shape]:
     return ranked(incumbent, every, incumbent.budgets.unequal_shapes)
 
 
+def _that_fit(incumbent: Incumbent, shapes: Iterable[Shape]) -> Iterator[Shape]:
+    """Shapes whose stages fit in memory, those with usual numbers of microbatches first."""
+    context = incumbent.context
+    for shape in sorted(shapes, key=functools.partial(_unusual, incumbent)):
+        if quick_estimate(context, shape, node_classes(context, shape), False, False) < math.inf:
+            yield shape
+
+
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     """Simulate the best estimated pipeline of shapes."""
     context = incumbent.context
@@ -115,7 +128,7 @@ def ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool
     context, heap = incumbent.context, list[tuple[float, int, Shape, bool]]()
     most_seconds = doubtful(incumbent) if tails else math.inf
     for number, shape in sorted(enumerate(shapes), key=lambda pair: _unusual(incumbent, pair[1])):
-        if len(heap) >= incumbent.budgets.draft_shapes and incumbent.limit.is_up():
+        if len(heap) >= min(most, incumbent.budgets.draft_shapes) and incumbent.limit.is_up():
             break
         least = quick_estimate(context, shape, node_classes(context, shape), False, False, between)
         if least < most_seconds:

@@ -37,7 +37,8 @@ def restaged_candidates(incumbent: Incumbent, shapes: Iterable[Shape], base_of: 
             searches[start.shape] = StageSearch(incumbent.context, start.shape, budgets.restaged_pipelines)
         found.append(searches[start.shape].improved(start))
     found.sort(key=lambda candidate: candidate.seconds)
-    found += [searches[one.shape].restarted(one) for one in found[: budgets.restaged_again]]
+    again = found[: budgets.restaged_again] if incumbent.context.restarts else []
+    found += [searches[one.shape].restarted(one) for one in again]
     found += latency_candidates(incumbent.context, found, budgets)
     return improved(found, budgets.restaged_kept)
 

@@ -67,15 +67,16 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early:
 
         def after_draft() -> None:
-            early.begin(incumbent)
-            short.try_first()
+            incumbent.work_bound = work_bound(context)
+            if context.proves:
+                early.begin(incumbent)
+                short.try_first()
 
         try:
-            incumbent.work_bound = work_bound(context)
             if context.start is not None:
                 incumbent.begin(context.start)
             with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
-                find_first_plan(incumbent, bases, unequal, unlike, after_draft if context.proves else None)
+                find_first_plan(incumbent, bases, unequal, unlike, after_draft)
                 if context.proves:
                     short.try_after()
             if context.proves:

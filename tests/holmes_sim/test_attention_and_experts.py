@@ -9,7 +9,8 @@ import pytest
 
 import holmes_sim as hs
 from holmes_sim import attention_and_experts, commands, printing
-from holmes_sim.attention_and_experts import beside, compared, searched
+from holmes_sim.attention_and_experts import SplitSearch, beside, compared, searched
+from planner.costs.context import PlanningContext
 from planner.limits import Limits
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
@@ -113,11 +114,34 @@ def test_it_is_searched_only_where_nothing_is_pinned_or_limited(monkeypatch):
     assert isinstance(limit, TimeLimit)
     assert limit.seconds == 5.0
     assert searched(replace(asked(), time_limit=20.0), wanted=True).seconds == 2.0
+    assert searched(asked(), wanted=True, seconds=1.0).seconds == 1.0
     assert searched(asked(), wanted=False) is None
     assert searched(asked(tp=1), wanted=True) is None
     assert searched(replace(asked(), target=None), wanted=True) is None
     assert searched(replace(asked(), machines=(("new", 1),)), wanted=True) is None
     assert searched(replace(asked(), limits=Limits(devices=2)), wanted=True) is None
+
+
+def test_it_is_searched_once_with_the_first_plan_or_in_the_end(monkeypatch):
+    """Not where the search was interrupted; Ctrl-C ends it, not the plan."""
+    monkeypatch.setattr(attention_and_experts.search, "best", lambda *given, limit: limit)
+    context = PlanningContext(asked())
+    early, late, ended = (SplitSearch(asked(), True, context) for _ in range(3))
+    early.run()
+    first = early.found
+    early.finish()
+    assert early.found is first is not None
+    late.finish()
+    assert late.found is not None
+    monkeypatch.setattr(attention_and_experts.search, "best", interrupted)
+    SplitSearch(asked(), True, context).finish()
+    assert context.interrupted
+    ended.finish()
+    assert ended.found is None
+
+
+def interrupted(*given: object, limit: TimeLimit) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_plan_says_it(monkeypatch, slow):

@@ -11,8 +11,6 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-import joblib
-
 from holmes_sim.sweeping.worker import Row, Task, run_task
 from sim.errors import HolmesError
 from sim.units import Seconds
@@ -42,6 +40,8 @@ def pooled(work: Callable[[Given], Found], tasks: Iterable[Given], count: int) -
     """`work` of each of `count` tasks, in the order they finish. Raises BrokenProcessPool if a worker is killed.
 
     A task is taken from the iterator when a worker is free for it. Workers end as `results` says."""
+    import joblib  # its import takes longer than most commands need it
+
     processes = min(joblib.cpu_count(), count)
     if processes <= 1:
         yield from map(work, tasks)

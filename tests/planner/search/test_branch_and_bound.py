@@ -47,6 +47,15 @@ def test_a_search_that_may_do_nothing_leaves_the_quick_bounds_open(seed):
     assert kept.best is None
 
 
+def test_after_the_time_limit_every_layout_has_the_bound_by_total_work():
+    """To compute the quick bounds of many shapes takes seconds."""
+    question = random_request(3)
+    kept = incumbent(question)
+    kept.limit, kept.work_bound = TimeLimit(0.0), 0.25
+    bases = list(searched(question))
+    assert Proof(kept, Improvement(kept)).run(bases) == [0.25] * len(bases)
+
+
 def test_a_search_that_ends_early_evaluates_the_variant_of_its_best_plan():
     """All its pipelines, not only the one that was simulated first."""
     question = on_two_clusters(layers=6, batch=12)

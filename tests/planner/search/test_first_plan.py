@@ -83,6 +83,22 @@ def test_where_the_time_is_up_nothing_is_simulated_that_is_expected_to_be_slower
     assert len(kept.context.simulated) == simulated
 
 
+def test_before_many_shapes_with_experts_are_ranked_one_that_fits_is_simulated():
+    """It changes nothing but when some plan is known."""
+    dense = on_two_clusters(8, 32, Wishes(schedule="1f1b", zero_stage=1, ep=2), nodes=2)
+    model = replace(dense.workload.model, experts=4, experts_per_token=2)
+    question = replace(dense, workload=replace(dense.workload, model=model))
+    found, steps = [], []
+    for costly in (1, 1000):
+        kept, states = incumbent(question, Budgets(costly_shapes=costly)), []
+        kept.context.watch = states.append
+        find_first_plan(kept, list(searched(kept.request)))
+        found.append(kept.best)
+        steps.append([state.step_s for state in states if state.activity == "estimating layouts"])
+    assert found[0] == found[1] is not None
+    assert len(steps[0]) == 2 and steps[0][1:] == steps[1]
+
+
 def sites_joined_by_10_gbit_s() -> Request:
     """Two sites of 32 A100, tp 2, without a time limit."""
     topology = edited(commands.load("two-sites-trunk"), {"links[0].bandwidth": "10 Gbit/s", "workload.global_batch_size": 384})

@@ -30,6 +30,17 @@ def test_fleets_of_few_classes_have_none():
     assert restaged(incumbent(question(3))) == []
 
 
+def test_the_search_begins_again_unless_a_quick_plan_is_wanted():
+    """Without restarts nothing but the candidates of the restarts is missing."""
+    asked = question()
+    asked = replace(asked, wishes=replace(asked.wishes, dp=1, microbatch_size=1, recompute="none"))
+    kept, quick = incumbent(asked), incumbent(asked)
+    quick.context.restarts = False
+    every, fewer = sorted(restaged(kept)), sorted(restaged(quick))
+    assert 0 < quick.context.effort.times["pipelines priced"] < kept.context.effort.times["pipelines priced"]
+    assert every[0] <= fewer[0]
+
+
 @more
 def test_no_candidate_is_sought_of_variants_that_cannot_be_faster_than_the_best_plan():
     """The deadline test of the least step leaves nothing to be searched; with a long step, all is as without a plan."""
