@@ -168,6 +168,8 @@ class Budgets:
     """Seconds of the time limit that the proof leaves for these plans."""
     unlike_share: float = 0.04
     """Largest fraction of the time limit that is left for them."""
+    unlike_tests: int = 3_000
+    """Deadline tests of layouts for their bound (`planner.search.unlike_degrees_proof`): two take about a millisecond."""
 
     # short chunks of sequences (`planner.search.short_chunks`)
     short_shapes: int = 8
