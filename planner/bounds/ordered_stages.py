@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeAlias
 
 from planner.bounds.any_neighbours import Neighbours, least_tied, messages_between
-from planner.bounds.shared_nics import NicLoad, least_seconds, nic_loads
+from planner.bounds.shared_nics import least_seconds, nic_loads
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -51,8 +51,11 @@ class StageHops:
 
     def __init__(self, stages: OrderedStages):
         self._stages = stages
-        self._together = stages.context.messages.together(stages.clusters, stages.shape)
         self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
+
+    @functools.cached_property
+    def _together(self) -> int:
+        return self._stages.context.messages.together(self._stages.clusters, self._stages.shape)
 
     def between(self, classes: Sequence[int]) -> list[float]:
         """Least seconds of the message between each two neighbouring stages of a pipeline, whose stages are of these classes.
@@ -101,14 +104,15 @@ class OrderedStages:
             self.nic = context.fleets.nic_of(self.clusters)
         self.messages = [self._inside(option) for option in order]
         self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
-        self.tied = self._least_tied()
+        most = min(order[-1].max_stages, self.longest or self.layers, self.layers)
+        self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str, int | None, int | None, Sends | None], StageSizes] = {}
         self.hops = StageHops(self).between
         self._ahead, self._back = ([found(i) for i in range(len(order))] for found in (self._least_ahead, self._least_back))
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
-        self.nics = self._nic_loads()
+        self.nics = [nic_loads(context, self.shape, one, self.clusters, self.nic) for one in self.clusters]
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
         self.neighbours = Neighbours([], [], [])
@@ -136,16 +140,6 @@ class OrderedStages:
     def _message(self, source: Cluster, target: Cluster) -> float:
         """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
         return self.context.messages.least(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
-
-    def _least_tied(self) -> float:
-        """Least seconds of the tied embedding's all-reduce between the first and the last class."""
-        most = min(self.order[-1].max_stages, self.longest or self.layers, self.layers)
-        ends = self.clusters[0], self.clusters[-1]
-        return self.context.tied.least(*ends, self.shape, most, self.nic) if self.nic else 0.0
-
-    def _nic_loads(self) -> list[tuple[NicLoad, ...]]:
-        """Loads of the NICs of each class."""
-        return [nic_loads(self.context, self.shape, one, self.clusters, self.nic) for one in self.clusters]
 
     def _inside(self, option: NodeClass) -> float:
         """Least seconds of a message between neighbouring stages of one class; 0 where the class holds a single stage."""

@@ -24,7 +24,6 @@ from planner.bounds.deadline_test import deadline_bound
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.ordered_stages import OrderedStages, Sends, rates_of
 from planner.bounds.relaxation import ONE_MICROBATCH, Pace, filled_and_drained, in_any_order
-from planner.bounds.shared_nics import NicLoad
 from planner.bounds.stage_sizes import StageSeconds
 from planner.costs.context import PlanningContext
 from planner.costs.least_memory import LeastMemory
@@ -112,6 +111,7 @@ class UnlikeStages(OrderedStages):
     def __init__(self, context: PlanningContext, layout: Layout, messages: UnlikeMessages, horizon: Seconds):
         self._layout, self._unlike = layout, messages
         super().__init__(context, layout, horizon)
+        self.tied, self.nics = 0.0, [() for _ in layout]
 
     def in_any_order(self) -> Self:
         """The same stages with numbers that hold for every order of every subset of two or more of the classes."""
@@ -141,12 +141,6 @@ class UnlikeStages(OrderedStages):
     def _message(self, source: Cluster, target: Cluster) -> Seconds:
         """0: what messages take is known in any order only."""
         return 0.0
-
-    def _least_tied(self) -> Seconds:
-        return 0.0
-
-    def _nic_loads(self) -> list[tuple[NicLoad, ...]]:
-        return [() for _ in self._layout]
 
     def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> StageSeconds:
         """The least seconds under any of the shapes, and the longest weight gradient, which may be deferred."""

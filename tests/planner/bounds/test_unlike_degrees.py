@@ -11,7 +11,13 @@ import pytest
 from benchmarks.owned_fleets import draw
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.unlike_degrees import (
-    CountedStages, Layout, SomeShapes, UnlikeStages, counted_bound, layout_bound, quick_bound,
+    CountedStages,
+    Layout,
+    SomeShapes,
+    UnlikeStages,
+    counted_bound,
+    layout_bound,
+    quick_bound,
 )  # fmt: skip
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes

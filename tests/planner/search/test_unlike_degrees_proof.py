@@ -61,14 +61,15 @@ def test_the_certificate_of_such_a_plan_says_how_far_it_can_be_from_the_best_one
     assert found.all_lower_bound_s == apart.lower_bound_s and 0 < found.gap < 1
     assert "stage_dp (tried and bounded apart)" in found.outside
     assert text(best, found) == (
-        "Certificate: no plan of the searched space takes less than 25.7 ms (closed form), 5.4% more than this plan. Its stages "
-        "have degrees of their own on each cluster: no such plan takes less than 20.67 ms: at most 15.3% of 24.4 ms could be "
-        "saved."
+        "Certificate: no plan of the searched space takes less than 25.7 ms (closed form), 5.4% more than this plan. Its "
+        "stages have degrees of their own on each cluster: no such plan takes less than 20.67 ms: at most 15.3% of 24.4 ms "
+        "could be saved."
     )
     beside = certificate(kept, alike, [0.995 * step(alike)], None, [], None, apart)
     assert (beside.lower_bound_s, beside.all_lower_bound_s) == (0.995 * step(alike), apart.lower_bound_s)
     assert text(alike, beside).endswith(
-        " No plan in which clusters have degrees of their own takes less than 20.67 ms: at most 15.3% of 24.4 ms could be saved."
+        " No plan in which clusters have degrees of their own takes less than 20.67 ms: at most 15.3% of 24.4 ms could be "
+        "saved."
     )
     as_good = certificate(kept, best, [0.8 * step(best)], None, [], None, replace(apart, lower_bound_s=0.9 * step(best)))
     assert text(alike, replace(as_good, beside_space=False)).endswith(
@@ -83,8 +84,8 @@ def test_its_space_is_told_in_one_line():
     assert (apart.lower_bound_s, apart.gap) == (1.5, 0.25)
     assert apart.space == (
         "pipelines over several clusters whose stages have one tp, dp, ep and etp on each, not the same on all; tp 1, 2, 4; "
-        "schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the layers; no virtual "
-        "stages"
+        "schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the layers; no "
+        "virtual stages"
     )
     assert unlike_bound(asked, 2.0, None, []) is None
 
