@@ -76,6 +76,12 @@ def _beside(plan: Plan, found: Certificate) -> str:
     )
 
 
+def unlike_degrees(found: Certificate) -> str:
+    """What is proved of plans with unlike degrees, and their space, in two lines; empty where nothing is."""
+    bound = found.unlike_degrees
+    return f"Unlike degrees: {bound}.\nTheir space: {bound.space}." if bound is not None else ""
+
+
 def _time_limit(found: Certificate) -> str:
     return " The time limit ended the search." if found.time_limit_reached else ""
 
