@@ -49,8 +49,8 @@ def test_plans_that_are_tried_beside_the_proof_are_reported_in_the_line():
 def test_what_is_proved_of_unlike_degrees_is_told_with_its_space():
     apart = SpaceBound(2.0, 1.5, "pipelines over several clusters", UNLIKE)
     assert unlike_degrees(replace(PROOF, unlike_degrees=apart)) == (
-        "Unlike degrees: no plan in which clusters have degrees of their own takes less than 1.5 s: at most 25.0% of 2 s could be "
-        "saved.\nTheir space: pipelines over several clusters."
+        "Unlike degrees: no plan in which clusters have degrees of their own takes less than 1.5 s: at most 25.0% of 2 s could "
+        "be saved.\nTheir space: pipelines over several clusters."
     )
     assert unlike_degrees(PROOF) == ""
 
