@@ -111,7 +111,6 @@ class UnlikeStages(OrderedStages):
     def __init__(self, context: PlanningContext, layout: Layout, messages: UnlikeMessages, horizon: Seconds):
         self._layout, self._unlike = layout, messages
         super().__init__(context, layout, horizon)
-        self.tied, self.nics = 0.0, [() for _ in layout]
 
     def in_any_order(self) -> Self:
         """The same stages with numbers that hold for every order of every subset of two or more of the classes."""
@@ -130,13 +129,17 @@ class UnlikeStages(OrderedStages):
         self.messages = [between[i][i] if math.isfinite(between[i][i]) else 0.0 for i in classes]
         self.borders = [between[i][i + 1] for i in classes[:-1]]
         self.hops = self._hops_between
-        self._ahead, self._back = ([found(i) for i in classes] for found in (self._least_ahead, self._least_back))
+        self._ahead, self._back = self._least_messages()
         self.possible, self._sends = all(map(math.isfinite, self.borders)), {}
         return self
 
     def _hops_between(self, classes: Sequence[int]) -> list[Seconds]:
         """Least seconds of the message between each two neighbouring stages of these classes."""
         return [self.messages[a] if a == b else self.borders[a] for a, b in itertools.pairwise(classes)]
+
+    def _nic_kind(self) -> str:
+        """None: each border may have its own."""
+        return ""
 
     def _message(self, source: Cluster, target: Cluster) -> Seconds:
         """0: what messages take is known in any order only."""
