@@ -41,7 +41,7 @@ IDLE = 0.02
 LARGEST = 2_048
 """Number of devices of a fleet up to which unlike pipelines are searched (a guess): the limit of 50 s ends the search on larger
 ones before it has plans of all parts, and takes that time from the proof."""
-BOTH = f"the searched layouts of alike replicas (`space` of the certificate), and {SPACE}"
+BOTH = f"the searched layouts of alike replicas (`space` of the certificate, and of its `unlike_degrees` if known), and {SPACE}"
 """The plans of alike replicas and of unlike pipelines that one bound holds for, in one line."""
 NONE = "no searched plan of alike replicas, and none of unlike pipelines,"
 """How the sentence about both kinds begins."""
@@ -55,8 +55,8 @@ class UnlikeReplicas:
 
     bound_s: no plan of `SPACE` takes less; infinite where memory has no room for one. plan: the fastest that was found and
     saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was.
-    cut_off: whether the time limit ended the search. alike_bound_s: no searched plan of alike replicas takes less; 0 without
-    a certificate."""
+    cut_off: whether the time limit ended the search. alike_bound_s: no searched plan of alike replicas takes less, nor
+    one of unlike degrees, if a bound on these is known; 0 without a certificate."""
 
     alike_s: Seconds
     bound_s: Seconds

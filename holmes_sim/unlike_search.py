@@ -109,7 +109,7 @@ class UnlikeSearch:
 def against(known: UnlikeReplicas, alike: Plan, fastest_s: Seconds) -> UnlikeReplicas:
     """What is known beside a plan of alike replicas: without the plan of unlike pipelines, unless it saves enough of that one's
     step and of `fastest_s`."""
-    proved = alike.certificate.lower_bound_s if alike.certificate is not None else 0.0
+    proved = alike.certificate.all_lower_bound_s if alike.certificate is not None else 0.0
     known = replace(known, alike_s=step(alike), alike_bound_s=proved)
     if known.plan is None or known.step > min(known.alike_s, fastest_s) * (1 - LEAST_GAIN):
         return replace(known, plan=None)

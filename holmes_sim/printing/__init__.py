@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holmes_sim.printing.catalogue import catalogue, modules, schemas, topologies, topology
+from holmes_sim.printing.certificates import unlike_degrees
 from holmes_sim.printing.checks import checked
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.disaggregated import measured_disaggregated, simulated_disaggregated
@@ -77,6 +78,7 @@ __all__ = [
     "topologies",
     "topology",
     "trunk_bandwidths",
+    "unlike_degrees",
     "unlike_pipelines",
     "validated",
     "verdicts",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.search.left_out import TRIED
+from planner.search.left_out import BOUNDED, TRIED
 from planner.target import ANY
 from sim.compression import NONE
-from sim.plan.certificate import Axis, Certificate
+from sim.plan.certificate import UNLIKE, Axis, Certificate
 from sim.plan.plan import Plan
 from sim.units import MEGA, time_text
 
@@ -42,7 +42,17 @@ def certificate(plan: Plan, found: Certificate) -> str:
         open_part += f" No searched plan with each stage on one cluster takes less than {time_text(whole)}."
     if plan.config.message_compression != NONE:
         open_part += " This bound is for whole messages: nothing is proved for compressed messages between clusters."
-    return f"Certificate: no searched plan takes less than {least}: {far}.{open_part}{_time_limit(found)}"
+    return f"Certificate: no searched plan takes less than {least}: {far}.{open_part}{_unlike(found)}{_time_limit(found)}"
+
+
+def _unlike(found: Certificate) -> str:
+    """What is proved of plans with unlike degrees beside one of the searched space; empty where nothing is."""
+    bound = found.unlike_degrees
+    if bound is None:
+        return ""
+    if bound.lower_bound_s >= found.lower_bound_s:
+        return " Nor does one in which clusters have degrees of their own."
+    return f" {str(bound)[0].upper()}{str(bound)[1:]}."
 
 
 def _beside(plan: Plan, found: Certificate) -> str:
@@ -58,10 +68,18 @@ def _beside(plan: Plan, found: Certificate) -> str:
     ratio = bound / found.objective_s
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
     far = "as long as this plan takes" if far.startswith("0.0%") else far
+    kind = "nothing is proved for other plans of this kind"
+    if unlike and found.unlike_degrees is not None:
+        kind = str(found.unlike_degrees).replace(UNLIKE, "no such plan")
     return (
-        f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}. {own}: "
-        "nothing is proved for other plans of this kind."
+        f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}. {own}: {kind}."
     )
+
+
+def unlike_degrees(found: Certificate) -> str:
+    """What is proved of plans with unlike degrees, and their space, in two lines; empty where nothing is."""
+    bound = found.unlike_degrees
+    return f"Unlike degrees: {bound}.\nTheir space: {bound.space}." if bound is not None else ""
 
 
 def _time_limit(found: Certificate) -> str:
@@ -75,7 +93,7 @@ def searched(found: Certificate) -> str:
     axes = {axis.name: axis for axis in found.space}
     parts = [_axis(axis, axes.get("vpp")) for name, axis in axes.items() if name in LISTED and _is_printed(axis, axes)]
     split = [text.partition(" ") for text in found.outside]
-    other = [_outside(name, text) for name, _, text in split if name in LISTED or text == TRIED]
+    other = [_outside(name, text) for name, _, text in split if name in LISTED or text in (TRIED, BOUNDED)]
     other += ["more in plan.json"] if len(other) < len(split) else []
     required = f" Required: {'; '.join(map(str, axes['required'].values))}." if "required" in axes else ""
     return f"Searched: {', '.join(parts)}.{required}" + (f" Outside: {'; '.join(other)}." if other else "")

@@ -51,8 +51,11 @@ class StageHops:
 
     def __init__(self, stages: OrderedStages):
         self._stages = stages
-        self._together = stages.context.messages.together(stages.clusters, stages.shape)
         self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
+
+    @functools.cached_property
+    def _together(self) -> int:
+        return self._stages.context.messages.together(self._stages.clusters, self._stages.shape)
 
     def between(self, classes: Sequence[int]) -> list[float]:
         """Least seconds of the message between each two neighbouring stages of a pipeline, whose stages are of these classes.
@@ -90,15 +93,12 @@ class OrderedStages:
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], horizon: float = math.inf, either: bool = False):
         self.either = either
         self.order, self.shape, self.m, self.horizon = tuple(order), order[0].shape, order[0].microbatches, horizon
-        self.vpp = self.shape.vpp
-        self.layers, self.config = order[0].workload.model.layers, order[0].config
+        self.vpp, self.layers, self.config = self.shape.vpp, order[0].workload.model.layers, order[0].config
         self.longest = lengths.longest(context.request, self.shape)
         schedule = schedules.get(self.shape.schedule)
         self.waits, self.chunked, self.splits = not schedule.OVERLAPS_SENDS, schedule.CHUNKED, schedule.SPLITS_BACKWARD
-        self.context, self.nic = context, ""
-        self.clusters = tuple(option.cluster for option in order)
-        with suppress(NoRoute):
-            self.nic = context.fleets.nic_of(self.clusters)
+        self.context, self.clusters = context, tuple(option.cluster for option in order)
+        self.nic = self._nic_kind()
         self.messages = [self._inside(option) for option in order]
         self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
         most = min(order[-1].max_stages, self.longest or self.layers, self.layers)
@@ -106,7 +106,7 @@ class OrderedStages:
         self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str, int | None, int | None, Sends | None], StageSizes] = {}
         self.hops = StageHops(self).between
-        self._ahead, self._back = ([found(i) for i in range(len(order))] for found in (self._least_ahead, self._least_back))
+        self._ahead, self._back = self._least_messages()
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
         self.nics = [nic_loads(context, self.shape, one, self.clusters, self.nic) for one in self.clusters]
@@ -133,6 +133,12 @@ class OrderedStages:
         found = copy.copy(self)
         found.tied, found._sizes, _ = tied, {}, found.__dict__.pop("first_tail", None)
         return found
+
+    def _nic_kind(self) -> str:
+        """The type of NICs of the pipelines; empty where none joins the classes."""
+        with suppress(NoRoute):
+            return self.context.fleets.nic_of(self.clusters)
+        return ""
 
     def _message(self, source: Cluster, target: Cluster) -> float:
         """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
@@ -163,14 +169,12 @@ class OrderedStages:
         """Least seconds of a message from a stage of class i to the previous stage."""
         return self._back[i]
 
-    def _least_ahead(self, i: int) -> float:
-        return min([*self._inner(i), *self.borders[i : i + 1]], default=0.0)
-
-    def _least_back(self, i: int) -> float:
-        return min([*self._inner(i), *self.borders[max(i - 1, 0) : i]], default=0.0)
-
-    def _inner(self, i: int) -> list[float]:
-        return [self.messages[i]] if self.order[i].max_stages > 1 else []
+    def _least_messages(self) -> tuple[list[float], list[float]]:
+        """Least seconds of a message from a stage of each class to the next stage, and to the previous one."""
+        pairs = zip(self.order, self.messages, strict=True)
+        inner = [[message] if option.max_stages > 1 else [] for option, message in pairs]
+        ahead = [min([*own, *self.borders[i : i + 1]], default=0.0) for i, own in enumerate(inner)]
+        return ahead, [min([*own, *self.borders[max(i - 1, 0) : i]], default=0.0) for i, own in enumerate(inner)]
 
     def tail(self, cost: StageCost, role: str) -> float:
         """Seconds of a stage after its last backward."""
@@ -273,7 +277,7 @@ class OrderedStages:
     @functools.cached_property
     def rates(self) -> list[tuple[float, float, float]]:
         """By class, seconds of one layer for one microbatch: (forward, forward + gradients of inputs, gradients of inputs)."""
-        return [_rates(option) for option in self.order]
+        return [rates_of(option) for option in self.order]
 
 
 def _finite(seconds: float) -> float:
@@ -281,7 +285,7 @@ def _finite(seconds: float) -> float:
     return seconds if math.isfinite(seconds) else 0.0
 
 
-def _rates(option: NodeClass) -> tuple[float, float, float]:
+def rates_of(option: NodeClass) -> tuple[float, float, float]:
     """`OrderedStages.rates` of one class: neither messages nor the ZeRO stage matter."""
     if ("rates",) not in option.shared:
         one, two = (option.with_messages("middle", layers, 0.0, 0.0) for layers in (1, 2))

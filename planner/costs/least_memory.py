@@ -14,7 +14,7 @@ class LeastMemory:
     ZeRO 3 does not always need least: the whole weights of the layer at work and of those gathered ahead come on top of its
     shards, which matters for few large layers."""
 
-    def __init__(self, every: Sequence[StageMemory | BlockMemory]):
+    def __init__(self, every: Sequence[StageMemory | BlockMemory | LeastMemory]):
         self._every = tuple(every)
 
     def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:

@@ -155,8 +155,7 @@ class Budgets:
     unlike_layouts: int = 60
     """Layouts with the least estimates of which layers are assigned to stages, and then pipelines that are priced."""
     unlike_near: float = 0.1
-    """Fraction by which the estimate of a pipeline, and then the closed form of its plan, may be above the step that is
-    searched for."""
+    """Fraction by which an estimate, and then the closed form of a plan, may be above the step that is searched for."""
     unlike_plans: int = 6
     """Plans in a row that are priced in closed form, the least estimate first, and are slower than that step; then no more are.
     One takes 10 to 30 milliseconds."""
@@ -170,6 +169,8 @@ class Budgets:
     """Seconds of the time limit that the proof leaves for these plans."""
     unlike_share: float = 0.04
     """Largest fraction of the time limit that is left for them."""
+    unlike_tests: int = 3_000
+    """Deadline tests of layouts for their bound (`planner.search.unlike_degrees_proof`): two take about a millisecond."""
 
     # short chunks of sequences (`planner.search.short_chunks`)
     short_shapes: int = 8

@@ -9,25 +9,27 @@ from planner.bounds.mixed_deadline import MixedBound, mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.placement.simulation import step
 from planner.search.incumbent import Incumbent
+from planner.search.left_out import BOUNDED, TRIED
 from planner.search.mixed import is_mixed, mixed_placements
 from planner.search.searched_space import axes, outside
 from planner.space.shapes import searched_schedules
 from planner.space.unlike_tp import has_searched_degrees
-from sim.plan.certificate import Certificate
+from sim.plan.certificate import Certificate, SpaceBound
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
 
 def certificate(
     incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: MixedBound | None, solvers: Iterable[str],
-    least_layout: str | None = None,
+    least_layout: str | None = None, unlike: SpaceBound | None = None,
 ) -> Certificate:  # fmt: skip
     """The certificate of a simulated plan, which also says whether the time limit ended the search for it.
 
     The least of `bounds` is a lower bound on all pipelines of whole stages, `least_layout` the layout with it, `mixed` a lower
     bound on all plans with mixed stages; the bound of the space is the lower of both. `solvers` are the names of solvers that
     found plans. A plan whose stages have degrees of their own (`planner.search.unlike_degrees`), or whose cp is not searched
-    (`planner.search.short_chunks`), is outside of the space: the bounds may be above its step."""
+    (`planner.search.short_chunks`), is outside of the space: the bounds may be above its step. `unlike`: what is proved of the
+    plans with degrees of their own; the lower bound of such a plan is at most that."""
     request, objective = incumbent.request, step(plan)
     whole = min(bounds, default=math.inf)
     bound = min([objective, whole] if mixed is None else [objective, whole, mixed.seconds])
@@ -36,6 +38,8 @@ def certificate(
     if bound >= incumbent.target:
         least_layout = None
     beside = not is_mixed(plan) and not has_searched_degrees(request, plan)
+    if beside and unlike is not None and plan.config.has_stage_degrees:
+        bound = min(bound, unlike.lower_bound_s)
     gap, in_space = (
         1 - bound / objective,
         plan.config.schedule in dict(searched_schedules(request)) or bool(request.wishes.schedule),
@@ -51,9 +55,18 @@ def certificate(
         whole_lower_bound_s=whole if math.isfinite(whole) else None,
         least_bound_layout=least_layout,
         beside_space=beside,
+        unlike_degrees=unlike,
         space=axes(request),
-        outside=outside(request, incumbent.context.proves, incumbent.context.every_step),
+        outside=_outside(incumbent, unlike),
     )
+
+
+def _outside(incumbent: Incumbent, unlike: SpaceBound | None) -> tuple[str, ...]:
+    """What a plan could have and the search leaves out; `unlike`: as in `certificate`."""
+    found = outside(incumbent.request, incumbent.context.proves, incumbent.context.every_step)
+    if unlike is None:
+        return found
+    return tuple(text.replace(TRIED, BOUNDED) if text.startswith("stage_") else text for text in found)
 
 
 def mixed_lower_bound(incumbent: Incumbent) -> MixedBound | None:

@@ -11,6 +11,9 @@ from planner.space.unlike_degrees import tried_degrees
 TRIED = "(tried, without a proof)"
 """What is said of plans outside of the space that a search tries (`planner.search.unlike_degrees`, `short_chunks`)."""
 
+BOUNDED = "(tried and bounded apart)"
+"""What is said of them in place of that where a bound of their own is known (`planner.search.unlike_degrees_proof`)."""
+
 
 def recomputed(request: Request, blocks: bool, tried: bool) -> Iterator[str]:
     """The text of recomputation that is left out, or `tried` where that may be (`planner.space.tried_modules`). `blocks`: some

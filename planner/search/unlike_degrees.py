@@ -7,7 +7,7 @@ the speed of its stages alone, as if layers could be divided: with m microbatche
 stage (less where the schedule splits the backward). The layouts with the least estimates get whole layers, as memory allows
 (list scheduling), and an estimate with messages and gradients. The best of these get a plan, which is evaluated on an idle
 network; layers of the fastest are moved one by one, and these are simulated. Such plans are outside of the space that the
-certificate holds for, and prove nothing."""
+certificate holds for; they have a bound of their own (`planner.search.unlike_degrees_proof`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from planner.search.evaluation import roles
 from planner.search.incumbent import Incumbent
 from planner.space.device_slots import minmax_layers
 from planner.space.shape import Shape
-from planner.space.unlike_degrees import matching, may_differ, own_shapes, templates
+from planner.space.unlike_degrees import are_unlike, matching, may_differ, own_shapes, templates
 from planner.target import ANY
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, PlanError
@@ -70,8 +70,11 @@ def try_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
     if incumbent.best is None or context.every_step or not may_differ(request):
         return
     incumbent.report("trying stages of unlike degrees")
+    shapes, own = templates(request, bases), incumbent.best.config.schedule
+    names = sorted({shape.schedule for shape in shapes}, key=lambda name: (name != own, name))
     with context.effort.spent("estimates"):
-        found = _fastest(incumbent, templates(request, bases, incumbent.best.config.schedule))
+        every = (_fastest(incumbent, [shape for shape in shapes if shape.schedule == name]) for name in names)
+        found = sorted(itertools.chain.from_iterable(every), key=lambda one: one[0])
     gain = budgets.unlike_gain if request.target is not None and request.target.name == ANY else budgets.target_gap
     target = incumbent.cutoff * (1 - gain)
     for seconds, *_, plan in found[: budgets.unlike_tries]:
@@ -129,7 +132,9 @@ def _layouts(context: PlanningContext, shapes: Sequence[Shape], most: Seconds) -
                 continue
             for layout in itertools.product(*some):
                 stages = sum(run.stages for run in layout)
-                if stages <= layers and pinned in (None, stages) and sum(r.capacity for r in layout) >= layers and _fit(layout):
+                if stages > layers or pinned not in (None, stages) or sum(run.capacity for run in layout) < layers:
+                    continue
+                if are_unlike(run.option.own for run in layout):
                     rate, fill = sum(run.rate for run in layout), min(run.fill for run in layout)
                     rest, first = (batch // samples - 1) * layers / rate, fill * layers / max(r.rate / r.stages for r in layout)
                     if rest + first < most:
@@ -142,14 +147,6 @@ def _joined(request: Request, runs: dict[str, list[Run]]) -> Iterator[tuple[list
         found = [runs[cluster.name] for cluster in clusters if runs.get(cluster.name)]
         for size in range(2, len(found) + 1):
             yield from itertools.combinations(found, size)
-
-
-def _fit(layout: Layout) -> bool:
-    """Whether the runs have unlike degrees, and of the dp and of the cp of two runs one divides the other."""
-    shapes = [run.option.own for run in layout]
-    rows, chunks = sorted(one.dp for one in shapes), sorted(one.cp for one in shapes)
-    unlike = len({one.tp for one in shapes}) > 1 or rows[0] < rows[-1] or chunks[0] < chunks[-1]
-    return unlike and all(b % a == 0 for each in (rows, chunks) for a, b in itertools.pairwise(each))
 
 
 def _runs(context: PlanningContext, shapes: Sequence[Shape], samples: int) -> dict[str, list[Run]]:

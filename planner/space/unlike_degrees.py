@@ -18,7 +18,6 @@ from planner.space.shape import Shape
 from planner.space.shapes import searched_schedules, slots, zero_stages
 from planner.space.unlike_tp import MOST_DEVICES
 from planner.target import Target
-from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
 
@@ -68,19 +67,17 @@ def _takes(target: Target | None, workload: Workload, kind: str) -> bool:
     return not any(text.startswith("stage_") for text in faults)
 
 
-def templates(request: Request, bases: Iterable[Shape], schedule: str) -> list[Shape]:
-    """A shape of each tp, cp, ep, etp and recomputation of `bases`, under a schedule and a ZeRO stage with which the target can
-    run a pipeline: `schedule` if it can be, else one that splits the backward if any."""
+def templates(request: Request, bases: Iterable[Shape]) -> list[Shape]:
+    """A shape of each tp, cp, ep, etp and recomputation of `bases`, under each schedule without virtual stages and the first
+    ZeRO stage with which the target can run a pipeline."""
     found: dict[tuple[object, ...], Shape] = {}
     names = [name for name, vpp in searched_schedules(request) if vpp == 1]
-    names.sort(key=lambda name: (name != schedule, not schedules.get(name).SPLITS_BACKWARD))
-    for base in bases:
-        kind = base.tp, base.cp, base.ep, base.etp, base.recompute
+    for base, name in itertools.product(bases, names):
+        kind = name, base.tp, base.cp, base.ep, base.etp, base.recompute
         if base.zero_shard_size is not None or kind in found:
             continue
-        several = replace(base, dp=max(base.dp, 2), vpp=1, tied_shards=False)
-        every = itertools.product(names, zero_stages(request, several))
-        shapes = (replace(several, schedule=name, zero_stage=zero) for name, zero in every)
+        several = replace(base, dp=max(base.dp, 2), vpp=1, tied_shards=False, schedule=name)
+        shapes = (replace(several, zero_stage=zero) for zero in zero_stages(request, several))
         chosen = next((one for one in shapes if runnable.runs(request, one, 2) and _runs_unlike(request, one)), None)
         if chosen is not None:
             found[kind] = chosen
@@ -117,3 +114,10 @@ def own_shapes(request: Request, template: Shape, samples: int) -> Iterator[Shap
         own = replace(template, dp=dp, microbatch_size=samples // dp)
         if samples % dp == 0 and own.divides_experts:
             yield own
+
+
+def are_unlike(shapes: Iterable[Shape]) -> bool:
+    """Whether shapes have unlike tp, dp or cp, and of the dp and of the cp of two of them one divides the other."""
+    degrees = {(one.tp, one.dp, one.cp) for one in shapes}
+    rows, chunks = sorted(dp for _, dp, _ in degrees), sorted(cp for *_, cp in degrees)
+    return len(degrees) > 1 and all(b % a == 0 for each in (rows, chunks) for a, b in itertools.pairwise(each))

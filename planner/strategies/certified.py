@@ -38,6 +38,7 @@ from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
 from planner.search.short_chunks import ShortChunks
 from planner.search.unlike_degrees import try_unlike, unlike_seconds
+from planner.search.unlike_degrees_proof import prove_unlike, unlike_bound
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.tied_shards import with_tied_shards
@@ -60,7 +61,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bases, unequal = _by_division(request)
     unlike = list(unlike_shapes(request, bases))
     spent = context.effort.spent
-    open_bounds, mixed, spared = [0.0], None, 0.0
+    open_bounds, mixed, spared, apart_bound = [0.0], None, 0.0, None
     bounded: Bounds | None = None
     short = ShortChunks(incumbent)
     every = EarlyBounds(context, [*bases, *unequal, *unlike])
@@ -98,6 +99,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
+                apart_bound = prove_unlike(incumbent, bases)
                 context.limit.reserve(-away)
                 try_offloaded(incumbent)
                 try_modules(incumbent)
@@ -125,7 +127,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     layout = proof.least_layout
     if bounded is not None and bounded.whole > min(bounds, default=math.inf):
         bounds, layout = [bounded.whole], bounded.least_layout
-    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, layout or None)
+    apart_from = unlike_bound(request, step(best), apart_bound, bases)
+    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, layout or None, apart_from)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
 
 

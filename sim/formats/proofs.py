@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sim.formats.fields import Flag, StrictModel
-from sim.plan.certificate import Axis, Certificate
+from sim.plan.certificate import UNLIKE, Axis, Certificate, SpaceBound
 
 
 class AxisFacts(StrictModel):
@@ -16,6 +16,15 @@ class AxisFacts(StrictModel):
 
     axis: str
     values: tuple[str | int, ...]
+
+
+class SpaceBoundFacts(StrictModel):
+    """Seconds below which no plan of a space takes, and how far the step of the plan is from them."""
+
+    objective_s: float = Field(description="seconds of the plan's step")
+    lower_bound_s: float = Field(description="no plan of the space takes less")
+    gap: float = Field(description="1 - lower_bound_s / objective_s: the part of the step that could be saved at most")
+    space: str = Field(description="the plans that the bound holds for, in one line")
 
 
 class CertificateFacts(StrictModel):
@@ -35,17 +44,11 @@ class CertificateFacts(StrictModel):
     whole_lower_bound_s: float | None = None
     least_bound_layout: str | None = None
     beside_space: Flag = False
+    unlike_degrees: SpaceBoundFacts | None = Field(
+        None, description="a bound on plans whose stages have degrees of their own on each cluster; null where none is known"
+    )
     space: tuple[AxisFacts, ...] = ()
     outside: tuple[str, ...] = ()
-
-
-class SpaceBoundFacts(StrictModel):
-    """Seconds below which no plan of a space takes, and how far the step of the plan is from them."""
-
-    objective_s: float = Field(description="seconds of the plan's step")
-    lower_bound_s: float = Field(description="no plan of the space takes less")
-    gap: float = Field(description="1 - lower_bound_s / objective_s: the part of the step that could be saved at most")
-    space: str = Field(description="the plans that the bound holds for, in one line")
 
 
 class UnlikePipelinesFacts(StrictModel):
@@ -62,11 +65,14 @@ class UnlikePipelinesFacts(StrictModel):
 def certificate_facts(found: Certificate) -> dict[str, Any]:
     """A certificate as plain data."""
     space = [{"axis": axis.name, "values": list(axis.values)} for axis in found.space]
-    return asdict(found) | {"space": space, "outside": list(found.outside)}
+    unlike = found.unlike_degrees.facts() if found.unlike_degrees is not None else None
+    return asdict(found) | {"unlike_degrees": unlike, "space": space, "outside": list(found.outside)}
 
 
 def certificate_from(proof: CertificateFacts) -> Certificate:
     """The certificate of a file."""
     space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
     values = proof.model_dump(exclude={"seconds"})  # the time limit, which plans of version 0.1 and before hold
-    return Certificate(**values | {"space": space})
+    known = proof.unlike_degrees
+    unlike = SpaceBound(known.objective_s, known.lower_bound_s, known.space, UNLIKE) if known is not None else None
+    return Certificate(**values | {"unlike_degrees": unlike, "space": space})

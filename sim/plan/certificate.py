@@ -8,6 +8,9 @@ from typing import Any
 
 from sim.units import Seconds, time_text
 
+UNLIKE = "no plan in which clusters have degrees of their own"
+"""How the sentence about plans with unlike degrees begins (`SpaceBound.none`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -27,7 +30,9 @@ class Certificate:
     searched space, because its stages have degrees of their own or its cp is not searched, and these two may be above its step.
     With another objective `gap` is 1 - lower_bound_per_token / the plan's own value per token (USD or joules).
     `least_bound_layout`: the layout that has the least bound, in words, if a search of it alone could make the gap smaller.
-    `time_limit_reached`: the time limit ended the search, so that another machine may find another plan.
+    `unlike_degrees`: a lower bound on the plans whose stages have degrees of their own on each cluster, if one is known; if the
+    plan is one of them, `lower_bound_s` is at most this bound. `time_limit_reached`: the time limit ended the search, so that
+    another machine may find another plan.
     `space` lists the searched axes, `outside` the features of plans that were not searched.
     """
 
@@ -43,6 +48,7 @@ class Certificate:
     whole_lower_bound_s: float | None = None
     least_bound_layout: str | None = None
     beside_space: bool = False
+    unlike_degrees: SpaceBound | None = None
     space: tuple[Axis, ...] = ()
     outside: tuple[str, ...] = ()
 
@@ -51,6 +57,11 @@ class Certificate:
         """A lower bound on every plan of the searched space, also where it is above the step of a plan beside the space."""
         known = [bound for bound in (self.whole_lower_bound_s, self.mixed_lower_bound_s) if bound is not None]
         return min(known, default=self.lower_bound_s)
+
+    @property
+    def all_lower_bound_s(self) -> Seconds:
+        """A lower bound on the plans of the searched space and on those with unlike degrees, if one of these is known."""
+        return min(self.lower_bound_s, self.unlike_degrees.lower_bound_s if self.unlike_degrees else math.inf)
 
     @property
     def target(self) -> str:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim.printing.certificates import certificate, free_memory, searched, values
-from sim.plan.certificate import Axis, Certificate
+from holmes_sim.printing.certificates import certificate, free_memory, searched, unlike_degrees, values
+from sim.plan.certificate import UNLIKE, Axis, Certificate, SpaceBound
 from tests.builders import cluster, fleet, plan
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
@@ -44,6 +44,15 @@ def test_plans_that_are_tried_beside_the_proof_are_reported_in_the_line():
     assert searched(replace(PROOF, space=space, outside=("stage_dp (one dp for all stages)",))) == (
         "Searched: tp 1 or 2. Outside: more in plan.json."
     )
+
+
+def test_what_is_proved_of_unlike_degrees_is_told_with_its_space():
+    apart = SpaceBound(2.0, 1.5, "pipelines over several clusters", UNLIKE)
+    assert unlike_degrees(replace(PROOF, unlike_degrees=apart)) == (
+        "Unlike degrees: no plan in which clusters have degrees of their own takes less than 1.5 s: at most 25.0% of 2 s could "
+        "be saved.\nTheir space: pipelines over several clusters."
+    )
+    assert unlike_degrees(PROOF) == ""
 
 
 def test_a_pinned_space_is_reported_in_a_line():

@@ -6,11 +6,17 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, node_classes
+from planner.placement.simulation import fits
 from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request, Wishes
 from planner.space.shape import Shape
-from sim.errors import NoRoute, PlanError
+from planner.space.shapes import searched
+from planner.space.unlike_degrees import are_unlike, matching, own_shapes, templates
+from sim.errors import Infeasible, NoRoute, PlanError
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
@@ -92,3 +98,41 @@ def every_unlike(asked: Request, bases: Sequence[Shape]) -> Iterator[Plan]:
                             yield build_unlike(asked, stages, "by hand")
                         except (PlanError, NoRoute):
                             continue
+
+
+Some: TypeAlias = dict[str, list[NodeClass]]
+"""The classes of each cluster that may be in one pipeline."""
+
+
+def drawn_plans(context: PlanningContext, seed: int, most: int) -> Iterator[tuple[Plan, list[NodeClass], list[int], Some]]:
+    """Up to so many plans of unlike degrees that fit in memory: each with its classes, the stages of each, and all classes that
+    these were drawn from."""
+    rng, asked = random.Random(seed), context.request
+    layers, batch = asked.workload.model.layers, asked.workload.global_batch_size
+    try:
+        groups = matching(asked, templates(asked, searched(asked)))
+    except Infeasible:
+        return
+    for _ in range(20 * most if groups else 0):
+        samples, some = rng.choice([size for size in range(1, batch + 1) if batch % size == 0]), Some()
+        for own in (own for shape in rng.choice(groups) for own in own_shapes(asked, shape, samples)):
+            for option in node_classes(context, own):
+                some.setdefault(option.cluster.name, []).append(option)
+        chosen = [rng.choice(some[name]) for name in rng.sample(sorted(some), rng.randint(min(2, len(some)), len(some)))]
+        counts = [rng.randint(1, min(option.max_stages, layers)) for option in chosen]
+        pp = sum(counts)
+        if not are_unlike(option.own for option in chosen) or pp > layers:
+            continue
+        cuts = sorted(rng.sample(range(1, layers), pp - 1))
+        of = [option for option, count in zip(chosen, counts, strict=True) for _ in range(count)]
+        sizes = [b - a for a, b in itertools.pairwise((0, *cuts, layers))]
+        stages = [(option.cluster.name, option.own, size) for option, size in zip(of, sizes, strict=True)]
+        try:
+            plan = build_unlike(asked, stages, "drawn")
+        except (PlanError, NoRoute):
+            continue
+        if fits(plan):
+            yield plan, chosen, counts, some
+            most -= 1
+            if not most:
+                return

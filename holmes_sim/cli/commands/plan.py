@@ -259,6 +259,8 @@ def _explanation(answer: Planned) -> None:
     out.show(printing.verdicts(answer.plan, answer.verdicts))
     if answer.prices:
         out.show(printing.required(answer.plan, answer.prices))
+    if answer.plan.certificate is not None and (apart := printing.unlike_degrees(answer.plan.certificate)):
+        out.show(f"\n{apart}")
     if answer.replicas is not None:
         out.show(printing.unlike_pipelines(answer.replicas))
     if answer.effort is not None:

@@ -31,6 +31,9 @@ def html(contents: Contents) -> str:
     if found.whole_lower_bound_s is not None and (found.mixed_lower_bound_s is not None or found.beside_space):
         whole = number(f"{at}/whole_lower_bound_s", found.whole_lower_bound_s, time_text(found.whole_lower_bound_s))
         tiles.append(("each stage on one cluster", whole))
+    if found.unlike_degrees is not None:
+        least = found.unlike_degrees.lower_bound_s
+        tiles.append(("unlike degrees", number(f"{at}/unlike_degrees/lower_bound_s", least, time_text(float(f"{least:.4g}")))))
     shown = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
     return f'<p>{escape(sentence[0].upper() + sentence[1:])}</p><dl class="tiles small">{shown}</dl>' + _space(found)
 

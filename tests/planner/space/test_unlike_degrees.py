@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from holmes_sim import exporters
 from holmes_sim.targets import any_framework
 from planner.request import Wishes
 from planner.space.shapes import searched
-from planner.space.unlike_degrees import matching, may_differ, own_shapes, templates, tried_degrees
+from planner.space.unlike_degrees import are_unlike, matching, may_differ, own_shapes, templates, tried_degrees
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request, shape
@@ -79,13 +80,27 @@ def test_any_framework_may_be_the_one_that_does():
     assert may_differ(replace(question(), target=any_framework()))
 
 
-def test_a_shape_for_each_tp_takes_the_schedule_of_the_best_plan_if_it_can():
+def test_each_tp_has_a_shape_under_each_schedule_that_the_target_runs():
     asked = question(Wishes(zero_stage=1))
-    found = {name: templates(asked, searched(asked), name) for name in ("1f1b", "interleaved")}
-    assert [(one.tp, one.schedule, one.recompute) for one in found["1f1b"]] == [(tp, "1f1b", "block") for tp in (1, 2, 4)]
-    assert {one.schedule for one in found["interleaved"]} == {"zb-h1"}  # it splits the backward
+    found = templates(asked, searched(asked))
+    assert {(one.tp, one.schedule) for one in found} == set(itertools.product((1, 2, 4), ("1f1b", "zb-h1", "zb-h2")))
+    assert len(found) == 9 and {(one.recompute, one.vpp, one.zero_stage) for one in found} == {("block", 1, 1)}
     for_one = replace(asked, target=exporters.target("flagscale"))
-    assert {one.schedule for one in templates(for_one, searched(for_one), "zb-h1")} == {"1f1b"}
+    assert {one.schedule for one in templates(for_one, searched(for_one))} == {"1f1b"}
+
+
+@pytest.mark.parametrize(
+    ("degrees", "differ"),
+    [
+        (((1, 2, 1), (1, 2, 1)), False),
+        (((1, 2, 1), (2, 2, 1)), True),
+        (((1, 2, 1), (1, 4, 1), (1, 8, 1)), True),
+        (((1, 2, 1), (1, 3, 1)), False),  # neither dp divides the other
+        (((1, 2, 2), (1, 4, 1)), True),
+    ],
+)
+def test_degrees_are_unlike_where_one_divides_the_other(degrees, differ):
+    assert are_unlike(shape(tp=tp, dp=dp, cp=cp) for tp, dp, cp in degrees) is differ
 
 
 def test_all_ranks_of_a_stage_have_the_samples():

@@ -13,7 +13,7 @@ import pytest
 
 from sim.formats import planfile
 from sim.formats.config_facts import ConfigFacts, config_values
-from sim.plan.certificate import Axis, Certificate
+from sim.plan.certificate import UNLIKE, Axis, Certificate, SpaceBound
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
 from tests import builders
@@ -37,7 +37,9 @@ def test_prediction_and_certificate_are_read_back(read: Plan) -> None:
     annotated = replace(
         read,
         prediction=Prediction(1.5, 10.0, 1280.0, 3.25, 0.5, (1e9, 2e9), 0.1, 0.02, 0.75),
-        certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False),
+        certificate=Certificate(
+            "optimal", 1.5, 1.25, 1 / 6, "highs", False, unlike_degrees=SpaceBound(1.5, 1.2, "all", UNLIKE)
+        ),
     )
     assert planfile.from_text("plan.json", planfile.to_json(annotated)) == annotated
 

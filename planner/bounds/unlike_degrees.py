@@ -1,0 +1,192 @@
+"""Lower bounds on the step of pipelines in which each cluster has degrees of its own (`planner.space.unlike_degrees`).
+
+Idea. A stage has its costs and memory by its own degrees, and all stages have the same samples of a microbatch. So the deadline
+test of all orders of the classes (`planner.bounds.any_order`) holds, if each class has a shape of its own, and a message over a
+border of clusters takes what the ranks of both sides need (`planner.costs.unlike_messages`). The collective of a tied embedding
+is left out.
+
+A cluster has many shapes, and clusters have far more combinations of them. Shapes of a cluster whose stages have equally many
+ranks differ little, so they are tested together first (`SomeShapes`), with the least seconds and the most layers in memory of
+any of them. No pipeline that has one of them is faster."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from planner.bounds.any_neighbours import Neighbours
+from planner.bounds.any_order import AnyOrder
+from planner.bounds.deadline_test import deadline_bound
+from planner.bounds.greedy_filling import Filling
+from planner.bounds.ordered_stages import OrderedStages, Sends, rates_of
+from planner.bounds.relaxation import ONE_MICROBATCH, Pace, filled_and_drained, in_any_order
+from planner.bounds.stage_sizes import StageSeconds
+from planner.costs.context import PlanningContext
+from planner.costs.least_memory import LeastMemory
+from planner.costs.node_classes import NodeClass
+from planner.costs.unlike_messages import UnlikeMessages
+from planner.space import lengths
+from sim.hardware.cluster import Cluster
+from sim.units import Seconds
+
+COUNTED = 200
+"""Most orders of clusters and numbers of stages of each that are tested one by one (a guess)."""
+
+
+class SomeShapes(NodeClass):
+    """Classes of one cluster of which a pipeline has one: their stages have equally many ranks and samples.
+
+    It has what the deadline test asks of a class, and each value is the best of any of them."""
+
+    def __init__(self, classes: Sequence[NodeClass]):
+        first, self.classes = classes[0], tuple(classes)
+        self.cluster, self.shape, self.own, self.workload = first.cluster, first.shape, first.own, first.workload
+        self.microbatches, self.waits, self.splits = first.microbatches, first.waits, first.splits
+        self.max_stages = max(option.max_stages for option in classes)
+        self.memory = LeastMemory([option.memory for option in classes])
+        self.shared = {}
+
+    @functools.cached_property
+    def layer_seconds(self) -> Seconds:
+        """Seconds of one microbatch on one layer, forward and backward."""
+        return min(option.layer_seconds for option in self.classes)
+
+    @functools.cached_property
+    def capacity(self) -> int:
+        """Most layers that all of its stages together hold beside one microbatch each."""
+        return self.max_stages * self.memory.most_layers("middle", ONE_MICROBATCH)
+
+    @functools.cached_property
+    def pace(self) -> Pace:
+        """The pace of its stages (`planner.bounds.relaxation`)."""
+        return 1 / self.layer_seconds, min(option.waited_for * option.layer_seconds for option in self.classes)
+
+
+Layout: TypeAlias = tuple[SomeShapes, ...]
+"""The shapes that the stages of each cluster of a pipeline may have."""
+
+
+def quick_bound(layout: Layout) -> Seconds:
+    """A lower bound in seconds on pipelines of a layout by work, fill and drain, with fractional layers; infinite where memory
+    has no room for all layers."""
+    layers = layout[0].workload.model.layers
+    if sum(some.capacity for some in layout) < layers:
+        return math.inf
+    paces = in_any_order(some.pace for some in layout for _ in range(min(some.max_stages, layers)))
+    return filled_and_drained(layers, layout[0].microbatches, paces)
+
+
+def layout_bound(
+    context: PlanningContext, layout: Layout, messages: UnlikeMessages, least: Seconds, cutoff: Seconds
+) -> Seconds:
+    """A lower bound in seconds on pipelines with a stage on each cluster of a layout: at least `least`, and at most the larger
+    of `least` and `cutoff` (`planner.bounds.deadline_test.deadline_bound`)."""
+    stages = UnlikeStages(context, layout, messages, cutoff).in_any_order()
+    return deadline_bound([AnyOrder(layout, stages)], least, cutoff)
+
+
+def counted_bound(
+    context: PlanningContext, layout: Layout, messages: UnlikeMessages, least: Seconds, cutoff: Seconds
+) -> Seconds:
+    """As `layout_bound`, by a test of every order of the clusters with every number of stages of each; `least` where they are
+    more than `COUNTED`."""
+    numbers = [range(1, min(some.max_stages, some.workload.model.layers) + 1) for some in layout]
+    if math.factorial(len(layout)) * math.prod(map(len, numbers)) > COUNTED:
+        return least
+    tests = list[CountedStages]()
+    for order in itertools.permutations(range(len(layout))):
+        stages = UnlikeStages(context, tuple(layout[i] for i in order), messages, cutoff).in_order()
+        if stages.possible and context.request.limits.allows_ends(*(stages.clusters[end].name for end in (0, -1))):
+            tests += (CountedStages(stages, some) for some in itertools.product(*(numbers[i] for i in order)))
+    return deadline_bound((test for test in tests if test.is_allowed), least, cutoff)
+
+
+class UnlikeStages(OrderedStages):
+    """Stages of pipelines in any order, of which those of each cluster have one of some shapes of their own."""
+
+    def __init__(self, context: PlanningContext, layout: Layout, messages: UnlikeMessages, horizon: Seconds):
+        self._layout, self._unlike = layout, messages
+        super().__init__(context, layout, horizon)
+
+    def in_any_order(self) -> Self:
+        """The same stages with numbers that hold for every order of every subset of two or more of the classes."""
+        between = self._unlike.between([some.classes for some in self._layout])
+        self.neighbours = Neighbours(between, self.max_stages, self.rates)
+        least = [min(filter(math.isfinite, row), default=0.0) for row in between]
+        self.messages, self.borders = least, [min(least)] * (len(least) - 1)
+        self.possible, self.may_be_first = True, range(len(least))
+        self._ahead, self._back, self._sends = least, least, {}
+        return self
+
+    def in_order(self) -> Self:
+        """The same stages with numbers that hold for the given order of all classes."""
+        classes = range(len(self._layout))
+        between = self._unlike.between([some.classes for some in self._layout])
+        self.messages = [between[i][i] if math.isfinite(between[i][i]) else 0.0 for i in classes]
+        self.borders = [between[i][i + 1] for i in classes[:-1]]
+        self.hops = self._hops_between
+        self._ahead, self._back = self._least_messages()
+        self.possible, self._sends = all(map(math.isfinite, self.borders)), {}
+        return self
+
+    def _hops_between(self, classes: Sequence[int]) -> list[Seconds]:
+        """Least seconds of the message between each two neighbouring stages of these classes."""
+        return [self.messages[a] if a == b else self.borders[a] for a, b in itertools.pairwise(classes)]
+
+    def _nic_kind(self) -> str:
+        """None: each border may have its own."""
+        return ""
+
+    def _message(self, source: Cluster, target: Cluster) -> Seconds:
+        """0: what messages take is known in any order only."""
+        return 0.0
+
+    def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> StageSeconds:
+        """The least seconds under any of the shapes, and the longest weight gradient, which may be deferred."""
+        again = recomputed[layers] if recomputed else 0
+        every = [self._under(option, role, again, sends, layers) for option in self._layout[i].classes]
+        return StageSeconds(*map(min, zip(*every, strict=True)))._replace(weight=max(one.weight for one in every))
+
+    def _under(self, option: NodeClass, role: str, again: int, sends: Sends, layers: int) -> StageSeconds:
+        cost = option.with_messages(role, layers, *sends, again)
+        begin, tail = cost.begin(-math.inf, option.config), cost.tail(option.config)
+        own = self.m * cost.cycle + tail
+        passes = cost.forward + cost.send_forward, cost.inputs + cost.send_backward, cost.forward + cost.inputs
+        return StageSeconds(
+            begin, own, max(begin, 0.0) + own, self.m * cost.busy, self.m * cost.lane, cost.weight, tail, *passes
+        )
+
+    @functools.cached_property
+    def rates(self) -> list[tuple[float, float, float]]:
+        """As `OrderedStages.rates`, the least of any of the shapes."""
+        found = []
+        for some in self._layout:
+            forward, both, inputs = map(min, zip(*map(rates_of, some.classes), strict=True))
+            found.append((forward, both, inputs))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class CountedStages:
+    """The deadline test of pipelines with given numbers of stages of each class, in the order of `stages`."""
+
+    stages: UnlikeStages
+    counts: tuple[int, ...]
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the schedule is defined for so many stages, and pins and limits of the request allow them."""
+        stages, pp = self.stages, sum(self.counts)
+        defined = pp <= stages.layers and stages.shape.is_defined(stages.m, pp)
+        return defined and lengths.allows(stages.context.request, stages.shape, pp)
+
+    def within(self, seconds: Seconds) -> bool:
+        """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
+        most = self.stages.most_by_compute(seconds)
+        if not all(most) or sum(count * one for count, one in zip(self.counts, most, strict=True)) < self.stages.layers:
+            return False
+        return Filling(self.stages, seconds, list(self.counts), sum(self.counts)).succeeds()

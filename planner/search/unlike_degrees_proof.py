@@ -1,0 +1,129 @@
+"""A lower bound on all plans whose stages have degrees of their own on each cluster: branch and bound over layouts.
+
+A layout says which shapes the stages of each cluster may have (`planner.bounds.unlike_degrees`). The first layouts have all
+shapes whose stages have equally many ranks. The layout with the least bound is branched into one for each shape of the cluster
+that has most of them; one with a single shape for each cluster is bounded again, with each order of the clusters and number of
+their stages (`counted_bound`). The search ends where the least bound is one of these, or no less than the target."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from planner.bounds.relaxation import ONE_MICROBATCH
+from planner.bounds.unlike_degrees import Layout, SomeShapes, counted_bound, layout_bound, quick_bound
+from planner.costs.node_classes import NodeClass, node_classes
+from planner.costs.unlike_messages import UnlikeMessages, ranks_of
+from planner.request import Request
+from planner.search.incumbent import Incumbent
+from planner.space.shape import Shape
+from planner.space.unlike_degrees import are_unlike, matching, may_differ, own_shapes, templates, tried_degrees
+from sim.plan.certificate import UNLIKE, SpaceBound
+from sim.units import Seconds
+
+
+def prove_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> Seconds | None:
+    """A lower bound in seconds on all plans with unlike degrees, at most the step that is searched for; None where nothing is
+    known of them: where there are none, or the time limit came first."""
+    if incumbent.best is None or incumbent.context.every_step or not may_differ(incumbent.request):
+        return None
+    incumbent.report("bounding stages of unlike degrees")
+    with incumbent.context.effort.spent("bounds"):
+        return UnlikeProof(incumbent, templates(incumbent.request, bases)).run()
+
+
+def unlike_bound(request: Request, objective: Seconds, bound: Seconds | None, bases: Iterable[Shape]) -> SpaceBound | None:
+    """What is proved of plans with unlike degrees beside a plan with a step of `objective`; None where nothing is."""
+    return None if bound is None else SpaceBound(objective, min(bound, objective), _space(request, bases), UNLIKE)
+
+
+def _space(request: Request, bases: Iterable[Shape]) -> str:
+    """The plans that the bound holds for, in one line."""
+    shapes = templates(request, bases)
+    schedules, zeros, recomputed = (
+        ", ".join(dict.fromkeys(str(getattr(one, name)) for one in shapes)) for name in ("schedule", "zero_stage", "recompute")
+    )
+    *others, last = "tp", *tried_degrees(request)
+    tps = ", ".join(map(str, sorted({shape.tp for shape in shapes})))
+    return (
+        f"pipelines over several clusters whose stages have one {', '.join(others)} and {last} on each, not the same on all; "
+        f"tp {tps}; schedule {schedules}; ZeRO {zeros}; recompute {recomputed}; any order of the clusters, number of stages "
+        "and split of the layers; no virtual stages"
+    )
+
+
+class Known(enum.IntEnum):
+    """What the bound of an open layout comes from."""
+
+    QUICK = 0
+    TESTED = 1
+    COUNTED = 2
+
+
+class UnlikeProof:
+    """Branch and bound over the layouts of some templates (`planner.space.unlike_degrees.templates`)."""
+
+    def __init__(self, incumbent: Incumbent, shapes: Sequence[Shape]):
+        self._context, self._target, self._templates = incumbent.context, incumbent.target, shapes
+        self._messages = UnlikeMessages(incumbent.context)
+        self._tests = incumbent.budgets.unlike_tests
+        self._open: list[tuple[Seconds, int, Known, Layout]] = []
+        self._number = itertools.count()
+
+    def run(self) -> Seconds | None:
+        """A lower bound in seconds on all plans of the layouts, at most the target; None if the time limit comes before all
+        layouts are listed. Where the budget of tests ends the search, it is the least bound of the layouts that are left."""
+        for layout in self._first_layouts():
+            if self._context.limit.is_up():
+                return None
+            self._push(quick_bound(layout), Known.QUICK, layout)
+        while self._open:
+            bound, _, known, layout = self._open[0]
+            if known is Known.COUNTED or self._tests <= 0 or self._context.limit.is_up():
+                return bound
+            heapq.heappop(self._open)
+            self._branch(bound, known, layout)
+        return self._target
+
+    def _branch(self, bound: Seconds, known: Known, layout: Layout) -> None:
+        """Replace a layout by itself with a better bound, or by one for each shape of one of its clusters; `bound`: its own."""
+        most = max(layout, key=lambda some: len(some.classes))
+        if known is Known.QUICK or len(most.classes) == 1:
+            self._tests -= 1
+            better = layout_bound if known is Known.QUICK else counted_bound
+            self._push(better(self._context, layout, self._messages, bound, self._target), Known(known + 1), layout)
+            return
+        for option in most.classes:
+            one = SomeShapes([option])
+            part = tuple(one if some is most else some for some in layout)
+            self._push(max(bound, quick_bound(part)), Known.QUICK, part)
+
+    def _push(self, bound: Seconds, known: Known, layout: Layout) -> None:
+        """Add a layout to the open ones, if it has unlike shapes and its pipelines may be faster than the target."""
+        if bound < self._target and (any(len(some.classes) > 1 for some in layout) or are_unlike(some.own for some in layout)):
+            heapq.heappush(self._open, (bound, next(self._number), known, layout))
+
+    def _first_layouts(self) -> Iterator[Layout]:
+        """All samples of microbatches and numbers of ranks of the stages of each cluster, on two clusters or more."""
+        request = self._context.request
+        batch = request.workload.global_batch_size
+        divisors = (number for number in range(1, batch + 1) if batch % number == 0)
+        for samples, alike in itertools.product(divisors, matching(request, self._templates)):
+            some = self._shapes(alike, samples)
+            for clusters in request.joinable():
+                found = [some[cluster.name] for cluster in clusters if cluster.name in some]
+                for size in range(2, len(found) + 1):
+                    for each in itertools.combinations(found, size):
+                        yield from itertools.product(*each)
+
+    def _shapes(self, shapes: Sequence[Shape], samples: int) -> dict[str, list[SomeShapes]]:
+        """The shapes of the stages of each cluster, together where they have equally many ranks."""
+        context = self._context
+        found: dict[str, dict[int, list[NodeClass]]] = {}
+        for own in (own for shape in shapes for own in own_shapes(context.request, shape, samples)):
+            for option in node_classes(context, own):
+                if option.memory.most_layers("middle", ONE_MICROBATCH):
+                    found.setdefault(option.cluster.name, {}).setdefault(ranks_of(own), []).append(option)
+        return {name: [SomeShapes(every) for every in by_ranks.values()] for name, by_ranks in found.items()}

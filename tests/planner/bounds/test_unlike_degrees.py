@@ -1,0 +1,125 @@
+"""Bounds on pipelines whose clusters have degrees of their own: never above a plan, and close to the best one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.owned_fleets import draw
+from planner.bounds.any_order import AnyOrder
+from planner.bounds.unlike_degrees import (
+    CountedStages,
+    Layout,
+    SomeShapes,
+    UnlikeStages,
+    counted_bound,
+    layout_bound,
+    quick_bound,
+)  # fmt: skip
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, node_classes
+from planner.costs.unlike_messages import UnlikeMessages, ranks_of
+from planner.placement.simulation import fits
+from planner.placement.unlike_degrees import build_unlike
+from planner.request import Request, Wishes
+from sim.engine.engine import simulate
+from tests.more import after
+from tests.planner.builders import shape
+from tests.planner.unlike_degrees import drawn, drawn_plans, question
+
+
+def layout_of(context: PlanningContext, **degrees: tuple[int, int, int]) -> Layout:
+    """The layout of one (tp, dp, microbatch size) for each cluster."""
+    found = []
+    for name, (tp, dp, size) in degrees.items():
+        own = shape(tp=tp, dp=dp, microbatch_size=size, recompute="block")
+        (option,) = (option for option in node_classes(context, own) if option.cluster.name == name)
+        found.append(SomeShapes([option]))
+    return tuple(found)
+
+
+def check(asked: Request, seed: int, most: int) -> int:
+    """Check all bounds on drawn plans; returns their number."""
+    context = PlanningContext(asked)
+    messages, number = UnlikeMessages(context), 0
+    for plan, classes, counts, some in drawn_plans(context, seed, most):
+        number += 1
+        seconds = simulate(plan).step_s * (1 + 1e-9)
+        alone = tuple(SomeShapes([option]) for option in classes)
+        together = tuple(SomeShapes(alike(option, some[option.cluster.name])) for option in classes)
+        for layout in (alone, together):
+            assert quick_bound(layout) <= seconds
+            stages = UnlikeStages(context, layout, messages, seconds).in_any_order()
+            assert AnyOrder(layout, stages).within(seconds)
+        stages = UnlikeStages(context, alone, messages, seconds).in_order()
+        assert CountedStages(stages, tuple(counts)).within(seconds)
+    return number
+
+
+def alike(option: NodeClass, every: list[NodeClass]) -> list[NodeClass]:
+    """The classes whose stages have as many ranks as those of one of them."""
+    return [one for one in every if ranks_of(one.own) == ranks_of(option.own)]
+
+
+@pytest.mark.parametrize("seed", after(4, [14, 41, 66, 98, 15, 35, 47, 62, 69, 84, 90, 112]))
+def test_no_bound_is_above_the_simulated_step_of_a_drawn_plan(seed):
+    assert check(replace(drawn(seed), wishes=Wishes()), seed, 6) == 6
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(60))
+def test_no_bound_is_above_a_plan_on_fleets_that_users_own(seed):
+    check(replace(draw(seed), wishes=Wishes(), time_limit=math.inf), seed, 8)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "a", "b", "bounds", "best"),
+    [
+        ((2e11, 2e11), (1, 2, 2), (1, 4, 1), (17.666, 20.663, 20.663), 24.396),
+        ((3e11, 1e11), (1, 2, 1), (1, 1, 2), (23.304, 57.232, 57.232), 58.163),
+        ((3e11, 1e11), (1, 1, 4), (1, 4, 1), (27.494, 31.833, 31.883), 36.738),
+        ((2e11, 2e11), (1, 2, 1), (1, 1, 2), (23.468, 36.663, 36.988), 38.814),
+    ],
+)
+def test_each_bound_sees_more_than_the_one_before(speeds, a, b, bounds, best):
+    """Milliseconds; the best of all pipelines of the layout, by simulation, is above all of them."""
+    context = PlanningContext(question(speeds=speeds, room=64e6))
+    layout, messages = layout_of(context, a=a, b=b), UnlikeMessages(context)
+    found = [quick_bound(layout)]
+    for better in (layout_bound, counted_bound):
+        found.append(better(context, layout, messages, found[-1], 1.0))
+    assert [round(one * 1e3, 3) for one in found] == list(bounds)
+    assert round(fastest(context, layout) * 1e3, 3) == best >= max(bounds)
+
+
+def fastest(context: PlanningContext, layout: Layout) -> float:
+    """The least simulated step of all pipelines of a layout that fit in memory."""
+    layers = context.request.workload.model.layers
+    found = []
+    for order in itertools.permutations(some.classes[0] for some in layout):
+        for counts in itertools.product(*(range(1, option.max_stages + 1) for option in order)):
+            if sum(counts) > layers:
+                continue
+            of = [option for option, count in zip(order, counts, strict=True) for _ in range(count)]
+            for cuts in itertools.combinations(range(1, layers), len(of) - 1):
+                sizes = [end - begin for begin, end in itertools.pairwise((0, *cuts, layers))]
+                stages = [(option.cluster.name, option.own, size) for option, size in zip(of, sizes, strict=True)]
+                plan = build_unlike(context.request, stages, "by hand")
+                found += [simulate(plan).step_s] if fits(plan) else []
+    return min(found)
+
+
+def test_no_layout_without_room_in_memory_has_a_step():
+    context = PlanningContext(question(room=20e6))
+    assert math.isinf(quick_bound(layout_of(context, a=(1, 1, 1), b=(1, 2, 1))))
+
+
+def test_layouts_with_many_orders_and_numbers_of_stages_keep_the_bound_that_is_known(monkeypatch):
+    context = PlanningContext(question())
+    layout, messages = layout_of(context, a=(1, 2, 2), b=(1, 2, 2)), UnlikeMessages(context)
+    assert counted_bound(context, layout, messages, 0.001, 1.0) > 0.001
+    monkeypatch.setattr("planner.bounds.unlike_degrees.COUNTED", 3)  # two orders, with one or two stages on `b`
+    assert counted_bound(context, layout, messages, 0.001, 1.0) == 0.001
