@@ -157,7 +157,7 @@ class Budgets:
     unlike_near: float = 0.1
     """Fraction by which an estimate, and then the closed form of a plan, may be above the step that is searched for."""
     unlike_plans: int = 6
-    """Plans in a row that are priced in closed form and are slower than that step, after which no more are (10 to 30 ms each)."""
+    """Plans in a row that are priced in closed form, 10 to 30 ms each, and are slower than that step: then no more are."""
     unlike_tries: int = 3
     """Fastest of these plans whose layers are moved and that are simulated."""
     unlike_moves: int = 60
