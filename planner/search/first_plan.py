@@ -34,13 +34,14 @@ def find_first_plan(
     unlike: Sequence[Shape] = (),
     others: Callable[[], None] | None = None,
     sizes: Container[int] = USUAL_SIZES,
+    drafted: Callable[[], None] = lambda: None,
 ) -> None:
     """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits.
 
     unequal: shapes whose dp does not divide the batch; unlike: shapes whose tp differs between device types
     (`planner.space.unlike_tp`). The best few of both are tried as well. others: is called as soon as the draft and the variant
-    with the least quick estimate are known, and may give the incumbent a plan. sizes: the microbatch sizes that are tried,
-    where some shape has one of them.
+    with the least quick estimate are known, and may give the incumbent a plan; drafted: as soon as a draft is, once or twice.
+    sizes: the microbatch sizes that are tried, where some shape has one of them.
 
     Once a plan is known, variants are left out whose quick estimates are far above its step (`Budgets.first_doubt`)."""
     budgets, request = incumbent.budgets, incumbent.request
@@ -48,8 +49,10 @@ def find_first_plan(
     base_of = {split_backward(base): base for base in usual or bases}
     if budgets.draft_shapes and sum(max(base.cp, base.ep) > 1 for base in bases) >= budgets.costly_shapes:
         _sketch(incumbent, itertools.islice(_that_fit(incumbent, bases), 1))
+        drafted()
     promising = ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
+    drafted()
     every = [variant for shape in promising for variant in variants(request, base_of[shape])]
     quick = quick_variants(incumbent, [base_of[shape] for shape in promising])
     incumbent.quickest = next(iter(ranked(incumbent, quick, 1)), None)

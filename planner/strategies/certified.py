@@ -67,17 +67,19 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     every = EarlyBounds(context, [*bases, *unequal, *unlike])
     with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early:
 
+        def drafted() -> None:
+            incumbent.work_bound = incumbent.work_bound or work_bound(context)
+
         def after_draft() -> None:
-            incumbent.work_bound = work_bound(context)
-            if context.proves:
-                early.begin(incumbent)
-                short.try_first()
+            early.begin(incumbent)
+            short.try_first()
 
         try:
             if context.start is not None:
                 incumbent.begin(context.start)
             with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
-                find_first_plan(incumbent, bases, unequal, unlike, after_draft)
+                others = after_draft if context.proves else None
+                find_first_plan(incumbent, bases, unequal, unlike, others, drafted=drafted)
                 if context.proves:
                     short.try_after()
             if context.proves:
