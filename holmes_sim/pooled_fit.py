@@ -13,6 +13,8 @@ from sim.hardware.stack import DEFAULT, NUMBERS, Stack
 
 USUAL = tuple(name for name in NUMBERS if getattr(DEFAULT, name))
 """Constants that are chosen by sensitivity; the others describe particular software, so its stack file must name them."""
+MEASURED = ("attention_newest",)
+"""Constants of `USUAL` that a set for all stacks does not fit, because the default has a measured value (`DEFAULT`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,15 @@ def joined(parts: Sequence[Linear]) -> Linear:
 
 
 def unknowns(linear: Linear, chosen: np.ndarray) -> np.ndarray:
-    """Unknowns of the common set of constants fitted to the chosen cases, with equal weight for each source."""
+    """Unknowns of `USUAL` for the common set of constants fitted to the chosen cases, with equal weight for each source; 0 for
+    those of `MEASURED`."""
     total, many = len(linear.of), len(linear.sources)
     weights = np.array([total / many / int(np.sum(linear.of == source)) for source in linear.of[chosen]])
-    return posterior(linear.slopes[chosen], linear.residuals[chosen], USUAL, weights)
+    fitted = np.array([name not in MEASURED for name in USUAL])
+    found = np.zeros(len(USUAL))
+    names = [name for name in USUAL if name not in MEASURED]
+    found[fitted] = posterior(linear.slopes[chosen][:, fitted], linear.residuals[chosen], names, weights)
+    return found
 
 
 def common(linear: Linear) -> Common | None:

@@ -226,10 +226,10 @@ def test_published_link_rates_explain_the_live_checkpoints_of_intellect_1() -> N
 
 
 def test_the_inner_step_of_intellect_1_by_software() -> None:
-    """Published: 22.8 s. The default stack is 18 % too slow, the one with the newest products, too, 6 %; without the memory
-    traffic of ZeRO 3, half of which is of gradients that this software reduces once a step only, 10 and -1 %."""
-    assert intellect.inner_step(None) == pytest.approx(26.82, rel=1e-3)
-    assert intellect.inner_step(intellect.NEWEST) == pytest.approx(24.23, rel=1e-3)
+    """Published: 22.8 s. The default stack is 15 % too slow, the one with the newest products, too, 4 %; the memory traffic of
+    ZeRO 3, half of which is of gradients that this software reduces once a step only, is 7 % of them."""
+    assert intellect.inner_step(None) == pytest.approx(26.15, rel=1e-3)
+    assert intellect.inner_step(intellect.NEWEST) == pytest.approx(23.79, rel=1e-3)
 
 
 def test_parameters_of_hetermoe_are_the_published_ones() -> None:
@@ -247,21 +247,21 @@ def test_older_devices_are_as_much_slower_as_hetermoe_measured() -> None:
 
         assert ratio(hetermoe.EXPERT_TOKENS, False) == pytest.approx(expert, rel=1e-3)
         assert ratio(hetermoe.LONGEST, True) == pytest.approx(attention, rel=1e-3)
-    assert ratio(4096, True) == pytest.approx(9.4, rel=0.01)
+    assert ratio(4096, True) == pytest.approx(8.87, rel=0.01)
 
 
 def test_speedups_of_hetermoe_are_in_its_order() -> None:
     """Over plain expert parallelism it gains more with longer sequences, at 32,768 tokens 2.29 is published for D2. Without
     overlap (DistEP) most of that is lost, and the slower T4 gain more than V100."""
     short, long = hetermoe.rows(True, ("O3",), (4096, 32768))
-    assert short.ep / short.split == pytest.approx(1.33, abs=0.01)
-    assert long.ep / long.split == pytest.approx(2.21, abs=0.01)
-    assert long.dist / long.split == pytest.approx(1.96, abs=0.01)
+    assert short.ep / short.split == pytest.approx(1.275, abs=0.01)
+    assert long.ep / long.split == pytest.approx(2.12, abs=0.01)
+    assert long.dist / long.split == pytest.approx(2.11, abs=0.01)
     (t4,) = hetermoe.rows(True, ("C2",), (32768,))
-    assert t4.ep / t4.split == pytest.approx(2.82, abs=0.01)
+    assert t4.ep / t4.split == pytest.approx(2.84, abs=0.01)
     table = list(hetermoe.speedups([short, long, t4]))
-    assert table[2].startswith("| a40 | 4,096 | 1.33 | 1.22 | ")
-    assert table[-1].startswith("| l40s | all | 2.82 | 2.89 | ")
+    assert table[2].startswith("| a40 | 4,096 | 1.27 | 1.22 | ")
+    assert table[-1].startswith("| l40s | all | 2.84 | 2.89 | ")
 
 
 def test_published_settings_of_telechat3_are_simulated_and_fit() -> None:
@@ -269,7 +269,7 @@ def test_published_settings_of_telechat3_are_simulated_and_fit() -> None:
     found = {
         row.case.id: row for group in published_layouts.GROUPS if "TeleChat3" in group for row in published_layouts.rows(group)
     }
-    steps = {"105b-48": 4.922, "105b-256": 7.462, "105b-32": 1061, "36b-16": 4.538, "36b-2048": 4.057}
+    steps = {"105b-48": 4.922, "105b-256": 7.462, "105b-32": 1055.4, "36b-16": 4.560, "36b-2048": 4.076}
     assert {name: row.step_s for name, row in found.items()} == pytest.approx(steps, rel=1e-3)
     assert all(row.fits for row in found.values())
     assert found["36b-2048"].case.measured_s == pytest.approx(512 / (0.0633 * 2048), rel=1e-3)
@@ -281,7 +281,7 @@ def test_the_planner_ranks_the_setting_of_telechat3_36b() -> None:
     pinned = published_layouts.planned(row, True)
     assert pinned is not None and pinned.prediction is not None
     assert (pinned.config.tp, pinned.config.pp) == (8, 2)
-    assert pinned.prediction.step_s == pytest.approx(3.225, rel=1e-3)
+    assert pinned.prediction.step_s == pytest.approx(3.242, rel=1e-3)
 
 
 @pytest.mark.parametrize(("group", "measured"), after(1, [

@@ -71,6 +71,8 @@ LONG: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 """Pins of requests with long pipelines."""
 STACK_SHARES = (0.3, 1.5)
+NEWEST = "attention_newest"
+"""The share that is not drawn but that of other attention, so that each seed has the fleet that it had."""
 STACK_TIMES = {"launch": 4.0, "step": 50.0, "network_delay": 0.3}
 """Numbers of drawn software stacks: the range of shares, and the largest milliseconds."""
 FORMAT = "holmes-sim/topology/1"
@@ -104,14 +106,15 @@ def _software(rng: random.Random, nanotron: random.Random) -> dict[str, Any]:
     fitted = {"launch_per_rank": f"{nanotron.uniform(0.1, 3.0):.3g} ms"} if late else {}
     if rng.random() > 1 / 3:
         return {"stack": own | {"fitted": fitted}} if reduces or late else {}
-    drawn: dict[str, Any] = {name: round(rng.uniform(*STACK_SHARES), 3) for name in SHARES}
+    drawn: dict[str, Any] = {name: round(rng.uniform(*STACK_SHARES), 3) for name in SHARES if name != NEWEST}
     drawn |= {name: f"{rng.uniform(0, most):.3g} ms" for name, most in STACK_TIMES.items()}
     drawn["update_bytes"] = rng.randint(0, 500)
     chosen, moved = rng.sample(sorted(drawn), 3), drawn["update_bytes"]
     facts = {"blocking": rng.random() < 0.2, "tp_overlap": moved % 3 == 0, "fused_accumulation": moved % 2 == 0}
     facts |= {"early_stop": moved % 5 < 2, "newest_products": moved % 4 == 0, "tp_backward_overlap": moved % 3 == 1}
     passes = {"passes": {"heads": 3.3, "norm": 1.3}} if moved % 7 < 2 else {}
-    return {"stack": own | facts | passes | {"fitted": fitted | {name: drawn[name] for name in chosen}}}
+    fitted |= {name: drawn[name] for name in chosen} | ({NEWEST: drawn["attention"]} if "attention" in chosen else {})
+    return {"stack": own | facts | passes | {"fitted": fitted}}
 
 
 def _narrow(rng: random.Random, document: dict[str, Any]) -> None:

@@ -59,7 +59,8 @@ class AttentionRateFacts(StrictModel):
     """Share of the dense peak FLOP/s that a fused attention kernel reaches; only the FLOPs of causal attention count.
     Sequences of `half_length` tokens reach half of it; 0: all sequences reach it. `backward_half_length`: that of the backward,
     where it differs. `head_dims`: dimension of a head -> forward and backward rate of its kernel as multiples of the shares; a
-    head is padded to the next dimension. `fp8`: rate of a kernel that multiplies in fp8, as a multiple; 1: unknown."""
+    head is padded to the next dimension. `fp8`: rate of a kernel that multiplies in fp8, as a multiple; 1: unknown. `alone`:
+    queries of a multiprocessor at the end of a kernel, forward and backward (`AttentionRates.waiting`)."""
 
     forward_efficiency: Share
     backward_efficiency: Share
@@ -67,13 +68,14 @@ class AttentionRateFacts(StrictModel):
     backward_half_length: Whole | None = None
     head_dims: dict[Count, tuple[Factor, Factor]] = Field({})
     fp8: Factor = 1.0
+    alone: tuple[Count, Count] = (174, 115)
 
     def rates(self) -> AttentionRates:
         """The rates of the simulator."""
         of_heads = tuple((size, *rates) for size, rates in sorted(self.head_dims.items()))
         return AttentionRates(
             self.forward_efficiency, self.backward_efficiency, float(self.half_length), self.backward_half_length, of_heads,
-            self.fp8,
+            self.fp8, (float(self.alone[0]), float(self.alone[1])),
         )  # fmt: skip
 
 

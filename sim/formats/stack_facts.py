@@ -82,6 +82,7 @@ class StackNumbers(StrictModel):
 
     gemm: Factor = DEFAULT.gemm
     attention: Factor = DEFAULT.attention
+    attention_newest: Factor = DEFAULT.attention_newest
     elementwise: Factor = DEFAULT.elementwise
     communication: Factor = DEFAULT.communication
     launch: Time = DEFAULT.launch

@@ -46,6 +46,11 @@ class GemmCurve:
         return self.compute_efficiency * self.sustained * self.older
 
 
+MEASURED_QUERIES = 2**18
+"""Queries of all heads with which the catalogue's attention by length was measured: 8 sequences of 1,024 tokens to one of 8,192
+with 32 heads on Blackwell (aiconfigurator), twice as many on Hopper (docs/profile.md), so that all multiprocessors are busy."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionRates:
     """Shares of the dense peak that a fused attention core reaches; only the FLOPs of causal attention count.
@@ -53,7 +58,8 @@ class AttentionRates:
     A sequence of s tokens reaches s / (s + half_length) of a share, so `half_length` tokens reach half of it;
     `backward_half_length`: the same for the backward, where it differs. `head_dims`: (dimension of a head that has a kernel,
     its forward and its backward rate as multiples of the shares); a head is padded to the next of these dimensions. `fp8`: rate
-    of a core that multiplies in fp8, as a multiple of these."""
+    of a core that multiplies in fp8, as a multiple of these. `alone`: how much of the end of a kernel multiprocessors idle in,
+    (forward, backward), as queries of each (`waiting`)."""
 
     forward: float
     backward: float
@@ -61,12 +67,24 @@ class AttentionRates:
     backward_half_length: float | None = None
     head_dims: tuple[tuple[int, float, float], ...] = ()
     fp8: float = 1.0
+    alone: tuple[float, float] = (174.0, 115.0)
 
     def share(self, seq_len: float, head_dim: float, backward: bool) -> float:
         """Share of the peak for causal sequences of `seq_len` tokens; `head_dim`: the mean of a query's and a value's."""
         most = self.backward if backward else self.forward
         own = self.backward_half_length if backward else None
         return most * self._of_heads(head_dim, backward) * seq_len / (seq_len + (self.half_length if own is None else own))
+
+    def waiting(self, queries: float, compute_units: int, backward: bool) -> float:
+        """How many times as long a kernel of few queries takes as `share` says; `queries` are those of all its heads.
+
+        A multiprocessor computes one block of the queries of a head after the other. At the end most wait for the last blocks,
+        which go through the most keys: with n queries and m multiprocessors 1 + `alone` m / n times as long as if none did.
+        The rates were measured with `MEASURED_QUERIES`; no kernel is faster than these. 1 for rates without `half_length`."""
+        if not self.half_length:
+            return 1.0
+        idle = self.alone[backward] * compute_units
+        return max((1 + idle / queries) / (1 + idle / MEASURED_QUERIES), 1.0)
 
     def _of_heads(self, head_dim: float, backward: bool) -> float:
         """The rate of heads of a dimension, as a multiple."""
@@ -157,8 +175,10 @@ class DeviceSpec:
     def attention_of(self, precision: str) -> AttentionRates:
         """Rates of attention beside products of a precision. Which kernels run is a fact of the software under fp8, too:
         Transformer Engine runs the newest (transformer_engine/pytorch/attention, cuDNN), float8 of torchao changes products
-        alone."""
-        rates = self.newest_attention if self.runs_newest and self.newest_attention else self.attention
+        alone. The newest kernels run at the clock that the products of their step leave (`GemmCurve.sustained`)."""
+        rates = self.attention
+        if self.runs_newest and self.newest_attention:
+            rates = self.newest_attention.scaled(self.curve_of(precision).sustained)
         return rates.scaled(rates.fp8) if self.fp8_attention and precision in NARROW else rates
 
     def fuses_accumulation(self, precision: str) -> bool:

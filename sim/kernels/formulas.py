@@ -38,6 +38,11 @@ BLOOM's search, hidden 13,824 with 128 heads (head_dim 108) against 64 (216), 16
 FLASH_BACKWARD = 2.5
 """FLOPs of the backward of fused attention for each FLOP of its forward: scores are recomputed (Dao, arXiv 2307.08691,
 section 3.1)."""
+EXPOSED_ACCUMULATION = 0.6
+"""Share of the time of the bytes that a product moves to add its result to one in memory (`gemm_seconds`) that it takes longer,
+because the last part of a tile waits for them. Measured by SimuMax with Transformer Engine's products (MooreThreads/SimuMax
+4dcaae5 configs/system/a100_pcie.json and b200_bf16_ceperm.json): weight gradients that are added in fp32 against products of
+the same FLOPs without, 2,048 and 4,096 rows: medians 0.53 on A100 (52 shapes), 0.52 and 0.63 on B200 (15 and 71)."""
 UNFUSED_PASSES = {2: (6, 9), 4: (8, 18)}
 """Bytes of a value -> how often an unfused attention core moves its scores through memory, (forward, backward). Counted at 2
 bytes. Forward: product out, softmax in and out, dropout in and out, product in. Backward: product out, dropout in and out,
@@ -51,7 +56,7 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, ad
     """Seconds of a (batch of) matrix products on a device; raises PlanError where it has no peak for the precision.
 
     `added`: bytes that each value of the result moves beside its own, where it is added to one in memory, at the rate of an
-    elementwise pass."""
+    elementwise pass; `EXPOSED_ACCUMULATION` of their time is not hidden behind the FLOPs."""
     curve = device.curve_of(precision)
     rows, columns = curve.tile
     tiles = math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
@@ -59,9 +64,9 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, ad
     padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
     flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
     moving = gemm.values * nbytes / (device.memory_bandwidth * curve.memory_efficiency)
-    moving += added * gemm.m * gemm.n / (device.memory_bandwidth * device.elementwise_efficiency)
+    adding = added * gemm.m * gemm.n / (device.memory_bandwidth * device.elementwise_efficiency)
     share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.reached
-    busy = max(flops / (device.peak_of(precision) * share), moving)
+    busy = max(flops / (device.peak_of(precision) * share) + EXPOSED_ACCUMULATION * adding, moving + adding)
     return gemm.count * (curve.launch + busy)
 
 
@@ -96,7 +101,10 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", *NARROW) else precision)
     flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
-        share = device.attention_of(precision).share(core.causal_length(backward), core.both_dims / 2, backward)
+        rates = device.attention_of(precision)
+        share = rates.share(core.causal_length(backward), core.both_dims / 2, backward)
+        queries = core.batch * core.heads * core.seq_len / core.cp * (1 if backward else core.streams)  # of kernels at once
+        share /= rates.waiting(queries, device.compute_units, backward)
         return max(flops / (peak * share), moved / (device.memory_bandwidth * device.elementwise_efficiency))
     rate = peak * device.gemm.reached
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:

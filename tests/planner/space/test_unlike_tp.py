@@ -135,8 +135,8 @@ def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
     found, alike = plan_of(asked), [plan_of(replace(asked, wishes=replace(asked.wishes, tp=tp))) for tp in (1, 2)]
     assert found.config.tp_text == "1x2+2x1"
     assert [stage.layers for stage in found.stages] == [19, 19, 2]
-    assert step(found) == pytest.approx(5.801, abs=5e-4)
-    assert [round(step(one), 3) for one in alike] == [5.96, 6.446]
+    assert step(found) == pytest.approx(5.727, abs=5e-4)
+    assert [round(step(one), 3) for one in alike] == [5.877, 6.41]
 
 
 @pytest.mark.parametrize("seed", after(1, SEEDS, last=8))

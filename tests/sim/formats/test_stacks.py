@@ -32,7 +32,7 @@ cases: [one]
 OURS = Stack(
     gemm=0.5, attention=DEFAULT.attention, elementwise=DEFAULT.elementwise, communication=DEFAULT.communication,
     launch=2 * MILLI, step=DEFAULT.step, network_delay=30 * MICRO, all_reduces=True,
-    newest_attention=DEFAULT.newest_attention,
+    attention_newest=DEFAULT.attention_newest, newest_attention=DEFAULT.newest_attention,
 )  # fmt: skip
 
 

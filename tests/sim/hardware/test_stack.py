@@ -114,9 +114,9 @@ def test_sums_of_input_gradients_overlap_over_any_link() -> None:
 
 def test_the_newest_attention_replaces_the_rates_where_a_device_has_one() -> None:
     newer = builders.device(attention=AttentionRates(0.4, 0.3), newest_attention=AttentionRates(0.6, 0.5, 1000.0))
-    newest = Stack(attention=0.5, newest_attention=True)
+    newest = Stack(attention=0.5, attention_newest=0.8, newest_attention=True)
     assert Stack(attention=0.5).device(newer).attention_of("bf16") == AttentionRates(0.2, 0.15)
-    assert newest.device(newer).attention_of("bf16") == AttentionRates(0.3, 0.25, 1000.0)
+    assert newest.device(newer).attention_of("bf16") == AttentionRates(0.48, 0.4, 1000.0)
     older = replace(newer, newest_attention=None)
     assert newest.device(older).attention_of("bf16") == AttentionRates(0.2, 0.15)
 
@@ -127,13 +127,24 @@ def test_cudnn_9_19_replaces_the_newest_rates_where_a_device_has_its_own() -> No
         newest_attention=AttentionRates(0.6, 0.5),
         other_attention=(("cudnn_9_19", AttentionRates(0.8, 0.7)),),
     )
-    later = Stack(attention=0.5, newest_attention=True, cudnn_9_19=True)
+    later = Stack(attention=0.5, attention_newest=0.5, newest_attention=True, cudnn_9_19=True)
     assert later.device(newer).attention_of("bf16") == AttentionRates(0.4, 0.35)
     assert replace(later, newest_attention=False).device(newer).attention_of("bf16") == AttentionRates(0.2, 0.15)
     assert later.device(replace(newer, other_attention=())).attention_of("bf16") == AttentionRates(0.3, 0.25)
     machines = fleet(cluster(spec=DEFAULT.device(newer)))  # at the rates of the default stack
     ran = applied(replace(DEFAULT, cudnn_9_19=True), machines).clusters[0].node.device
-    assert ran.attention_of("bf16").forward == pytest.approx(0.8 * DEFAULT.attention)
+    assert ran.attention_of("bf16").forward == pytest.approx(0.8 * DEFAULT.attention_newest)
+
+
+def test_the_newest_attention_runs_at_the_clock_that_the_products_of_its_step_leave() -> None:
+    """Of a short loop's rate on H100: 0.9 beside products in bf16, 0.87 beside those in fp8, as measured of products."""
+    facts = catalog.device_facts("h100-sxm5-80gb")
+    assert facts.attention.newest is not None
+    most = facts.attention.newest.forward_efficiency
+    hopper = Stack(newest_attention=True).device(facts.isolated())
+    found = [hopper.attention_of(precision).forward / most for precision in ("bf16", "fp8")]
+    assert found == pytest.approx([0.9, 0.87])
+    assert Stack().device(facts.isolated()).attention_of("bf16") == facts.attention.rates()
 
 
 def test_a_stack_without_the_newest_attention_takes_it_from_a_fleet_that_has_it() -> None:

@@ -79,7 +79,7 @@ def test_kernels_of_a_ring_and_of_a_window_see_as_few_keys_as_short_sequences(
     steps: int, streams: int, window: int, forward: int, backward: int
 ) -> None:
     core = Attention("a", 1, 8, 8, 64, seq_len=8000, cp=steps, window=window, steps=steps, streams=streams)
-    device = builders.device(speed=1e12, attention=AttentionRates(0.5, 0.5, half_length=2000.0))
+    device = builders.device(speed=1e12, attention=AttentionRates(0.5, 0.5, half_length=2000.0, alone=(0.0, 0.0)))
     for back, length, times in ((False, forward, 1.0), (True, backward, 2.5)):
         seconds = times * core.flops / (0.5e12 * length / (length + 2000))
         assert formulas.attention_seconds(core, device, "bf16", 2, "flash", back) == pytest.approx(seconds, rel=1e-12)

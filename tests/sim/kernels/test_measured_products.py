@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from sim.formats import catalog
-from sim.kernels.formulas import gemm_seconds
+from sim.kernels.formulas import forward_seconds, gemm_seconds, input_gradient_seconds, weight_gradient_seconds
 from sim.workload.kernels import Gemm
 
 DEVICES = (
@@ -38,6 +38,19 @@ BEST = {
 """The best product that was measured (stas00/ml-engineering, compute/accelerator): m, n, k, TFLOP/s in bf16."""
 
 
+ADDED = {
+    "a100-pcie-80gb": {
+        (4096, 8192, 8192): 1.031, (4096, 4096, 14336): 1.065, (4096, 8192, 28672): 1.056, (4096, 12288, 5120): 1.049,
+    },
+    "b200-sxm-180gb": {
+        (2048, 8192, 28672): 1.128, (4096, 16384, 16384): 1.133, (4096, 8192, 28672): 1.076, (4096, 28672, 8192): 1.043,
+        (4096, 16384, 13312): 1.124, (4096, 13312, 16384): 1.104,
+    },
+}  # fmt: skip
+"""Device -> (rows, inputs, outputs) -> seconds of the weight's gradient, added in fp32, by the mean of those of the result and
+of the input's gradient. Transformer Engine's products, measured by SimuMax (MooreThreads/SimuMax 4dcaae5, configs/system)."""
+
+
 def seconds(name: str, m: int, n: int, k: int) -> float:
     """Seconds of a product in isolation: without the default stack's share of its rate, at the clock of a short loop."""
     facts = catalog.device_facts(name)
@@ -54,6 +67,16 @@ def test_products_take_what_was_measured(name: str) -> None:
     found = errors(name)
     assert median(map(abs, found)) <= 0.09
     assert max(map(abs, found)) <= 0.20
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_weight_gradients_that_are_added_take_longer_as_measured(name: str) -> None:
+    device = catalog.device_facts(name).isolated()
+    for (rows, inputs, outputs), measured in ADDED[name].items():
+        gemm = Gemm("product", rows, outputs, inputs, casts=None)
+        others = forward_seconds(gemm, device, "bf16", 2, "flash") + input_gradient_seconds(gemm, device, "bf16", 2, "flash")
+        found = weight_gradient_seconds(gemm, device, "bf16", 2, added=6.0) / (others / 2)
+        assert found == pytest.approx(measured, abs=0.06)
 
 
 @pytest.mark.parametrize("name", BEST)
