@@ -68,7 +68,7 @@ def test_an_interrupt_in_the_middle_writes_the_best_plan_so_far(tmp_path):
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--json-lines",)])
 def test_an_interrupt_before_the_first_plan_is_one_line(run, monkeypatch, tmp_path, options):
-    monkeypatch.setattr(certified, "find_first_plan", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(certified, "find_first_plan", lambda *_, **further: os.kill(os.getpid(), signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         seen = run(*HYBRID, *options, "-o", tmp_path / "plan.json")

@@ -19,7 +19,7 @@ vary:
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     """Four scenarios, planned in this process: tests of `holmes_sim.sweeping` start others."""
-    monkeypatch.setattr("holmes_sim.sweeping.engines.local.joblib.cpu_count", lambda: 1)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
     path = tmp_path / "study.yaml"
     path.write_text(STUDY)
     return path
@@ -161,9 +161,8 @@ def test_a_wrong_file_of_requirements_is_one_line(run, study, tmp_path):
 
 
 def test_islands_beside_exact_plans(run, tmp_path, monkeypatch):
-    from holmes_sim.sweeping.engines import local
 
-    monkeypatch.setattr(local.joblib, "cpu_count", lambda: 1)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
     table = tmp_path / "table.csv"
     words = ('plan.sync=["exact", "streaming-diloco<=30,int8"]', "--chart", tmp_path / "chart.png", "-o", table)
     seen = run(*THIN, *words)

@@ -53,7 +53,6 @@ from holmes_sim.running_disaggregated import MeasuredDisaggregated
 from holmes_sim.running_islands import MeasuredIslands
 from holmes_sim.runs import Run
 from holmes_sim.scoring import Scored
-from holmes_sim.sweeping.engines import local
 from holmes_sim.torch_backend.islands.measured import MeasuredPeriods
 from holmes_sim.verifying import Step, Verification
 from holmes_sim.whatif import WhatIf
@@ -130,7 +129,7 @@ def changes(plan: Plan) -> Documents:
 
 def swept(plan: Plan) -> Documents:
     pins = {"tp": 1, "microbatch_size": 1, "recompute": "none", "schedule": "1f1b", "strategy": "megatron"}
-    with patch.object(local.joblib, "cpu_count", return_value=1):
+    with patch("joblib.cpu_count", return_value=1):
         return (hs.sweep(plan.topology, {"plan.pp": [2, 3]}, plan=pins).facts(),)
 
 

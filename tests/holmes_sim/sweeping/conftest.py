@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim.sweeping.engines import local
-
 QUICK = """format: holmes-sim/study/1
 name: quick
 topology: lab/lab-hybrid-nics
@@ -20,7 +18,7 @@ plan: {tp: 1, microbatch_size: 1, recompute: none, schedule: 1f1b, strategy: meg
 @pytest.fixture
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Writes a quick study with the keys that are given. Its scenarios take less time than the start of a worker."""
-    monkeypatch.setattr(local.joblib, "cpu_count", lambda: 1)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
 
     def written(keys: str) -> Path:
         path = tmp_path / "study.yaml"

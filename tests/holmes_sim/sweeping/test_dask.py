@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import holmes_sim as hs
-from holmes_sim.sweeping.engines import local
 from sim.errors import HolmesError
 from tests.holmes_sim.sweeping.reading import without_seconds
 from tests.more import more
@@ -81,7 +80,7 @@ def test_a_cluster_answers_what_this_machine_answers_and_survives_the_loss_of_a_
     rest = hs.sweep("lab-layouts", engine=engine, output=output, progress=killed)
     assert cluster.workers[0].wait() < 0, "a worker was killed"
     assert (rest.interrupted, rest.planned) == (False, 40)
-    monkeypatch.setattr(local.joblib, "cpu_count", lambda: 1)  # the scenarios take less time than the start of workers
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)  # the scenarios take less time than the start of workers
     assert without_seconds(rest) == without_seconds(hs.sweep("lab-layouts"))
 
 

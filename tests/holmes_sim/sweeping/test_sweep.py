@@ -144,7 +144,7 @@ def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_pat
     assert set(pd.read_csv(output)["status"]) <= {"planned", "infeasible"}, "the table is whole at any time"
     with journal.path_of(output).open("ab") as file:
         file.write(b'{"digest": "00')  # and a line that it had half written
-    monkeypatch.setattr(local.joblib, "cpu_count", lambda: 1)  # what is left takes a second: no more workers are started
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)  # what is left takes a second: no more workers are started
     went_on = hs.sweep("lab-layouts", output=output)
     assert went_on.planned == 60 - len(done)
     digests = [line["digest"] for line in journaled(journal.path_of(output))]

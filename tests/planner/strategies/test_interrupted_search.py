@@ -76,7 +76,7 @@ def test_steps_only_fall_and_bounds_only_rise_while_a_search_runs(seed):
 
 
 def test_before_the_first_plan_an_interrupt_is_an_interrupt(monkeypatch):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **further):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(certified, "find_first_plan", interrupted)
