@@ -10,8 +10,8 @@ from planner.placement.simulation import step
 from tests.more import more
 
 SHAPES = {
-    "lab/lab-unlike-dp": ("tp 1, dp 1x1+2x1", 0.89),
-    "lab/lab-unlike-stages": ("tp 1, dp 1x2+3x1", 0.90),
+    "lab/lab-unlike-dp": ("tp 1, dp 1x1+2x1", 0.90),
+    "lab/lab-unlike-stages": ("tp 1, dp 1x2+3x1", 0.92),
     "lab/lab-unlike-pipelines": ("1 device with 40 samples, 1 on 4 devices with 24 samples", 0.72),
 }
 """Fleet -> the fastest plan, and the largest share of the step of the best plan of alike stages and replicas that it takes."""
