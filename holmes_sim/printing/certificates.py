@@ -18,6 +18,8 @@ LISTED = (
     "offload", "recompute", "target",
 )  # fmt: skip
 """Axes that are printed; plan.json has all of them."""
+DEGREES = "Its stages have degrees of their own on each cluster"
+"""What is said of a plan with unlike degrees."""
 PRINTED_VALUES = 12
 """Up to this many values of an axis are all printed; above, the first, the last and their number."""
 
@@ -46,11 +48,11 @@ def certificate(plan: Plan, found: Certificate) -> str:
 
 
 def _unlike(found: Certificate) -> str:
-    """What is proved of plans with unlike degrees beside one of the searched space; empty where nothing is."""
+    """What is proved of plans with unlike degrees beside a plan that has none; empty where nothing is."""
     bound = found.unlike_degrees
     if bound is None:
         return ""
-    if bound.lower_bound_s >= found.lower_bound_s:
+    if bound.lower_bound_s >= found.lower_bound_s and not found.beside_space:
         return " Nor does one in which clusters have degrees of their own."
     return f" {str(bound)[0].upper()}{str(bound)[1:]}."
 
@@ -60,7 +62,7 @@ def _beside(plan: Plan, found: Certificate) -> str:
     plan of the searched space has."""
     config, bound = plan.config, found.space_lower_bound_s
     unlike = config.has_stage_degrees or config.stage_ep or config.stage_etp
-    own = "Its stages have degrees of their own on each cluster" if unlike else f"Its cp {config.cp} is not searched"
+    own = DEGREES if unlike else f"Its cp {config.cp} is not searched"
     if config.offload and all(axis.name != "offload" for axis in found.space):
         own = f"Offload of the {' and '.join(config.offload)} is not searched (--offload)"
     if config.recompute_modules or config.stage_recompute:
@@ -68,12 +70,10 @@ def _beside(plan: Plan, found: Certificate) -> str:
     ratio = bound / found.objective_s
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
     far = "as long as this plan takes" if far.startswith("0.0%") else far
-    kind = "nothing is proved for other plans of this kind"
-    if unlike and found.unlike_degrees is not None:
-        kind = str(found.unlike_degrees).replace(UNLIKE, "no such plan")
-    return (
-        f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}. {own}: {kind}."
-    )
+    least = f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}."
+    if own == DEGREES and config.has_stage_degrees and found.unlike_degrees is not None:
+        return f"{least} {own}: {str(found.unlike_degrees).replace(UNLIKE, 'no such plan')}."
+    return f"{least} {own}: nothing is proved for other plans of this kind.{_unlike(found)}"
 
 
 def unlike_degrees(found: Certificate) -> str:

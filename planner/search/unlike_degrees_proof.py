@@ -18,6 +18,7 @@ from planner.costs.node_classes import NodeClass, node_classes
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
 from planner.request import Request
 from planner.search.incumbent import Incumbent
+from planner.search.searched_space import WORDS
 from planner.space.shape import Shape
 from planner.space.unlike_degrees import are_unlike, matching, may_differ, own_shapes, templates, tried_degrees
 from sim.plan.certificate import UNLIKE, SpaceBound
@@ -41,16 +42,17 @@ def unlike_bound(request: Request, objective: Seconds, bound: Seconds | None, ba
 
 def _space(request: Request, bases: Iterable[Shape]) -> str:
     """The plans that the bound holds for, in one line."""
-    shapes = templates(request, bases)
-    schedules, zeros, recomputed = (
-        ", ".join(dict.fromkeys(str(getattr(one, name)) for one in shapes)) for name in ("schedule", "zero_stage", "recompute")
-    )
-    *others, last = "tp", *tried_degrees(request)
-    tps = ", ".join(map(str, sorted({shape.tp for shape in shapes})))
+    shapes, names = templates(request, bases), ("tp", *tried_degrees(request))
+
+    def values(name: str) -> str:
+        found = dict.fromkeys(getattr(shape, name) for shape in shapes)
+        return ", ".join(WORDS.get(str(value), str(value)) for value in found)
+
+    searched = "; ".join(f"{name} {values(name)}" for name in names if name in ("tp", "cp", "ep"))
     return (
-        f"pipelines over several clusters whose stages have one {', '.join(others)} and {last} on each, not the same on all; "
-        f"tp {tps}; schedule {schedules}; ZeRO {zeros}; recompute {recomputed}; any order of the clusters, number of stages "
-        "and split of the layers; no virtual stages"
+        f"pipelines over several clusters whose stages have one {', '.join(names[:-1])} and {names[-1]} on each, not the same "
+        f"on all; {searched}; schedule {values('schedule')}; ZeRO {values('zero_stage')}; recompute {values('recompute')}; any "
+        "order of the clusters, number of stages and split of the layers; no virtual stages"
     )
 
 

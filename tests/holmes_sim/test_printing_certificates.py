@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from holmes_sim.printing.certificates import certificate, free_memory, searched, unlike_degrees, values
 from sim.plan.certificate import UNLIKE, Axis, Certificate, SpaceBound
+from sim.plan.parallel_config import ParallelConfig
 from tests.builders import cluster, fleet, plan
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
@@ -53,6 +55,34 @@ def test_what_is_proved_of_unlike_degrees_is_told_with_its_space():
         "be saved.\nTheir space: pipelines over several clusters."
     )
     assert unlike_degrees(PROOF) == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (
+            {"stage_dp": (1, 2), "dp": 1, "tp": 1, "microbatch_size": 2, "num_microbatches": (2,)},
+            "Its stages have degrees of their own on each cluster: no such plan takes less than 1.5 s: at most 25.0% of 2 s "
+            "could be saved.",
+        ),
+        (
+            {"cp": 2},
+            "Its cp 2 is not searched: nothing is proved for other plans of this kind. No plan in which clusters have degrees "
+            "of their own takes less than 1.5 s: at most 25.0% of 2 s could be saved.",
+        ),
+        (
+            {"stage_dp": (1, 2), "dp": 1, "tp": 1, "microbatch_size": 2, "num_microbatches": (2,), "offload": ("optimizer",)},
+            "Offload of the optimizer is not searched (--offload): nothing is proved for other plans of this kind. No plan in "
+            "which clusters have degrees of their own takes less than 1.5 s: at most 25.0% of 2 s could be saved.",
+        ),
+    ],
+)
+def test_a_plan_beside_the_space_is_told_what_is_proved_of_its_kind(config, told):
+    made = SimpleNamespace(config=ParallelConfig(**{"pp": 2, "num_microbatches": (2,)} | config))
+    proof = replace(PROOF, beside_space=True, unlike_degrees=SpaceBound(2.0, 1.5, "pipelines", UNLIKE))
+    assert certificate(made, proof) == (
+        f"Certificate: no plan of the searched space takes less than 1.9 s (closed form), 5.0% less than this plan. {told}"
+    )
 
 
 def test_a_pinned_space_is_reported_in_a_line():

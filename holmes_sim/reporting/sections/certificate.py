@@ -41,5 +41,7 @@ def html(contents: Contents) -> str:
 def _space(found: Certificate) -> str:
     """The axes of the searched space, and what was not searched; empty if the plan file does not contain them."""
     rows = [(escape(axis.name), escape(certificates.values(axis))) for axis in found.space]
+    if found.unlike_degrees is not None:
+        rows.append(("unlike degrees (bounded apart)", escape(found.unlike_degrees.space)))
     searched = table(("axis", "what"), rows, "Searched", ("axis",)) if rows else ""
     return searched + (f"<p>Not searched:</p>{listing(found.outside)}" if found.outside else "")
