@@ -71,7 +71,7 @@ def _beside(plan: Plan, found: Certificate) -> str:
     far = f"{ratio - 1:.1%} more than this plan" if ratio >= 1 else f"{1 - ratio:.1%} less than this plan"
     far = "as long as this plan takes" if far.startswith("0.0%") else far
     least = f"Certificate: no plan of the searched space takes less than {time_text(bound)} ({found.solver}), {far}."
-    if own == DEGREES and config.has_stage_degrees and found.unlike_degrees is not None:
+    if own == DEGREES and found.unlike_degrees is not None:
         return f"{least} {own}: {str(found.unlike_degrees).replace(UNLIKE, 'no such plan')}."
     return f"{least} {own}: nothing is proved for other plans of this kind.{_unlike(found)}"
 

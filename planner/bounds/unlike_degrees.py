@@ -142,7 +142,7 @@ class UnlikeStages(OrderedStages):
         return ""
 
     def _message(self, source: Cluster, target: Cluster) -> Seconds:
-        """0: what messages take is known in any order only."""
+        """0: `in_any_order` and `in_order` say what messages take."""
         return 0.0
 
     def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> StageSeconds:

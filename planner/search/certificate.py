@@ -38,7 +38,8 @@ def certificate(
     if bound >= incumbent.target:
         least_layout = None
     beside = not is_mixed(plan) and not has_searched_degrees(request, plan)
-    if beside and unlike is not None and plan.config.has_stage_degrees:
+    config = plan.config
+    if beside and unlike is not None and (config.has_stage_degrees or config.stage_ep or config.stage_etp):
         bound = min(bound, unlike.lower_bound_s)
     gap, in_space = (
         1 - bound / objective,

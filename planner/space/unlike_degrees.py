@@ -117,7 +117,7 @@ def own_shapes(request: Request, template: Shape, samples: int) -> Iterator[Shap
 
 
 def are_unlike(shapes: Iterable[Shape]) -> bool:
-    """Whether shapes have unlike tp, dp or cp, and of the dp and of the cp of two of them one divides the other."""
-    degrees = {(one.tp, one.dp, one.cp) for one in shapes}
-    rows, chunks = sorted(dp for _, dp, _ in degrees), sorted(cp for *_, cp in degrees)
+    """Whether shapes have unlike degrees, and of the dp and of the cp of two of them one divides the other."""
+    degrees = {(one.dp, one.cp, one.tp, one.ep, one.etp) for one in shapes}
+    rows, chunks = sorted(dp for dp, *_ in degrees), sorted(cp for _, cp, *_ in degrees)
     return len(degrees) > 1 and all(b % a == 0 for each in (rows, chunks) for a, b in itertools.pairwise(each))

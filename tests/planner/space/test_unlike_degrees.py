@@ -103,6 +103,12 @@ def test_degrees_are_unlike_where_one_divides_the_other(degrees, differ):
     assert are_unlike(shape(tp=tp, dp=dp, cp=cp) for tp, dp, cp in degrees) is differ
 
 
+def test_stages_that_divide_experts_otherwise_are_unlike():
+    assert are_unlike((shape(dp=4, ep=2), shape(dp=4, ep=4)))
+    assert are_unlike((shape(tp=2, dp=2, ep=2), shape(tp=2, dp=2, ep=2, etp=1)))
+    assert not are_unlike((shape(dp=4, ep=2), shape(dp=4, ep=2)))
+
+
 def test_all_ranks_of_a_stage_have_the_samples():
     found = list(own_shapes(question(), shape(tp=2), 6))
     assert [(one.tp, one.dp, one.microbatch_size) for one in found] == [(2, 1, 6), (2, 2, 3)]
