@@ -277,15 +277,15 @@ def unlike_cp(draw: st.DrawFn, cp: int, pp: int, room: int, equal_ends: bool) ->
 def unlike_stages(
     draw: st.DrawFn, degrees: tuple[int, int, int], pp: int, room: int, tied: bool, sharded: bool
 ) -> dict[str, tuple[int, ...]]:
-    """`stage_tp` or `stage_cp`, and `stage_dp`, beside these tp, dp and cp; `room`: most ranks in place of one of a stage.
+    """`stage_tp`, `stage_cp` and `stage_dp` beside these tp, dp and cp; `room`: most ranks in place of one of a stage.
     Stages that share a `tied` weight have equal ones, but for tp where its gradient is not `sharded`."""
     tp, dp, cp = degrees
-    stage_cp = draw(unlike_cp(cp, pp, room, tied)) if tp <= 2 and draw(st.booleans()) else ()
+    stage_cp = draw(unlike_cp(cp, pp, room, tied)) if tp in (1, 2, 4, 8) and draw(st.booleans()) else ()
     splits = draw(unlike_splits(pp, room * cp // max(stage_cp, default=cp), tied))
     equal_ends = tied and sharded and dp * cp * splits[0] > 1
     return {
         "stage_cp": stage_cp,
-        "stage_tp": () if stage_cp else draw(unlike_degrees(tp, pp, equal_ends)),
+        "stage_tp": draw(unlike_degrees(tp, pp, equal_ends)),
         "stage_dp": tuple(dp * split for split in splits) if max(splits) > 1 else (),
     }
 

@@ -1,20 +1,20 @@
-"""Parts of activations that a rank sends to each of several peers: some of the samples, and a slice of the sequence of them.
+"""Parts of activations that a rank sends to each of several peers: some of the samples, and some of the tokens of them.
 
-Activations have the shape (sequence, samples, hidden). Peers are in the order of their samples, then of their slices
-(`ParallelConfig.peers`). Where peers have another cp, a part is what a peer has of the two chunks of the sequence
-(`holmes_sim.torch_backend.context_parallel`)."""
+Activations have the shape (sequence, samples, hidden). Peers are in the order of their samples, then of their cp and tp indices
+(`ParallelConfig.peers`). A message has its tokens in the order of their positions in the sequence, as both ends do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from sim.plan import token_parts
 from sim.plan.parallel_config import ParallelConfig
 
-Piece = TypeVar("Piece")
+Parts: TypeAlias = tuple[tuple[int, ...], ...]
+"""For each peer that has the same samples, which of the equal parts of a rank's tokens it has."""
 
 
 def shares(config: ParallelConfig, pp_rank: int, peer: int) -> int:
@@ -22,44 +22,37 @@ def shares(config: ParallelConfig, pp_rank: int, peer: int) -> int:
     return max(config.dp_of(peer) // config.dp_of(pp_rank), 1)
 
 
-def chunks_of(config: ParallelConfig, tp: int) -> tuple[bool, ...]:
-    """Which of both chunks of its cp rank's part of a sequence a tensor-parallel rank sends and receives, where stages have
-    unlike cp (then tp is 1 or 2): True is the second, whose last part is that of the first peer. Empty with equal cp."""
-    if not config.stage_cp:
-        return ()
-    return (False, True) if config.tp == 1 else (tp == 1,)
+def parts_of(config: ParallelConfig, rank: int, peer: int) -> Parts:
+    """The parts of a rank's tokens that its peers on pipeline rank `peer` have."""
+    tp, dp_cp, pp_rank = config.coordinates(rank)
+    cp = config.cp_of(pp_rank)
+    if cp == config.cp_of(peer):
+        return tuple((index,) for index in range(config.sharing(pp_rank, peer)))
+    found = token_parts.exchanged((dp_cp % cp, tp), config.context_of(pp_rank), config.context_of(peer))
+    return tuple(found.values())
 
 
-def cut(whole: Tensor, peers: int, divided: int, chunks: tuple[bool, ...] = ()) -> list[Tensor]:
-    """The parts of activations for some peers, which divide the samples into `divided` (`shares`), or the `chunks` of the
-    sequence (`chunks_of`)."""
-    return [part for some in whole.chunk(divided, 1) for part in _cut(some, peers // divided, chunks)]
+def cut(whole: Tensor, divided: int, parts: Parts) -> list[Tensor]:
+    """The parts of activations for some peers, which divide the samples into `divided` (`shares`) and have `parts` of them
+    (`parts_of`)."""
+    return [part for some in whole.chunk(divided, 1) for part in _cut(some, parts)]
 
 
-def _cut(whole: Tensor, peers: int, chunks: tuple[bool, ...]) -> list[Tensor]:
-    """The parts of activations for peers that have the same samples."""
-    if not chunks:
-        return [part.contiguous() for part in whole.chunk(peers)]
-    pieces = [chunk.chunk(peers)[:: -1 if second else 1] for chunk, second in _each(whole.chunk(len(chunks)), chunks)]
-    return [torch.cat(parts) for parts in zip(*pieces, strict=True)]
+def _cut(whole: Tensor, parts: Parts) -> list[Tensor]:
+    pieces = whole.chunk(sum(map(len, parts)))
+    return [torch.cat([pieces[index] for index in own]) if len(own) > 1 else pieces[own[0]].contiguous() for own in parts]
 
 
-def joined(parts: list[Tensor], divided: int, chunks: tuple[bool, ...] = ()) -> Tensor:
-    """The activations whose parts were received from peers that divide the samples into `divided`, or the `chunks` of the
-    sequence, as `cut` cuts them."""
-    if len(parts) == 1:
-        return parts[0]
-    alike = len(parts) // divided
-    return torch.cat([_joined(parts[first : first + alike], chunks) for first in range(0, len(parts), alike)], 1)
+def joined(values: list[Tensor], divided: int, parts: Parts) -> Tensor:
+    """The activations of which values were received from peers, as `cut` cuts them."""
+    if len(values) == 1:
+        return values[0]
+    alike = len(values) // divided
+    return torch.cat([_joined(values[first : first + alike], parts) for first in range(0, len(values), alike)], 1)
 
 
-def _joined(parts: list[Tensor], chunks: tuple[bool, ...]) -> Tensor:
-    """The activations of peers that have the same samples."""
-    if not chunks or len(parts) == 1:
-        return torch.cat(parts)
-    pieces = zip(*(part.chunk(len(chunks)) for part in parts), strict=True)
-    return torch.cat([torch.cat(some[:: -1 if second else 1]) for some, second in _each(pieces, chunks)])
-
-
-def _each(pieces: Iterable[Piece], chunks: tuple[bool, ...]) -> Iterator[tuple[Piece, bool]]:
-    return zip(pieces, chunks, strict=True)
+def _joined(values: list[Tensor], parts: Parts) -> Tensor:
+    pieces: dict[int, Tensor] = {}
+    for value, own in zip(values, parts, strict=True):
+        pieces |= zip(own, value.chunk(len(own)), strict=True)
+    return torch.cat([pieces[index] for index in sorted(pieces)])

@@ -61,7 +61,6 @@ class TrainingWorker:
         tp, self.dp_cp, self.pp_rank = plan.config.coordinates(place.rank)
         self.config = config = plan.config.of_pp_rank(self.pp_rank)
         self.step, self.samples_before, self.split = 0, place.samples_before, plan.config.split_of(self.pp_rank)
-        self.chunks = message_parts.chunks_of(plan.config, tp)
         self.before_update: Callable[[], None] = lambda: None  # called with the reduced gradients, before the optimizer
         timed = functools.partial(run_timed, "tp")
         self.parallel = TensorParallel(groups.get("tp"), tp, config.tp, config.sequence_parallel, timed, device=device)
@@ -200,22 +199,26 @@ class TrainingWorker:
         value = self.outputs.pop((action.operation, action.stage, action.microbatch))
         if self.config.tp > 1 and not self.config.sequence_parallel:
             value = self.parallel.shard(value, 0)
-        return message_parts.cut(value, peers, message_parts.shares(self.plan.config, self.pp_rank, action.peer), self.chunks)
+        return message_parts.cut(value, *self._division(action.peer))
 
     def receive_buffer(self, action: Action) -> Tensor:
         """The tensor to receive into, in host memory."""
         workload, config = self.plan.workload, self.config
-        slices = max(config.tp, self.plan.config.tp_of(action.peer))
-        size = config.microbatch_size // message_parts.shares(self.plan.config, self.pp_rank, action.peer)
-        shape = workload.seq_len // max(config.cp, self.plan.config.cp_of(action.peer)) // slices, size, workload.model.hidden
+        shares, parts = self._division(action.peer)
+        tokens = workload.seq_len // config.cp // config.tp // len(parts)
+        shape = tokens, config.microbatch_size // shares, workload.model.hidden
         return torch.empty(shape, dtype=buckets.PRECISIONS[workload.precision])
 
     def receive(self, action: Action, values: list[Tensor]) -> None:
         """Accept the received slices of samples as input of the next stage; `action.stage` is the stage that sent them."""
         to = action.stage + 1 if action.operation == "F" else action.stage - 1
         self.last_received = action.operation, to, action.microbatch
-        shares = message_parts.shares(self.plan.config, self.pp_rank, action.peer)
-        self.inputs[self.last_received] = message_parts.joined(values, shares, self.chunks).to(self.device)
+        self.inputs[self.last_received] = message_parts.joined(values, *self._division(action.peer)).to(self.device)
+
+    def _division(self, peer: int) -> tuple[int, message_parts.Parts]:
+        """How the ranks of pipeline rank `peer` divide the samples and the tokens of this rank."""
+        config = self.plan.config
+        return message_parts.shares(config, self.pp_rank, peer), message_parts.parts_of(config, self.place.rank, peer)
 
     def gather_received(self) -> None:
         """All-gather the slices of the last received message."""

@@ -12,7 +12,8 @@ from dataclasses import replace
 from planner.placement.ranks import stages_of
 from planner.placement.recomputation import room_of
 from planner.space.tried_modules import CHOICES
-from sim.analytic.plan_costs import PlanCosts, replica_classes
+from sim.analytic.equal_replicas import replica_classes
+from sim.analytic.plan_costs import PlanCosts
 from sim.kernels import memory
 from sim.plan.parallel_config import RECOMPUTE, ParallelConfig
 from sim.plan.plan import Plan

@@ -9,6 +9,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 from planner.request import Request
@@ -18,6 +19,7 @@ from planner.space.shape import Shape
 from planner.space.shapes import searched_schedules, slots, zero_stages
 from planner.space.unlike_tp import MOST_DEVICES
 from planner.target import Target
+from sim.plan import token_parts
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
 
@@ -86,15 +88,14 @@ def templates(request: Request, bases: Iterable[Shape]) -> list[Shape]:
 
 def matching(request: Request, shapes: Iterable[Shape]) -> list[list[Shape]]:
     """Groups of templates of which stages of one pipeline may have any: of one schedule, ZeRO stage and recomputation, and of
-    one cp; or of one tp, 1 or 2, with which unlike cp is modelled. Targets may want ep above 1 on all stages or on none."""
+    one cp unless the target takes unlike ones. Targets may want ep above 1 on all stages or on none."""
     contexts = "cp" in tried_degrees(request)
     mixed = _takes(request.target, request.workload, "whole experts")
     found: dict[tuple[object, ...], list[Shape]] = {}
     for shape in shapes:
-        same = shape.schedule, shape.zero_stage, shape.recompute, mixed or shape.ep > 1
-        found.setdefault((*same, "cp", shape.cp), []).append(shape)
-        if contexts and shape.tp <= 2:
-            found.setdefault((*same, "tp", shape.tp), []).append(shape)
+        cp = None if contexts else shape.cp
+        same = shape.schedule, shape.zero_stage, shape.recompute, mixed or shape.ep > 1, cp
+        found.setdefault(same, []).append(shape)
     return list(found.values())
 
 
@@ -117,7 +118,12 @@ def own_shapes(request: Request, template: Shape, samples: int) -> Iterator[Shap
 
 
 def are_unlike(shapes: Iterable[Shape]) -> bool:
-    """Whether shapes have unlike degrees, and of the dp and of the cp of two of them one divides the other."""
+    """Whether shapes have unlike degrees, of the dp, cp and tp of two of them one divides the other, and the tokens of ranks of
+    unlike cp match."""
     degrees = {(one.dp, one.cp, one.tp, one.ep, one.etp) for one in shapes}
-    rows, chunks = sorted(dp for dp, *_ in degrees), sorted(cp for _, cp, *_ in degrees)
-    return len(degrees) > 1 and all(b % a == 0 for each in (rows, chunks) for a, b in itertools.pairwise(each))
+    if len(degrees) == 1:
+        return False
+    each = [sorted(some) for some in zip(*((dp, cp, tp) for dp, cp, tp, *_ in degrees), strict=True)]
+    contexts = sorted({(cp, tp) for _, cp, tp, *_ in degrees})
+    pairs = itertools.combinations(contexts, 2) if contexts[0][0] < contexts[-1][0] else ()
+    return all(b % a == 0 for some in each for a, b in itertools.pairwise(some)) and all(starmap(token_parts.match, pairs))

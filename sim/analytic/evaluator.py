@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sim.analytic import plan_costs, stage_amounts
 from sim.analytic.alike_configs import summing_alike
 from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
+from sim.analytic.equal_replicas import microbatches_of, replica_classes
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.analytic.stage_costs import StageCosts
@@ -80,7 +81,7 @@ def of_plan(plan: Plan) -> tuple[Candidates, ...]:
     check(plan.config)
     found = PlanCosts(plan)
     tied = plan_costs.tied_seconds(found) or UNTIED
-    return tuple(_of_replicas(found, replicas, tied) for replicas in plan_costs.replica_classes(plan))
+    return tuple(_of_replicas(found, replicas, tied) for replicas in replica_classes(plan))
 
 
 def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> Candidates:
@@ -99,7 +100,7 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
     for stage in range(last if config.pp > 1 else 0):
         here, there = stage % config.pp, (stage + 1) % config.pp
         ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
-    microbatches = plan_costs.microbatches_of(config, replicas[0])
+    microbatches = microbatches_of(config, replicas[0])
     candidates = _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
     return replace(candidates, head=plan.head_stage % config.pp)
 

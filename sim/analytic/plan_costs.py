@@ -7,18 +7,18 @@ engine simulates the same work with contention.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from sim.analytic.equal_loads import equally_loading, leaf
+from sim.analytic.equal_replicas import microbatches_of, replica_classes, rows_of
 from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import payloads
-from sim.kernels.messages import Messages
+from sim.kernels.messages import Messages, pairs_between
 from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.p2p_load import P2PLoad
@@ -43,46 +43,6 @@ def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...],
         plan.placement[(first := config.rank(0, dp_cp, pp_rank)) : first + config.tp_of(pp_rank)]
         for dp_cp in range(config.dp_cp_of(pp_rank))
     )
-
-
-def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Equivalence classes of replicas, as dp_cp indices: equal microbatches, clusters, grouping into nodes, leaves, and loads.
-
-    Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
-    the same stages. Clusters of one device type are different: their interconnects, NICs and trunks may differ. Where stages
-    have unlike dp or cp, the indices are those of a stage with the largest: each is a part of the samples or sequences of a
-    replica, with the tensor-parallel group of every stage that computes it, and a group of a stage with a smaller one is in
-    several. Replicas that load links unlike do not keep step (`sim.analytic.equal_loads`)."""
-    config = plan.config
-    classes: dict[object, list[int]] = {}
-    devices: dict[int, list[tuple[Device, ...]]] = {}
-    for dp_cp in range(config.most_dp_cp):
-        key: list[object] = [microbatches_of(config, dp_cp)]
-        hosts, leaves = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
-        devices[dp_cp] = []
-        for pp_rank, tp in enumerate(config.degrees):
-            (row,) = _rows(config, pp_rank, (dp_cp,))
-            first = config.rank(0, row, pp_rank)
-            ring = plan.placement[first : first + tp]
-            key += [(d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
-            key += [leaves.setdefault((d.cluster, leaf(plan.fleet, d)), len(leaves)) for d in ring]
-            devices[dp_cp].append(ring)
-        classes.setdefault(tuple(key), []).append(dp_cp)
-    if config.pp == 1:
-        return tuple(map(tuple, classes.values()))
-    return tuple(part for replicas in classes.values() for part in equally_loading(plan.fleet, replicas, devices))
-
-
-def _rows(config: ParallelConfig, pp_rank: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
-    """The dp_cp indices of a pipeline rank on which replicas, or parts of them (`replica_classes`), are."""
-    if not config.stage_dp and not config.stage_cp:
-        return replicas
-    return tuple(dict.fromkeys(config.row_of(part, pp_rank) for part in replicas))
-
-
-def microbatches_of(config: ParallelConfig, replica: int) -> int:
-    """Number of microbatches of a replica, or of a part of one (`replica_classes`)."""
-    return config.num_microbatches[replica * config.dp // config.most_dp_cp]
 
 
 class PlanCosts:
@@ -124,7 +84,7 @@ class PlanCosts:
 
     def at(self, pp_rank: int, replicas: tuple[int, ...], stages: tuple[int, ...]) -> StageCosts:
         """Costs of some stages of a pipeline rank on its devices."""
-        every, rows = self.collectives_of(pp_rank), _rows(self.plan.config, pp_rank, replicas)
+        every, rows = self.collectives_of(pp_rank), rows_of(self.plan.config, pp_rank, replicas)
         if (every, rows) not in self._in_class:
             self._in_class[every, rows] = every.among(rows)
         facts = self.plan.workload_of(stages), self.plan.config_of(stages), self._in_class[every, rows]
@@ -147,7 +107,7 @@ class PlanCosts:
     def specs(self, pp_rank: int, replicas: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
         """Device types of a pipeline rank."""
         plan, config = self.plan, self.plan.config
-        (row,) = _rows(config, pp_rank, replicas[:1])
+        (row,) = rows_of(config, pp_rank, replicas[:1])
         ranks = (config.rank(tp, row, pp_rank) for tp in range(config.tp_of(pp_rank)))
         return tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
 
@@ -160,6 +120,9 @@ class PlanCosts:
         if key not in self._messages:
             most = max(config.tp_of(source), config.tp_of(target))
             rows = {(config.row_of(part, source), config.row_of(part, target)): part for part in sorted(replicas, reverse=True)}
+            if config.stage_cp:
+                self._messages[key] = self._of_tokens(source, target, rows)
+                return self._messages[key].seconds(self._sizes.nbytes(source, target))
             pairs = sorted(rows, key=rows.__getitem__)
             index, slices = np.repeat([rows[pair] for pair in pairs], most), np.tile(np.arange(most), len(pairs))
             here, there = (
@@ -171,6 +134,16 @@ class PlanCosts:
             nics = [self._nics[chain] for chain in (config.tp * index + slices * (config.tp // most)).tolist()]
             self._messages[key] = P2PLoad(plan, self.sites, here, there, nics).alpha_beta_cost("send_recv", self.capacities)
         return self._messages[key].seconds(self._sizes.nbytes(source, target))
+
+    def _of_tokens(self, source: int, target: int, rows: Container[tuple[int, int]]) -> AlphaBeta:
+        """`message` between stages of unlike cp: all transfers between some pairs of dp_cp indices of both."""
+        row = {
+            rank: self.plan.config.coordinates(rank)[1] for pair in pairs_between(self.plan, source, target) for rank in pair
+        }
+        pairs = {(a, b): nic for (a, b), nic in pairs_between(self.plan, source, target).items() if (row[a], row[b]) in rows}
+        ends = np.array(list(pairs))
+        load = P2PLoad(self.plan, self.sites, ends[:, 0], ends[:, 1], list(pairs.values()))
+        return load.alpha_beta_cost("send_recv", self.capacities)
 
     def step(self, replicas: tuple[int, ...], tied: Seconds) -> Seconds:
         """Seconds of a step of a class of replicas (`sim.analytic.pipeline_step`); `tied` is what `tied_seconds` returns."""

@@ -77,8 +77,8 @@ class Messages:
     def _whole(self, source: int, target: int) -> Bytes:
         config = self.plan.config
         parts = max(config.split_of(source), config.split_of(target))
-        parts *= max(config.cp_of(source), config.cp_of(target)) // config.cp
-        return message_bytes(self.plan.workload, config, max(config.tp_of(source), config.tp_of(target)) * parts)
+        cp, tp = config.context_of(source)
+        return message_bytes(self.plan.workload, config, parts * cp // config.cp * tp * config.sharing(source, target))
 
     def _code(self, source: int, target: int) -> Code | None:
         return self._codes.get((min(source, target), max(source, target)))

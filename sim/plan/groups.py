@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport
+from sim.plan import token_parts
 from sim.plan.parallel_config import ParallelConfig
 
 GRADIENT_KINDS = ("dp", "edp")
@@ -45,13 +47,16 @@ def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]
 
 def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
     """The ranks of every pp group, stage by stage: `tp` for each replica, or for each part of the samples of a replica where
-    stages have unlike dp, or of the sequence where they have unlike cp. A rank of a stage with a smaller degree than others is
-    in several."""
+    stages have unlike dp. A rank of a stage with a smaller degree than others is in several. Where stages have unlike cp, a
+    group for each part of the sequence that unlike ranks have."""
     if config.pp == 1:
         return
     if not config.has_stage_degrees:
         ranks = config.first_rank(1)
         yield from (tuple(range(first, config.world_size, ranks)) for first in range(ranks))
+        return
+    if config.stage_cp:
+        yield from _chains_of_tokens(config)
         return
     stages = list(enumerate(config.degrees))
     firsts = [config.first_rank(pp_rank) for pp_rank, _ in stages]
@@ -60,6 +65,17 @@ def chains(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
         for one in range(config.tp):
             own = (tp * rows[pp_rank] + one * tp // config.tp for pp_rank, tp in stages)
             yield tuple(first + rank for first, rank in zip(firsts, own, strict=True))
+
+
+def _chains_of_tokens(config: ParallelConfig) -> Iterator[tuple[int, ...]]:
+    """`chains` of stages of unlike cp, in the order of the ranks of the stage with the largest."""
+    degrees = [config.context_of(pp_rank) for pp_rank in range(config.pp)]
+    number = max(map(token_parts.parts, degrees))
+    every = set(zip(*(token_parts.holders(one, number) for one in degrees), strict=True))
+    finest, samples = degrees.index(max(degrees)), max(config.dp_of(pp_rank) for pp_rank in range(config.pp))
+    for sample, chain in itertools.product(range(samples), sorted(every, key=lambda one: (one[finest], one))):
+        rows = (sample * config.dp_of(pp_rank) // samples * cp for pp_rank, (cp, _) in enumerate(degrees))
+        yield tuple(config.rank(tp, row + cp, pp_rank) for pp_rank, (row, (cp, tp)) in enumerate(zip(rows, chain, strict=True)))
 
 
 def groups_of(fleet: Fleet, config: ParallelConfig, placement: tuple[Device, ...]) -> tuple[Group, ...]:

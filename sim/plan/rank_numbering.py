@@ -11,13 +11,15 @@ tensor-parallel rank of a replica: k consecutive dp indices, each with an equal 
 
 Where stages have unlike cp, a rank of a stage with cp n has the chunks r and 2n - 1 - r of the 2n chunks of a sequence
 (r: its cp index). With cp k n, the ranks r k to r k + k - 1 have the same tokens: each a part of both chunks, from the front of
-the first and from the end of the second. So these k ranks are its peers, consecutive ones as with unlike dp.
+the first and from the end of the second. Their tp ranks have slices of these (`sim.plan.token_parts`).
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+
+from sim.plan import token_parts
 
 
 class KeptHash:
@@ -108,6 +110,10 @@ class RankNumbering(KeptHash):
         """Context-parallel degree of a pipeline rank."""
         return self.stage_cp[pp_rank] if self.stage_cp else self.cp
 
+    def context_of(self, pp_rank: int) -> tuple[int, int]:
+        """(cp, tp) of a pipeline rank: the ranks of a replica that divide the tokens of its samples."""
+        return self.cp_of(pp_rank), self.tp_of(pp_rank)
+
     def dp_cp_of(self, pp_rank: int) -> int:
         """dp x cp of a pipeline rank: the number of its dp_cp indices."""
         return self.dp_of(pp_rank) * self.cp_of(pp_rank)
@@ -149,14 +155,23 @@ class RankNumbering(KeptHash):
 
         With equal degrees it is the rank with the same tp and dp_cp indices. A rank of a stage with a smaller tp has several
         peers, each with a slice of every sample, and several ranks of a stage with a larger tp have one; likewise with dp,
-        where a peer has some of the samples, and with cp, where it has a part of both chunks. Peers are in the order of their
-        samples, then of their parts, then of their slices."""
+        where a peer has some of the samples, and with cp, where it has some of the tokens (`token_parts.exchanged`). Peers are
+        in the order of their samples, then of their cp and tp indices."""
         tp, dp_cp, own = self.coordinates(rank)
-        dp, cp = divmod(dp_cp, self.cp_of(own))
-        slices, parts = (_overlap(index, of(own), of(pp_rank)) for index, of in ((tp, self.tp_of), (cp, self.cp_of)))
-        samples = _overlap(dp, self.dp_of(own), self.dp_of(pp_rank))
         width = self.cp_of(pp_rank)
-        return tuple(self.rank(one, width * some + part, pp_rank) for some in samples for part in parts for one in slices)
+        dp, cp = divmod(dp_cp, self.cp_of(own))
+        samples = _overlap(dp, self.dp_of(own), self.dp_of(pp_rank))
+        if self.cp_of(own) != width:
+            found = tuple(token_parts.exchanged((cp, tp), self.context_of(own), self.context_of(pp_rank)))
+        else:
+            found = tuple((cp, one) for one in _overlap(tp, self.tp_of(own), self.tp_of(pp_rank)))
+        return tuple(self.rank(one, width * some + part, pp_rank) for some in samples for part, one in found)
+
+    def sharing(self, pp_rank: int, other: int) -> int:
+        """Number of peers of a rank of a pipeline rank on another one, each with an equal part of its tokens."""
+        if self.cp_of(pp_rank) != self.cp_of(other):
+            return len(token_parts.exchanged((0, 0), self.context_of(pp_rank), self.context_of(other)))
+        return max(self.tp_of(other) // self.tp_of(pp_rank), 1)
 
 
 def _overlap(index: int, mine: int, theirs: int) -> range:

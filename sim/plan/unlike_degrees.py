@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from sim.errors import NotModelled, PlanError
+from sim.plan import token_parts
 from sim.plan.expert_parallelism import ExpertParallelism
 
 
@@ -41,13 +42,15 @@ def _check_kind(config: ExpertParallelism, name: str, degrees: tuple[int, ...], 
 
 
 def _check_context(config: ExpertParallelism) -> None:
-    """Check unlike cp. A rank sends each of its peers a part of both of its chunks of the sequence. With tp 2 and sequence
-    parallelism, or slices that receivers gather, each of both tensor-parallel ranks has one chunk; with more, ranks of unlike
-    tp indices have the same tokens."""
+    """Check unlike cp, and that the tokens of each two stages match (`sim.plan.token_parts`)."""
     _check_kind(config, "cp", config.stage_cp, min(config.stage_cp) == config.cp < max(config.stage_cp))
-    if config.stage_tp or config.tp > 2:
-        listed = f"stage_cp {_listed(config.stage_cp)}"
-        raise NotModelled(f"{listed}: unlike cp is modelled with tp 1 or 2 on all stages; the same cp, or such a tp")
+    for stages in itertools.combinations(sorted({config.context_of(pp_rank) for pp_rank in range(config.pp)}), 2):
+        if not token_parts.match(*stages):
+            (cp, tp), (other_cp, other_tp) = stages
+            raise NotModelled(
+                f"stage_cp {_listed(config.stage_cp)}: the tokens of ranks with tp {tp} and cp {cp} and of ranks with tp "
+                f"{other_tp} and cp {other_cp} do not match; tp 1 or even, and tp x cp that one multiple of the other"
+            )
 
 
 def check_tied_ends(config: ExpertParallelism, head: int, sharded: tuple[bool, bool]) -> None:

@@ -229,6 +229,22 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (3,),
         {"model": LLAMA, "stage_cp": (2, 1), "tp": 2, "sequence_parallel": True, "recompute": "full"},
     ),
+    "cp 1 and 2, tp 4 and 2, untied": (
+        (3, 2),
+        (3,),
+        {
+            "model": LLAMA.replace("kv_heads: 2", "kv_heads: 4"),
+            "stage_cp": (1, 2),
+            "tp": 4,
+            "stage_tp": (4, 2),
+            "sequence_parallel": True,
+        },
+    ),
+    "cp 2, 1 and 2, tp 1, 4 and 1, whole sequences, zb-h1": (
+        (2, 2, 1),
+        (3,),
+        {"stage_cp": (2, 1, 2), "tp": 4, "stage_tp": (1, 4, 1), "schedule": "zb-h1"},
+    ),
     "cp 1, 2 and 1, dp 2, tied by shards": ((2, 1, 2), (2, 1), {"stage_cp": (1, 2, 1), "tied_shards": True}),
     "cp 2, pp 2, dp 2, interleaved, tied by shards": (
         (1, 2, 1, 1),

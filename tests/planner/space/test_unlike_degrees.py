@@ -65,15 +65,28 @@ def test_further_degrees_differ_where_several_are_searched_and_the_target_takes_
     assert tried_degrees(replace(asked, target=exporters.target(target) if target else None)) == degrees
 
 
-def test_stages_that_may_be_beside_each_other_have_one_cp_or_one_tp():
-    """FlagScale divides experts on all stages or on none; unlike cp is modelled with tp 1 or 2."""
+def test_stages_that_may_be_beside_each_other_have_one_cp_where_the_target_takes_no_other():
+    """FlagScale divides experts on all stages or on none, and has one cp."""
     asked = question(experts=4)
     whole, divided = [shape(tp=tp) for tp in (1, 4)], [shape(ep=2), shape(ep=4)]
     assert matching(asked, [*whole, *divided]) == [[*whole, *divided]]
     assert matching(replace(asked, target=exporters.target("flagscale")), [*whole, *divided]) == [whole, divided]
     long, four = question(seq_len=8192), shape(tp=4, cp=2)
     short, chunks = shape(), shape(cp=2)
-    assert matching(long, [short, chunks, four]) == [[short], [short, chunks], [chunks, four]]
+    assert matching(long, [short, chunks, four]) == [[short, chunks, four]]
+    assert matching(replace(long, target=any_framework()), [short, chunks, four]) == [[short], [chunks, four]]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "unlike"),
+    [
+        ([shape(tp=4), shape(tp=4, cp=2)], True), ([shape(tp=1), shape(tp=4, cp=2)], True),
+        ([shape(tp=3), shape(tp=3, cp=2)], False), ([shape(tp=6), shape(tp=2, cp=2)], False),
+        ([shape(tp=3), shape(tp=6)], True), ([shape(tp=4, cp=2)], False), ([shape(dp=2), shape(dp=3)], False),
+    ],
+)  # fmt: skip
+def test_unlike_degrees_divide_one_another_and_tokens_match(shapes, unlike):
+    assert are_unlike(shapes) is unlike
 
 
 def test_any_framework_may_be_the_one_that_does():

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sim.analytic.plan_costs import replica_classes, step_seconds
+from sim.analytic.equal_replicas import replica_classes
+from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Fabric, Trunk
 from sim.plan.plan import Plan

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.analytic.equal_replicas import replica_classes
 from sim.analytic.evaluator import evaluate
-from sim.analytic.plan_costs import replica_classes, step_seconds, upper_bound_seconds
+from sim.analytic.plan_costs import step_seconds, upper_bound_seconds
 from sim.engine.engine import simulate, simulate_at_length
 from sim.engine.symmetry import unfolded
 from sim.hardware.cluster import Trunk

@@ -30,9 +30,9 @@ def drawn(rng: random.Random) -> Plan:
     unlike = {
         key: some(values) for key, values in (("stage_tp", (1, 2, 4)), ("stage_dp", (1, 2, 4)), ("stage_zero", (0, 1, 2, 3)))
     }
-    unlike["stage_cp"] = () if unlike["stage_tp"] else some((1, 2))
+    unlike["stage_cp"] = some((1, 2))
     unlike["stage_ep"] = some((1, 2, 4)) if with_experts else ()
-    tp = max(unlike["stage_tp"], default=rng.choice([1, 2]))
+    tp = max(unlike["stage_tp"], default=rng.choice([1, 2, 4]))
     dp, cp = (min(unlike[key], default=rng.choice([1, 2])) for key in ("stage_dp", "stage_cp"))
     schedule = rng.choice(["1f1b", "gpipe", "zb-h1", "interleaved"])
     vpp, microbatches = (2, pp * rng.randint(1, 2)) if schedule == "interleaved" else (1, rng.randint(1, 4))

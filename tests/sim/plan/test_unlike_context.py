@@ -60,14 +60,20 @@ def test_timetable_of_a_stage_with_two_ranks_for_each_sequence():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "zero_stage", "degrees"), [("1f1b", 0, (1, 2)), ("zb-h1", 1, (2, 1, 4)), ("gpipe", 3, (1, 4, 2))]
-)
-def test_without_contention_the_evaluator_takes_the_time_of_the_engine(schedule, zero_stage, degrees):
+    ("schedule", "zero_stage", "degrees", "tps"),
+    [
+        ("1f1b", 0, (1, 2), (1, 1)), ("zb-h1", 1, (2, 1, 4), (1, 1, 1)), ("gpipe", 3, (1, 4, 2), (1, 1, 1)),
+        ("1f1b", 1, (1, 2), (4, 4)), ("zb-h1", 0, (2, 1), (4, 1)), ("gpipe", 1, (1, 2, 1), (4, 2, 1)),
+    ],
+)  # fmt: skip
+def test_without_contention_the_evaluator_takes_the_time_of_the_engine(schedule, zero_stage, degrees, tps):
     """Messages take time by latency alone."""
     card, chip = make.nic(bandwidth=1e30, latency=1e-3), make.device(host_bandwidth=1e30)
-    machines = make.fleet(make.cluster(nodes=2 * sum(degrees), nics=(card,), spec=chip))
+    nodes = 2 * sum(cp * tp for cp, tp in zip(degrees, tps, strict=True))
+    machines = make.fleet(make.cluster(nodes=nodes, devices=1, nics=(card,), spec=chip))
     plan = make.plan(
-        machines, pp=len(degrees), dp=2, cp=min(degrees), stage_cp=degrees, microbatches=5, layers=(2,) * len(degrees),
+        machines, max(tps), len(degrees), dp=2, cp=min(degrees), stage_cp=degrees,
+        stage_tp=tps if len(set(tps)) > 1 else (), sequence_parallel=max(tps) > 1, microbatches=5, layers=(2,) * len(degrees),
         shape={"hidden": 768}, schedule=schedule, zero_stage=zero_stage,
     )  # fmt: skip
     assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
@@ -83,8 +89,16 @@ def test_without_contention_the_evaluator_takes_the_time_of_the_engine(schedule,
         ),
         ({"stage_cp": (1, 2), "cp": 2}, PlanError, "above cp 2 and none below"),
         ({"stage_cp": (2, 3), "cp": 2}, NotModelled, "stage_cp 2, 3: of two degrees, one must divide the other"),
-        ({"stage_cp": (1, 2), "tp": 4}, NotModelled, "unlike cp is modelled with tp 1 or 2 on all stages; the same cp, or"),
-        ({"stage_cp": (1, 2), "tp": 2, "stage_tp": (1, 2)}, NotModelled, "with tp 1 or 2 on all stages"),
+        (
+            {"stage_cp": (1, 2), "tp": 3},
+            NotModelled,
+            "the tokens of ranks with tp 3 and cp 1 and of ranks with tp 3 and cp 2 do not match; tp 1 or even",
+        ),
+        (
+            {"stage_cp": (1, 2), "tp": 6, "stage_tp": (6, 2)},
+            NotModelled,
+            "tp 6 and cp 1 and of ranks with tp 2 and cp 2 do not match",
+        ),
         ({"stage_cp": (1, 2), "dp": 2, "zero_shard_size": 2, "num_microbatches": (2, 2)}, NotModelled, "with stage_cp is not"),
         ({"stage_cp": (1, 2), "attention": "unfused"}, PlanError, "needs attention flash"),
     ],
