@@ -32,6 +32,11 @@ def parts_of(config: ParallelConfig, rank: int, peer: int) -> Parts:
     return tuple(found.values())
 
 
+def division(config: ParallelConfig, rank: int, peer: int) -> tuple[int, Parts]:
+    """How the ranks of pipeline rank `peer` divide the samples (`shares`) and the tokens (`parts_of`) of a rank."""
+    return shares(config, config.coordinates(rank)[2], peer), parts_of(config, rank, peer)
+
+
 def cut(whole: Tensor, divided: int, parts: Parts) -> list[Tensor]:
     """The parts of activations for some peers, which divide the samples into `divided` (`shares`) and have `parts` of them
     (`parts_of`)."""

@@ -199,12 +199,12 @@ class TrainingWorker:
         value = self.outputs.pop((action.operation, action.stage, action.microbatch))
         if self.config.tp > 1 and not self.config.sequence_parallel:
             value = self.parallel.shard(value, 0)
-        return message_parts.cut(value, *self._division(action.peer))
+        return message_parts.cut(value, *message_parts.division(self.plan.config, self.place.rank, action.peer))
 
     def receive_buffer(self, action: Action) -> Tensor:
         """The tensor to receive into, in host memory."""
         workload, config = self.plan.workload, self.config
-        shares, parts = self._division(action.peer)
+        shares, parts = message_parts.division(self.plan.config, self.place.rank, action.peer)
         tokens = workload.seq_len // config.cp // config.tp // len(parts)
         shape = tokens, config.microbatch_size // shares, workload.model.hidden
         return torch.empty(shape, dtype=buckets.PRECISIONS[workload.precision])
@@ -213,12 +213,8 @@ class TrainingWorker:
         """Accept the received slices of samples as input of the next stage; `action.stage` is the stage that sent them."""
         to = action.stage + 1 if action.operation == "F" else action.stage - 1
         self.last_received = action.operation, to, action.microbatch
-        self.inputs[self.last_received] = message_parts.joined(values, *self._division(action.peer)).to(self.device)
-
-    def _division(self, peer: int) -> tuple[int, message_parts.Parts]:
-        """How the ranks of pipeline rank `peer` divide the samples and the tokens of this rank."""
-        config = self.plan.config
-        return message_parts.shares(config, self.pp_rank, peer), message_parts.parts_of(config, self.place.rank, peer)
+        division = message_parts.division(self.plan.config, self.place.rank, action.peer)
+        self.inputs[self.last_received] = message_parts.joined(values, *division).to(self.device)
 
     def gather_received(self) -> None:
         """All-gather the slices of the last received message."""
