@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.certificates.brute import STRICT
+from benchmarks.certificates.judge import NEAR
+from benchmarks.certificates.unlike_degrees import judge, owned
 from holmes_sim.printing.certificates import certificate as text
 from planner.limits import NO_LIMITS
 from planner.placement.simulation import step
@@ -18,6 +21,7 @@ from planner.search.unlike_degrees_proof import prove_unlike, unlike_bound
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
 from sim.plan.plan import Plan
+from tests.more import after
 from tests.planner.brute_force import fastest_step
 from tests.planner.builders import on_one_cluster, shape
 from tests.planner.search.searches import incumbent, simulated
@@ -25,6 +29,12 @@ from tests.planner.unlike_degrees import every_unlike, question
 
 PINNED = Wishes(schedule="1f1b", zero_stage=1, recompute="none")
 BASE = shape(recompute="none")
+FIRST = (8, 67, 19, 31, 46)
+"""Seeds of few plans of unlike degrees, one of which is the fastest of all plans."""
+JUDGED = 50
+"""Number of drawn fleets."""
+SLOWER = {36: 0.012}
+"""How much slower the found plan is at most, by seed; `NEAR` for others."""
 
 
 def begun(asked: Request, budgets: Budgets | None = None) -> tuple[Plan, Incumbent]:
@@ -44,6 +54,15 @@ def test_no_plan_of_all_takes_less(speeds, room, least):
     assert bound is not None
     assert round(bound * 1e3, 3) == least
     assert bound <= fastest_step(every_unlike(asked, [BASE]))
+
+
+@pytest.mark.parametrize("seed", after(2, (*FIRST, *(seed for seed in range(JUDGED) if seed not in FIRST)), last=4))
+def test_no_plan_of_drawn_fleets_takes_less_and_one_as_fast_is_found(seed):
+    """Devices, links and nodes that users own, and every plan of unlike degrees of a small model."""
+    found = judge(owned(seed), seed)
+    assert found is not None
+    assert found.bound_s <= found.best_s * (1 + STRICT)
+    assert found.slower <= SLOWER.get(seed, NEAR)
 
 
 def test_the_certificate_of_such_a_plan_says_how_far_it_can_be_from_the_best_one():
