@@ -168,8 +168,15 @@ def shapes(asked: Request, cluster: Cluster, samples: int) -> Iterator[Shape]:
         ):
             for dp in range(1, samples + 1):
                 own = Shape(tp, dp, samples // dp, BLOCK, schedule, 1, 1, cp, ep, etp, None, **facts)
-                if samples % dp == 0 and tp <= cluster.node.count and slots(cluster, tp) >= dp * cp and own.divides_experts:
+                fits_batch = samples % dp == 0 and own.divides_experts
+                if fits_batch and slots(cluster, tp) >= dp * cp and _equal_positions(cluster.node.count // tp, own):
                     yield own
+
+
+def _equal_positions(per_node: int, own: Shape) -> bool:
+    """Whether cp and ep groups fill a node together or whole nodes each, as the stated space wants it; a node has so many
+    tensor-parallel groups."""
+    return per_node > 0 and all(per_node % one == 0 or one % per_node == 0 for one in (own.cp, own.expert_rows))
 
 
 def _split(runs: list[tuple[Cluster, Shape]], layers: int) -> Iterator[Stages]:

@@ -49,10 +49,11 @@ def _space(request: Request, bases: Iterable[Shape]) -> str:
         return ", ".join(WORDS.get(str(value), str(value)) for value in found)
 
     searched = "; ".join(f"{name} {values(name)}" for name in names if name in ("tp", "cp", "ep"))
+    placed = "; cp and ep groups at equal positions on their nodes" if any(max(one.cp, one.ep) > 1 for one in shapes) else ""
     return (
         f"pipelines over several clusters whose stages have one {', '.join(names[:-1])} and {names[-1]} on each, not the same "
         f"on all; {searched}; schedule {values('schedule')}; ZeRO {values('zero_stage')}; recompute {values('recompute')}; any "
-        "order of the clusters, number of stages and split of the layers; no virtual stages"
+        f"order of the clusters, number of stages and split of the layers{placed}; no virtual stages"
     )
 
 

@@ -104,8 +104,8 @@ def test_its_space_is_told_in_one_line():
     assert apart.space == (
         "pipelines over several clusters whose stages have one tp, dp, ep and etp on each, not the same on all; tp 1, 2, 4; "
         "ep 1, 2, 4; "
-        "schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the layers; no "
-        "virtual stages"
+        "schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the layers; cp and ep "
+        "groups at equal positions on their nodes; no virtual stages"
     )
     assert unlike_bound(asked, 2.0, None, []) is None
 
