@@ -12,17 +12,12 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, layer_groups, memory, offload, payloads
 from sim.kernels.casts import weight_cast_bytes
 from sim.kernels.formulas import pass_seconds
+from sim.network.memory_traffic import RING_TRAFFIC
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.model import NARROW
 from sim.workload.workload import Workload
-
-RING_TRAFFIC = 3.0
-"""Bytes that a ring collective reads and writes in the memory of a rank for each byte of its payload: it writes what the rank
-before has sent into a buffer, reads it from there, and writes it to its place (all_gather) or reads what it is added to
-(reduce_scatter); 3 - 2/n and 3 - 1/n on n ranks. Counted in NVIDIA/nccl 5067397c, src/device/all_gather.h and reduce_scatter.h
-(runRing: recvCopySend, recvReduceSend). On NICs, which read and write these buffers too, it is more."""
 
 ByGroup: TypeAlias = tuple[tuple[str, Bytes], ...]
 """(kind of gradient group, bytes) of a stage."""

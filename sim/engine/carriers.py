@@ -7,7 +7,7 @@ one for each payload. A route is a sequence of legs (rounds); all flows of a leg
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -17,11 +17,12 @@ from sim import collectives
 from sim.engine.replica_blocks import Copies
 from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost, group_costs, member_of, protocol_costs
 from sim.network.gradient_routes import GradientRoutes, Shown, gradient_operations
+from sim.network.memory_traffic import traffic_share
 from sim.network.paths import Capacities
 from sim.network.rings import Sites
 from sim.network.routes import Leg, Route, message_route
 from sim.plan.derived_groups import embedding_groups, gradient_groups
-from sim.plan.groups import Group
+from sim.plan.groups import GRADIENT_KINDS, Group
 from sim.plan.parallel_config import GATHER, ParallelConfig
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
@@ -36,12 +37,19 @@ class Carrier:
     """Routes, the alpha-beta cost of each on an idle network, and the ranks that take part.
 
     `times` is the number of equal carriers that this one stands for (`sim.engine.replica_blocks`). A gradient collective spans
-    all replicas, so its `times` is 1; where only shown ranks have carriers, `ranks` has only its shown ranks."""
+    all replicas, so its `times` is 1; where only shown ranks have carriers, `ranks` has only its shown ranks. traffic: how far
+    it slows compute beside it because it takes the memory (`sim.network.memory_traffic`)."""
 
     routes: tuple[Route, ...]
     paces: tuple[AlphaBeta, ...]
     ranks: tuple[int, ...]
     times: int = 1
+    traffic: float = 0.0
+
+    @property
+    def interference(self) -> float:
+        """How far it slows compute beside it: by its links, and by what it takes of the memory."""
+        return self.routes[0].interference + self.traffic
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -116,7 +124,8 @@ def carriers_of_pipelines(plan: PipelinesPlan) -> dict[Key, Carrier]:
         costs = protocol_costs(plan.fleet, members, operation, capacities)
         paces = tuple(cost.cost for cost in costs)
         for index, (name, group) in enumerate(by_name.items()):
-            carriers[name] = Carrier(tuple(cost.routes[index] for cost in costs), paces, group.ranks)
+            traffic = _traffic(plan, group, operation, paces)
+            carriers[name] = Carrier(tuple(cost.routes[index] for cost in costs), paces, group.ranks, traffic=traffic)
     return carriers
 
 
@@ -142,11 +151,28 @@ def _gradients(plan: Plan, sites: Sites, block_copies: Copies, capacities: Capac
             gradient_routes = GradientRoutes(plan, sites, shown, groups, operation)
             of_protocol = tuple(gradient_routes.under(protocol) for protocol in gradient_routes.protocols())
             paces = tuple(alpha_beta_cost(routes, capacities) for routes in of_protocol)
+            traffic = _traffic(plan, groups[0], operation, paces)
             for index, group in enumerate(groups):
                 ranks = tuple(rank for rank in group.ranks if block_copies.times[rank])
                 routes = tuple(routes[index] for routes in of_protocol)
-                carriers[group.kind, min(group.ranks), operation] = Carrier(routes, paces, ranks)
+                carriers[group.kind, min(group.ranks), operation] = Carrier(routes, paces, ranks, traffic=traffic)
     return carriers
+
+
+def _traffic(plan: Plan | PipelinesPlan, group: Group, operation: str, paces: tuple[AlphaBeta, ...]) -> float:
+    """How far a gradient collective slows compute, as it takes the memory of the devices of its stage (or, in unlike pipelines,
+    of its group); 0 under ZeRO 3, whose passes count it (`sim.analytic.stage_amounts.traffic_seconds`), and of other groups."""
+    ranks: Sequence[int] = group.ranks
+    if group.kind not in GRADIENT_KINDS:
+        return 0.0
+    if isinstance(plan, Plan):
+        pp_rank = plan.config.coordinates(min(ranks))[2]
+        if plan.config.of_pp_rank(pp_rank).shards_parameters:
+            return 0.0
+        ranks = range(plan.config.first_rank(pp_rank), plan.config.first_rank(pp_rank + 1))
+    clusters = dict.fromkeys(plan.placement[rank].cluster for rank in ranks)
+    devices = (plan.fleet.cluster(name).node.device for name in clusters)
+    return traffic_share(operation, min(pace.per_byte for pace in paces), devices)
 
 
 def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]]:
@@ -177,8 +203,9 @@ def _collectives(
     many = tuple(times(group) for group in groups)
     ways = group_costs(plan, groups, operation, capacities, many)
     paces = tuple(way.cost for way in ways)
+    traffic = _traffic(plan, groups[0], operation, paces) if groups else 0.0
     return {
-        _name(group, operation): Carrier(tuple(way.routes[index] for way in ways), paces, group.ranks, many[index])
+        _name(group, operation): Carrier(tuple(way.routes[index] for way in ways), paces, group.ranks, many[index], traffic)
         for index, group in enumerate(groups)
     }
 

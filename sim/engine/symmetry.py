@@ -155,7 +155,7 @@ def _initial(plan: Plan | PipelinesPlan, carriers: dict[Key, Carrier], block_cop
         (capacities(link) * drawn.rate_share(link), drawn.outages(link), link[0] == "trunk") for link in _links(carriers)
     ]
     listed = [
-        (key[0], key[-1] if key[0] != "message" else "", carrier.times, carrier.routes[0].interference,
+        (key[0], key[-1] if key[0] != "message" else "", carrier.times, carrier.interference,
          tuple(route.overhead for route in carrier.routes),
          tuple((_digits(pace.latency), _digits(pace.per_byte)) for pace in carrier.paces),
          tuple((_digits(leg.share), _digits(leg.latency)) for leg in carrier.legs))
@@ -264,7 +264,7 @@ def _quotient(
             FoldedRoute(tuple(itertools.islice(legs, len(route.legs))), route.overhead, found)
             for route, found in zip(carrier.routes, carrier.paces, strict=True)
         )
-        folded.append(FoldedCarrier(routes, carrier.routes[0].interference, members))
+        folded.append(FoldedCarrier(routes, carrier.interference, members))
     representatives: dict[int, int] = {}
     for rank in shown:
         representatives.setdefault(colours.ranks[rank], rank)

@@ -19,6 +19,7 @@ from sim.errors import NotDefined
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport, reduces_in_network
 from sim.network.alpha_beta import AlphaBeta, ProtocolCost, are_equal, protocol_costs, route_loads
+from sim.network.memory_traffic import traffic_share
 from sim.network.paths import Capacities, LinkName
 from sim.network.replica_rows import ReplicaRows, Row, Unlisted
 from sim.network.routes import Devices, Hosts, Member, member
@@ -149,8 +150,11 @@ class CollectiveCosts:
         by_name = {}
         for name, sides in self._sides(kind, operation):
             options = [tuple(under.cost for under in side) for side in sides]
-            self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
             by_name[name] = max(options, key=lambda costs: min((p.per_byte, p.latency) for p in costs))
+            slows = max(route.interference for side in sides for route in side[0].routes)
+            if kind in GRADIENT_KINDS and not self._config.shards_parameters:
+                slows += traffic_share(operation, min(p.per_byte for p in by_name[name]), self.specs)
+            self._slowing[kind, operation, name] = slows
         return by_name
 
     def _sides(self, kind: str, operation: str) -> Iterator[tuple[str, list[tuple[ProtocolCost, ...]]]]:

@@ -76,7 +76,8 @@ def test_layouts_of_qwen3_235b_are_in_their_order() -> None:
 def test_gpt_oss_on_eight_devices_is_predicted_too_fast() -> None:
     """MLPerf v6.0 on GB300, GB200 and B300, to which no number was fitted. Every device has all experts, so that none has more
     tokens than another. Three points less than before the cast of all weights, once a step, was counted: a step has one
-    microbatch. Five points more since the share of the newest attention is known. What is missing is not known."""
+    microbatch. Five points more since the share of the newest attention is known, six to eight less since hidden sums and
+    gathers take memory. What is missing is not known."""
     found = tuple(case for case in cases.load(FOLDER / "mlperf_v60_moe.yaml") if case.id.endswith("-g8"))
     errors = {case.id.split("-")[-2]: row.error for case, row in zip(found, validation.validate(found, "default"), strict=True)}
-    assert errors == pytest.approx({"gb300": -0.091, "gb200": -0.139, "b300": -0.141}, abs=0.002)
+    assert errors == pytest.approx({"gb300": -0.025, "gb200": -0.064, "b300": -0.081}, abs=0.002)

@@ -74,7 +74,7 @@ def test_the_command_prints_one_document(run: Make, hybrid: Plan, tmp_path: Path
         (
             {"fail": ["device:8s"], "restart": "10min"},
             "--fail: no step of 30 days is useful: there is a failure every 250 ms, a restart takes 10 min, "
-            "and a step with a checkpoint 18.95 s",
+            "and a step with a checkpoint 18.96 s",
         ),
     ],
 )

@@ -110,14 +110,26 @@ def test_a_sender_waits_for_its_message_unless_the_schedule_overlaps_it() -> Non
 def test_overlapped_communication_slows_compute_by_the_interference_of_its_link() -> None:
     """The gather of the parameters overlaps all of the forward, which takes 1.25 times as long."""
 
-    def last_forward(interference: float) -> float:
-        card = builders.nic(bandwidth=1e9, interference=interference)
-        machines = builders.fleet(builders.cluster(nodes=2, nics=(card,)))
-        plan = builders.plan(machines, dp=2, layers=(64,), shape={"hidden": 3072}, seq_len=2048, overlap_grad_reduce=False)
-        first = next(span for span in simulate(plan).of(0) if span.kind == "F")
-        return first.seconds
+    assert parts_of_forward(0.25, 1e24)[0] == pytest.approx(1.25 * parts_of_forward(0.0, 1e24)[0], rel=1e-9)
 
-    assert last_forward(0.25) == pytest.approx(1.25 * last_forward(0.0), rel=1e-9)
+
+@pytest.mark.parametrize(("memory_bandwidth", "longer"), [(24e9, 4 / 3), (12e9, 2.0), (6e9, 2.0)])
+def test_overlapped_gathers_take_their_memory_traffic_from_compute(memory_bandwidth: float, longer: float) -> None:
+    """A gather on two ranks sends half of its payload at 1 GB/s, so it moves 3 bytes for each of 2 GB/s through memory. Of
+    24 GB/s it takes a quarter, and compute beside it takes 4/3 as long; it takes no more than half. The last part of the
+    forward runs when all is gathered."""
+    first, *_, last = parts_of_forward(0.0, memory_bandwidth)
+    assert first == pytest.approx(longer * last, rel=1e-9)
+
+
+def parts_of_forward(interference: float, memory_bandwidth: float) -> list[float]:
+    """Seconds of the parts of the forward of one of two replicas on two nodes, each beside the gather of the weights of the
+    next one, which takes longer."""
+    card = builders.nic(bandwidth=1e9, interference=interference)
+    chip = builders.device(memory_bandwidth=memory_bandwidth)
+    machines = builders.fleet(builders.cluster(nodes=2, nics=(card,), spec=chip))
+    plan = builders.plan(machines, dp=2, layers=(64,), shape={"hidden": 3072}, seq_len=512, overlap_grad_reduce=False)
+    return [span.seconds for span in simulate(plan).of(0) if span.kind == "F"]
 
 
 @given(data=st.data())

@@ -47,7 +47,8 @@ def test_timetable_of_a_pipeline_of_two_stages_and_one_of_one(
     F0 (until 3), F1 (6), B0 (12), B1 (18); rank 1 F0 (4), B0 (6), F1 (7), B1 (9). The last backward of rank 2 passes layer 3
     first. The sum of a layer's gradients over two NICs takes 1 s, or 8 s in the second case: there the sum of layer 3 begins at
     42, that of the other layers at 48, and both share the NICs until 52."""
-    machines = nodes(2, devices=2, bandwidth=bandwidth)
+    chip, card = make.device(memory_bandwidth=1e18), make.nic(bandwidth=bandwidth)
+    machines = make.fleet(make.cluster(nodes=2, devices=2, nics=(card,), spec=chip))
     first, second = make.every_device(machines)[:2], devices(1)
     shapes = (
         {"pp": 2, "layers": (3, 1), "microbatches": 2, "placement": first},
