@@ -181,10 +181,6 @@ class Budgets:
     """Fraction of the best step below which their quick estimate does not dismiss them by itself: shared links make steps that
     much longer than estimates, and cp may use them less."""
 
-    short_near: float = 0.05
-    """Fraction by which their least quick estimate may be above that of the others, and pipelines of whole layers be compared.
-    On 24 V100 (seed 342 of `benchmarks.owned_fleets`) it is 0.2 % above, and a plan with cp 2 is 1.5 % faster."""
-
     # faster plans of a variant, without a proof
     improved_estimates: int = 3
     """Best estimated pipelines of the variant that are evaluated; the fastest one goes through local search."""

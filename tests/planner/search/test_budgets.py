@@ -12,7 +12,7 @@ FRACTIONS = (
     "estimate_error", "target_gap", "optimal_gap", "bound_step", "bound_slack", "contention", "mixed_share", "mixed_wide_gap",
     "placement_delay", "crowded_delay",
     "crowded_near", "proof_share", "unlike_gain", "unlike_near", "unlike_share", "short_doubt", "short_first",
-    "short_near", "first_doubt",
+    "first_doubt",
 )  # fmt: skip
 
 
