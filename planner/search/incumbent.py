@@ -184,8 +184,12 @@ class Incumbent:
             self.longest = seconds
 
     def tries(self, usual: int) -> int:
-        """Simulations in a row without a faster plan: `usual`, or what the time limit allows once it has passed."""
-        late = self.budgets.late_tries if self.longest < self.budgets.long_s else 0
+        """Simulations in a row without a faster plan: `usual`, or what the time limit allows once it has passed: where they
+        take long, one if there is nothing but a draft, in the time that is left for the proof."""
+        spare = self.budgets.proof_share * self.request.time_limit
+        late = int(self.best is None and self.limit.seconds_left > -spare)
+        if self.longest < self.budgets.long_s:
+            late = self.budgets.late_tries
         return min(usual, late) if self.is_over else usual
 
     def simulate(self, candidate: Candidate) -> bool | None:
