@@ -203,7 +203,7 @@ class Budgets:
     """Number of times that building and simulating the slowest plan took for which time is reserved after the search, for the
     certificate and the output."""
     late_tries: int = 4
-    """Simulations in a row without a faster plan once the time limit has passed; none where one takes `long_s`, but one after a draft."""
+    """Simulations in a row without a faster plan once the time limit has passed; none where one takes `long_s`."""
     late_s: float = 30.0
     """Seconds after the time limit up to which other strategies are still asked for a plan."""
     mixed_bound_s: float = 5.0
