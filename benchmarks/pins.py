@@ -21,7 +21,7 @@ from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.search.mixed import is_mixed
 from planner.space.sequences_and_experts import context_degrees
-from planner.space.shapes import searched, variants
+from planner.space.shapes import searched, searched_schedules, variants
 from planner.space.unlike_tp import has_searched_degrees
 from sim.errors import Infeasible, NotDefined
 from sim.plan.parallel_config import BLOCK
@@ -57,6 +57,13 @@ def pinned(question: Request, near: Plan | None, rng: random.Random) -> Wishes:
     return replace(question.wishes, **{key: values[key] for key in rng.sample(free, min(len(free), rng.randint(1, 2)))})
 
 
+def is_searched(question: Request, wishes: Wishes) -> bool:
+    """Whether the free search has plans with the pinned schedule and vpp: two pins may make a pair that it has not, such as
+    interleaved with one stage on each rank."""
+    pairs = searched_schedules(question)
+    return any(wishes.schedule in (None, name) and wishes.vpp in (None, vpp) for name, vpp in pairs)
+
+
 def planned(question: Request) -> Plan | None:
     """The default strategy's plan; None where the time limit ended the search. Raises Infeasible."""
     plan = strategies.get("certified").plan(question, PlanningContext(question))
@@ -88,6 +95,8 @@ def compared(seed: int, question: Request, pins: int) -> Iterator[Pinned]:
         return
     for _ in range(pins if free is not None else 0):
         wishes = pinned(question, free, rng)
+        if not is_searched(question, wishes):
+            continue
         try:
             other = planned(replace(question, wishes=wishes))
         except (Infeasible, NotDefined):  # two pins may exclude each other, such as a schedule and virtual stages

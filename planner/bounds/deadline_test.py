@@ -56,6 +56,7 @@ from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
 from planner.bounds.listing import Layers, pipelines
 from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.stage_counts import holding
 from planner.bounds.whole_pipelines import least_steps
 from planner.costs.node_classes import under
 from planner.placement.leaves import oversubscribed
@@ -130,10 +131,7 @@ class DeadlineTest:
         """Whether the stages can hold all layers within `seconds`, with at most `counts` stages of each class."""
         if not self._computable(counts, seconds) or not all(counts):
             return False
-        if not any(
-            self._computable(some, seconds) and Filling(self.stages, seconds, some, None).succeeds()
-            for some in self._allowed_counts(counts)
-        ):
+        if not any(self._hold(some, seconds) for some in self._allowed_counts(counts)):
             return False
         return not self.stages.chunked or any(
             self._computable(some, seconds)
@@ -149,8 +147,8 @@ class DeadlineTest:
         counts = self._links.most_stages(seconds) if stages.possible else [0]
         if math.prod(counts) > most:
             return None
-        for some in self._splits(counts):
-            if self._computable(some, seconds) and self._links.carries(some, sum(some), seconds):
+        for some in self._splits(counts, seconds):
+            if self._links.carries(some, sum(some), seconds):
                 counted = self._with_last(some[-1] - 1)
                 layers = pipelines(filling := Filling(counted, seconds, list(some), sum(some)), ENUMERATED)
                 if layers is None:
@@ -189,8 +187,7 @@ class DeadlineTest:
         counts = self._links.most_stages(seconds) if self.stages.possible else [0]
         if math.prod(counts) > SPLITS:
             return None
-        every = (some for some in self._splits(counts) if self._computable(some, seconds))
-        return [CountsTest(self._with_last(some[-1] - 1), some, self._links) for some in every]
+        return [CountsTest(self._with_last(some[-1] - 1), some, self._links) for some in self._splits(counts, seconds)]
 
     def _with_last(self, index: int) -> OrderedStages:
         """The stages where the last one is that with this index of its class: then the seconds of a tied embedding are known.
@@ -207,10 +204,11 @@ class DeadlineTest:
             self._counted[index] = next(alike, None) or stages.with_tied(max(tied, stages.tied))
         return self._counted[index]
 
-    def _splits(self, counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Numbers of stages of each class, at most `counts`, of pipelines that the request and the schedule allow."""
+    def _splits(self, counts: Sequence[int], seconds: float) -> Iterator[tuple[int, ...]]:
+        """Numbers of stages of each class, at most `counts`, of pipelines that the request and the schedule allow, and that the
+        greedy filling does not rule out within `seconds`."""
         stages, most = self.stages, self.stages.layers // self.stages.shape.vpp
-        for some in product(*(range(1, count + 1) for count in counts)):
+        for some in holding(counts, lambda some: self._hold(some, seconds)):
             if 2 <= sum(some) <= most and self._is_allowed(some) and stages.shape.is_defined(stages.m, sum(some)):
                 yield some
 
@@ -231,6 +229,10 @@ class DeadlineTest:
                     yield pp, [pp - sum(some), *some]
                 if len(found) > COUNTS:
                     yield pp, limits
+
+    def _hold(self, counts: Sequence[int], seconds: float) -> bool:
+        """Whether at most `counts` stages of each class hold all layers within `seconds`, by compute and greedy filling."""
+        return self._computable(counts, seconds) and Filling(self.stages, seconds, list(counts), None).succeeds()
 
     def _computable(self, counts: Sequence[int], seconds: float) -> bool:
         """Whether `counts` stages of each class hold all layers by the compute of the layers alone."""

@@ -2,10 +2,12 @@
 
 On very large fleets the first plan takes most of the time limit, and leaves the proof no time. The bounds need none: those of
 plans with mixed stages are computed below the step of the draft, and those of whole stages up to the lower of both, because the
-certificate takes the least. No plan is simulated."""
+certificate takes the least. No plan is simulated. Without a second process they are computed after the first plan, below its
+step and before the proof, which would take longer for the same bounds because it looks for plans, too."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -35,6 +37,9 @@ process is better used for unlike pipelines."""
 OWN_SHARE = 0.8
 """Fraction of the seconds that are left which the process may use (a guess). The search reserves some for plans that take long
 to simulate, and would end the process before it has an answer."""
+ALONE_SHARE = 0.2
+"""Fraction of the time limit that the first plan leaves for the bounds, beside `Budgets.proof_share`, where there is no second
+process (a guess). With less, the bounds of 102,400 devices of eight types are not done within 50 s."""
 UNSEARCHED = Budgets(programmes=0, improved_estimates=0)
 """Budgets of a proof that looks for no plans."""
 
@@ -57,6 +62,8 @@ class EarlyBounds:
     shapes: Iterable[Shape]
     _open: ExitStack = field(default_factory=ExitStack)
     _second: SecondProcess[Bounds] | None = None
+    _reserved: Seconds | None = None
+    _found: Bounds | None = None
 
     def __enter__(self) -> EarlyBounds:
         return self
@@ -66,26 +73,40 @@ class EarlyBounds:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the bounds are computed in a second process."""
-        return self._second is not None
+        """Whether the bounds are computed: in a second process, or in this one once there is a first plan."""
+        return self._second is not None or self._reserved is not None
 
     def begin(self, incumbent: Incumbent) -> None:
-        """Begin below the step of the draft, where the fleet is large and a second process is of use."""
+        """Begin below the step of the draft, where the fleet is large; without a second process, wait for the first plan."""
         request, draft = incumbent.request, incumbent.draft
         is_small = request.topology.fleet.devices < EARLY_FROM
         if draft is None or is_small or self.context.every_step or self.context.punctual or work_of_mixed(incumbent) is None:
             return
         left = OWN_SHARE * (incumbent.limit.seconds_left + proof_seconds(incumbent))
-        if left > 0 and has_free_core():
+        if not has_free_core():
+            self._reserved = ALONE_SHARE * request.time_limit if math.isfinite(request.time_limit) else 0.0
+            incumbent.limit.reserve(self._reserved)
+        elif left > 0:
             call = partial(bounds_below, replace(request, time_limit=left), tuple(self.shapes), step(draft))
             self._second = self._open.enter_context(SecondProcess(call, server=self.context.server))
 
+    def after_plan(self, incumbent: Incumbent) -> None:
+        """Compute the bounds below the first plan's step in this process, where there is no second one."""
+        if self._reserved is None:
+            return
+        incumbent.limit.reserve(-self._reserved)
+        if incumbent.best is not None and not incumbent.limit.is_up():
+            incumbent.report("bounding all plans")
+            quiet = copy.copy(self.context)  # its steps are not those of the search
+            quiet.watch = lambda state: None
+            self._found = _bounds(quiet, tuple(self.shapes), incumbent.cutoff)
+
     def collect(self, incumbent: Incumbent) -> Bounds | None:
         """The bounds, at most the best step; None where they were not computed."""
-        if self._second is None:
-            return None
-        left = incumbent.limit.seconds_left
-        found = self._second.answer() if self._second.ends(None if math.isinf(left) else max(left, 0.0)) else None
+        found = self._found
+        if self._second is not None:
+            left = incumbent.limit.seconds_left
+            found = self._second.answer() if self._second.ends(None if math.isinf(left) else max(left, 0.0)) else None
         if found is None:
             return None
         incumbent.limit.reached |= found.cut_off
@@ -132,9 +153,13 @@ def higher(one: MixedBound | None, other: MixedBound | None) -> MixedBound | Non
 
 def bounds_below(request: Request, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:
     """The bounds of a request, up to some seconds. shapes: those of pipelines of whole stages."""
-    context = PlanningContext(request)
-    mixed = mixed_bound(context, mixed_placements(request), seconds, context.limit)
-    incumbent = Bounding(request, context, UNSEARCHED, context.limit, below=mixed.seconds)
+    return _bounds(PlanningContext(request), shapes, seconds)
+
+
+def _bounds(context: PlanningContext, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:
+    """As `bounds_below`, with the costs that a context knows, and within its time limit."""
+    mixed = mixed_bound(context, mixed_placements(context.request), seconds, context.limit)
+    incumbent = Bounding(context.request, context, UNSEARCHED, context.limit, below=mixed.seconds)
     proof = Proof(incumbent, Improvement(incumbent))
     left = proof.run(list(shapes))
     whole = min([mixed.seconds, *proof.settled, *left])

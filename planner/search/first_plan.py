@@ -113,7 +113,11 @@ def _that_fit(incumbent: Incumbent, shapes: Iterable[Shape]) -> Iterator[Shape]:
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     """Simulate the best estimated pipeline of shapes."""
     context = incumbent.context
-    estimated = [estimate for shape in shapes for estimate in estimates(context, shape, node_classes(context, shape), 1)]
+    estimated: list[Estimate] = []
+    for shape in shapes:
+        if estimated and incumbent.limit.is_up():
+            break
+        estimated += estimates(context, shape, node_classes(context, shape), 1)
     if estimated and incumbent.best is None:
         best = min(estimated, key=lambda estimate: estimate.seconds)
         incumbent.sketch(best.shape, best.evaluated().stages)

@@ -36,9 +36,9 @@ class Incumbent:
     `seen` holds the pipelines already offered; `unproved` counts variants as `Budgets.unproved_variants` says; `longest` is the
     largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0. `draft` is a
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
-    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is the shape of the best
-    plan, where that is a pipeline that was offered; `quickest` is the variant with the least quick estimate. `fastest_of` holds
-    the fastest plan offered of each shape and number of stages, with its seconds."""
+    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is that of the best plan,
+    if it is a pipeline that was offered; `quickest` has the least quick estimate. `fastest_of` holds the fastest plan offered of
+    each shape and number of stages, with its seconds."""
 
     request: Request
     context: PlanningContext
@@ -184,8 +184,11 @@ class Incumbent:
             self.longest = seconds
 
     def tries(self, usual: int) -> int:
-        """Simulations in a row without a faster plan: `usual`, or what the time limit allows once it has passed."""
-        late = self.budgets.late_tries if self.longest < self.budgets.long_s else 0
+        """Simulations in a row without a faster plan: `usual`, or what the time limit allows once it has passed: where they
+        take long, one if there is but a draft, in the time of the proof."""
+        late, spare = self.budgets.late_tries, self.budgets.proof_share * self.request.time_limit
+        if self.longest >= self.budgets.long_s:
+            late = int(self.best is None and self.limit.seconds_left > -spare)
         return min(usual, late) if self.is_over else usual
 
     def simulate(self, candidate: Candidate) -> bool | None:
@@ -216,8 +219,7 @@ class Incumbent:
             if better is None and (self.request.target is not None or self.request.limits != NO_LIMITS):
                 refused += 1
                 continue
-            tried = 1 + candidate.forwards // self.budgets.forwards_of_a_try
-            since_improvement = 0 if better else since_improvement + tried
+            since_improvement = 0 if better else since_improvement + 1 + candidate.forwards // self.budgets.forwards_of_a_try
             self.report("simulating candidates")
 
     def add(self, candidates: Iterable[Candidate]) -> None:

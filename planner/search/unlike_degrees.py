@@ -67,7 +67,7 @@ def try_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
     """Simulate the best plans with unlike degrees, where they may be faster than the best plan by `Budgets.target_gap`, or by
     `Budgets.unlike_gain` if any framework may run the plan."""
     request, context, budgets = incumbent.request, incumbent.context, incumbent.budgets
-    if incumbent.best is None or context.every_step or not may_differ(request):
+    if incumbent.best is None or context.every_step or not may_differ(request) or incumbent.limit.is_up():
         return
     incumbent.report("trying stages of unlike degrees")
     shapes, own = templates(request, bases), incumbent.best.config.schedule

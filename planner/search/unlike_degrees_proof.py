@@ -28,7 +28,7 @@ from sim.units import Seconds
 def prove_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> Seconds | None:
     """A lower bound in seconds on all plans with unlike degrees, at most the step that is searched for; None where nothing is
     known of them: where there are none, or the time limit came first."""
-    if incumbent.best is None or incumbent.context.every_step or not may_differ(incumbent.request):
+    if incumbent.best is None or incumbent.context.every_step or not may_differ(incumbent.request) or incumbent.limit.is_up():
         return None
     incumbent.report("bounding stages of unlike degrees")
     with incumbent.context.effort.spent("bounds"):

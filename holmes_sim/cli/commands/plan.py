@@ -147,6 +147,8 @@ def command(
 
         islands_plans.refuse(topo, "a topology", "`--sync any` plans islands of a topology")
         fleet = commands.load(topo, profile)
+        if not (as_json or as_json_lines):  # takes tenths of a second, which must not come after the time limit
+            from holmes_sim import printing  # noqa: F401
     edits = [*(edits or []), *([f"memory_headroom={headroom}"] if headroom is not None else [])]
     if tokens is not None:
         whole_runs.tokens_of(tokens)

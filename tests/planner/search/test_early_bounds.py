@@ -67,8 +67,24 @@ def test_bounds_are_at_most_the_best_step(draft):
     assert found is not None and found.mixed.seconds == pytest.approx(bound / 2)
 
 
-def test_nothing_is_begun_on_small_fleets_without_a_draft_or_an_idle_core(draft):
-    without = (QUESTION, draft, True, 2_049), (QUESTION, None, True, 1), (QUESTION, draft, False, 1)
+def test_without_an_idle_core_the_bounds_come_after_the_first_plan(draft):
+    """They are the same. Of 100 s, the first plan leaves 20 for them."""
+    with begun(QUESTION, draft, beside=False) as (early, kept):
+        assert early.has_begun
+        kept.keep(draft)
+        early.after_plan(kept)
+        found = early.collect(kept)
+    assert found == bounds_below(QUESTION, tuple(searched(QUESTION)), step(draft))
+    with begun(replace(QUESTION, time_limit=100.0), draft, beside=False) as (early, kept):
+        kept.limit = TimeLimit(10.0)
+        early.begin(kept)
+        assert -10.5 < kept.limit.seconds_left < -9.5
+        early.after_plan(kept)
+        assert kept.limit.seconds_left > 9 and early.collect(kept) is None, "there is no plan yet"
+
+
+def test_nothing_is_begun_on_small_fleets_or_without_a_draft(draft):
+    without = (QUESTION, draft, True, 2_049), (QUESTION, None, True, 1), (QUESTION, None, False, 1)
     for question, one, beside, least in (*without, (on_one_cluster(), draft, True, 1)):
         with begun(question, one, beside, least) as (early, kept):
             assert not early.has_begun and early.collect(kept) is None

@@ -11,7 +11,9 @@ import pytest
 from holmes_sim import commands
 from planner.placement.simulation import fits, step
 from planner.request import Request, Wishes
+from planner.search import first_plan
 from planner.search.budgets import Budgets
+from planner.search.candidates import estimates
 from planner.search.first_plan import find_first_plan
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
@@ -81,6 +83,21 @@ def test_where_the_time_is_up_nothing_is_simulated_that_is_expected_to_be_slower
     find_first_plan(kept, list(searched(question)))
     assert len(kept.best.stages) == 2
     assert len(kept.context.simulated) == simulated
+
+
+@pytest.mark.parametrize(("time_limit", "drafted"), [(0.0, 1), (math.inf, 3)])
+def test_where_the_time_is_up_the_draft_is_of_the_first_shape_that_fits(time_limit, drafted, monkeypatch):
+    question = on_one_cluster(8, 64, nodes=4, wishes=replace(SEARCHED_ONCE, dp=None, microbatch_size=None))
+    kept, estimated = incumbent(question, Budgets(draft_shapes=3)), []
+    kept.limit = TimeLimit(time_limit)
+
+    def counted(context, shape, *others, **more):
+        estimated.append(kept.draft)
+        return estimates(context, shape, *others, **more)
+
+    monkeypatch.setattr(first_plan, "estimates", counted)
+    find_first_plan(kept, list(searched(question)))
+    assert estimated.count(None) == drafted
 
 
 def test_before_many_shapes_with_experts_are_ranked_one_that_fits_is_simulated():

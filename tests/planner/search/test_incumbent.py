@@ -117,7 +117,7 @@ def test_after_the_deadline_few_candidates_are_simulated():
 
 
 def test_after_the_deadline_no_plan_is_simulated_where_one_takes_long():
-    kept = incumbent(two_nodes(), Budgets(late_tries=2, long_s=1.0))
+    kept = incumbent(replace(two_nodes(), time_limit=100.0), Budgets(late_tries=2, long_s=1.0, proof_share=0.2))
     assert kept.tries(3) == 3
     kept.limit = TimeLimit(0.0)
     assert kept.tries(3) == 3, "there is no plan yet"
@@ -125,6 +125,11 @@ def test_after_the_deadline_no_plan_is_simulated_where_one_takes_long():
     assert kept.tries(3) == 2
     assert kept.tries(1) == 1
     kept.longest = 1.5
+    assert kept.tries(3) == 1, "there is a draft only, and the proof's 20 s are left"
+    kept.limit = TimeLimit(-21.0)
+    assert kept.tries(3) == 0
+    kept.limit = TimeLimit(0.0)
+    kept.keep_draft()
     assert kept.tries(3) == 0
 
 

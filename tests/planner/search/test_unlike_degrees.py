@@ -202,6 +202,9 @@ def test_nothing_is_tried_after_the_time_limit_or_where_every_step_is_wanted():
     asked = question()
     alike, late = tried(asked, TimeLimit(0.0))
     assert late.best is alike and late.limit.reached
+    bases = searched(asked)
+    try_unlike(late, bases)
+    assert len(list(bases)) == len(list(searched(asked)))  # to list layouts of experts takes tenths of a second
     kept = incumbent(asked, best=alike)
     kept.context.every_step = True
     try_unlike(kept, list(searched(asked)))
