@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +14,6 @@ from holmes_sim import exporters
 from holmes_sim.torch_backend import supported
 from planner import api
 from planner.costs.context import PlanningContext
-from planner.fork_server import ForkServer
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.second_process import SecondProcess, has_free_core
@@ -69,25 +69,28 @@ class Beyond:
 class BeyondSearch:
     """The search for a plan that need not run on a framework, beside the search of a request; without a proof.
 
-    It runs in a second process where this machine has a core for it; else when it is asked, and begins with the plan that was
-    found, so that it has one when little time is left. It is a context manager, which ends the process. `wanted`: whether
-    anything is searched; never for another target than `ANY`. `server`: forks the process."""
+    It runs in a second process from the first plan of the request on (`begin`), where this machine has a core for it; else when
+    it is asked. It begins with the plan that is known then, and with the costs of its context. It is a context manager, which
+    ends the process. `wanted`: whether anything is searched; never for another target than `ANY`."""
 
     request: Request
     wanted: bool
-    server: ForkServer | None = None
     _open: ExitStack = field(default_factory=ExitStack, init=False)
     _second: SecondProcess[Plan | None] | None = field(default=None, init=False)
 
     def __enter__(self) -> BeyondSearch:
         self.wanted = self.wanted and self.request.target is not None and self.request.target.name == ANY
-        if self.wanted and has_free_core():
-            call = partial(_fastest, self._free(min(self.request.time_limit, BESIDE_S)))
-            self._second = self._open.enter_context(SecondProcess(call, True, self.server))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._open.close()
+
+    def begin(self, context: PlanningContext, plan: Plan) -> None:
+        """Search in a second process, where one is of use, for faster plans than the first one of a context."""
+        seconds = min(context.limit.seconds_left, BESIDE_S)
+        if self.wanted and self._second is None and seconds > 0 and has_free_core():
+            call = partial(_fastest, context, self._free(seconds), plan)
+            self._second = self._open.enter_context(SecondProcess(call, True))
 
     def has_ended(self) -> bool:
         """Whether nothing is searched in a second process any more."""
@@ -100,16 +103,18 @@ class BeyondSearch:
         is_faster = other is not None and 1 - step(other) / step(found) >= LEAST_GAIN and bool(_able(other))
         return step(other) if other is not None and is_faster else math.inf
 
-    def compared(self, found: Plan, seconds: Seconds, progress: Callable[[str], None]) -> Beyond | None:
+    def compared(self, found: Plan, seconds: Seconds, context: PlanningContext) -> Beyond | None:
         """What the plan that was found saves of the step of `found`; waits or searches for at most `seconds` (and `LONGEST_S`).
+        context: that of the search for `found`.
 
         None where nothing is wanted or faster, or the time is up."""
         other: Plan | None = None
         if self._second is not None:
-            progress(SEARCHED)
+            context.progress(SEARCHED)
             other = self._second.answer() if self._second.ends(max(min(seconds, LONGEST_S), 0.0)) else None
         elif self.wanted and seconds > 0:
-            other = _fastest(self._free(min(seconds, LONGEST_S)), found, lambda text: progress(f"{SEARCHED}: {text}"))
+            free = self._free(min(seconds, LONGEST_S))
+            other = _fastest(context, free, found, lambda text: context.progress(f"{SEARCHED}: {text}"))
         if other is None:
             return None
         saved = 1 - step(other) / step(found)
@@ -121,9 +126,13 @@ class BeyondSearch:
         return replace(self.request, target=None, time_limit=seconds)
 
 
-def _fastest(request: Request, start: Plan | None = None, progress: Callable[[str], None] = lambda text: None) -> Plan | None:
-    """The plan of a search without a proof, which begins with `start`; None where there is none."""
-    context = PlanningContext(request, progress, start, punctual=True)
+def _fastest(
+    known: PlanningContext, request: Request, start: Plan, progress: Callable[[str], None] = lambda text: None
+) -> Plan | None:
+    """The plan of a search without a proof, which begins with `start` and the costs that a context knows; None where there is
+    none."""
+    context = known.of(request)
+    context.progress, context.start, context.punctual, context.timelines = progress, start, True, copy.copy(known.timelines)
     context.proves = context.restarts = False  # half the time on more than three node classes, for the same plans so far
     try:
         return api.plan(request, context=context)

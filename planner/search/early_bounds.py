@@ -77,8 +77,8 @@ class EarlyBounds:
             return
         left = OWN_SHARE * (incumbent.limit.seconds_left + proof_seconds(incumbent))
         if left > 0 and has_free_core():
-            call = partial(bounds_below, replace(request, time_limit=left), tuple(self.shapes), step(draft))
-            self._second = self._open.enter_context(SecondProcess(call, server=self.context.server))
+            call = partial(bounds_below, self.context, replace(request, time_limit=left), tuple(self.shapes), step(draft))
+            self._second = self._open.enter_context(SecondProcess(call))
 
     def collect(self, incumbent: Incumbent) -> Bounds | None:
         """The bounds, at most the best step; None where they were not computed."""
@@ -130,9 +130,10 @@ def higher(one: MixedBound | None, other: MixedBound | None) -> MixedBound | Non
     return max(filter(None, (one, other)), key=lambda bound: bound.seconds, default=None)
 
 
-def bounds_below(request: Request, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:
-    """The bounds of a request, up to some seconds. shapes: those of pipelines of whole stages."""
-    context = PlanningContext(request)
+def bounds_below(known: PlanningContext, request: Request, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:
+    """The bounds of a request, up to some seconds. shapes: those of pipelines of whole stages; known: a context of the same
+    topology and workload."""
+    context = known.of(request)
     mixed = mixed_bound(context, mixed_placements(request), seconds, context.limit)
     incumbent = Bounding(request, context, UNSEARCHED, context.limit, below=mixed.seconds)
     proof = Proof(incumbent, Improvement(incumbent))

@@ -68,7 +68,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early:
 
         def drafted() -> None:
-            incumbent.work_bound = incumbent.work_bound or work_bound(context)
+            if context.proves:
+                incumbent.work_bound = incumbent.work_bound or work_bound(context)
 
         def after_draft() -> None:
             early.begin(incumbent)

@@ -8,6 +8,7 @@ import pytest
 
 from holmes_sim import beyond, commands, requirements
 from holmes_sim.beyond import Beyond, BeyondSearch
+from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request, Wishes
@@ -26,8 +27,11 @@ def slow() -> Plan:
 
 
 def searched(request: Request, found: Plan, seconds: float = 200.0, wanted: bool = True) -> Beyond | None:
+    """What is told beside a plan; where a core is free, by a search in a second process that begins with it."""
+    context = PlanningContext(request)
     with BeyondSearch(request, wanted) as search:
-        return search.compared(found, seconds, lambda text: None)
+        search.begin(context, found)
+        return search.compared(found, seconds, context)
 
 
 @pytest.fixture(scope="module")
