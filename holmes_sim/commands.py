@@ -191,7 +191,6 @@ def plan(
     split_search = SplitSearch(request, fastest, context)
 
     def first_plan(plan: Plan) -> Seconds:
-        search.begin(context, plan)
         spared = unlike_search.first_plan(plan)
         split_search.run()
         return spared

@@ -16,7 +16,6 @@ from planner.space.shape import Shape
 from planner.space.shapes import slots
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
-from sim.kernels import payloads
 from sim.units import Seconds
 
 
@@ -54,8 +53,7 @@ def least_seconds(context: PlanningContext, shape: Shape, loads: Sequence[NicLoa
     """A lower bound in seconds on a step in which a stage in a role has so many layers; 0 without loads."""
     if not loads:
         return 0.0
-    config, ends = shape.config(context.request.workload, 2), (role == "first", role == "last")
-    stage = context.request.workload, config, layers, *ends
-    reduced, gathered = (dict(held(*stage)).get("dp", 0.0) for held in (payloads.gradient_bytes, payloads.parameter_bytes))
+    ends = role == "first", role == "last"
+    reduced, gathered = context.gradients.moved(shape, layers, *ends)
     messages = 2 * shape.vpp - any(ends)  # the last stage sends one fewer ahead, and the first one back
     return max(messages * one.messages + reduced * one.reduced + gathered * one.gathered for one in loads)

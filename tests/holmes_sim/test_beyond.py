@@ -27,11 +27,8 @@ def slow() -> Plan:
 
 
 def searched(request: Request, found: Plan, seconds: float = 200.0, wanted: bool = True) -> Beyond | None:
-    """What is told beside a plan; where a core is free, by a search in a second process that begins with it."""
-    context = PlanningContext(request)
     with BeyondSearch(request, wanted) as search:
-        search.begin(context, found)
-        return search.compared(found, seconds, context)
+        return search.compared(found, seconds, PlanningContext(request))
 
 
 @pytest.fixture(scope="module")
