@@ -18,8 +18,8 @@ from planner.second_process import SecondProcess, has_free_core
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
-PARALLEL_FROM = 40
-"""Least number of devices for which a process is started. Guess: on fewer, planning takes less time than its start."""
+PARALLEL_FROM = 24
+"""Least number of devices for which a process is started. Guess: on fewer, planning takes a tenth of a second."""
 Ask: TypeAlias = Callable[[str, PlanningContext], Plan]
 """The plan of a strategy by its name; raises Infeasible where there is none. It can be pickled."""
 Answer: TypeAlias = Plan | Infeasible

@@ -97,7 +97,9 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 with spent("bounds"):
                     open_bounds = proof.run([*bases, *unequal, *unlike], lambda: simulate_alike(incumbent, proof.least_shape))
                     simulate_lengths(incumbent)
-                    move_layers(incumbent)
+                    waits = incumbent.is_best_mixed and incumbent.lower_bound >= incumbent.target
+                    if not waits:
+                        move_layers(incumbent)
                     proof.raise_by_simulation()
                     short.settle()
                 context.limit.reserve(-apart)
@@ -119,6 +121,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     mixed = bounded.mixed if bounded is not None else None
                     if mixed is None or is_worth_more(incumbent, mixed):
                         mixed = higher(mixed, mixed_proof.collect(incumbent))
+                    if waits and mixed is not None and mixed.seconds < incumbent.target:
+                        move_layers(incumbent)  # the best plan has mixed stages, whose bound is known only now
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise
