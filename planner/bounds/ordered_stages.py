@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeAlias
 
 from planner.bounds.any_neighbours import Neighbours, least_tied, messages_between, rates_of
-from planner.bounds.shared_nics import least_seconds, nic_loads
+from planner.bounds.shared_nics import least_seconds, loads_of_classes
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -85,9 +85,10 @@ class OrderedStages:
     (`planner.bounds.shape_families`) relaxes them further, to hold for a family of shapes.
 
     horizon: largest number of seconds that is tested. either: the numbers hold for parameter gathers before the forwards and
-    after the optimizer (`planner.space.shapes.overlaps`); then neither the first forward nor the tail waits for one."""
+    after the optimizer (`planner.space.shapes.overlaps`); then neither the first forward nor the tail waits for one.
+    loads_nics: whether what NICs must carry is known; whole_chunks: whether the first of vpp virtual stages has k // vpp of k."""
 
-    whole_chunks = True  # whether the first virtual stage of a stage of k layers is known to have k // vpp layers, not only one
+    loads_nics = whole_chunks = True
 
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], horizon: float = math.inf, either: bool = False):
         self.order, self.shape, self.m, self.horizon = tuple(order), order[0].shape, order[0].microbatches, horizon
@@ -107,11 +108,10 @@ class OrderedStages:
         self._ahead, self._back = self._least_messages()
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
-        self.nics = [nic_loads(context, self.shape, one, self.clusters, self.nic) for one in self.clusters]
+        self.nics = loads_of_classes(context, order, self.nic) if self.loads_nics else [() for _ in order]
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
-        self.neighbours = Neighbours([], [], [])
-        """What holds in any order."""
+        self.neighbours = Neighbours([], [], [])  # what holds in any order
         self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0
         """Least seconds of a message from the last stage to the first one, between virtual stages."""
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))

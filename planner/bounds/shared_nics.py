@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
 from planner.placement.leaves import oversubscribed
 from planner.space.shape import Shape
 from planner.space.shapes import slots
@@ -47,6 +48,17 @@ def nic_loads(
         if uses and all(link in use for use in uses)
     }
     return tuple(sorted(found))
+
+
+def loads_of_classes(context: PlanningContext, order: Sequence[NodeClass], nic: str) -> list[tuple[NicLoad, ...]]:
+    """The loads of the NICs of a node of each class in pipelines on these classes, in any order; all orders share them."""
+    clusters, found = [option.cluster for option in order], list[tuple[NicLoad, ...]]()
+    key = "nics", frozenset(cluster.name for cluster in clusters), nic
+    for option in order:
+        if key not in option.shared:
+            option.shared[key] = nic_loads(context, option.shape, option.cluster, clusters, nic)
+        found.append(option.shared[key])
+    return found
 
 
 def least_seconds(context: PlanningContext, shape: Shape, loads: Sequence[NicLoad], role: str, layers: int) -> Seconds:

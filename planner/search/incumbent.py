@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -38,7 +38,8 @@ class Incumbent:
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
     `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is the shape of the best
     plan, where that is a pipeline that was offered; `quickest` is the variant with the least quick estimate. `fastest_of` holds
-    the fastest plan offered of each shape and number of stages, with its seconds."""
+    the fastest plan offered of each shape and number of stages, with its seconds. `restarts` are local searches over stages
+    that are postponed (`planner.search.restaging`)."""
 
     request: Request
     context: PlanningContext
@@ -56,6 +57,7 @@ class Incumbent:
     best_shape: Shape | None = None
     quickest: Shape | None = None
     fastest_of: dict[tuple[Shape, int], tuple[Seconds, Plan]] = field(default_factory=dict)
+    restarts: list[Callable[[], Candidate]] = field(default_factory=list)
 
     @property
     def cutoff(self) -> float:

@@ -36,6 +36,7 @@ from planner.search.mixed_proof import AHEAD_S, MixedProof
 from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
+from planner.search.restaging import simulate_restarted
 from planner.search.short_chunks import ShortChunks
 from planner.search.unlike_degrees import try_unlike, unlike_seconds
 from planner.search.unlike_degrees_proof import prove_unlike, unlike_bound
@@ -101,6 +102,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     if not waits:
                         move_layers(incumbent)
                     proof.raise_by_simulation()
+                    simulate_restarted(incumbent)
                     short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
@@ -198,8 +200,10 @@ def _with_whole_sums(context: PlanningContext, best: Plan) -> Plan:
     """The plan without `tied_shards`, which no framework can run, where that is as fast (`Budgets.optimal_gap`)."""
     if not best.config.tied_shards:
         return best
-    whole = context.timelines.simulate(replace(best, config=replace(best.config, tied_shards=False), prediction=None))
-    return whole if step(whole) <= step(best) * (1 + Budgets().optimal_gap) else best
+    most = step(best) * (1 + Budgets().optimal_gap)
+    without = replace(best, config=replace(best.config, tied_shards=False), prediction=None)
+    whole = context.timelines.simulate_up_to(without, most)
+    return whole if isinstance(whole, Plan) and step(whole) <= most else best
 
 
 def _any_plan(request: Request) -> Plan:
