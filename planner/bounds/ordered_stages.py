@@ -86,7 +86,7 @@ class OrderedStages:
 
     horizon: largest number of seconds that is tested. either: the numbers hold for parameter gathers before the forwards and
     after the optimizer (`planner.space.shapes.overlaps`); then neither the first forward nor the tail waits for one.
-    loads_nics: whether what NICs must carry is known; whole_chunks: whether the first of vpp virtual stages has k // vpp of k."""
+    loads_nics: whether the loads of NICs are known; whole_chunks: whether the first of vpp virtual stages has k // vpp of k."""
 
     loads_nics = whole_chunks = True
 
