@@ -13,10 +13,12 @@ from holmes_sim import exporters
 from holmes_sim.torch_backend import supported
 from planner import api
 from planner.costs.context import PlanningContext
-from planner.fork_server import ForkServer
+from planner.limits import NO_LIMITS
 from planner.placement.simulation import step
 from planner.request import Request
+from planner.search.budgets import Budgets
 from planner.second_process import SecondProcess, has_free_core
+from planner.strategies import certified
 from planner.target import ANY
 from sim.errors import HolmesError, NotSupported
 from sim.plan.plan import Plan
@@ -29,6 +31,12 @@ BESIDE_S: Seconds = 20.0
 SEARCHED = "plans that few or no frameworks run"
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
+QUICKLY = Budgets(
+    draft_shapes=0, other_variants=4, first_estimates=2, first_evaluated=16, first_improved=3, first_tries=2,
+    first_unlike_tries=1, alone_tries=1, mixed_tries=2,
+)  # fmt: skip
+"""Budgets of the search, most of them half of the usual ones or less (a guess), without a draft, whose simulation took half of
+its time on `hethub-768`: on 23 fleets with the plans of the usual ones."""
 BACKEND = "holmes-sim run"
 """The command that runs plans with the torch backend."""
 
@@ -69,21 +77,21 @@ class Beyond:
 class BeyondSearch:
     """The search for a plan that need not run on a framework, beside the search of a request; without a proof.
 
-    It runs in a second process where this machine has a core for it; else when it is asked, and begins with the plan that was
-    found, so that it has one when little time is left. It is a context manager, which ends the process. `wanted`: whether
-    anything is searched; never for another target than `ANY`. `server`: forks the process."""
+    It runs in a second process from the begin of the search on, where this machine has a core for it; else when it is asked,
+    with the costs that are known by then. It is a context manager, which ends the process. `wanted`: whether anything is
+    searched; never for another target than `ANY`."""
 
     request: Request
     wanted: bool
-    server: ForkServer | None = None
     _open: ExitStack = field(default_factory=ExitStack, init=False)
     _second: SecondProcess[Plan | None] | None = field(default=None, init=False)
 
     def __enter__(self) -> BeyondSearch:
         self.wanted = self.wanted and self.request.target is not None and self.request.target.name == ANY
         if self.wanted and has_free_core():
-            call = partial(_fastest, self._free(min(self.request.time_limit, BESIDE_S)))
-            self._second = self._open.enter_context(SecondProcess(call, True, self.server))
+            free = self._free(min(self.request.time_limit, BESIDE_S))
+            call = partial(_fastest, PlanningContext(free), free)
+            self._second = self._open.enter_context(SecondProcess(call, True))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -100,16 +108,18 @@ class BeyondSearch:
         is_faster = other is not None and 1 - step(other) / step(found) >= LEAST_GAIN and bool(_able(other))
         return step(other) if other is not None and is_faster else math.inf
 
-    def compared(self, found: Plan, seconds: Seconds, progress: Callable[[str], None]) -> Beyond | None:
+    def compared(self, found: Plan, seconds: Seconds, context: PlanningContext) -> Beyond | None:
         """What the plan that was found saves of the step of `found`; waits or searches for at most `seconds` (and `LONGEST_S`).
+        context: that of the search for `found`.
 
         None where nothing is wanted or faster, or the time is up."""
         other: Plan | None = None
         if self._second is not None:
-            progress(SEARCHED)
+            context.progress(SEARCHED)
             other = self._second.answer() if self._second.ends(max(min(seconds, LONGEST_S), 0.0)) else None
         elif self.wanted and seconds > 0:
-            other = _fastest(self._free(min(seconds, LONGEST_S)), found, lambda text: progress(f"{SEARCHED}: {text}"))
+            free = self._free(min(seconds, LONGEST_S))
+            other = _fastest(context, free, lambda text: context.progress(f"{SEARCHED}: {text}"))
         if other is None:
             return None
         saved = 1 - step(other) / step(found)
@@ -121,12 +131,14 @@ class BeyondSearch:
         return replace(self.request, target=None, time_limit=seconds)
 
 
-def _fastest(request: Request, start: Plan | None = None, progress: Callable[[str], None] = lambda text: None) -> Plan | None:
-    """The plan of a search without a proof, which begins with `start`; None where there is none."""
-    context = PlanningContext(request, progress, start, punctual=True)
+def _fastest(known: PlanningContext, request: Request, progress: Callable[[str], None] = lambda text: None) -> Plan | None:
+    """The plan of a search without a proof, with the costs that a context knows; None where there is none."""
+    context = known.of(request)
+    context.progress, context.punctual = progress, True
     context.proves = context.restarts = False  # half the time on more than three node classes, for the same plans so far
+    is_plain = request.limits == NO_LIMITS and request.workload.model.is_uniform
     try:
-        return api.plan(request, context=context)
+        return certified.plan(request, context, QUICKLY) if is_plain else api.plan(request, context=context)
     except HolmesError:
         return None
 

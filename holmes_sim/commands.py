@@ -21,7 +21,6 @@ from planner import api
 from planner.api import Row
 from planner.costs.context import PlanningContext
 from planner.diagnosis.reasons import verdicts
-from planner.fork_server import ForkServer
 from planner.progress import Progress
 from planner.request import Request, Wishes
 from sim.engine import symmetry
@@ -186,12 +185,10 @@ def plan(
     request = requirements.request(where, workload or workload_of(where), wishes, time_limit, target)
     required = Required(where, request.workload, wishes, target)
     fastest = objective == "step-time"
-    server = ForkServer()
-    search = BeyondSearch(request, fastest, server)
+    search = BeyondSearch(request, fastest)
     unlike_search = UnlikeSearch(request, fastest and strategy == api.DEFAULT, search)
     context = PlanningContext(request, unlike_search.polled(progress), watch=watch, beside=BASELINES)
     split_search = SplitSearch(request, fastest, context)
-    context.server = server
 
     def first_plan(plan: Plan) -> Seconds:
         spared = unlike_search.first_plan(plan)
@@ -199,7 +196,7 @@ def plan(
         return spared
 
     context.spared = first_plan
-    with server, search, unlike_search:
+    with search, unlike_search:
         try:
             found, others = api.plan_for(objective, request, strategy, context)
         except Infeasible as error:
@@ -232,7 +229,7 @@ def _beyond(search: BeyondSearch, found: Plan, seconds: Seconds, context: Planni
     if context.interrupted:
         return None
     try:
-        return search.compared(found, seconds, context.progress)
+        return search.compared(found, seconds, context)
     except KeyboardInterrupt:
         context.interrupted = True
         return None

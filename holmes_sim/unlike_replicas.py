@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes_sim import exporters, files
-from planner.bounds.unlike_pipelines import SPACE, least_step
+from planner.bounds.unlike_pipelines import SPACE, least_step, modes
 from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
 from planner.pipelines import search
@@ -189,17 +189,19 @@ def searched(
     limit, alike_s = TimeLimit(min(seconds, HURRIED_S) if uses_all else seconds), step(plan)
     progress("unlike pipelines: lower bound")
     try:
-        bound_s = least_step(PlanningContext(request))
+        context = PlanningContext(request)
+        every = modes(context)
+        bound_s = least_step(context, every)
         if is_large(request):
             return UnlikeReplicas(alike_s, bound_s, not_searched=f"the fleet has more than {LARGEST:,} devices")
         if len(list(request.clusters())) == 1 and uses_all:
             return UnlikeReplicas(alike_s, bound_s, not_searched="all nodes are alike, and the plan uses nearly all devices")
         deadline = min(alike_s, fastest_s) * (1 - LEAST_GAIN)
-        if why := search.why_none(request, deadline, limit):
+        if why := search.why_none(request, deadline, limit, every):
             return UnlikeReplicas(alike_s, bound_s, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
         if bound_s >= deadline:
             return UnlikeReplicas(alike_s, bound_s, not_searched=f"none saves {LEAST_GAIN:.0%}, by their lower bound")
-        found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"))
+        found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"), every)
     except HolmesError:  # the plan itself is not concerned
         return None
     best = found.plan if found is not None else None

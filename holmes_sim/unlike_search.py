@@ -75,7 +75,7 @@ class UnlikeSearch:
         self._limit = time.perf_counter(), seconds
         facts = self.request, self._first, seconds
         call = partial(unlike_replicas.searched, *facts, fastest_s=self.beyond.least_step(self._first))
-        self._second = self._open.enter_context(SecondProcess(call, True, self.beyond.server))
+        self._second = self._open.enter_context(SecondProcess(call, True))
 
     def polled(self, progress: Callable[[str], None]) -> Callable[[str], None]:
         """A receiver of status lines which also looks whether the search can begin."""

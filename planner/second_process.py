@@ -1,7 +1,7 @@
 """A call in a second process, beside the work of this one.
 
-The process reads the call from a file and writes the answer to another; it can be ended at any time. It is forked by a
-`planner.fork_server`, if there is one, and else imports the program anew."""
+The process writes its answer to a file; it can be ended at any time. It is forked (`planner.forking`) where that is possible,
+and else imports the program anew and reads the call from another file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Generic, TypeVar
 
-from planner.fork_server import Forked, ForkServer, Task, begin, can_fork
+from planner.forking import Forked, Task, can_fork, fork
 from sim.units import Seconds
 
 PROGRAM = "from planner.second_process import work; work()"
@@ -32,26 +32,29 @@ Answer = TypeVar("Answer")
 @dataclass(slots=True)
 class SecondProcess(Generic[Answer]):
     """A call without arguments that can be pickled, in a process of its own. It is a context manager, which starts and ends the
-    process. `gives_way`: this process and others of normal priority come first. `server`: forks the process."""
+    process. `gives_way`: this process and others of normal priority come first."""
 
     call: Callable[[], Answer]
     gives_way: bool = False
-    server: ForkServer | None = None
     process: subprocess.Popen[bytes] | Forked | None = field(default=None, init=False)
     _open: ExitStack = field(default_factory=ExitStack, init=False)
     _answer: IO[bytes] | None = field(default=None, init=False)
 
     def __enter__(self) -> SecondProcess[Answer]:
-        task = self._open.enter_context(tempfile.TemporaryFile())
-        self._answer = self._open.enter_context(tempfile.TemporaryFile())
-        pickle.dump(Task(self.call, NICE if self.gives_way else 0, gc.get_threshold()), task)
-        task.seek(0)
+        task = Task(self.call, NICE if self.gives_way else 0, gc.get_threshold())
+        self._answer = answer = self._open.enter_context(tempfile.TemporaryFile())
         with suppress(OSError):
-            if self.server is not None and can_fork():
-                self.process = self.server.start(task, self._answer)
-            else:
-                self.process = begin(PROGRAM, task, self._answer)
+            self.process = fork(task, answer) if can_fork() else self._begun(task, answer)
         return self
+
+    @staticmethod
+    def _begun(task: Task, answer: IO[bytes]) -> subprocess.Popen[bytes]:
+        """A new process that imports the program and runs a task; no Ctrl-C reaches it. Raises OSError."""
+        command = [sys.executable, "-P", "-c", PROGRAM]  # -P: a folder of the user may have the name of a package of ours
+        with tempfile.TemporaryFile() as given:
+            pickle.dump(task, given)
+            given.seek(0)
+            return subprocess.Popen(command, stdin=given, stdout=answer, stderr=subprocess.DEVNULL, start_new_session=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.process is not None:
@@ -89,13 +92,10 @@ def has_free_core() -> bool:
 
 
 def running_others() -> float:
-    """Number of processes of this machine that run now, but for this one, its children and theirs; infinite where it is not
-    known."""
+    """Number of processes of this machine that run now, but for this one and its children; infinite where it is not known."""
     try:
         running = int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
-        children = _children(str(os.getpid()))
-        own = [*children, *(forked for child in children for forked in _children(child))]
-        return max(running - 1 - sum(map(_is_running, own)), 0)
+        return max(running - 1 - sum(map(_is_running, _children(str(os.getpid())))), 0)
     except (OSError, ValueError, IndexError):
         return math.inf
 

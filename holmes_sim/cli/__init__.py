@@ -26,7 +26,7 @@ EXIT_CODES = {
     130: "ended by Ctrl-C without a plan, or a sweep that is not complete",
 }
 """Exit code -> when a command ends with it."""
-GC_THRESHOLD = 200_000
+GC_THRESHOLD = 5_000_000
 """Number of new objects after which Python's cyclic garbage collector runs (default of Python 3.11: 700). A command
 creates many objects that live until it ends, and hardly any cycles, so that frequent collections only cost time. Guess."""
 

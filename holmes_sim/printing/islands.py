@@ -14,7 +14,7 @@ from holmes_sim.launchable import launches_islands
 from holmes_sim.printing.certificates import amount
 from holmes_sim.printing.layouts import degrees
 from holmes_sim.printing.tables import STYLE, grid
-from holmes_sim.printing.trunk_bandwidths import worth_text
+from holmes_sim.printing.trunk_sweeps import worth_text
 from holmes_sim.printing.workloads import model_text
 from holmes_sim.warnings import islands_warnings
 from planner.islands.node_ranges import island_text, partition_text

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from holmes_sim.islands_whole_runs import IslandsWholeRun, Spent
 from holmes_sim.printing.tables import grid
-from holmes_sim.printing.trunk_bandwidths import worth_text
+from holmes_sim.printing.trunk_sweeps import worth_text
 from holmes_sim.whole_runs import WholeRun
 from sim.results.goodput import DAY, HOUR
 from sim.units import MILLI, duration_text, tokens_text

@@ -74,3 +74,13 @@ def least_tied(context: PlanningContext, classes: Sequence[NodeClass]) -> float:
     ends = ((a, b) for a in classes for b in classes if a is not b or a.max_stages > 1)
     every = (context.tied.least(a.cluster, b.cluster, shape, most) for a, b in ends)
     return min(filter(math.isfinite, every), default=0.0)
+
+
+def rates_of(option: NodeClass) -> tuple[float, float, float]:
+    """`planner.bounds.ordered_stages.OrderedStages.rates` of one class: neither messages nor the ZeRO stage matter."""
+    if ("rates",) not in option.shared:
+        one, two = (option.with_messages("middle", layers, 0.0, 0.0) for layers in (1, 2))
+        forward, inputs = two.forward - one.forward, two.inputs - one.inputs
+        option.shared["rates",] = forward, forward + inputs, inputs
+    rates: tuple[float, float, float] = option.shared["rates",]
+    return rates

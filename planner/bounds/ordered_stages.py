@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeAlias
 
-from planner.bounds.any_neighbours import Neighbours, least_tied, messages_between
-from planner.bounds.shared_nics import least_seconds, nic_loads
+from planner.bounds.any_neighbours import Neighbours, least_tied, messages_between, rates_of
+from planner.bounds.shared_nics import least_seconds, loads_of_classes
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -85,19 +85,18 @@ class OrderedStages:
     (`planner.bounds.shape_families`) relaxes them further, to hold for a family of shapes.
 
     horizon: largest number of seconds that is tested. either: the numbers hold for parameter gathers before the forwards and
-    after the optimizer (`planner.space.shapes.overlaps`); then neither the first forward nor the tail waits for one."""
+    after the optimizer (`planner.space.shapes.overlaps`); then neither the first forward nor the tail waits for one.
+    loads_nics: whether the loads of NICs are known; whole_chunks: whether the first of vpp virtual stages has k // vpp of k."""
 
-    whole_chunks = True
-    """Whether the first virtual stage of a stage of k layers is known to have k // vpp layers; else it is known to have one."""
+    loads_nics = whole_chunks = True
 
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], horizon: float = math.inf, either: bool = False):
-        self.either = either
         self.order, self.shape, self.m, self.horizon = tuple(order), order[0].shape, order[0].microbatches, horizon
         self.vpp, self.layers, self.config = self.shape.vpp, order[0].workload.model.layers, order[0].config
         self.longest = lengths.longest(context.request, self.shape)
         schedule = schedules.get(self.shape.schedule)
         self.waits, self.chunked, self.splits = not schedule.OVERLAPS_SENDS, schedule.CHUNKED, schedule.SPLITS_BACKWARD
-        self.context, self.clusters = context, tuple(option.cluster for option in order)
+        self.context, self.either, self.clusters = context, either, tuple(option.cluster for option in order)
         self.nic = self._nic_kind()
         self.messages = [self._inside(option) for option in order]
         self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
@@ -109,11 +108,10 @@ class OrderedStages:
         self._ahead, self._back = self._least_messages()
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], tuple[float, float]] = {}
-        self.nics = [nic_loads(context, self.shape, one, self.clusters, self.nic) for one in self.clusters]
+        self.nics = loads_of_classes(context, order, self.nic) if self.loads_nics else [() for _ in order]
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
-        self.neighbours = Neighbours([], [], [])
-        """What holds in any order."""
+        self.neighbours = Neighbours([], [], [])  # what holds in any order
         self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0
         """Least seconds of a message from the last stage to the first one, between virtual stages."""
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
@@ -146,7 +144,8 @@ class OrderedStages:
 
     def _inside(self, option: NodeClass) -> float:
         """Least seconds of a message between neighbouring stages of one class; 0 where the class holds a single stage."""
-        return _finite(self._message(option.cluster, option.cluster)) if option.max_stages > 1 else 0.0
+        seconds = self._message(option.cluster, option.cluster) if option.max_stages > 1 else 0.0
+        return seconds if math.isfinite(seconds) else 0.0
 
     def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
         """Least costs of a stage of class i in a role. sends: its messages, if known; else the least that it sends."""
@@ -155,11 +154,8 @@ class OrderedStages:
     def sends(self, i: int, role: str) -> tuple[float, float]:
         """Least seconds of the messages of a stage to the next stage and to the previous one."""
         if (i, role) not in self._sends:
-            self._sends[i, role] = self._least_sends(i, role)
+            self._sends[i, role] = self._ahead[i] if role != "last" else 0.0, self.back(i) if role != "first" else 0.0
         return self._sends[i, role]
-
-    def _least_sends(self, i: int, role: str) -> tuple[float, float]:
-        return self._ahead[i] if role != "last" else 0.0, self.back(i) if role != "first" else 0.0
 
     def sending(self, ahead: float, back: float) -> Sends:
         """The messages of a stage, of which the seconds to the next stage and to the previous one are known."""
@@ -189,8 +185,7 @@ class OrderedStages:
         key = "memory", self.shape.schedule, self.vpp, schedule, role, after, pp
         if key not in holder.shared:
             holder.shared[key] = holder.memory.most_layers(role, *self._held(schedule, after, pp))
-        most: int = holder.shared[key]
-        return most
+        return int(holder.shared[key])
 
     def _held(self, schedule: str, after: int, pp: int | None) -> tuple[tuple[tuple[int, int], ...], int]:
         """(least activations in flight on a stage with `after` stages behind it, pp where they depend on it, else 0)."""
@@ -238,33 +233,38 @@ class OrderedStages:
 
     def _sizes_with(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends | None = None) -> StageSizes:
         """`sizes` with the number of recomputed layers of a stage of 0, 1, ... layers; empty: none."""
-        largest, shared = max(most_by_compute(self.order[i], self.horizon), 1), self.order[i].shared
-        counts = recomputed[: largest + 1] if any(recomputed[: largest + 1]) else ()
+        shared, (largest, counts) = self.order[i].shared, self.tested(i, recomputed)
         tied, sends = self.tied if role != "middle" else 0.0, sends or self.sends(i, role)
-        key = type(self).__name__, self.either, self.horizon, role, *sends, tied, counts, self.nics[i]
-        if key not in shared:
-            shared[key] = StageSizes(functools.partial(self._seconds, i, role, counts, sends), largest)
-        found: StageSizes = shared[key]
+        key = type(self).__name__, self.either, largest, role, *sends, tied, counts, self.nics[i]
+        if (found := shared.get(key)) is None:
+            found = shared[key] = StageSizes(functools.partial(self._seconds, i, role, counts, sends), largest)
         return found
+
+    def tested(self, i: int, recomputed: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """(most layers of a stage of class i that are tested, `recomputed` up to that number; empty: none)."""
+        largest = max(most_by_compute(self.order[i], self.horizon), 1)
+        return largest, recomputed[: largest + 1] if any(recomputed[: largest + 1]) else ()
 
     def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> StageSeconds:
         m, cost = self.m, self.cost(i, role, layers, recomputed[layers] if recomputed else 0, sends)
-        begin = cost.begin(-math.inf, self.config) if not self.either else -math.inf
-        tail = self.tail(cost, role)
+        begin, tail = -math.inf if self.either else cost.begin(-math.inf, self.config), self.tail(cost, role)
         own = m * cost.cycle + tail
-        busy, lane = m * cost.busy, m * cost.lane
         rank = cost.weight, tail, cost.forward + cost.send_forward, cost.inputs + cost.send_backward
         both = max(max(begin, 0.0) + own, least_seconds(self.context, self.shape, self.nics[i], role, layers))
-        return StageSeconds(begin, own, both, busy, lane, *rank, cost.forward + cost.inputs)
+        return StageSeconds(begin, own, both, m * cost.busy, m * cost.lane, *rank, cost.forward + cost.inputs)
 
     @functools.cached_property
     def first_tail(self) -> float:
         """Least tail of the first stage over all sizes: buckets of more layers may hide more of the reduction, and so may a
         backward that recomputes all layers, unless the network with the gradients of every microbatch is busier."""
-        everything, every = tuple(range(self.layers + 1)), list[tuple[int, ...]]([()])
+        every: list[tuple[int, ...]] = [()]
         if self.shape.recompute == BLOCK:
-            every = [everything, ()] if self.config.reduces_each_microbatch else [everything]
-        return min(self._sizes_with(i, "first", counts).least_tail() for i in self.may_be_first for counts in every)
+            every = [tuple(range(self.layers + 1)), *(every if self.config.reduces_each_microbatch else ())]
+        return min(_least_tail(self, i, counts) for i in self.may_be_first for counts in every)
+
+    def only_tail(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> float:
+        """Seconds of a stage of class i after its last backward."""
+        return self.tail(self.cost(i, role, layers, recomputed[layers] if recomputed else 0, sends), role)
 
     @functools.cached_property
     def before(self) -> Before:
@@ -280,16 +280,12 @@ class OrderedStages:
         return [rates_of(option) for option in self.order]
 
 
-def _finite(seconds: float) -> float:
-    """0 in place of infinite seconds."""
-    return seconds if math.isfinite(seconds) else 0.0
-
-
-def rates_of(option: NodeClass) -> tuple[float, float, float]:
-    """`OrderedStages.rates` of one class: neither messages nor the ZeRO stage matter."""
-    if ("rates",) not in option.shared:
-        one, two = (option.with_messages("middle", layers, 0.0, 0.0) for layers in (1, 2))
-        forward, inputs = two.forward - one.forward, two.inputs - one.inputs
-        option.shared["rates",] = forward, forward + inputs, inputs
-    rates: tuple[float, float, float] = option.shared["rates",]
-    return rates
+def _least_tail(stages: OrderedStages, i: int, recomputed: tuple[int, ...]) -> float:
+    """The least tail of a first stage of class i over all sizes, with the number of recomputed layers of each; empty:
+    none."""
+    shared, sends, (largest, counts) = stages.order[i].shared, stages.sends(i, "first"), stages.tested(i, recomputed)
+    key = "tail", type(stages).__name__, largest, *sends, stages.tied, counts
+    if key not in shared:
+        shared[key] = min(stages.only_tail(i, "first", counts, sends, layers) for layers in range(1, largest + 1))
+    found: float = shared[key]
+    return found

@@ -23,11 +23,12 @@ class AnyZeroStage(OrderedStages):
     each layer, has the shortest tail; `holders` are the classes with the least memory of all (`node_classes.leanest`). Where
     software all-reduces gradients under ZeRO 1 only, the faster of both reductions counts (`NodeClass.least_reduce`)."""
 
+    loads_nics = False  # each ZeRO stage and vpp has its own
+
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], holders: Sequence[NodeClass], horizon: float):
         super().__init__(context, order, horizon, True)
         named = {option.cluster.name: option for option in holders}
         self.holders = tuple(named[option.cluster.name] for option in order)
-        self.nics = [() for _ in order]  # each ZeRO stage and vpp has its own
 
     def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
         """Least costs of a stage with one bucket for each layer."""

@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
 from planner.placement.leaves import oversubscribed
 from planner.space.shape import Shape
 from planner.space.shapes import slots
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
-from sim.kernels import payloads
 from sim.units import Seconds
 
 
@@ -50,12 +50,22 @@ def nic_loads(
     return tuple(sorted(found))
 
 
+def loads_of_classes(context: PlanningContext, order: Sequence[NodeClass], nic: str) -> list[tuple[NicLoad, ...]]:
+    """The loads of the NICs of a node of each class in pipelines on these classes, in any order; all orders share them."""
+    clusters, found = [option.cluster for option in order], list[tuple[NicLoad, ...]]()
+    key = "nics", frozenset(cluster.name for cluster in clusters), nic
+    for option in order:
+        if key not in option.shared:
+            option.shared[key] = nic_loads(context, option.shape, option.cluster, clusters, nic)
+        found.append(option.shared[key])
+    return found
+
+
 def least_seconds(context: PlanningContext, shape: Shape, loads: Sequence[NicLoad], role: str, layers: int) -> Seconds:
     """A lower bound in seconds on a step in which a stage in a role has so many layers; 0 without loads."""
     if not loads:
         return 0.0
-    config, ends = shape.config(context.request.workload, 2), (role == "first", role == "last")
-    stage = context.request.workload, config, layers, *ends
-    reduced, gathered = (dict(held(*stage)).get("dp", 0.0) for held in (payloads.gradient_bytes, payloads.parameter_bytes))
+    ends = role == "first", role == "last"
+    reduced, gathered = context.gradients.moved(shape, layers, *ends)
     messages = 2 * shape.vpp - any(ends)  # the last stage sends one fewer ahead, and the first one back
     return max(messages * one.messages + reduced * one.reduced + gathered * one.gathered for one in loads)

@@ -73,8 +73,3 @@ class StageSizes:
                 above, (begin, own, both, *rest) = self._envelope[-1], size
                 size = StageSeconds(min(begin, above.begin), min(own, above.own), min(both, above.both), *rest)
             self._envelope.append(size)
-
-    def least_tail(self) -> float:
-        """The least tail of all sizes."""
-        self._down_to(1)
-        return min(size.tail for size in self._exact)

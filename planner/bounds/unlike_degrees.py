@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from planner.bounds.any_neighbours import Neighbours
+from planner.bounds.any_neighbours import Neighbours, rates_of
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import deadline_bound
 from planner.bounds.greedy_filling import Filling
-from planner.bounds.ordered_stages import OrderedStages, Sends, rates_of
+from planner.bounds.ordered_stages import OrderedStages, Sends
 from planner.bounds.relaxation import ONE_MICROBATCH, Pace, filled_and_drained, in_any_order
 from planner.bounds.stage_sizes import StageSeconds
 from planner.costs.context import PlanningContext
@@ -150,6 +150,12 @@ class UnlikeStages(OrderedStages):
         again = recomputed[layers] if recomputed else 0
         every = [self._under(option, role, again, sends, layers) for option in self._layout[i].classes]
         return StageSeconds(*map(min, zip(*every, strict=True)))._replace(weight=max(one.weight for one in every))
+
+    def only_tail(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> Seconds:
+        """The least under any of the shapes."""
+        again = recomputed[layers] if recomputed else 0
+        every = (option.with_messages(role, layers, *sends, again).tail(option.config) for option in self._layout[i].classes)
+        return min(every)
 
     def _under(self, option: NodeClass, role: str, again: int, sends: Sends, layers: int) -> StageSeconds:
         cost = option.with_messages(role, layers, *sends, again)

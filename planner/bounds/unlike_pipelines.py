@@ -105,6 +105,15 @@ def modes(context: PlanningContext, whole_sequences: bool = False) -> Modes:
     }
 
 
+def suiting(every: Modes) -> Modes:
+    """The modes of each cluster in which a layer, the embedding or the head takes least device-seconds of a sample: all that
+    `work_seconds` needs."""
+    return {
+        name: tuple(dict.fromkeys(min(own, key=lambda one: one.of_sample[part]) for part in range(len(PARTS)) if own))
+        for name, own in every.items()
+    }
+
+
 def context_degrees(request: Request, most: int) -> list[int]:
     """The context-parallel degrees of the space up to `most` ranks: powers of two that divide the sequence into pairs of
     chunks."""
@@ -153,21 +162,22 @@ def work_seconds(request: Request, devices: Mapping[str, int], every: Modes) -> 
     which is exact where devices are alike; and without the ends, which fast modes may pass in nearly no time."""
     batch = request.workload.global_batch_size
     numbers = (batch * request.workload.model.layers, batch, batch)
-    used = [(many, [one.of_sample for one in every[name]]) for name, many in devices.items() if many and every[name]]
-    least = [tuple(map(min, zip(*own, strict=True))) for _, own in used]
-    tried = [weights for layer, *ends in least for weights in ((layer, *ends), (layer, 0.0, 0.0))]
+    used = [
+        (many, tuple(map(min, zip(*(one.of_sample for one in every[name]), strict=True))))
+        for name, many in devices.items()
+        if many and every[name]
+    ]
+    tried = [weights for _, (layer, *ends) in used for weights in ((layer, *ends), (layer, 0.0, 0.0))]
     return max((_weighed(weights, numbers, used) for weights in tried), default=math.inf)
 
 
-def _weighed(
-    weights: Sequence[float], numbers: Sequence[float], classes: Iterable[tuple[int, Sequence[Sequence[float]]]]
-) -> Seconds:
-    """The total weight over the most weight that devices complete in a second; classes: devices, and device-seconds of a
-    sample in each mode."""
+def _weighed(weights: Sequence[float], numbers: Sequence[float], classes: Iterable[tuple[int, Sequence[float]]]) -> Seconds:
+    """The total weight over the most weight that devices complete in a second; classes: devices, and the least device-seconds
+    of a sample on a layer, on the embedding and on the head."""
     total = sum(weight * number for weight, number in zip(weights, numbers, strict=True))
     most = 0.0
-    for many, own in classes:
-        most += many * max(w / max(t, 1e-15) for seconds in own for w, t in zip(weights, seconds, strict=True) if w)
+    for many, least in classes:
+        most += many * max(w / max(t, 1e-15) for w, t in zip(weights, least, strict=True) if w)
     return total / most
 
 

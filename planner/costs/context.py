@@ -12,7 +12,6 @@ from planner.costs.message_costs import MessageCosts
 from planner.costs.message_loads import MessageLoads
 from planner.costs.tied_embedding import TiedEmbeddingCosts
 from planner.effort import Effort
-from planner.fork_server import ForkServer
 from planner.placement.simulation import FastestTimeline
 from planner.progress import Progress
 from planner.request import Request
@@ -46,7 +45,6 @@ class PlanningContext:
         self.watch, self.beside = watch, beside
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
-        self.server: ForkServer | None = None  # forks second processes; without one each imports the program
         self.simulated: list[Plan] = []  # by the certified strategy, to the end of the step
         self.proves = True  # whether the certified search goes on after its first plan, for a bound and faster plans
         # seconds of the time limit that the proof leaves for searches that follow it, by the first plan
@@ -71,6 +69,25 @@ class PlanningContext:
         self.bytes: dict[tuple[object, ...], tuple[tuple[float, float], ...]] = {}
         self.held_bytes: dict[tuple[object, ...], tuple[float, ...]] = {}
         self.activations: dict[tuple[object, ...], tuple[Activations, ...]] = {}
+
+    def of(self, request: Request) -> PlanningContext:
+        """A context of another request for the same topology and workload, which knows the costs that are known here.
+
+        Costs of messages depend on the clusters that may be used and on the target, node classes on the pins, too."""
+        assert request.topology is self.request.topology and request.workload is self.request.workload
+        other = PlanningContext(request)
+        names = ["cluster_costs", "gradients", "tied", "stage_rows", "passes", "bytes", "held_bytes", "activations"]
+        if (request.machines, request.target) == (self.request.machines, self.request.target):
+            names += ["fleets", "messages", "loads"]
+            if request.wishes == self.request.wishes:
+                names += ["options", "mixed"]
+        for name in names:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def __reduce__(self) -> tuple[type[PlanningContext], tuple[Request]]:
+        """What another process is sent that does not have this one's memory: the request alone."""
+        return PlanningContext, (self.request,)
 
     def report(self, state: Progress) -> None:
         """Report the state of the search as a status line and to `watch`."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import period
 from planner.space.device_slots import Run, rows
-from planner.space.shape import Shape
+from planner.space.shape import Shape, split_backward
 from planner.space.shapes import slots
 from sim.analytic.candidates import Floats
 from sim.hardware.cluster import Cluster
@@ -35,6 +35,7 @@ from sim.kernels import payloads
 from sim.network.collective_costs import CollectiveCosts, LinkLoads
 from sim.network.paths import LinkName
 from sim.plan.parallel_config import ParallelConfig
+from sim.units import Bytes
 from sim.workload.workload import Workload
 
 ROUNDS = 30
@@ -73,6 +74,19 @@ class GradientLoads:
         self._shared: dict[tuple[object, ...], Shared] = {}
         self._whole: dict[tuple[object, ...], dict[LinkName, tuple[float, float]]] = {}
         self._held: dict[tuple[ParallelConfig, bool, bool], Floats] = {}
+        self._moved: dict[tuple[Shape, bool, bool], dict[int, tuple[Bytes, Bytes]]] = {}
+
+    def moved(self, shape: Shape, layers: int, first: bool, last: bool) -> tuple[Bytes, Bytes]:
+        """Bytes of dense gradients that a rank of a stage reduces, and of dense weights that it gathers; all schedules share
+        them."""
+        known = self._moved.setdefault((split_backward(shape), first, last), {})
+        if layers not in known:
+            stage = self._workload, shape.config(self._workload, 2), layers, first, last
+            reduced, gathered = (
+                dict(held(*stage)).get("dp", 0.0) for held in (payloads.gradient_bytes, payloads.parameter_bytes)
+            )
+            known[layers] = reduced, gathered
+        return known[layers]
 
     def shared(self, cluster: Cluster, shape: Shape) -> Shared:
         """The links of a cluster's nodes that several stages of the pattern load; none with virtual stages."""

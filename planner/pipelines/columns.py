@@ -101,6 +101,7 @@ class Columns:
         self._pinned = replace(PINNED, ep=None) if divides_experts(request) else PINNED
         self._found: dict[tuple[Part, bool], tuple[Column, ...]] = {}
         self._under: dict[tuple[object, ...], Column | None] = {}
+        self._contexts: dict[tuple[Part, int], PlanningContext] = {}  # which know the costs on a part for a share of the batch
         self._divided, self._of_experts = set[tuple[Part, bool]](), set[tuple[Part, bool]]()
         self.searched = 0
 
@@ -192,12 +193,13 @@ class Columns:
         share = peak(self.request, part) / peak(self.request, tuple(cluster.nodes for cluster in self._clusters))
         batch = max(1 << max(round(whole * share).bit_length() - 1, 0), wishes.dp or 1)
         machines = tuple((cluster.name, number) for cluster, number in zip(self._clusters, part, strict=True) if number)
-        workload = replace(self.request.workload, global_batch_size=batch)
-        left = max(self._limit.seconds_left, LEAST_S)
-        request = replace(
-            self.request, workload=workload, wishes=wishes, machines=machines, target=None, time_limit=left
-        )  # fmt: skip
-        context = PlanningContext(request, punctual=True)
+        if (known := self._contexts.get((part, batch))) is None:
+            workload = replace(self.request.workload, global_batch_size=batch)
+            known = PlanningContext(replace(self.request, workload=workload, machines=machines, target=None))
+            self._contexts[part, batch] = known
+        request = replace(known.request, wishes=wishes, time_limit=max(self._limit.seconds_left, LEAST_S))
+        context = known.of(request)
+        context.punctual = True
         context.proves, context.timelines = False, ClosedForms()
         try:
             return certified.plan(request, context, BUDGETS)

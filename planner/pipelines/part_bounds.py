@@ -46,11 +46,14 @@ class _Cycles:
 
 
 class PartBounds:
-    """Bounds on the parts of a request, whose model has equal layers; whole_sequences: on plans with cp 1 only."""
+    """Bounds on the parts of a request, whose model has equal layers; whole_sequences: on plans with cp 1 only. every: the
+    modes of all its clusters, if they are known."""
 
-    def __init__(self, request: Request, whole_sequences: bool = False):
+    def __init__(self, request: Request, whole_sequences: bool = False, every: bounds.Modes | None = None):
         self._request, self._clusters = request, tuple(request.clusters())
-        self._modes = bounds.modes(PlanningContext(request), whole_sequences)
+        every = every or bounds.modes(PlanningContext(request), whole_sequences)
+        self._modes = {name: tuple(one for one in own if one.cp == 1 or not whole_sequences) for name, own in every.items()}
+        self._suiting = bounds.suiting(self._modes)
         self._dense, self._routed = (bounds.payload(request, (kind,)) for kind in GRADIENT_KINDS)
         self._kept = bounds.kept_bytes(request)
         self._nics = [bounds.node_rate(cluster) for cluster in self._clusters]
@@ -79,7 +82,7 @@ class PartBounds:
             slowest = zip(self._cycles, self._slowest[part], strict=True)
             return max(cycles.size * math.floor(deadline / seconds * (1 + 1e-9)) for cycles, seconds in slowest)
         if part not in self._work:
-            self._work[part] = bounds.work_seconds(self._request, devices, self._modes)
+            self._work[part] = bounds.work_seconds(self._request, devices, self._suiting)
         return self._request.workload.global_batch_size * deadline / self._work[part]
 
     def rules_out(self, every: Sequence[Part], deadline: Seconds, limit: TimeLimit) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations_with_replacement, islice, product
 
+from planner.bounds.unlike_pipelines import Modes
 from planner.pipelines.assembly import balanced, divided, estimated, forwards, microbatches, step_of
 from planner.pipelines.columns import Column, Columns, divides_experts, is_resized, layouts
 from planner.pipelines.part_bounds import PartBounds
@@ -72,15 +73,18 @@ class Found:
 
 
 def best(
-    request: Request, deadline: Seconds, limit: TimeLimit | None = None, progress: Callable[[str], None] = lambda text: None
-) -> Found | None:
+    request: Request, deadline: Seconds, limit: TimeLimit | None = None, progress: Callable[[str], None] = lambda text: None,
+    known: Modes | None = None,
+) -> Found | None:  # fmt: skip
     """The fastest plan of unlike pipelines with a step below `deadline`; None where the search finds none.
 
-    The model must have equal layers, and a fleet more than one node. Work is counted, and the time limit is a safeguard."""
+    The model must have equal layers, and a fleet more than one node. Work is counted, and the time limit is a safeguard.
+    known: the modes of its clusters, if they are known."""
     every = parts(request)
     if not every or not is_modelled(request):
         return None
-    search = _Search(request, every, limit or TimeLimit(request.time_limit), progress)
+    bounds = PartBounds(request, True, known)
+    search = _Search(request, every, limit or TimeLimit(request.time_limit), progress, bounds)
     return search.best(deadline)
 
 
@@ -94,12 +98,13 @@ def has_parts(request: Request) -> bool:
     return bool(parts(request))
 
 
-def why_none(request: Request, deadline: Seconds, limit: TimeLimit) -> str:
-    """Why the search can find no plan with a step below `deadline`, which takes a fraction of its time; empty where it may."""
+def why_none(request: Request, deadline: Seconds, limit: TimeLimit, known: Modes | None = None) -> str:
+    """Why the search can find no plan with a step below `deadline`, which takes a fraction of its time; empty where it may.
+    known: as in `best`."""
     every = parts(request)
     if not every:
         return "for the fleet has one node or too many clusters"
-    return PartBounds(request).rules_out(every, deadline, limit)
+    return PartBounds(request, every=known).rules_out(every, deadline, limit)
 
 
 Tried = tuple[PipelinesPlan, tuple[Column, ...]]
@@ -109,10 +114,12 @@ Tried = tuple[PipelinesPlan, tuple[Column, ...]]
 class _Search:
     """One search: its columns, and the solutions that were tried."""
 
-    def __init__(self, request: Request, every: list[Part], limit: TimeLimit, progress: Callable[[str], None]):
+    def __init__(
+        self, request: Request, every: list[Part], limit: TimeLimit, progress: Callable[[str], None], bounds: PartBounds
+    ):
         self.request, self.every, self.limit = request, every, limit
         self.columns = Columns(request, progress, limit)
-        self.solutions = Solutions(request, every, self.columns, PartBounds(request, True), limit)
+        self.solutions = Solutions(request, every, self.columns, bounds, limit)
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
         self.keys = set[tuple[object, ...]]()  # of the columns and schedules that were tried
         self.tried = list[Tried]()

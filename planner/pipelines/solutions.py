@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from planner.models.pipeline_master import Choice, most_samples
+from planner.models.pipeline_master import Choice, most_samples, quick_bound
 from planner.pipelines.columns import Column, Columns
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, peak
@@ -61,6 +61,8 @@ class Solutions:
             _, replicas, allowed = heapq.heappop(waiting)
             every = self._offered(deadline - allowed, replicas, allowed)
             offered = [one for one in every if plans_more or one[1] is not None]
+            if quick_bound([choice for choice, _ in offered], self._nodes) < SHARE * self._batch * (1 - 1e-9):
+                continue
             chosen = self._chosen(offered, replicas)
             samples = sum(choice.samples for choice, _ in chosen)
             unknown = dict.fromkeys((choice.nodes, choice.replicas == 1) for choice, column in chosen if column is None)

@@ -55,6 +55,8 @@ class FastestTimeline:
 
     def simulate(self, plan: Plan) -> Plan:
         """The plan with the prediction of its simulation; its timeline is kept if it is the fastest so far."""
+        if self.plan is not None and self._is_of(plan):
+            return self.plan
         predicted = self.simulate_up_to(plan, math.inf)
         assert isinstance(predicted, Plan)
         return predicted
@@ -72,10 +74,12 @@ class FastestTimeline:
 
     def of(self, plan: Plan) -> Timeline:
         """The timeline of a plan: the cached one if it is of this plan, else that of a new simulation."""
+        return self.timeline if self.timeline is not None and self._is_of(plan) else simulate(plan)
+
+    def _is_of(self, plan: Plan) -> bool:
+        """Whether the cached timeline is that of a plan."""
         parts = ("topology", "workload", "config", "stages", "placement", "groups")
-        if self.timeline is not None and all(getattr(plan, name) is getattr(self.plan, name) for name in parts):
-            return self.timeline
-        return simulate(plan)
+        return all(getattr(plan, name) is getattr(self.plan, name) for name in parts)
 
 
 def step(plan: Plan) -> float:

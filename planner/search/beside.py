@@ -18,8 +18,8 @@ from planner.second_process import SecondProcess, has_free_core
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
-PARALLEL_FROM = 40
-"""Least number of devices for which a process is started. Guess: on fewer, planning takes less time than its start."""
+PARALLEL_FROM = 24
+"""Least number of devices for which a process is started. Guess: on fewer, planning takes a tenth of a second."""
 Ask: TypeAlias = Callable[[str, PlanningContext], Plan]
 """The plan of a strategy by its name; raises Infeasible where there is none. It can be pickled."""
 Answer: TypeAlias = Plan | Infeasible
@@ -35,10 +35,10 @@ class Beside:
     _second: SecondProcess[dict[str, Answer]] | None = field(default=None, init=False)
 
     def __enter__(self) -> Beside:
-        request, names = self.context.request, self.context.beside
-        if names and has_free_core() and request.topology.fleet.devices >= PARALLEL_FROM:
-            call = partial(_answers, self.ask, names, request)
-            self._second = self._open.enter_context(SecondProcess(call, server=self.context.server))
+        names = self.context.beside
+        if names and has_free_core() and self.context.request.topology.fleet.devices >= PARALLEL_FROM:
+            call = partial(_answers, self.ask, names, self.context)
+            self._second = self._open.enter_context(SecondProcess(call))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -74,15 +74,15 @@ class Beside:
                     self.context.answer(name, partial(self.ask, name, self.context))
 
 
-def _answers(ask: Ask, names: tuple[str, ...], request: Request) -> dict[str, Answer]:
-    """The answers of strategies, each planned for itself."""
-    return {name: _answer(ask, name, request) for name in names}
+def _answers(ask: Ask, names: tuple[str, ...], context: PlanningContext) -> dict[str, Answer]:
+    """The answers of strategies, which share the costs of a context and nothing else."""
+    return {name: _answer(ask, name, context.of(context.request)) for name in names}
 
 
-def _answer(ask: Ask, name: str, request: Request) -> Answer:
+def _answer(ask: Ask, name: str, context: PlanningContext) -> Answer:
     """The plan of a strategy, or why it has none."""
     try:
-        return ask(name, PlanningContext(request))
+        return ask(name, context)
     except Infeasible as error:
         return error
 

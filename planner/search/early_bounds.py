@@ -87,8 +87,8 @@ class EarlyBounds:
             self._reserved = ALONE_SHARE * request.time_limit if math.isfinite(request.time_limit) else 0.0
             incumbent.limit.reserve(self._reserved)
         elif left > 0:
-            call = partial(bounds_below, replace(request, time_limit=left), tuple(self.shapes), step(draft))
-            self._second = self._open.enter_context(SecondProcess(call, server=self.context.server))
+            call = partial(bounds_below, self.context, replace(request, time_limit=left), tuple(self.shapes), step(draft))
+            self._second = self._open.enter_context(SecondProcess(call))
 
     def after_plan(self, incumbent: Incumbent) -> None:
         """Compute the bounds below the first plan's step in this process, where there is no second one."""
@@ -151,9 +151,10 @@ def higher(one: MixedBound | None, other: MixedBound | None) -> MixedBound | Non
     return max(filter(None, (one, other)), key=lambda bound: bound.seconds, default=None)
 
 
-def bounds_below(request: Request, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:
-    """The bounds of a request, up to some seconds. shapes: those of pipelines of whole stages."""
-    return _bounds(PlanningContext(request), shapes, seconds)
+def bounds_below(known: PlanningContext, request: Request, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:
+    """The bounds of a request, up to some seconds. shapes: those of pipelines of whole stages; known: a context of the same
+    topology and workload."""
+    return _bounds(known.of(request), shapes, seconds)
 
 
 def _bounds(context: PlanningContext, shapes: tuple[Shape, ...], seconds: Seconds) -> Bounds:

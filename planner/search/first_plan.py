@@ -113,12 +113,14 @@ def _that_fit(incumbent: Incumbent, shapes: Iterable[Shape]) -> Iterator[Shape]:
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     """Simulate the best estimated pipeline of shapes."""
     context = incumbent.context
+    if incumbent.best is not None:
+        return
     estimated: list[Estimate] = []
     for shape in shapes:
         if estimated and incumbent.limit.is_up():
             break
         estimated += estimates(context, shape, node_classes(context, shape), 1)
-    if estimated and incumbent.best is None:
+    if estimated:
         best = min(estimated, key=lambda estimate: estimate.seconds)
         incumbent.sketch(best.shape, best.evaluated().stages)
         incumbent.report("estimating layouts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -36,9 +36,9 @@ class Incumbent:
     `seen` holds the pipelines already offered; `unproved` counts variants as `Budgets.unproved_variants` says; `longest` is the
     largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0. `draft` is a
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
-    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is that of the best plan,
-    if it is a pipeline that was offered; `quickest` has the least quick estimate. `fastest_of` holds the fastest plan offered of
-    each shape and number of stages, with its seconds."""
+    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is that of the best plan
+    if it was offered; `quickest` has the least quick estimate. `fastest_of` holds the fastest plan offered of each shape and
+    number of stages, with its seconds. `restarts` are postponed local searches (`planner.search.restaging`)."""
 
     request: Request
     context: PlanningContext
@@ -56,6 +56,7 @@ class Incumbent:
     best_shape: Shape | None = None
     quickest: Shape | None = None
     fastest_of: dict[tuple[Shape, int], tuple[Seconds, Plan]] = field(default_factory=dict)
+    restarts: list[Callable[[], Candidate]] = field(default_factory=list)
 
     @property
     def cutoff(self) -> float:
@@ -159,9 +160,7 @@ class Incumbent:
 
     def _placed(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[tuple[Seconds, Plan]]:
         """(seconds on an idle network, plan) of a pipeline whose stages fill one node after the other and, where that differs,
-        of one whose stages use their nodes evenly.
-
-        Only plans that can be built, fit memory and are faster than the best one on an idle network."""
+        use their nodes evenly: of plans that can be built, fit memory and are faster than the best one there."""
         counts = Counter(name for name, _ in stages)
         clusters = self.request.topology.fleet.cluster
         plans: list[Plan] = []

@@ -72,8 +72,8 @@ class MixedProof:
             return
         if left > 0 and has_free_core():
             limited = replace(request, time_limit=left)
-            call = partial(_in_process, limited, self._first, self._work_bound, incumbent.budgets)
-            self._second = self._open.enter_context(SecondProcess(call, server=context.server))
+            call = partial(_in_process, context, limited, self._first, self._work_bound, incumbent.budgets)
+            self._second = self._open.enter_context(SecondProcess(call))
 
     def reserved(self, incumbent: Incumbent) -> Seconds:
         """Seconds of the time limit that the proof of whole stages leaves for this one: beside it, for its answer alone."""
@@ -123,9 +123,11 @@ def proved(incumbent: Incumbent, enough: Seconds = math.inf) -> MixedBound | Non
     return exhaust_mixed(incumbent, bound, enough)
 
 
-def _in_process(request: Request, first: Plan, work_bound: Seconds, budgets: Budgets) -> Proved:
-    """The proof below the step of the first plan, in a process of its own."""
-    context = PlanningContext(request)
+def _in_process(
+    known: PlanningContext, request: Request, first: Plan, work_bound: Seconds, budgets: Budgets
+) -> Proved:  # fmt: skip
+    """The proof below the step of the first plan, in a process of its own, with the costs that a context knows."""
+    context = known.of(request)
     return _below_first(Incumbent(request, context, budgets, context.limit, first), work_bound)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from planner.costs.context import PlanningContext
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits
 from planner.search.branch_and_bound import search_all
@@ -97,7 +96,7 @@ def short_of_memory(plan: Plan) -> bool:
 def _with_offload(incumbent: Incumbent) -> Incumbent:
     """An incumbent of the request with the optimizer on the hosts, whose plans must be faster than the best one."""
     request, outer = incumbent.request, incumbent.context
-    context = PlanningContext(replace(request, wishes=replace(request.wishes, offload=OPTIMIZER)))
+    context = outer.of(replace(request, wishes=replace(request.wishes, offload=OPTIMIZER)))
     context.limit, context.effort, context.timelines = incumbent.limit, outer.effort, outer.timelines
     return Incumbent(context.request, context, FEW, incumbent.limit, incumbent.best)
 

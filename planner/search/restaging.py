@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -18,6 +19,9 @@ from planner.space.shape import Shape
 from planner.space.shapes import overlaps, variants
 from sim.plan import schedules
 
+POSTPONED_UP_TO = 2_048
+"""Devices of a fleet up to which the search begins again only where the proof leaves a gap (a guess): on larger ones the time
+limit may end the proof before."""
 WAITS_FROM = 5
 """Number of classes from which the starts count waits for messages (a guess): on four classes such starts took the search for a
 first plan a third longer (`peers/hexiscale-c-56`) and made no plan faster, on eight they did."""
@@ -38,9 +42,25 @@ def restaged_candidates(incumbent: Incumbent, shapes: Iterable[Shape], base_of: 
         found.append(searches[start.shape].improved(start))
     found.sort(key=lambda candidate: candidate.seconds)
     again = found[: budgets.restaged_again] if incumbent.context.restarts else []
-    found += [searches[one.shape].restarted(one) for one in again]
+    incumbent.restarts = [functools.partial(searches[one.shape].restarted, one) for one in again]
+    if not incumbent.context.proves or incumbent.request.topology.fleet.devices > POSTPONED_UP_TO:
+        found += [restart() for restart in incumbent.restarts]
+        incumbent.restarts = []
     found += latency_candidates(incumbent.context, found, budgets)
     return improved(found, budgets.restaged_kept)
+
+
+def simulate_restarted(incumbent: Incumbent) -> None:
+    """Where the proof leaves a gap: begin the local search over stages again, as far as that was postponed, and simulate what
+    it finds."""
+    if not incumbent.restarts or incumbent.lower_bound >= incumbent.target or incumbent.limit.is_up():
+        return
+    incumbent.report("searching stages again")
+    found = [restart() for restart in incumbent.restarts]
+    incumbent.restarts = []
+    found += latency_candidates(incumbent.context, found, incumbent.budgets)
+    incumbent.pool.add(improved(found, incumbent.budgets.restaged_kept), incumbent.cutoff * (1 - incumbent.budgets.optimal_gap))
+    incumbent.simulate_pool(incumbent.budgets.first_tries)
 
 
 def _fastest_starts(incumbent: Incumbent, bases: Iterable[Shape], kept: bool) -> list[Candidate]:

@@ -162,7 +162,7 @@ def with_short_chunks(request: Request, context: PlanningContext, best: Plan | N
 def _with_degree(incumbent: Incumbent, cp: int, budgets: Budgets = FEW) -> Incumbent:
     """An incumbent of the request with a degree pinned, whose plans must be faster than the best one."""
     request, outer = incumbent.request, incumbent.context
-    context = PlanningContext(replace(request, wishes=replace(request.wishes, cp=cp)))
+    context = outer.of(replace(request, wishes=replace(request.wishes, cp=cp)))
     context.limit, context.effort, context.timelines = incumbent.limit, outer.effort, outer.timelines
     context.every_step = outer.every_step
     return Incumbent(context.request, context, budgets, incumbent.limit, incumbent.best)

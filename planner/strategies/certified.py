@@ -36,6 +36,7 @@ from planner.search.mixed_proof import AHEAD_S, MixedProof
 from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
+from planner.search.restaging import simulate_restarted
 from planner.search.short_chunks import ShortChunks
 from planner.search.unlike_degrees import try_unlike, unlike_seconds
 from planner.search.unlike_degrees_proof import prove_unlike, unlike_bound
@@ -68,7 +69,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early:
 
         def drafted() -> None:
-            incumbent.work_bound = incumbent.work_bound or work_bound(context)
+            if context.proves:
+                incumbent.work_bound = incumbent.work_bound or work_bound(context)
 
         def after_draft() -> None:
             early.begin(incumbent)
@@ -97,8 +99,11 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     early.after_plan(incumbent)
                     open_bounds = proof.run([*bases, *unequal, *unlike], lambda: simulate_alike(incumbent, proof.least_shape))
                     simulate_lengths(incumbent)
-                    move_layers(incumbent)
+                    waits = incumbent.is_best_mixed and incumbent.lower_bound >= incumbent.target
+                    if not waits:
+                        move_layers(incumbent)
                     proof.raise_by_simulation()
+                    simulate_restarted(incumbent)
                     short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
@@ -119,6 +124,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     mixed = bounded.mixed if bounded is not None else None
                     if mixed is None or is_worth_more(incumbent, mixed):
                         mixed = higher(mixed, mixed_proof.collect(incumbent))
+                    if waits and mixed is not None and mixed.seconds < incumbent.target:
+                        move_layers(incumbent)  # the best plan has mixed stages, whose bound is known only now
         except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
             if incumbent.plan is None:
                 raise
@@ -194,8 +201,10 @@ def _with_whole_sums(context: PlanningContext, best: Plan) -> Plan:
     """The plan without `tied_shards`, which no framework can run, where that is as fast (`Budgets.optimal_gap`)."""
     if not best.config.tied_shards:
         return best
-    whole = context.timelines.simulate(replace(best, config=replace(best.config, tied_shards=False), prediction=None))
-    return whole if step(whole) <= step(best) * (1 + Budgets().optimal_gap) else best
+    most = step(best) * (1 + Budgets().optimal_gap)
+    without = replace(best, config=replace(best.config, tied_shards=False), prediction=None)
+    whole = context.timelines.simulate_up_to(without, most)
+    return whole if isinstance(whole, Plan) and step(whole) <= most else best
 
 
 def _any_plan(request: Request) -> Plan:

@@ -8,6 +8,7 @@ import pytest
 
 from holmes_sim import beyond, commands, requirements
 from holmes_sim.beyond import Beyond, BeyondSearch
+from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request, Wishes
@@ -27,7 +28,7 @@ def slow() -> Plan:
 
 def searched(request: Request, found: Plan, seconds: float = 200.0, wanted: bool = True) -> Beyond | None:
     with BeyondSearch(request, wanted) as search:
-        return search.compared(found, seconds, lambda text: None)
+        return search.compared(found, seconds, PlanningContext(request))
 
 
 @pytest.fixture(scope="module")

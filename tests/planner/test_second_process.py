@@ -73,9 +73,7 @@ def test_a_machine_that_does_not_say_what_runs_has_none_idle_now(monkeypatch):
 def test_this_process_and_its_children_are_none_of_those_that_run_beside_it(monkeypatch):
     told = {
         "/proc/loadavg": "9.0 9.0 9.0 5/200 77",
-        f"/proc/{os.getpid()}/task/{os.getpid()}/children": "78 79 ",
-        "/proc/78/task/78/children": "80 81 ",
-        "/proc/79/task/79/children": "",
+        f"/proc/{os.getpid()}/task/{os.getpid()}/children": "78 79 80 81 ",
         "/proc/78/stat": "78 (python) S 1",
         "/proc/79/stat": "79 (a name) R) R 1",
         "/proc/80/stat": "80 (python) R 1",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.pipeline_master import Choice, most_samples, samples_bound
+from planner.models.pipeline_master import Choice, most_samples, quick_bound, samples_bound
 from planner.time_limit import TimeLimit
 
 UNLIMITED = TimeLimit(math.inf)
@@ -22,6 +22,15 @@ def test_by_hand():
     assert most_samples(choices, (2, 1), 3, UNLIMITED) == (2, 0, 1)
     assert most_samples(choices, (2, 1), 2, UNLIMITED) == (2, 0, 0)
     assert samples_bound(choices, (2, 1), UNLIMITED) == pytest.approx(6.0)
+
+
+def test_a_quick_bound_by_hand():
+    """Prices of 2.5 and 1 for a node; a choice across both clusters computes twice what its nodes cost."""
+    choices = [Choice((1, 0), 1, 2.0), Choice((2, 0), 3, 5.0), Choice((0, 1), 1, 1.0)]
+    assert quick_bound(choices, (2, 1)) == 6.0
+    assert quick_bound([*choices, Choice((1, 1), 1, 7.0)], (2, 1)) == 12.0
+    assert quick_bound([Choice((1, 1), 1, 7.0)], (2, 1)) == math.inf
+    assert quick_bound([], (2, 1)) == 0.0
 
 
 @given(
@@ -47,3 +56,4 @@ def test_no_choice_has_more_samples(choices, nodes, replicas):
     assert fits(found)
     assert total(found, samples) == pytest.approx(max(total(copies, samples) for copies in every))
     assert samples_bound(choices, nodes, UNLIMITED) >= total(found, samples) * (1 - 1e-9)
+    assert quick_bound(choices, nodes) >= samples_bound(choices, nodes, UNLIMITED) * (1 - 1e-9)

@@ -52,7 +52,7 @@ def test_a_second_process_bounds_both_kinds_of_plans(draft):
         assert early.has_begun
         kept.keep(draft)
         found = early.collect(kept)
-    assert found == bounds_below(QUESTION, tuple(searched(QUESTION)), step(draft))
+    assert found == bounds_below(PlanningContext(QUESTION), QUESTION, tuple(searched(QUESTION)), step(draft))
     assert found is not None and not found.cut_off and not kept.limit.reached
     best = step(certified.plan(QUESTION, PlanningContext(QUESTION)))
     assert 0 < found.whole <= found.mixed.seconds <= min(steps_of_all(QUESTION)) * (1 + 1e-9)
@@ -61,7 +61,7 @@ def test_a_second_process_bounds_both_kinds_of_plans(draft):
 
 def test_bounds_are_at_most_the_best_step(draft):
     with begun(QUESTION, draft) as (early, kept):
-        bound = bounds_below(QUESTION, (), step(draft)).mixed.seconds
+        bound = bounds_below(PlanningContext(QUESTION), QUESTION, (), step(draft)).mixed.seconds
         kept.keep(of_step(QUESTION, bound / 2))
         found = early.collect(kept)
     assert found is not None and found.mixed.seconds == pytest.approx(bound / 2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.request import Request
 from planner.search.first_plan import find_first_plan
 from planner.search.incumbent import Incumbent
-from planner.search.restaging import restaged_candidates
+from planner.search.restaging import restaged_candidates, simulate_restarted
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched
 from tests.more import more
@@ -35,10 +35,26 @@ def test_the_search_begins_again_unless_a_quick_plan_is_wanted():
     asked = question()
     asked = replace(asked, wishes=replace(asked.wishes, dp=1, microbatch_size=1, recompute="none"))
     kept, quick = incumbent(asked), incumbent(asked)
-    quick.context.restarts = False
+    kept.context.proves = quick.context.proves = quick.context.restarts = False
     every, fewer = sorted(restaged(kept)), sorted(restaged(quick))
     assert 0 < quick.context.effort.times["pipelines priced"] < kept.context.effort.times["pipelines priced"]
     assert every[0] <= fewer[0]
+
+
+def test_beside_a_proof_it_begins_again_only_where_that_leaves_a_gap():
+    asked = question()
+    asked = replace(asked, wishes=replace(asked.wishes, dp=1, microbatch_size=1, recompute="none"))
+    kept = incumbent(asked)
+    find_first_plan(kept, list(searched(asked)))
+    postponed, first, priced = list(kept.restarts), kept.cutoff, kept.context.effort.times["pipelines priced"]
+    assert len(postponed) == kept.budgets.restaged_again
+    kept.lower_bound = kept.target
+    simulate_restarted(kept)
+    assert kept.restarts == postponed and kept.context.effort.times["pipelines priced"] == priced
+    kept.lower_bound = 0.0
+    simulate_restarted(kept)
+    assert kept.restarts == [] and kept.context.effort.times["pipelines priced"] > priced
+    assert kept.cutoff <= first
 
 
 @more
