@@ -74,7 +74,7 @@ def test_without_an_idle_core_the_bounds_come_after_the_first_plan(draft):
         kept.keep(draft)
         early.after_plan(kept)
         found = early.collect(kept)
-    assert found == bounds_below(QUESTION, tuple(searched(QUESTION)), step(draft))
+    assert found == bounds_below(PlanningContext(QUESTION), QUESTION, tuple(searched(QUESTION)), step(draft))
     with begun(replace(QUESTION, time_limit=100.0), draft, beside=False) as (early, kept):
         kept.limit = TimeLimit(10.0)
         early.begin(kept)
