@@ -36,9 +36,9 @@ class Incumbent:
     `seen` holds the pipelines already offered; `unproved` counts variants as `Budgets.unproved_variants` says; `longest` is the
     largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0. `draft` is a
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
-    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is that of the best plan
-    if it was offered; `quickest` has the least quick estimate. `fastest_of` holds the fastest plan offered of each shape and
-    number of stages, with its seconds. `restarts` are postponed local searches (`planner.search.restaging`)."""
+    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is the best plan's, if
+    it was offered; `quickest` has the least quick estimate. `fastest_of` holds the fastest plan offered of each shape and
+    length, with its seconds. `restarts` are postponed local searches (`planner.search.restaging`)."""
 
     request: Request
     context: PlanningContext

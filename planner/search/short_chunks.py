@@ -34,7 +34,6 @@ from planner.space.shape import Shape, split_backward
 from planner.space.shapes import USUAL_SIZES, searched, variants
 from planner.space.tied_shards import with_tied_shards
 from planner.time_limit import TimeLimit
-from sim.analytic.plan_costs import step_seconds
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -53,6 +52,9 @@ SIZES = range(1, USUAL_SIZES[-1] + 1)
 NEAR = 0.05
 """Fraction by which their least quick estimate may be above that of the others, and pipelines of whole layers be compared (a
 guess). On 24 V100 (seed 342 of `benchmarks.owned_fleets`) it is 0.2 % above, and a plan with cp 2 is 1.5 % faster."""
+WRONG = 0.75
+"""Fraction of the best step below which the least quick estimate of the others is no measure of it, and pipelines are compared,
+too (a guess). On two nodes of four A100 (seed 7032 of `benchmarks certificates`) it is 0.7, and cp 2 is 2 % faster."""
 
 
 class ShortChunks:
@@ -84,8 +86,8 @@ class ShortChunks:
         inner.best = outer.best
         known = least_estimate(outer, filter(None, [outer.quickest]))
         far = outer.budgets.short_doubt * outer.cutoff
-        near = known * (1 + NEAR)
-        if least < inner.target and (least < max(known, far) or (least < near and self._has_faster(inner, promising))):
+        is_near = least < known * (1 + NEAR) or known < WRONG * outer.cutoff
+        if least < inner.target and (least < max(known, far) or (is_near and self._has_faster(inner, promising))):
             self._search(inner, promising)
 
     def settle(self) -> None:
@@ -99,19 +101,19 @@ class ShortChunks:
         self._keep(inner)
 
     def _has_faster(self, inner: Incumbent, promising: Sequence[Shape]) -> bool:
-        """Whether some pipeline of the best of these shapes is faster on an idle network than the best plan is there, by the
-        part that is searched for. Unlike quick estimates, that knows whole layers, the messages of each stage, and what it
-        recomputes as its memory requires: one or the other may make the best plan slower than its estimate."""
+        """Simulate the best pipelines of the first of these shapes, and return whether one is faster than the best plan. Unlike
+        quick estimates, they have whole layers, messages of their own, and recompute what their memory requires: one or the
+        other may make the best plan slower than its estimate."""
         best, budgets, context = self.incumbent.best, inner.budgets, inner.context
         if best is None or best.config.world_size > budgets.ranks_of_a_large_one:
             return False
-        below = step_seconds(best) * (1 - budgets.target_gap)
         found: list[Estimate] = []
         for shape in quick_variants(inner, promising[: budgets.other_variants]):
             for waits in (False, True):
                 found += estimates(context, shape, node_classes(context, shape), 1, waits=waits)
         found = sorted(found, key=lambda one: one.seconds)[: budgets.first_evaluated]
-        return any(one.seconds < below for one in improved(all_evaluated(found), budgets.first_improved))
+        fastest = sorted(improved(all_evaluated(found), budgets.first_improved), key=lambda one: one.seconds)
+        return any(inner.offer(one.shape, one.stages) for one in fastest if one.seconds < inner.target)
 
     @functools.cached_property
     def _ranked(self) -> tuple[Incumbent, list[Shape], Seconds]:
