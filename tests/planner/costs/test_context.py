@@ -58,7 +58,7 @@ def test_a_context_of_other_nodes_or_samples_knows_nothing():
     asked = on_one_cluster(nodes=4)
     one = PlanningContext(asked)
     fewer = one.of(replace(asked, machines=(("a", 2),)))
-    other = one.of(replace(asked, workload=replace(asked.workload, global_batch_size=4)))
+    other = one.of(replace(asked, workload=replace(asked.workload, global_batch_size=2 * asked.workload.global_batch_size)))
     assert fewer.cluster_costs is not one.cluster_costs and other.cluster_costs is not one.cluster_costs
 
 
