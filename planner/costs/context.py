@@ -71,15 +71,17 @@ class PlanningContext:
         self.activations: dict[tuple[object, ...], tuple[Activations, ...]] = {}
 
     def of(self, request: Request) -> PlanningContext:
-        """A context of another request for the same topology and workload, which knows the costs that are known here.
+        """A context of another request, which knows the costs that are known here, if it has the same topology, workload and
+        machines.
 
-        Costs of messages depend on the clusters that may be used and on the target, node classes on the pins, too."""
-        assert request.topology is self.request.topology and request.workload is self.request.workload
-        other = PlanningContext(request)
+        Costs of messages depend on the target, too, and node classes on the pins."""
+        other, own = PlanningContext(request), self.request
+        if (request.topology, request.workload, request.machines) != (own.topology, own.workload, own.machines):
+            return other
         names = ["cluster_costs", "gradients", "tied", "stage_rows", "passes", "bytes", "held_bytes", "activations"]
-        if (request.machines, request.target) == (self.request.machines, self.request.target):
+        if request.target == own.target:
             names += ["fleets", "messages", "loads"]
-            if request.wishes == self.request.wishes:
+            if (request.wishes, request.limits) == (own.wishes, own.limits):
                 names += ["options", "mixed"]
         for name in names:
             setattr(other, name, getattr(self, name))
