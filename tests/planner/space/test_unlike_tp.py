@@ -128,8 +128,8 @@ def test_a_limit_of_a_cluster_refuses_its_degree():
 
 @more
 def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
-    """Each of two replicas has four stages of one H100 and a last stage of four RTX 3090. Until gradients of every microbatch took
-    memory from compute, four replicas of 19, 19 and 2 layers under ZeRO 2 were faster, which take 5.912 s."""
+    """Each of two replicas has four stages of one H100 and a last stage of four RTX 3090. Until gradients of every microbatch
+    took memory from compute, four replicas of 19, 19 and 2 layers under ZeRO 2 were faster, which take 5.912 s."""
     (tmp_path / "topology.yaml").write_text(GAMING_CARDS, encoding="utf-8")
     fleet = load(tmp_path / "topology.yaml")
     asked = Request(fleet, fleet.workload, Wishes(schedule="zb-h1"), NO_LIMIT)
