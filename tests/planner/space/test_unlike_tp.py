@@ -128,15 +128,16 @@ def test_a_limit_of_a_cluster_refuses_its_degree():
 
 @more
 def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
-    """Eight H100 take half of the layers each; eight RTX 3090 are wide enough with two cards a stage."""
+    """Each of two replicas has four stages of one H100 and a last stage of four RTX 3090. Until gradients of every microbatch
+    took memory from compute, four replicas of 19, 19 and 2 layers under ZeRO 2 were faster, which take 5.912 s."""
     (tmp_path / "topology.yaml").write_text(GAMING_CARDS, encoding="utf-8")
     fleet = load(tmp_path / "topology.yaml")
     asked = Request(fleet, fleet.workload, Wishes(schedule="zb-h1"), NO_LIMIT)
     found, alike = plan_of(asked), [plan_of(replace(asked, wishes=replace(asked.wishes, tp=tp))) for tp in (1, 2)]
-    assert found.config.tp_text == "1x2+2x1"
-    assert [stage.layers for stage in found.stages] == [19, 19, 2]
-    assert step(found) == pytest.approx(5.727, abs=5e-4)
-    assert [round(step(one), 3) for one in alike] == [5.877, 6.41]
+    assert (found.config.tp_text, found.config.zero_stage) == ("4x1+1x4", 1)
+    assert [stage.layers for stage in found.stages] == [1, 10, 10, 10, 9]
+    assert step(found) == pytest.approx(5.825, abs=5e-4)
+    assert [round(step(one), 3) for one in alike] == [5.902, 6.432]
 
 
 @pytest.mark.parametrize("seed", after(1, SEEDS, last=8))
