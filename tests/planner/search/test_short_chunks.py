@@ -14,6 +14,7 @@ from planner import api
 from planner.limits import Limits
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
+from planner.search import short_chunks
 from planner.search.budgets import Budgets
 from planner.search.certificate import certificate
 from planner.search.incumbent import Incumbent
@@ -108,7 +109,15 @@ def test_all_plans_with_the_degree_are_searched_where_the_best_plan_has_it():
     assert [(one.config.cp, one.config.microbatch_size, round(step(one), 4)) for one in (free, pinned)] == [(2, 2, 0.9602)] * 2
 
 
-def test_nothing_more_is_searched_where_the_best_plan_has_another_degree():
+def test_all_plans_with_the_degree_are_searched_on_small_fleets():
+    """Of 14 A100 on three nodes, estimates choose three stages of 0.536 s; the fastest plan has four."""
+    free = plan_of(draw(7029))
+    assert free is not None
+    assert (free.config.cp, free.config.pp, round(step(free), 4)) == (2, 4, 0.4157)
+
+
+def test_nothing_more_is_searched_where_the_best_plan_has_another_degree(monkeypatch):
+    monkeypatch.setattr(short_chunks, "SMALL", 7)
     begun = simulated(question(), shape(dp=2), *[("a", 1)] * 4)
     kept = incumbent(question(), best=begun)
     ShortChunks(kept).settle()
@@ -121,7 +130,7 @@ def test_stages_decide_where_quick_estimates_are_near():
     free, one = (plan_of(replace(asked, wishes=Wishes(cp=cp)), budgets=NO_PROOF) for cp in (None, 1))
     assert free is not None and one is not None
     assert [(found.config.cp, found.config.recompute, round(step(found), 2)) for found in (free, one)] == [
-        (2, "none", 77.92), (1, "full", 79.11),
+        (2, "none", 77.97), (1, "full", 79.16),
     ]  # fmt: skip
 
 
