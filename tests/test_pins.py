@@ -26,7 +26,7 @@ def test_pins_that_exclude_each_other_are_left_out(monkeypatch):
 
 
 def test_a_pin_of_short_chunks_finds_no_faster_plan():
-    """With cp 2, sequences fit on four devices only with ZeRO 2, whose gradients take memory from compute in every microbatch."""
+    """With cp 2, sequences fit on four devices only with ZeRO 2, whose gradients take memory in every microbatch."""
     question = pins.draw(40)
     free, pinned = (pins.planned(one) for one in (question, replace(question, wishes=replace(question.wishes, cp=2))))
     assert free is not None and pinned is not None
