@@ -99,7 +99,8 @@ class ShortChunks:
         outer, cp = self.incumbent, short_degree(self.incumbent.request)
         if cp is None or outer.best is None or outer.limit.is_up():
             return
-        if outer.best.config.cp != cp and outer.request.topology.fleet.devices > SMALL:
+        is_small = outer.budgets.short_shapes > 0 and outer.request.topology.fleet.devices <= SMALL
+        if outer.best.config.cp != cp and not is_small:
             return
         outer.report(f"searching cp {cp}")
         inner = _with_degree(outer, cp, outer.budgets)
