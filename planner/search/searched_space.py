@@ -274,6 +274,7 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
         yield "other dp that do not divide the batch, and replicas that differ by more than one microbatch"
     if any(one.vpp > 1 for one in sampled):
         yield "virtual stages of a pipeline rank that differ by more than one layer"
+        yield "interleaved with one stage on each pipeline rank"
     if pp > 1 and len(list(request.clusters())) > 1:
         yield "compressed messages between clusters (message_compression)"
     if pp > 2 and len(list(request.clusters())) > 1:
