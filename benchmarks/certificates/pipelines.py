@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from benchmarks.certificates import tiny_fleets
 from benchmarks.certificates.brute import STRICT
 from benchmarks.owned_fleets import NODES
 from planner.bounds.unlike_pipelines import FEWEST, configuration, expert_degrees, least_step
@@ -34,8 +34,6 @@ from planner.time_limit import TimeLimit
 from sim.engine.abandonment import Abandoned
 from sim.engine.engine import simulate, simulate_up_to
 from sim.errors import HolmesError
-from sim.formats.documents import parse
-from sim.formats.topology import from_document
 from sim.hardware.cluster import Device
 from sim.plan.expert_parallelism import mesh_rows
 from sim.plan.groups import groups_of
@@ -53,8 +51,6 @@ RATES = (10, 25, 100)
 """Gbit/s of the Ethernet of nodes and between them."""
 HIDDEN = (512, 1024, 2048)
 SEQUENCES = (256, 1024, 2048)
-EXPERTS = {"experts": 4, "experts_per_token": 2}
-"""A small mixture."""
 FEW, LONG = (2, 3, 4), (4096, 8192, 16384)
 """Samples of a batch, and tokens of a sequence, where sequences are few and long."""
 NEAR = 0.005
@@ -90,27 +86,17 @@ def owned(seed: int, long: bool = False, experts: bool = False) -> Request:
     types, nodes = rng.sample([*NODES], 2), rng.choice([(1, 1), (1, 1), (2, 1)])
     clusters = {}
     for index, (name, number) in enumerate(zip(types, nodes, strict=True)):
-        inside, rate = NODES[name][1], rng.choice(RATES)
-        number = 1 if long or experts else number
-        devices = {"type": name, "count": 2 if long or experts else rng.choice([1, 2]) if number == 1 else 1}
-        nics = [{"type": "ethernet", "bandwidth": f"{rate} Gbit/s", "count": 1}]
-        clusters[f"c{index}"] = {"nodes": number, "node": {"devices": devices, "intra_node": inside, "nics": nics}}
-    link = {"between": [*clusters], "type": "ethernet", "bandwidth": f"{rng.choice(RATES)} Gbit/s", "latency": "20 us"}
-    hidden = rng.choice(HIDDEN)
-    model = {
-        "name": f"tiny-{hidden}", "layers": LAYERS, "hidden": hidden, "heads": 8, "ffn_hidden": 4 * hidden, "vocab": 8192,
-        "tied_embeddings": False, **(EXPERTS if experts else {}),
-    }  # fmt: skip
+        rate, number = rng.choice(RATES), 1 if long or experts else number
+        count = 2 if long or experts else rng.choice([1, 2]) if number == 1 else 1
+        clusters[f"c{index}"] = tiny_fleets.cluster(name, number, count, rate)
+    links = [tiny_fleets.link(clusters, rng.choice(RATES))]
+    model = tiny_fleets.model(LAYERS, rng.choice(HIDDEN), False, experts)
     batch, seq_len = rng.choice(FEW) if long or experts else BATCH, rng.choice(LONG if long else SEQUENCES)
     workload = {
         "model": model, "global_batch_size": batch, "seq_len": seq_len, "precision": "fp16",
         **({"adapter": {"r": 16}} if rng.random() < 1 / 3 and not experts else {}),
     }  # fmt: skip
-    name = f"pipelines-{seed}"
-    document = {"format": "holmes-sim/topology/1", "name": name, "clusters": clusters, "links": [link], "workload": workload}
-    topology = from_document(parse(name, json.dumps(document)))
-    assert topology.workload is not None
-    return Request(topology, topology.workload, Wishes(), math.inf)
+    return tiny_fleets.request(f"pipelines-{seed}", clusters, links, workload, Wishes())
 
 
 def judge(asked: Request, seed: int, tried: tuple[str, ...] = ("1f1b", *SCHEDULES)) -> Verdict:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import random
 from collections.abc import Iterator
@@ -18,7 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.certificates import tiny_fleets
 from benchmarks.certificates.brute import STRICT
+from benchmarks.certificates.fleets import STATE
 from benchmarks.certificates.judge import NEAR, layout
 from benchmarks.certificates.space import slots
 from benchmarks.owned_fleets import NODES
@@ -37,8 +38,6 @@ from planner.strategies import certified
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.errors import Infeasible, NoRoute, PlanError
-from sim.formats.documents import parse
-from sim.formats.topology import from_document
 from sim.hardware.cluster import Cluster
 from sim.hardware.memory_facts import WORKSPACE
 from sim.hardware.stack import software_facts
@@ -54,10 +53,6 @@ SHAPES = ((1, 2), (1, 4), (1, 4), (2, 1), (2, 2), (1, 3), (1, 1))
 HIDDEN, LAYERS, BATCHES, SEQUENCES = (1024, 2048, 4096), (3, 4, 5), (4, 6, 8, 12), (1024, 2048)
 LONG, FEW = 8192, (2, 4)
 """Tokens of a long sequence, from which on cp is searched, and batches of these."""
-EXPERTS = {"experts": 4, "experts_per_token": 2}
-"""A small mixture."""
-STATE = 18
-"""Bytes of weights, gradients and optimizer state of a parameter."""
 ROOM = (0.4, 0.5, 0.6, 0.8)
 """Memory of a cluster with little, as a multiple of the model's weights, gradients and optimizer state."""
 SCHEDULES = ("1f1b", "1f1b", "zb-h1", "zb-h2")
@@ -110,26 +105,15 @@ def _drawn(rng: random.Random, name: str, long: bool, experts: bool) -> Request:
     clusters: dict[str, Any] = {}
     for index, device in enumerate(rng.sample([*NODES], number)):
         nodes, count = rng.choice(SHAPES)
-        nics = [{"type": "ethernet", "bandwidth": f"{rng.choice(RATES)} Gbit/s", "count": 1}]
-        node = {"devices": {"type": device, "count": count}, "intra_node": NODES[device][1], "nics": nics}
-        clusters[f"c{index}"] = {"nodes": nodes, "node": node}
-    links = [
-        {"between": list(pair), "type": "ethernet", "bandwidth": f"{rng.choice(RATES)} Gbit/s", "latency": "20 us"}
-        for pair in itertools.combinations(clusters, 2)
-    ]
-    hidden = rng.choice(HIDDEN)
-    model = {
-        "name": f"tiny-{hidden}", "layers": rng.choice(LAYERS), "hidden": hidden, "heads": 8, "ffn_hidden": 4 * hidden,
-        "vocab": 8192, "tied_embeddings": number == 3 and rng.random() < 0.3, **(EXPERTS if experts else {}),
-    }  # fmt: skip
+        clusters[f"c{index}"] = tiny_fleets.cluster(device, nodes, count, rng.choice(RATES))
+    links = [tiny_fleets.link(pair, rng.choice(RATES)) for pair in itertools.combinations(clusters, 2)]
+    hidden, layers = rng.choice(HIDDEN), rng.choice(LAYERS)
     workload = {
-        "model": model, "global_batch_size": rng.choice(FEW if long else BATCHES),
+        "model": tiny_fleets.model(layers, hidden, number == 3 and rng.random() < 0.3, experts),
+        "global_batch_size": rng.choice(FEW if long else BATCHES),
         "seq_len": LONG if long else rng.choice(SEQUENCES), "precision": "fp16",
     }  # fmt: skip
-    document = {"format": "holmes-sim/topology/1", "name": name, "clusters": clusters, "links": links, "workload": workload}
-    topology = from_document(parse(name, json.dumps(document)))
-    assert topology.workload is not None
-    asked = Request(topology, topology.workload, Wishes(schedule=rng.choice(SCHEDULES)), math.inf)
+    asked = tiny_fleets.request(name, clusters, links, workload, Wishes(schedule=rng.choice(SCHEDULES)))
     return _scarce(asked, rng) if rng.random() < 0.85 else asked
 
 

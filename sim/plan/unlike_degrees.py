@@ -49,7 +49,8 @@ def _check_context(config: ExpertParallelism) -> None:
             (cp, tp), (other_cp, other_tp) = stages
             raise NotModelled(
                 f"stage_cp {_listed(config.stage_cp)}: the tokens of ranks with tp {tp} and cp {cp} and of ranks with tp "
-                f"{other_tp} and cp {other_cp} do not match; tp 1 or even, and tp x cp that one multiple of the other"
+                f"{other_tp} and cp {other_cp} do not match; tp is 1 or even, and of both tp x cp (a tp of 1 counts as 2) one "
+                "divides the other"
             )
 
 

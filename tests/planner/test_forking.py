@@ -84,8 +84,11 @@ def test_a_process_ends_with_the_one_that_forked_it(tmp_path):
         time.sleep(0.01)
     process.kill()
     process.wait()
-    while _is_alive(begun.read_text()):
+    for _ in range(3_000):
+        if not _is_alive(begun.read_text()):
+            break
         time.sleep(0.01)
+    assert not _is_alive(begun.read_text())
 
 
 def _is_alive(number: str) -> bool:

@@ -92,7 +92,7 @@ def test_without_contention_the_evaluator_takes_the_time_of_the_engine(schedule,
         (
             {"stage_cp": (1, 2), "tp": 3},
             NotModelled,
-            "the tokens of ranks with tp 3 and cp 1 and of ranks with tp 3 and cp 2 do not match; tp 1 or even",
+            "the tokens of ranks with tp 3 and cp 1 and of ranks with tp 3 and cp 2 do not match; tp is 1 or even",
         ),
         (
             {"stage_cp": (1, 2), "tp": 6, "stage_tp": (6, 2)},
