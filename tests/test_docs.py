@@ -1,10 +1,12 @@
-"""The README stays short, links lead somewhere, named modules exist, and the generated reference names everything."""
+"""The README stays short, links lead somewhere, named modules exist, errors are those of the data, and the generated reference
+names everything."""
 
 from __future__ import annotations
 
 import re
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import yaml
 
 import holmes_sim
 from holmes_sim.cli import commands
+from holmes_sim.residuals import residuals
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -91,3 +94,40 @@ def test_the_reference_has_every_file_format(hooks: Any) -> None:
     assert all(f"## {title}\n" in page for title in ("Topology", "Plan", "Study", "Measured runs"))
     assert "### ProfileFacts\n" in page
     assert "| `bandwidth` |" in page
+
+
+OLD_SOURCES = tuple(path.stem for path in (ROOT / "validation").glob("*.yaml"))
+COLUMN_ROWS = (
+    ("default", "fitted to the other twelve sources"),
+    ("honest", "`holmes-sim validate --stack honest`"),
+    ("honest-tp", "`holmes-sim validate --stack honest-tp`"),
+    ("honest-pp", "`holmes-sim validate --stack honest-pp`"),
+    ("honest-nodes", "`holmes-sim validate --stack honest-nodes`"),
+)
+
+
+def held_out(column: str) -> float:
+    """Mean over sources of the mean error of runs that no fit saw."""
+    errors: dict[str, list[float]] = {source: [] for source in OLD_SOURCES}
+    for one in residuals():
+        if one.source in errors and column in one.columns:
+            errors[one.source].append(abs(1 / one.ratio(column) - 1))
+    return fmean(map(fmean, errors.values()))
+
+
+@pytest.mark.parametrize(("column", "words"), COLUMN_ROWS)
+def test_the_page_of_accuracy_says_the_errors_of_held_out_runs(column: str, words: str) -> None:
+    lines = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").splitlines()
+    (row,) = (line for line in lines if line.startswith("|") and words in line)
+    assert f"{100 * held_out(column):.1f} %" in row
+
+
+def test_the_readme_and_the_model_say_the_errors_of_the_page_of_accuracy() -> None:
+    readme, model, accuracy = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/model.md", "docs/accuracy.md")
+    )
+    (fitted,) = re.findall(r"--stack default` \| \*\*([\d.]+ %)\*\*", accuracy)
+    unseen = f"{100 * held_out('default'):.1f} %"
+    assert f"step time is {fitted} with one set of" in readme
+    assert f"and {unseen} for sources that the constants were not fitted to" in readme
+    assert f"{unseen} error, against {fitted} in sample" in model
