@@ -4,7 +4,8 @@ Fleets are two or three clusters of one or two nodes with one to four devices of
 a small model; on most of them the devices have so little memory that no cluster can hold it alone. Every plan in which clusters
 have degrees of their own is built: all orders of all sets of clusters, tp, dp and samples of a microbatch, numbers of stages
 and splits of the layers, with weights gathered at both times (`overlap_param_gather`); with `--experts`, models are small
-mixtures, and each cluster has every ep and etp; with `--long`, every cp. Those that may be the fastest are simulated."""
+mixtures, and each cluster has every ep and etp; with `--long`, every cp; with `--flagscale`, only those that FlagScale takes.
+Those that may be the fastest are simulated."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from benchmarks.certificates.fleets import STATE
 from benchmarks.certificates.judge import NEAR, layout
 from benchmarks.certificates.space import slots
 from benchmarks.owned_fleets import NODES
+from holmes_sim import exporters
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.placement.unlike_degrees import build_unlike
@@ -90,11 +92,13 @@ class Verdict:
         return self.found_s / self.best_s - 1
 
 
-def owned(seed: int, long: bool = False, experts: bool = False) -> Request:
+def owned(seed: int, long: bool = False, experts: bool = False, flagscale: bool = False) -> Request:
     """The request of a seed: two or three kinds of nodes with few of their devices, and a small model. long: with few long
-    sequences; experts: a mixture."""
+    sequences; experts: a mixture; flagscale: for this target."""
     for again in itertools.count():
         asked = _drawn(random.Random(f"unlike degrees {seed} {again}"), f"unlike-{seed}", long, experts)
+        if flagscale:
+            asked = replace(asked, target=exporters.target("flagscale"), wishes=Wishes(schedule="1f1b"))
         if 0 < sum(1 for _ in itertools.islice(pipelines(asked), MOST + 1)) <= MOST and fitting(asked) is not None:
             return asked
     raise AssertionError
@@ -223,10 +227,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--long", action="store_true", help="few long sequences")
     parser.add_argument("--experts", action="store_true", help="small mixtures")
+    parser.add_argument("--flagscale", action="store_true", help="plans that FlagScale takes")
     given = parser.parse_args()
     verdicts = list[Verdict]()
     for seed in range(given.first, given.first + given.seeds):
-        one = judge(owned(seed, given.long, given.experts), seed)
+        one = judge(owned(seed, given.long, given.experts, given.flagscale), seed)
         if one is None:
             continue
         verdicts.append(one)

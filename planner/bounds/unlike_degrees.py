@@ -3,7 +3,8 @@
 Idea. A stage has its costs and memory by its own degrees, and all stages have the same samples of a microbatch. So the deadline
 test of all orders of the classes (`planner.bounds.any_order`) holds, if each class has a shape of its own, and a message over a
 border of clusters takes what the ranks of both sides need (`planner.costs.unlike_messages`). The collective of a tied embedding
-is left out.
+is left out. The messages that leave a node must pass its NICs, two for each microbatch where there are stages before and behind
+it, so a cluster has no more stages than a node has room for where these alone take too long.
 
 A cluster has many shapes, and clusters have far more combinations of them. Shapes of a cluster whose stages have equally many
 ranks differ little, so they are tested together first (`SomeShapes`), with the least seconds and the most layers in memory of
@@ -28,7 +29,8 @@ from planner.bounds.stage_sizes import StageSeconds
 from planner.costs.context import PlanningContext
 from planner.costs.least_memory import LeastMemory
 from planner.costs.node_classes import NodeClass
-from planner.costs.unlike_messages import UnlikeMessages
+from planner.costs.unlike_messages import UnlikeMessages, ranks_of
+from planner.placement.shared_hosts import ANY_NUMBER, Most
 from planner.space import lengths
 from sim.hardware.cluster import Cluster
 from sim.units import Seconds
@@ -40,15 +42,44 @@ COUNTED = 200
 class SomeShapes(NodeClass):
     """Classes of one cluster of which a pipeline has one: their stages have equally many ranks and samples.
 
-    It has what the deadline test asks of a class, and each value is the best of any of them."""
+    It has what the deadline test asks of a class, and each value is the best of any of them. taken: most stages of each."""
 
-    def __init__(self, classes: Sequence[NodeClass]):
-        first, self.classes = classes[0], tuple(classes)
+    def __init__(self, classes: Sequence[NodeClass], taken: Sequence[Most] = ()):
+        first, self.classes, self._each = classes[0], tuple(classes), tuple(taken) or (ANY_NUMBER,) * len(classes)
+        self._taken = Most(*map(max, zip(*self._each, strict=True)))
         self.cluster, self.shape, self.own, self.workload = first.cluster, first.shape, first.own, first.workload
         self.microbatches, self.waits, self.splits = first.microbatches, first.waits, first.splits
-        self.max_stages = max(option.max_stages for option in classes)
+        self.max_stages = min(max(option.max_stages for option in classes), max(self._taken))
         self.memory = LeastMemory([option.memory for option in classes])
         self.shared = {}
+        self._fewer: dict[int, SomeShapes] = {}
+
+    @functools.cached_property
+    def on_a_node(self) -> int:
+        """Number of stages whose messages to one another may stay on a node."""
+        return max(self.cluster.node.count // ranks_of(self.own), 1)
+
+    @property
+    def must_be_last(self) -> bool:
+        """Whether only at the end of a pipeline there may be as many stages as it has at most."""
+        return self._taken.before < self.max_stages
+
+    def of(self, option: NodeClass) -> SomeShapes:
+        """One of its classes alone, with as many stages at most."""
+        return SomeShapes([option], [self._each[self.classes.index(option)]])
+
+    def before_others(self) -> SomeShapes:
+        """The same classes before stages of other clusters."""
+        return self.with_most(self._taken.before)
+
+    def with_most(self, stages: int) -> SomeShapes:
+        """The same classes with so many stages at most."""
+        if stages >= self.max_stages:
+            return self
+        if stages not in self._fewer:
+            fewer = [Most(min(one.before, stages), min(one.last, stages)) for one in self._each]
+            self._fewer[stages] = SomeShapes(self.classes, fewer)
+        return self._fewer[stages]
 
     @functools.cached_property
     def layer_seconds(self) -> Seconds:
@@ -80,6 +111,28 @@ def quick_bound(layout: Layout) -> Seconds:
     return filled_and_drained(layers, layout[0].microbatches, paces)
 
 
+def message_bound(layout: Layout, messages: UnlikeMessages) -> Seconds:
+    """A lower bound in seconds on pipelines with a stage on each cluster of a layout, by the NICs that messages pass.
+
+    A node of each cluster sends one message or more for each microbatch. All nodes of the clusters between the two at the ends
+    send two; those whose NICs need most may be at the ends."""
+    loads = sorted(leaving(layout, messages), reverse=True)
+    return layout[0].microbatches * max(loads[0], *(2 * load for load in loads[2:]), 0.0)
+
+
+def below(layout: Layout, messages: UnlikeMessages, deadline: Seconds) -> Layout:
+    """The same layout without the numbers of stages with which messages alone take as long as a deadline: on several nodes, a
+    node has stages before and behind it."""
+    each = zip(layout, leaving(layout, messages), strict=True)
+    return tuple(some.with_most(some.on_a_node) if 2 * some.microbatches * load >= deadline else some for some, load in each)
+
+
+def leaving(layout: Layout, messages: UnlikeMessages) -> list[Seconds]:
+    """Least seconds of the NICs of a node of each cluster for a message that leaves it (`UnlikeMessages.leaving`)."""
+    every = [some.cluster for some in layout]
+    return [messages.leaving(some.classes[0], every[:i] + every[i + 1 :]) for i, some in enumerate(layout)]
+
+
 def layout_bound(
     context: PlanningContext, layout: Layout, messages: UnlikeMessages, least: Seconds, cutoff: Seconds
 ) -> Seconds:
@@ -97,11 +150,12 @@ def counted_bound(
     numbers = [range(1, min(some.max_stages, some.workload.model.layers) + 1) for some in layout]
     if math.factorial(len(layout)) * math.prod(map(len, numbers)) > COUNTED:
         return least
-    tests = list[CountedStages]()
+    tests, loads = list[CountedStages](), leaving(layout, messages)
     for order in itertools.permutations(range(len(layout))):
         stages = UnlikeStages(context, tuple(layout[i] for i in order), messages, cutoff).in_order()
         if stages.possible and context.request.limits.allows_ends(*(stages.clusters[end].name for end in (0, -1))):
-            tests += (CountedStages(stages, some) for some in itertools.product(*(numbers[i] for i in order)))
+            own = tuple(loads[i] for i in order)
+            tests += (CountedStages(stages, some, own) for some in itertools.product(*(numbers[i] for i in order)))
     return deadline_bound((test for test in tests if test.is_allowed), least, cutoff)
 
 
@@ -109,12 +163,12 @@ class UnlikeStages(OrderedStages):
     """Stages of pipelines in any order, of which those of each cluster have one of some shapes of their own."""
 
     def __init__(self, context: PlanningContext, layout: Layout, messages: UnlikeMessages, horizon: Seconds):
-        self._layout, self._unlike = layout, messages
+        self.layout, self._unlike = layout, messages
         super().__init__(context, layout, horizon)
 
     def in_any_order(self) -> Self:
         """The same stages with numbers that hold for every order of every subset of two or more of the classes."""
-        between = self._unlike.between([some.classes for some in self._layout])
+        between = self._unlike.between([some.classes for some in self.layout])
         self.neighbours = Neighbours(between, self.max_stages, self.rates)
         least = [min(filter(math.isfinite, row), default=0.0) for row in between]
         self.messages, self.borders = least, [min(least)] * (len(least) - 1)
@@ -124,8 +178,8 @@ class UnlikeStages(OrderedStages):
 
     def in_order(self) -> Self:
         """The same stages with numbers that hold for the given order of all classes."""
-        classes = range(len(self._layout))
-        between = self._unlike.between([some.classes for some in self._layout])
+        classes = range(len(self.layout))
+        between = self._unlike.between([some.classes for some in self.layout])
         self.messages = [between[i][i] if math.isfinite(between[i][i]) else 0.0 for i in classes]
         self.borders = [between[i][i + 1] for i in classes[:-1]]
         self.hops = self._hops_between
@@ -148,13 +202,13 @@ class UnlikeStages(OrderedStages):
     def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> StageSeconds:
         """The least seconds under any of the shapes, and the longest weight gradient, which may be deferred."""
         again = recomputed[layers] if recomputed else 0
-        every = [self._under(option, role, again, sends, layers) for option in self._layout[i].classes]
+        every = [self._under(option, role, again, sends, layers) for option in self.layout[i].classes]
         return StageSeconds(*map(min, zip(*every, strict=True)))._replace(weight=max(one.weight for one in every))
 
     def only_tail(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> Seconds:
         """The least under any of the shapes."""
         again = recomputed[layers] if recomputed else 0
-        every = (option.with_messages(role, layers, *sends, again).tail(option.config) for option in self._layout[i].classes)
+        every = (option.with_messages(role, layers, *sends, again).tail(option.config) for option in self.layout[i].classes)
         return min(every)
 
     def _under(self, option: NodeClass, role: str, again: int, sends: Sends, layers: int) -> StageSeconds:
@@ -170,7 +224,7 @@ class UnlikeStages(OrderedStages):
     def rates(self) -> list[tuple[float, float, float]]:
         """As `OrderedStages.rates`, the least of any of the shapes."""
         found = []
-        for some in self._layout:
+        for some in self.layout:
             forward, both, inputs = map(min, zip(*map(rates_of, some.classes), strict=True))
             found.append((forward, both, inputs))
         return found
@@ -182,6 +236,15 @@ class CountedStages:
 
     stages: UnlikeStages
     counts: tuple[int, ...]
+    leaving: tuple[Seconds, ...]
+
+    @property
+    def sent(self) -> Seconds:
+        """Least seconds of the NICs of any node for its messages: two for each microbatch, in each direction, where there are
+        stages before and behind it."""
+        each = zip(self.counts, self.stages.layout, self.leaving, strict=True)
+        inner = range(1, len(self.counts) - 1)
+        return self.stages.m * max(load * (1 + (i in inner or n > some.on_a_node)) for i, (n, some, load) in enumerate(each))
 
     @property
     def is_allowed(self) -> bool:
@@ -192,6 +255,8 @@ class CountedStages:
 
     def within(self, seconds: Seconds) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
+        if self.sent > seconds:
+            return False
         most = self.stages.most_by_compute(seconds)
         if not all(most) or sum(count * one for count, one in zip(self.counts, most, strict=True)) < self.stages.layers:
             return False

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
+from planner.placement.shared_hosts import SharedHosts, on_shared_hosts
 from planner.placement.simulation import fits, step
 from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request
@@ -63,6 +64,26 @@ Priced: TypeAlias = tuple[Seconds, Layout, tuple[int, ...], Plan]
 """Seconds on an idle network, layout, layers of each stage, and the plan."""
 
 
+class _Orders:
+    """The orders of runs in a pipeline that a target takes."""
+
+    def __init__(self, request: Request):
+        self._hosts, self._tied = SharedHosts(request), request.workload.model.tied_embeddings
+
+    def of(self, layout: Layout) -> Iterator[Layout]:
+        """Every order of a layout in which no run has more stages on shared hosts than the target takes there; the stages that
+        share a tied embedding, at both ends, need equal degrees."""
+        each = [(run.option.cluster, run.option.own) for run in layout]
+        most = [self._hosts.most(own, each[:i] + each[i + 1 :]) for i, own in enumerate(each)]
+        before = [run.stages <= one.before for run, one in zip(layout, most, strict=True)]
+        last = [run.stages <= one.last for run, one in zip(layout, most, strict=True)]
+        for order in itertools.permutations(range(len(layout))):
+            first, end = (layout[i].option.own for i in (order[0], order[-1]))
+            alike = (first.tp, first.dp, first.cp) == (end.tp, end.dp, end.cp)
+            if last[order[-1]] and all(before[i] for i in order[:-1]) and (alike or not self._tied):
+                yield tuple(layout[i] for i in order)
+
+
 def try_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
     """Simulate the best plans with unlike degrees, where they may be faster than the best plan by `Budgets.target_gap`, or by
     `Budgets.unlike_gain` if any framework may run the plan."""
@@ -98,19 +119,22 @@ def unlike_seconds(incumbent: Incumbent) -> Seconds:
 def _fastest(incumbent: Incumbent, shapes: Sequence[Shape]) -> list[Priced]:
     """The plans of the layouts with the least estimates, the fastest first, after moves of layers."""
     budgets, context, near = incumbent.budgets, incumbent.context, incumbent.target * (1 + incumbent.budgets.unlike_near)
-    rough = _layouts(context, shapes, near)
+    orders = _Orders(context.request)
+    rough = (one for one in _layouts(context, shapes, near) if any(orders.of(one[1])))
     closer: list[tuple[Seconds, Layout, tuple[int, ...]]] = []
     for _, layout in heapq.nsmallest(budgets.unlike_layouts, rough, key=lambda pair: pair[0]):
-        for order in itertools.permutations(layout):
+        for order in orders.of(layout):
             assigned = _assigned(context, order)
             if assigned is not None and assigned[0] < near:
                 closer.append((assigned[0], order, assigned[1]))
     found, in_vain = list[Priced](), 0
     for _, order, layers in heapq.nsmallest(budgets.unlike_layouts, closer, key=lambda one: one[0]):
-        priced = _priced(incumbent, order, layers) if in_vain < budgets.unlike_plans else None
-        in_vain = 0 if priced is not None and priced[0] < incumbent.target else in_vain + 1
-        if priced is not None and priced[0] < near:
-            found.append(priced)
+        if in_vain == budgets.unlike_plans:
+            break
+        if (priced := _priced(incumbent, order, layers)) is not None:
+            in_vain = 0 if priced[0] < incumbent.target else in_vain + 1
+            if priced[0] < near:
+                found.append(priced)
     left = [budgets.unlike_moves]
     fastest = sorted(found, key=lambda one: one[0])[: budgets.unlike_tries]
     return sorted((_moved(incumbent, one, left) for one in fastest), key=lambda one: one[0])
@@ -154,7 +178,8 @@ def _runs(context: PlanningContext, shapes: Sequence[Shape], samples: int) -> di
     found: dict[str, list[Run]] = {}
     for own in (own for shape in shapes for own in own_shapes(context.request, shape, samples)):
         for option in node_classes(context, own):
-            numbers = dict.fromkeys((option.max_stages, option.max_stages // 2, 1))
+            joined = min(on_shared_hosts((option.cluster, own)), option.max_stages)
+            numbers = dict.fromkeys((option.max_stages, option.max_stages // 2, joined, 1))
             runs = (Run.of(option, stages) for stages in numbers if 0 < stages <= context.request.workload.model.layers)
             found.setdefault(option.cluster.name, []).extend(run for run in runs if run.capacity)
     return {name: _undominated(runs) for name, runs in found.items()}

@@ -15,8 +15,11 @@ from planner.bounds.unlike_degrees import (
     Layout,
     SomeShapes,
     UnlikeStages,
+    below,
     counted_bound,
     layout_bound,
+    leaving,
+    message_bound,
     quick_bound,
 )  # fmt: skip
 from planner.costs.context import PlanningContext
@@ -26,8 +29,10 @@ from planner.placement.simulation import fits
 from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request, Wishes
 from sim.engine.engine import simulate
+from sim.hardware.cluster import Trunk
+from tests import builders as make
 from tests.more import after
-from tests.planner.builders import shape
+from tests.planner.builders import request, shape
 from tests.planner.unlike_degrees import drawn, drawn_plans, question
 
 
@@ -52,10 +57,13 @@ def check(asked: Request, seed: int, most: int) -> int:
         together = tuple(SomeShapes(alike(option, some[option.cluster.name])) for option in classes)
         for layout in (alone, together):
             assert quick_bound(layout) <= seconds
+            assert message_bound(layout, messages) <= seconds
+            left = below(layout, messages, seconds)
+            assert all(count <= some.max_stages for count, some in zip(counts, left, strict=True))
             stages = UnlikeStages(context, layout, messages, seconds).in_any_order()
             assert AnyOrder(layout, stages).within(seconds)
         stages = UnlikeStages(context, alone, messages, seconds).in_order()
-        assert CountedStages(stages, tuple(counts)).within(seconds)
+        assert CountedStages(stages, tuple(counts), tuple(leaving(alone, messages))).within(seconds)
     return number
 
 
@@ -110,6 +118,26 @@ def fastest(context: PlanningContext, layout: Layout) -> float:
                 plan = build_unlike(context.request, stages, "by hand")
                 found += [simulate(plan).step_s] if fits(plan) else []
     return min(found)
+
+
+def test_messages_of_a_cluster_between_others_pass_its_nics_twice():
+    """Four samples of 64 tokens of 384 values of 2 bytes are 196,608 bytes, which leave one NIC of 2e9 bytes/s; c has two
+    nodes, each of which sends half of them."""
+    wire = make.wire(bandwidth=1e10)
+    clusters = [
+        make.cluster(name, nodes, 2, nics=(make.nic("ethernet", 2e9),), intra_node=wire)
+        for name, nodes in (("a", 1), ("b", 3), ("c", 2))
+    ]
+    trunks = tuple(Trunk(pair, "ethernet", 2e10, 1e-6) for pair in itertools.combinations("abc", 2))
+    context = PlanningContext(request(make.fleet(*clusters, trunks=trunks), make.model(6, 384), 8, seq_len=64))
+    layout, messages = layout_of(context, a=(1, 2, 2), b=(2, 1, 4), c=(1, 4, 1)), UnlikeMessages(context)
+    one = 4 * 64 * 384 * 2 / 2e9
+    assert leaving(layout, messages) == pytest.approx([one, one, one / 2])
+    assert message_bound(layout, messages) == pytest.approx(2 * one)  # two microbatches; c may be the one between the others
+    assert [some.max_stages for some in below(layout, messages, 4 * one)] == [1, 1, 1]
+    assert [some.max_stages for some in below(layout, messages, 4.1 * one)] == [1, 3, 1]
+    stages = UnlikeStages(context, layout, messages, 1.0).in_order()
+    assert CountedStages(stages, (1, 1, 1), tuple(leaving(layout, messages))).sent == pytest.approx(4 * one)
 
 
 def test_no_layout_without_room_in_memory_has_a_step():

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.certificates.brute import STRICT
 from benchmarks.certificates.judge import NEAR
 from benchmarks.certificates.unlike_degrees import judge, owned
+from holmes_sim import exporters
 from holmes_sim.printing.certificates import certificate as text
 from planner.limits import NO_LIMITS
 from planner.placement.simulation import step
@@ -103,10 +104,12 @@ def test_its_space_is_told_in_one_line():
     assert (apart.lower_bound_s, apart.gap) == (1.5, 0.25)
     assert apart.space == (
         "pipelines over several clusters whose stages have one tp, dp, ep and etp on each, not the same on all; tp 1, 2, 4; "
-        "ep 1, 2, 4; "
-        "schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the layers; cp and ep "
-        "groups at equal positions on their nodes; no virtual stages"
+        "ep 1, 2, 4; schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the layers; "
+        "stages on the next free devices of their cluster; cp and ep groups at equal positions on their nodes; no virtual stages"
     )
+    flagscale = replace(question(PINNED), target=exporters.target("flagscale"))
+    apart = unlike_bound(flagscale, 2.0, 1.5, list(searched(flagscale)))
+    assert apart is not None and apart.space.endswith("no virtual stages; as flagscale can run them")
     assert unlike_bound(asked, 2.0, None, []) is None
 
 
