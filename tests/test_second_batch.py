@@ -26,7 +26,8 @@ def config(case: Case) -> ParallelConfig:
     ("name", "number"),
     [
         ("new_software/dlperf", 32), ("new_software/xtuner", 14), ("new_software/maxtext", 8), ("new_software/paxml", 11),
-        ("new_software/ms_swift", 5), ("new_software/tinyllama", 1), ("mixtures/pai_megatron_patch", 12),
+        ("new_software/ms_swift", 5), ("new_software/tinyllama", 1), ("new_software/paddlenlp", 20),
+        ("new_software/flagscale", 4), ("mixtures/pai_megatron_patch", 12),
     ],
 )  # fmt: skip
 def test_every_run_can_be_simulated_with_facts_of_its_software(name: str, number: int) -> None:
@@ -50,6 +51,13 @@ def test_flops_of_maxtext_count_the_whole_matrix_of_attention() -> None:
     flops = 6 * tokens * weights + 12 * tokens * 4096 * 4096 * 32
     case = runs("new_software/maxtext")["maxtext-llama2-7b-a3-g8"]
     assert case.measured_s == pytest.approx(flops / 492e12, rel=1e-4)
+
+
+def test_steps_of_paddlenlp_are_the_batch_by_sequences_per_second() -> None:
+    """4 M tokens of 2,048 at 16.67 sequences a second: 64 passes of 4 on each of 8 devices."""
+    case = runs("new_software/paddlenlp")["paddlenlp-llama-7b-80gb-tp1pp1-z2"]
+    assert case.measured_s == pytest.approx(2048 / 16.67, rel=1e-4)
+    assert config(case).num_microbatches == (64,) * 8
 
 
 def test_steps_of_paxml_are_sequences_by_sequences_per_second() -> None:
