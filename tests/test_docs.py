@@ -129,5 +129,5 @@ def test_the_readme_and_the_model_say_the_errors_of_the_page_of_accuracy() -> No
     (fitted,) = re.findall(r"--stack default` \| \*\*([\d.]+ %)\*\*", accuracy)
     unseen = f"{100 * held_out('default'):.1f} %"
     assert f"step time is {fitted} with one set of" in readme
-    assert f"and {unseen} for sources that the constants were not fitted to" in readme
+    assert f"{unseen} for sources that the constants were not fitted to" in readme
     assert f"{unseen} error, against {fitted} in sample" in model

@@ -45,6 +45,7 @@ class Shape:
     copied_sequences: bool = False
     gathered_keys: bool = False
     early_stop: bool = False
+    whole_messages: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False

@@ -120,6 +120,7 @@ class StackConstants(StrictModel):
     newest_products: Flag = False
     fused_accumulation: Flag = False
     early_stop: Flag = False
+    whole_messages: Flag = False
     fp8_param_gather: Flag = False
     fp8_attention: Flag = False
     fp8_head: Flag = False

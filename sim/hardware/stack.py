@@ -29,7 +29,7 @@ ATTENTION_FACTS = ("cudnn_9_19", "attention_bf16_sums")
 """Facts of software for which a device may have attention rates of its own (`DeviceSpec.other_attention`)."""
 FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
-    "early_stop", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
+    "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
     *ATTENTION_FACTS,
 )  # fmt: skip
@@ -62,7 +62,8 @@ class Stack:
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
     accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of
     Megatron-LM's fused kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
-    `fp8_param_gather`: weights of fp8 products are gathered in fp8 (both: `ParallelConfig`). `fp8_attention`, `fp8_head`:
+    `whole_messages`: tensor-parallel ranks send all activations each to the next stage, not a slice; `fp8_param_gather`:
+    weights of fp8 products are gathered in fp8 (all three: `ParallelConfig`). `fp8_attention`, `fp8_head`:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
     four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8; `dispatcher`: how tokens reach the
@@ -95,6 +96,7 @@ class Stack:
     newest_products: bool = False
     fused_accumulation: bool = False
     early_stop: bool = False
+    whole_messages: bool = False
     fp8_param_gather: bool = False
     fp8_attention: bool = False
     fp8_head: bool = False
@@ -185,8 +187,9 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "fp8_param_gather"
-    facts = {name: getattr(stack, name) for name in (*names, "current_scaling", "amax_reduction", "memory", "refuses")}
+    names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
+    others = "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
+    facts = {name: getattr(stack, name) for name in (*names, *others)}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

@@ -48,9 +48,10 @@ def message_bytes(workload: Workload, config: ParallelConfig, parts: int = 0) ->
     parts: where stages differ, the larger tp of both, times the larger number of ranks that divide the samples of a microbatch
     (`ParallelConfig.split_of`). A rank of a narrower stage has several peers (`ParallelConfig.peers`), each of which gets its
     own slice of its own samples. With sequence parallelism that is all the rank has; without it, the receivers gather the
-    slices (`gathered_bytes`).
+    slices (`gathered_bytes`), or each rank sends all of them to its peer (`ParallelConfig.whole_messages`).
     """
-    return activation_bytes(workload, config) / (parts or config.tp)
+    copies = config.tp if config.whole_messages and not config.sequence_parallel else 1
+    return activation_bytes(workload, config) * copies / (parts or config.tp)
 
 
 def activation_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
@@ -65,7 +66,8 @@ def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     All ranks of a tensor-parallel group hold the same activations, so each sends 1/tp of them, and the receivers gather them
     inside the node (Narayanan et al., arXiv 2104.04473, section 4.1; DeepSpeed's PartitionedTensor).
     """
-    return activation_bytes(workload, config) if config.tp > 1 and config.pp > 1 and not config.sequence_parallel else 0.0
+    sliced = config.tp > 1 and config.pp > 1 and not config.sequence_parallel and not config.whole_messages
+    return activation_bytes(workload, config) if sliced else 0.0
 
 
 def tensor_collectives(
@@ -92,8 +94,8 @@ def tensor_collectives(
     routed: list[tuple[str, Bytes, float]] = []
     for number, alike in workload.of_stage(layers, first, last).alike(layers):
         again, mlp = repeated(alike, config, number, backward)
+        left_out += mlp if stops_early(alike, config) else 0
         once, mlp = number + again, number + mlp
-        left_out += config.recomputed(number) if backward and stops_early(alike, config) else 0
         own = alike.model.experts and not alike.model.shared_ffn_hidden and config.sequence_parallel
         rounds += once if own else once + mlp
         own_rounds += number if own else 2 * number

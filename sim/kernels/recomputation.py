@@ -22,14 +22,15 @@ LATENT = ("queries", "keys and values")
 
 
 def stops_early(workload: Workload, config: ParallelConfig) -> bool:
-    """Whether full recomputation of a layer ends when the backward has all values that it needs: before the last product and
-    the residual sum (`ParallelConfig.early_stop`). The results of experts are weighted after their last product, so layers with
-    experts are recomputed whole."""
-    return config.early_stop and config.recompute == "full" and not workload.model.experts
+    """Whether recomputation of a whole layer, or of its MLP, ends when the backward has all values that it needs: before the
+    last product and the residual sum (`ParallelConfig.early_stop`). The results of experts are weighted after their last
+    product, so layers with experts are recomputed whole."""
+    experts = workload.model.experts
+    return config.early_stop and (config.recompute == "full" or config.repeats_mlp(experts)) and not experts
 
 
 def repeated(kernels: tuple[Kernel, ...], config: ParallelConfig) -> tuple[Kernel, ...]:
-    """The kernels of a layer whose forward runs again in its backward."""
+    """The kernels of a layer whose forward runs again in its backward; of a dense MLP with `early_stop` all but the last."""
     modules, mlp = config.modules, _mlp(kernels)
     found: list[Kernel] = []
     if "core_attn" in modules:
@@ -37,7 +38,7 @@ def repeated(kernels: tuple[Kernel, ...], config: ParallelConfig) -> tuple[Kerne
     if "layernorm" in modules:
         found += [kernel for kernel in kernels if kernel.name == "norm"]
     if config.repeats_mlp(_is_routed(mlp)):
-        found += mlp
+        found += mlp[:-1] if config.early_stop and not _is_routed(mlp) else mlp
     elif "moe_act" in modules and _is_routed(mlp):
         found.append(mlp[-2])
     if "mla_up_proj" in modules:

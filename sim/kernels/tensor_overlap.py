@@ -77,7 +77,7 @@ def _counts(workload: Workload, config: ParallelConfig, layers: int, direction: 
         again = payloads.repeated(alike, config, number, True) if direction == "R" else (number, number)
         attention += again[0]
         mlp += again[1] if _has_products(alike) else 0
-        stopped += config.recomputed(number) if direction == "R" and stops_early(alike, config) else 0
+        stopped += again[1] if direction == "R" and stops_early(alike, config) else 0
     return {name: mlp if name.startswith("mlp") else attention for name in (*COLUMN, *ROW)}, stopped
 
 

@@ -50,7 +50,10 @@ def test_clusters_whose_devices_lack_the_precision_are_not_used():
         assert [cluster.name for cluster in question.clusters()] == names
 
 
-@pytest.mark.parametrize("fact", ["all_reduces", "early_stop", "tp_backward_overlap", "copied_sequences"])
+FACTS = ("all_reduces", "early_stop", "tp_backward_overlap", "copied_sequences", "whole_messages")
+
+
+@pytest.mark.parametrize("fact", FACTS)
 def test_plans_have_the_facts_of_the_software_of_the_topology(fact):
     question = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
     question = replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **{fact: True})))

@@ -104,8 +104,9 @@ def test_its_space_is_told_in_one_line():
     assert (apart.lower_bound_s, apart.gap) == (1.5, 0.25)
     assert apart.space == (
         "pipelines over several clusters whose stages have one tp, dp, ep and etp on each, not the same on all; tp 1, 2, 4; "
-        "ep 1, 2, 4; schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the layers; "
-        "stages on the next free devices of their cluster; cp and ep groups at equal positions on their nodes; no virtual stages"
+        "ep 1, 2, 4; schedule 1f1b; ZeRO 1; recompute none; any order of the clusters, number of stages and split of the "
+        "layers; stages on the next free devices of their cluster; cp and ep groups at equal positions on their nodes; no "
+        "virtual stages"
     )
     flagscale = replace(question(PINNED), target=exporters.target("flagscale"))
     apart = unlike_bound(flagscale, 2.0, 1.5, list(searched(flagscale)))

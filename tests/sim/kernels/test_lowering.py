@@ -174,6 +174,17 @@ def test_slices_are_gathered_before_they_are_used_where_the_sequence_is_whole() 
     assert payloads.gathered_bytes(alone.workload, alone.config) == 0.0
 
 
+def test_whole_messages_are_sent_by_each_tensor_parallel_rank_and_not_gathered() -> None:
+    """64 tokens x 96 values x 2 bytes from each of two ranks; with sequence parallelism a rank has half of them."""
+    plan, slices = pair(tp=2, pp=2), pair(tp=2, pp=2, sequence_parallel=True)
+    whole, half = (replace(one.config, whole_messages=True) for one in (plan, slices))
+    assert [payloads.message_bytes(plan.workload, one) for one in (whole, half)] == [64 * 96 * 2, 64 * 96]
+    assert payloads.gathered_bytes(plan.workload, whole) == 0.0
+    sent = replace(plan, config=whole)
+    assert program(sent, 1) == "recv F0 F0 tp all_reduce B0 tp all_reduce send B0 optimizer"
+    assert {action.nbytes for action in lowering.program(sent, 0, 1) if action.kind == "send"} == {64 * 96 * 2}
+
+
 def test_under_deepspeed_a_forward_of_the_steady_state_leaves_behind_the_next_gradient() -> None:
     plan = pair(pp=2, microbatches=3, schedule="1f1b-deepspeed")
     assert program(plan, 0) == ("F0 send F0 F1 recv B0 send F1 B0 F2 recv B1 send F2 B1 recv B2 B2 optimizer")

@@ -97,6 +97,22 @@ def test_a_module_computes_its_forward_again(module: str, shape: dict[str, Any],
     assert again - none == pytest.approx(sum(once[name] for name in kernels), rel=1e-9)
 
 
+def test_a_recomputed_mlp_that_stops_early_leaves_out_its_last_product() -> None:
+    """Experts are weighted after their last product, so they are recomputed whole."""
+    for module, shape, kernels in (("mlp", {}, {"up", "activation"}), ("moe", EXPERTS, set[str]())):
+        of = builders.device(), workload(**shape)
+        once = {kernel.name: kernel.forward for kernel in compute.kernel_times(*of, ParallelConfig())}
+        early, whole = (compute.layer_seconds(*of, config(module, early_stop=stop))[1] for stop in (True, False))
+        assert whole - early == pytest.approx(once["down"] if kernels else 0.0, rel=1e-9)
+
+
+def test_a_recomputed_mlp_that_stops_early_repeats_no_reduction() -> None:
+    """The all_reduce of an MLP follows its last product."""
+    facts: dict[str, Any] = {"recompute": "selective", "recompute_modules": ("mlp",), "early_stop": True}
+    plan = builders.plan(fleet(cluster(devices=6)), tp=2, pp=3, layers=(1, 3, 1), **facts)
+    assert [a.times for a in lowering.program(plan, 1, 1) if a.operation == "all_reduce"] == [6.0, 6.0]
+
+
 @pytest.mark.parametrize(("modules", "times"), [((), [6.0, 6.0]), (("layernorm",), [6.0, 6.0]), (("mlp",), [6.0, 9.0])])
 def test_a_recomputed_mlp_repeats_its_collectives(modules: tuple[str, ...], times: list[float]) -> None:
     """Two all_reduces for each of three layers, one more for each MLP; the stage has neither embedding nor head."""
