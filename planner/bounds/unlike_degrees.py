@@ -23,6 +23,7 @@ from planner.bounds.any_neighbours import Neighbours, rates_of
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import deadline_bound
 from planner.bounds.greedy_filling import Filling
+from planner.bounds.node_messages import INSIDE, Place, least_sent, most_sent
 from planner.bounds.ordered_stages import OrderedStages, Sends
 from planner.bounds.relaxation import ONE_MICROBATCH, Pace, filled_and_drained, in_any_order
 from planner.bounds.stage_sizes import StageSeconds
@@ -54,10 +55,10 @@ class SomeShapes(NodeClass):
         self.shared = {}
         self._fewer: dict[int, SomeShapes] = {}
 
-    @functools.cached_property
-    def on_a_node(self) -> int:
-        """Number of stages whose messages to one another may stay on a node."""
-        return max(self.cluster.node.count // ranks_of(self.own), 1)
+    @property
+    def on_nodes(self) -> tuple[int, int]:
+        """Ranks of a stage, and devices of a node that have ranks, as `planner.bounds.node_messages` takes them."""
+        return ranks_of(self.own), self.cluster.node.count // self.own.tp * self.own.tp
 
     @property
     def must_be_last(self) -> bool:
@@ -112,23 +113,28 @@ def quick_bound(layout: Layout) -> Seconds:
 
 
 def message_bound(layout: Layout, messages: UnlikeMessages) -> Seconds:
-    """A lower bound in seconds on pipelines with a stage on each cluster of a layout, by the NICs that messages pass.
-
-    A node of each cluster sends one message or more for each microbatch. All nodes of the clusters between the two at the ends
-    send two; those whose NICs need most may be at the ends."""
-    loads = sorted(leaving(layout, messages), reverse=True)
-    return layout[0].microbatches * max(loads[0], *(2 * load for load in loads[2:]), 0.0)
+    """A lower bound in seconds on pipelines with a stage on each cluster of a layout, by the NICs that messages pass."""
+    each = list(zip(layout, leaving(layout, messages), strict=True))
+    at_end, inside = (
+        [load * min(sent(*some.on_nodes, stages) for stages in range(1, some.max_stages + 1)) for some, load in each]
+        for sent in (least_sent, functools.partial(most_sent, place=INSIDE))
+    )
+    clusters = range(len(layout))
+    ends = itertools.combinations(clusters, 2)
+    return layout[0].microbatches * min(max(at_end[i] if i in end else inside[i] for i in clusters) for end in ends)
 
 
 def below(layout: Layout, messages: UnlikeMessages, deadline: Seconds) -> Layout:
-    """The same layout without the numbers of stages with which messages alone take as long as a deadline: on several nodes, a
-    node has stages before and behind it."""
-    each = zip(layout, leaving(layout, messages), strict=True)
-    return tuple(some.with_most(some.on_a_node) if 2 * some.microbatches * load >= deadline else some for some, load in each)
+    """The same layout without the largest numbers of stages with which messages alone take as long as a deadline."""
+    most, found = deadline / layout[0].microbatches, list[SomeShapes]()
+    for some, load in zip(layout, leaving(layout, messages), strict=True):
+        able = (stages for stages in range(some.max_stages, 1, -1) if load * least_sent(*some.on_nodes, stages) < most)
+        found.append(some.with_most(next(able, 1)))
+    return tuple(found)
 
 
 def leaving(layout: Layout, messages: UnlikeMessages) -> list[Seconds]:
-    """Least seconds of the NICs of a node of each cluster for a message that leaves it (`UnlikeMessages.leaving`)."""
+    """Least seconds of the NICs of a node of each cluster for each message that leaves it (`UnlikeMessages.leaving`)."""
     every = [some.cluster for some in layout]
     return [messages.leaving(some.classes[0], every[:i] + every[i + 1 :]) for i, some in enumerate(layout)]
 
@@ -240,11 +246,11 @@ class CountedStages:
 
     @property
     def sent(self) -> Seconds:
-        """Least seconds of the NICs of any node for its messages: two for each microbatch, in each direction, where there are
-        stages before and behind it."""
-        each = zip(self.counts, self.stages.layout, self.leaving, strict=True)
-        inner = range(1, len(self.counts) - 1)
-        return self.stages.m * max(load * (1 + (i in inner or n > some.on_a_node)) for i, (n, some, load) in enumerate(each))
+        """Least seconds of the NICs of any node for its messages."""
+        last = len(self.counts) - 1
+        each = enumerate(zip(self.counts, self.stages.layout, self.leaving, strict=True))
+        sent = (load * most_sent(*some.on_nodes, stages, Place(i > 0, i < last)) for i, (stages, some, load) in each)
+        return self.stages.m * max(sent)
 
     @property
     def is_allowed(self) -> bool:

@@ -59,17 +59,16 @@ class UnlikeMessages:
         ]
 
     def leaving(self, option: NodeClass, others: Sequence[Cluster]) -> Seconds:
-        """Least seconds of the NICs of a node for the message of one microbatch that leaves it, or comes to it, in a pipeline
-        with stages on other clusters, too; 0 where stages have parts of nodes, so that a part of a message may stay inside.
-
-        A node with stages before and behind it sends two messages for each microbatch and receives two, in whatever order."""
-        ranks, count, cluster = ranks_of(option.own), option.cluster.node.count, option.cluster
-        if count % option.own.tp or (ranks % count and count % ranks):
-            return 0.0
-        devices, nbytes = min(ranks, count), self._bytes(option) / ranks
-        ways = ((other, kind) for other in others for kind in self._joint(cluster.name, other.name))
-        sides = [side for other, kind in ways if (side := self._side(cluster, other, devices, kind)) is not None]
-        return min((nbytes * max(side.source, side.target) for side in sides), default=0.0)
+        """Least seconds of the NICs of a node for each message that one of its ranks sends to another node, in a pipeline with
+        stages on other clusters, too: all NICs of the node share the messages of a microbatch."""
+        cluster, nbytes = option.cluster, self._bytes(option) / ranks_of(option.own)
+        found = []
+        for other in others:
+            for nic in joint_nics(self._context.fleets.open, (cluster.name, other.name)):
+                side = self._side(cluster, other, 1, nic.kind)
+                if side is not None:
+                    found.append(nbytes * max(side.source, side.target) / nic.count)
+        return min(found, default=0.0)
 
     def _inside(self, every: Sequence[NodeClass], names: Sequence[str], in_step: bool) -> Seconds:
         """A pipeline uses one type of NICs, which joins the class to the others of these names."""
