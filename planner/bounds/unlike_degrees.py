@@ -65,6 +65,10 @@ class SomeShapes(NodeClass):
         """Whether only at the end of a pipeline there may be as many stages as it has at most."""
         return self._taken.before < self.max_stages
 
+    def takes(self, stages: int, is_last: bool) -> bool:
+        """Whether so many stages may be there, at the end of a pipeline or before others."""
+        return stages <= (self._taken.last if is_last else self._taken.before)
+
     def of(self, option: NodeClass) -> SomeShapes:
         """One of its classes alone, with as many stages at most."""
         return SomeShapes([option], [self._each[self.classes.index(option)]])
@@ -151,18 +155,26 @@ def layout_bound(
 def counted_bound(
     context: PlanningContext, layout: Layout, messages: UnlikeMessages, least: Seconds, cutoff: Seconds
 ) -> Seconds:
-    """As `layout_bound`, by a test of every order of the clusters with every number of stages of each; `least` where they are
-    more than `COUNTED`."""
+    """As `layout_bound` of one shape for each cluster, by a test of every order of the clusters with every number of stages of
+    each; `least` where they are more than `COUNTED`."""
     numbers = [range(1, min(some.max_stages, some.workload.model.layers) + 1) for some in layout]
     if math.factorial(len(layout)) * math.prod(map(len, numbers)) > COUNTED:
         return least
     tests, loads = list[CountedStages](), leaving(layout, messages)
     for order in itertools.permutations(range(len(layout))):
+        if not _may_share_embedding(*(layout[order[end]] for end in (0, -1))):
+            continue
         stages = UnlikeStages(context, tuple(layout[i] for i in order), messages, cutoff).in_order()
         if stages.possible and context.request.limits.allows_ends(*(stages.clusters[end].name for end in (0, -1))):
             own = tuple(loads[i] for i in order)
             tests += (CountedStages(stages, some, own) for some in itertools.product(*(numbers[i] for i in order)))
     return deadline_bound((test for test in tests if test.is_allowed), least, cutoff)
+
+
+def _may_share_embedding(first: SomeShapes, last: SomeShapes) -> bool:
+    """Whether the stages at both ends have equal degrees, which a tied embedding needs (`sim.plan.unlike_degrees`)."""
+    degrees = [(some.own.tp, some.own.dp, some.own.cp) for some in (first, last)]
+    return degrees[0] == degrees[1] or not first.workload.model.tied_embeddings
 
 
 class UnlikeStages(OrderedStages):
@@ -254,8 +266,11 @@ class CountedStages:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the schedule is defined for so many stages, and pins and limits of the request allow them."""
-        stages, pp = self.stages, sum(self.counts)
+        """Whether the schedule is defined for so many stages, and the target, pins and limits of the request allow them."""
+        stages, pp, last = self.stages, sum(self.counts), len(self.counts) - 1
+        each = enumerate(zip(stages.layout, self.counts, strict=True))
+        if not all(some.takes(count, i == last) for i, (some, count) in each):
+            return False
         defined = pp <= stages.layers and stages.shape.is_defined(stages.m, pp)
         return defined and lengths.allows(stages.context.request, stages.shape, pp)
 
