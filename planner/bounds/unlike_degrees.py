@@ -33,6 +33,7 @@ from planner.costs.node_classes import NodeClass
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
 from planner.placement.shared_hosts import ANY_NUMBER, Most
 from planner.space import lengths
+from planner.space.unlike_degrees import may_tie
 from sim.hardware.cluster import Cluster
 from sim.units import Seconds
 
@@ -160,21 +161,15 @@ def counted_bound(
     numbers = [range(1, min(some.max_stages, some.workload.model.layers) + 1) for some in layout]
     if math.factorial(len(layout)) * math.prod(map(len, numbers)) > COUNTED:
         return least
-    tests, loads = list[CountedStages](), leaving(layout, messages)
+    tests, loads, tied = list[CountedStages](), leaving(layout, messages), layout[0].workload.model.tied_embeddings
     for order in itertools.permutations(range(len(layout))):
-        if not _may_share_embedding(*(layout[order[end]] for end in (0, -1))):
+        if tied and not may_tie(*(layout[order[end]].own for end in (0, -1))):
             continue
         stages = UnlikeStages(context, tuple(layout[i] for i in order), messages, cutoff).in_order()
         if stages.possible and context.request.limits.allows_ends(*(stages.clusters[end].name for end in (0, -1))):
             own = tuple(loads[i] for i in order)
             tests += (CountedStages(stages, some, own) for some in itertools.product(*(numbers[i] for i in order)))
     return deadline_bound((test for test in tests if test.is_allowed), least, cutoff)
-
-
-def _may_share_embedding(first: SomeShapes, last: SomeShapes) -> bool:
-    """Whether the stages at both ends have equal degrees, which a tied embedding needs (`sim.plan.unlike_degrees`)."""
-    degrees = [(some.own.tp, some.own.dp, some.own.cp) for some in (first, last)]
-    return degrees[0] == degrees[1] or not first.workload.model.tied_embeddings
 
 
 class UnlikeStages(OrderedStages):

@@ -28,7 +28,7 @@ from planner.search.evaluation import roles
 from planner.search.incumbent import Incumbent
 from planner.space.device_slots import minmax_layers
 from planner.space.shape import Shape
-from planner.space.unlike_degrees import are_unlike, matching, may_differ, own_shapes, templates
+from planner.space.unlike_degrees import are_unlike, matching, may_differ, may_tie, own_shapes, templates
 from planner.target import ANY
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, PlanError
@@ -71,16 +71,15 @@ class _Orders:
         self._hosts, self._tied = SharedHosts(request), request.workload.model.tied_embeddings
 
     def of(self, layout: Layout) -> Iterator[Layout]:
-        """Every order of a layout in which no run has more stages on shared hosts than the target takes there; the stages that
-        share a tied embedding, at both ends, need equal degrees."""
+        """Every order of a layout in which no run has more stages on shared hosts than the target takes there, and both ends
+        may share a tied embedding."""
         each = [(run.option.cluster, run.option.own) for run in layout]
         most = [self._hosts.most(own, each[:i] + each[i + 1 :]) for i, own in enumerate(each)]
         before = [run.stages <= one.before for run, one in zip(layout, most, strict=True)]
         last = [run.stages <= one.last for run, one in zip(layout, most, strict=True)]
         for order in itertools.permutations(range(len(layout))):
             first, end = (layout[i].option.own for i in (order[0], order[-1]))
-            alike = (first.tp, first.dp, first.cp) == (end.tp, end.dp, end.cp)
-            if last[order[-1]] and all(before[i] for i in order[:-1]) and (alike or not self._tied):
+            if last[order[-1]] and all(before[i] for i in order[:-1]) and (may_tie(first, end) or not self._tied):
                 yield tuple(layout[i] for i in order)
 
 

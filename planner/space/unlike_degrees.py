@@ -127,3 +127,9 @@ def are_unlike(shapes: Iterable[Shape]) -> bool:
     contexts = sorted({(cp, tp) for _, cp, tp, *_ in degrees})
     pairs = itertools.combinations(contexts, 2) if contexts[0][0] < contexts[-1][0] else ()
     return all(b % a == 0 for some in each for a, b in itertools.pairwise(some)) and all(starmap(token_parts.match, pairs))
+
+
+def may_tie(first: Shape, last: Shape) -> bool:
+    """Whether the stages at both ends may share a tied embedding (`sim.plan.unlike_degrees.check_tied_ends`)."""
+    unsharded = first.zero_stage == 0 or first.dp * first.cp == 1
+    return (first.dp, first.cp) == (last.dp, last.cp) and (first.tp == last.tp or unsharded)

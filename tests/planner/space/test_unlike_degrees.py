@@ -11,7 +11,7 @@ from holmes_sim import exporters
 from holmes_sim.targets import any_framework
 from planner.request import Wishes
 from planner.space.shapes import searched
-from planner.space.unlike_degrees import are_unlike, matching, may_differ, own_shapes, templates, tried_degrees
+from planner.space.unlike_degrees import are_unlike, matching, may_differ, may_tie, own_shapes, templates, tried_degrees
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request, shape
@@ -31,6 +31,15 @@ def test_a_tied_embedding_needs_a_stage_between_both_ends():
     model = make.model(4, tied_embeddings=True)
     assert may_differ(request(make.fleet(*clusters, trunks=trunks), model))
     assert not may_differ(request(make.fleet(*clusters[:2], trunks=trunks[:1]), model))
+
+
+def test_ends_with_a_tied_embedding_have_equal_dp_and_cp_and_equal_tp_where_the_optimizer_state_is_sharded():
+    assert may_tie(shape(tp=2, dp=2), shape(tp=2, dp=2))
+    assert not may_tie(shape(dp=2), shape(dp=4))
+    assert not may_tie(shape(dp=2), shape(dp=2, cp=2))
+    assert not may_tie(shape(tp=1, dp=2), shape(tp=2, dp=2))
+    assert may_tie(shape(tp=1, dp=2, zero_stage=0), shape(tp=2, dp=2, zero_stage=0))
+    assert may_tie(shape(tp=1), shape(tp=2))  # one replica shards nothing
 
 
 @pytest.mark.parametrize(("nodes", "may"), [(63, True), (64, False)])
