@@ -1,7 +1,8 @@
 """The step of a plan, simulated without a timeline: quick enough for thousands of plans that differ in their layers alone.
 
 The same event simulation as `sim.engine.engine`, of the same programs, durations, routes and fair shares, and so with the same
-result to rounding. It keeps no spans, extrapolates no steady state, and computes the fair rates of each set of flows once."""
+result to rounding. It keeps no spans, extrapolates no steady state, and computes the fair rates of each set of flows that share
+links once."""
 
 from __future__ import annotations
 
