@@ -142,8 +142,7 @@ class Communication:
         if issued > rank.since:
             awaited = Label(Action(action.operation, action.stage, action.microbatch), "pp", "wait ")
             self.log.add(rank, "wait", "bubble", rank.since, issued, awaited)
-        if self.env.now > issued:
-            self.log.add(rank, "wait", "exposed", issued, self.env.now, Label(action, "pp"))
+        self.log.add(rank, "wait", "exposed", issued, self.env.now, Label(action, "pp"))
 
     # collectives
 
@@ -191,12 +190,10 @@ class Communication:
         """Wait for the end of a collective: for its last rank (a bubble), then for the network (exposed)."""
         if not transfer.has_ended:
             rank.last = yield transfer.ended(self.env)
-        now = self.env.now
-        issued, group = min(max(rank.since, transfer.ready), now), action.group
+        issued, group = min(max(rank.since, transfer.ready), self.env.now), action.group
         if issued > rank.since:
             self.log.add(rank, "wait", "bubble", rank.since, issued, Label(action, group, "wait ", has_microbatch=False))
-        if now > issued:
-            self.log.add(rank, "wait", "exposed", issued, now, Label(action, group, has_microbatch=False))
+        self.log.add(rank, "wait", "exposed", issued, self.env.now, Label(action, group, has_microbatch=False))
 
     def _collective(self, transfer: Transfer, action: Action, latest: Rank, after: int) -> Generator[simpy.Event, Any, int]:
         """Run the transfer of a collective whose last rank, `latest`, has arrived; returns the span of it on that rank.
