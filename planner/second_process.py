@@ -12,6 +12,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from sim.units import Seconds
 PROGRAM = "from planner.second_process import work; work()"
 NICE = 5
 """Increment of the niceness of a call that gives way to this process (a guess)."""
+POLL_S: Seconds = 0.2
+"""Seconds between two looks at what else can be done while a process is waited for (a guess)."""
 Answer = TypeVar("Answer")
 
 
@@ -62,10 +65,21 @@ class SecondProcess(Generic[Answer]):
             self.process.wait()
         self._open.close()
 
-    def ends(self, seconds: Seconds | None) -> bool:
-        """Wait for the process, for at most so many seconds (None: without a limit); return whether it has ended."""
+    def ends(self, seconds: Seconds, meanwhile: Callable[[], None] | None = None) -> bool:
+        """Wait for the process, for at most so many seconds, which may be infinite, and call `meanwhile` every `POLL_S`; return
+        whether it has ended."""
         if self.process is None:
             return True
+        until = time.perf_counter() + max(seconds, 0.0)
+        while (left := until - time.perf_counter()) > POLL_S and meanwhile is not None:
+            if self._ends(POLL_S):
+                return True
+            meanwhile()
+        return self._ends(None if math.isinf(left) else max(left, 0.0))
+
+    def _ends(self, seconds: Seconds | None) -> bool:
+        """Wait for the process that was started."""
+        assert self.process is not None
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -40,6 +40,8 @@ class BlockMemory:
         key = role, in_flight, pp
         if key not in self._fewest:
             kept = self._none.most_layers(role, in_flight, pp)
+            if kept >= self._layers:
+                return (0,) * (self._layers + 1)
             sizes = np.arange(kept + 1, self._layers + 1)
             least = np.max([sizes - self._most_beside(role, pair, pp, sizes) for pair in in_flight], axis=0, initial=1)
             self._fewest[key] = (*(0,) * (kept + 1), *np.minimum(least, sizes).astype(int).tolist())

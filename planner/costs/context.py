@@ -87,6 +87,12 @@ class PlanningContext:
             setattr(other, name, getattr(self, name))
         return other
 
+    def __copy__(self) -> PlanningContext:
+        """A context that shares all costs and the time limit with this one; without it, copies are made by `__reduce__`."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
     def __reduce__(self) -> tuple[type[PlanningContext], tuple[Request]]:
         """What another process is sent that does not have this one's memory: the request alone."""
         return PlanningContext, (self.request,)

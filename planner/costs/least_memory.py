@@ -16,6 +16,7 @@ class LeastMemory:
 
     def __init__(self, every: Sequence[StageMemory | BlockMemory | LeastMemory]):
         self._every = tuple(every)
+        self._fewest: dict[tuple[str, tuple[tuple[int, int], ...], int], tuple[int, ...]] = {}
 
     def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:
         """The most layers under any of them (`StageMemory.most_layers`)."""
@@ -31,4 +32,8 @@ class LeastMemory:
 
     def fewest(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> tuple[int, ...]:
         """The fewest recomputed layers under any of them, by layers; empty where there is no choice (`BlockMemory.fewest`)."""
-        return tuple(map(min, zip(*(memory.fewest(role, in_flight, pp) for memory in self._every), strict=True)))
+        key = role, in_flight, pp
+        if key not in self._fewest:
+            every = (memory.fewest(role, in_flight, pp) for memory in self._every)
+            self._fewest[key] = tuple(map(min, zip(*every, strict=True)))
+        return self._fewest[key]

@@ -4,7 +4,6 @@ Their plans are shown beside the search's and do not change it, so the search do
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -53,9 +52,9 @@ class Beside:
         """Give the context the answers of the second process; wait for them until the time limit."""
         if self._second is None:
             return
-        left = self.context.limit.seconds_left
-        self.context.progress(f"planning with {' and '.join(self.context.beside)}")
-        if not self._second.ends(None if math.isinf(left) else max(left, 0.0)):
+        activity = f"planning with {' and '.join(self.context.beside)}"
+        self.context.progress(activity)
+        if not self._second.ends(self.context.limit.seconds_left, lambda: self.context.progress(activity)):
             self.context.limit.is_up()
             return
         answers = self._second.answer()

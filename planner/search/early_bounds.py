@@ -105,8 +105,7 @@ class EarlyBounds:
         """The bounds, at most the best step; None where they were not computed."""
         found = self._found
         if self._second is not None:
-            left = incumbent.limit.seconds_left
-            found = self._second.answer() if self._second.ends(None if math.isinf(left) else max(left, 0.0)) else None
+            found = self._second.answer() if self._second.ends(incumbent.limit.seconds_left) else None
         if found is None:
             return None
         incumbent.limit.reached |= found.cut_off

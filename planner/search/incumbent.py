@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
+from planner.placement.latest_plans import LatestPlans
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
 from planner.progress import Progress
@@ -38,7 +39,7 @@ class Incumbent:
     plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
     `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans. `best_shape` is the best plan's, if
     it was offered; `quickest` has the least quick estimate. `fastest_of` holds the fastest plan offered of each shape and
-    length, with its seconds. `restarts` are postponed local searches (`planner.search.restaging`)."""
+    length, with its seconds. `restarts` are postponed local searches (`planner.search.restaging`), `built` builds plans."""
 
     request: Request
     context: PlanningContext
@@ -57,6 +58,7 @@ class Incumbent:
     quickest: Shape | None = None
     fastest_of: dict[tuple[Shape, int], tuple[Seconds, Plan]] = field(default_factory=dict)
     restarts: list[Callable[[], Candidate]] = field(default_factory=list)
+    built: LatestPlans = field(default_factory=LatestPlans)
 
     @property
     def cutoff(self) -> float:
@@ -166,7 +168,7 @@ class Incumbent:
         plans: list[Plan] = []
         for evenly in (False, True) if any(uneven(clusters(name), shape, n) for name, n in counts.items()) else (False,):
             with suppress(NoRoute, NotDefined):  # the pipeline cannot be built
-                plan = build(self.request, shape, stages, "certified", evenly)
+                plan = self.built.build(self.request, shape, stages, evenly)
                 if fits(plan):
                     plans.append(plan)
         try:

@@ -32,6 +32,10 @@ AHEAD_S: Seconds = 1.0
 """Seconds of the time limit that the process leaves to hand over its answer (a guess)."""
 
 
+ACTIVITY = "bounding plans with mixed stages"
+"""What the search says that it does meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proved:
     """The bound of plans with mixed stages (None where there are none), the fastest plan known to the proof, and whether the
@@ -101,13 +105,13 @@ class MixedProof:
         if self._first is None:
             return None
         if self._second is not None:
-            left = incumbent.limit.seconds_left
-            answer = self._second.answer() if self._second.ends(None if math.isinf(left) else max(left, 0.0)) else None
+            has_ended = self._second.ends(incumbent.limit.seconds_left, lambda: incumbent.report(ACTIVITY))
+            answer = self._second.answer() if has_ended else None
             if answer is not None:
                 best = replace(answer.best, topology=incumbent.request.topology, workload=incumbent.request.workload)
                 return replace(answer, best=best)
         quiet = copy.copy(self.context)  # its steps are not those of the search
-        quiet.watch, quiet.progress = lambda state: None, lambda text: self.context.progress("bounding plans with mixed stages")
+        quiet.watch, quiet.progress = lambda state: None, lambda text: self.context.progress(ACTIVITY)
         inner = Incumbent(incumbent.request, quiet, incumbent.budgets, incumbent.limit, self._first)
         return _below_first(inner, self._work_bound)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from planner.placement.alike_plans import AlikePlans
-from planner.placement.ranks import build
 from planner.search.evaluation import Stages
 from planner.search.incumbent import Incumbent
 from planner.space.shape import Shape
@@ -47,12 +46,12 @@ class QuickTrials:
     def rules_out(self, shape: Shape, stages: Stages) -> bool:
         """Whether all plans of a pipeline, on nodes that it fills one after the other or evenly, are proved to take longer than
         the best plan. It is then among `Incumbent.seen`."""
-        request, names = self.incumbent.request, tuple(name for name, _ in stages)
+        request, built, names = self.incumbent.request, self.incumbent.built.build, tuple(name for name, _ in stages)
         clusters = ((request.topology.fleet.cluster(name), names.count(name)) for name in dict.fromkeys(names))
         several = any(uneven(cluster, shape, count) for cluster, count in clusters)
 
         def made(evenly: bool) -> Callable[[tuple[int, ...]], Plan]:
-            return lambda layers: build(request, shape, tuple(zip(names, layers, strict=True)), "certified", evenly)
+            return lambda layers: built(request, shape, tuple(zip(names, layers, strict=True)), evenly)
 
         layers, chooses = tuple(count for _, count in stages), shape.recompute == BLOCK
         forwards = shape.microbatches(request.workload) * len(stages) * shape.vpp

@@ -32,7 +32,7 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
-from planner.search.mixed_proof import AHEAD_S, MixedProof
+from planner.search.mixed_proof import ACTIVITY, AHEAD_S, MixedProof
 from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
@@ -118,7 +118,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
                     with spent("other strategies"):
                         _compare_with_baselines(incumbent)
-                incumbent.report("bounding plans with mixed stages")
+                incumbent.report(ACTIVITY)
                 with spent("mixed stages"):
                     bounded = early.collect(incumbent)
                     mixed = bounded.mixed if bounded is not None else None

@@ -15,15 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, overload
 
-from sim.kernels import lowering
+from sim.kernels.pass_messages import pass_messages
 from sim.plan import schedules
 
 Key: TypeAlias = tuple[str, int, int]
 """A message: "F" or "B", the sending stage, the microbatch."""
 
-LISTED = 4
-"""Microbatches that are listed individually, in units of pp + `BLOCK`. 4 covers the fill, three blocks of the steady state and
-the drain; more lists more without changing the result."""
+BLOCKS = 4
+"""Blocks that are listed beyond the microbatches in flight: three of the steady state, and one in which the drain begins. With
+fewer no loop is found."""
+ROUNDS = 5
+"""Rounds of pp microbatches that are listed with virtual stages: three of the steady state, the fill and the drain. With fewer
+no loop is found."""
 BLOCK = 12
 """Sweeps in one block of a loop. Where a round trip of several microbatches is the bottleneck, clocks grow equally only from
 one round trip to the next; 12 is a multiple of 2, 3, 4 and 6. A larger block evaluates more tasks before it can extrapolate."""
@@ -52,12 +55,11 @@ class Task(NamedTuple):
 
     def later(self, by: int) -> Task:
         """The same task `by` microbatches later."""
-        receives, held, sends = self.receives, self.held, self.sends
-        return Task(
-            self.pp_rank, self.kind, self.stage, self.microbatch + by,
-            receives and (receives[0], receives[1], receives[2] + by), held and (held[0], held[1], held[2] + by),
-            sends and (sends[0], sends[1], sends[2] + by), self.lane, self.cut,
-        )  # fmt: skip
+        pp_rank, kind, stage, microbatch, receives, held, sends, lane, cut = self
+        receives = receives and (receives[0], receives[1], receives[2] + by)
+        held = held and (held[0], held[1], held[2] + by)
+        sends = sends and (sends[0], sends[1], sends[2] + by)
+        return tuple.__new__(Task, (pp_rank, kind, stage, microbatch + by, receives, held, sends, lane, cut))
 
 
 Sweep: TypeAlias = tuple[Task, ...]
@@ -109,7 +111,7 @@ def ordered_tasks(schedule: str, pp: int, microbatches: int, vpp: int) -> tuple[
     if vpp == 1 and schedules.get(schedule).CHUNKED:  # its blocks and its rounds of pp microbatches seldom agree
         return ordered_tasks_in_full(schedule, pp, microbatches, vpp)
     period = BLOCK if vpp == 1 else pp
-    more = max(microbatches - LISTED * (pp + BLOCK), 0) // period
+    more = max(microbatches - _listed(schedule, pp, microbatches, vpp), 0) // period
     loops = ordered_tasks_in_full(schedule, pp, microbatches - more * period, vpp)
     if not more:
         return loops
@@ -118,6 +120,11 @@ def ordered_tasks(schedule: str, pp: int, microbatches: int, vpp: int) -> tuple[
     head, loop, rest = loops
     longer = Loop(Repeated(loop.blocks[0], len(loop.blocks) + more, period), period)
     return head, longer, Loop((tuple(task.later(more * period) for task in rest.blocks[0]),))
+
+
+def _listed(schedule: str, pp: int, microbatches: int, vpp: int) -> int:
+    """Number of microbatches that are listed at least; all, where the schedule does not say how many are in flight."""
+    return ROUNDS * pp if vpp > 1 else schedules.most_in_flight(schedule, pp, microbatches, 1)[0] + BLOCKS * BLOCK
 
 
 def ordered_tasks_in_full(schedule: str, pp: int, microbatches: int, vpp: int) -> tuple[Loop, ...]:
@@ -147,41 +154,54 @@ def _equal(one: Sweep, other: Sweep, later: int) -> bool:
 
 def _is_later(one: Task, other: Task, by: int) -> bool:
     """Whether a task is another one `by` microbatches later."""
-    pp_rank, kind, stage, microbatch, *keys, lane, cut = one
-    same = other[3] == microbatch + by and other[:3] == (pp_rank, kind, stage) and other[7:] == (lane, cut)
-    return same and all(
-        a is b or (a is not None and b is not None and a[2] + by == b[2] and a[:2] == b[:2])
-        for a, b in zip(keys, other[4:7], strict=True)
+    pp_rank, kind, stage, microbatch, receives, held, sends, lane, cut = one
+    return (
+        microbatch + by == other.microbatch
+        and stage == other.stage
+        and kind == other.kind
+        and pp_rank == other.pp_rank
+        and lane == other.lane
+        and cut == other.cut
+        and _is_shifted(receives, other.receives, by)
+        and _is_shifted(held, other.held, by)
+        and _is_shifted(sends, other.sends, by)
     )
+
+
+def _is_shifted(one: Key | None, other: Key | None, by: int) -> bool:
+    """Whether a message is another one `by` microbatches later, or neither is there."""
+    if one is None or other is None:
+        return one is other
+    return one[2] + by == other[2] and one[1] == other[1] and one[0] == other[0]
 
 
 def _tasks(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int) -> list[Task]:
     """Tasks of a pipeline rank in the order of its program (`sim.kernels.lowering.moves`)."""
     closing = "W" if schedules.get(schedule).SPLITS_BACKWARD else "B"
-    moves = tuple(lowering.moves(schedule, pp_rank, pp, microbatches, vpp))
-    last = {move.stage: index for index, move in enumerate(moves) if move.kind == closing}
-    first = {move.stage: index for index, move in reversed(list(enumerate(moves))) if move.kind == "F"}
+    work, messages = schedules.actions(schedule, pp_rank, pp, microbatches, vpp), pass_messages(schedule, pp_rank, pp, pp * vpp)
+    last = {action.stage: index for index, action in enumerate(work) if action.kind == closing}
+    first = {action.stage: index for index, action in reversed(list(enumerate(work))) if action.kind == "F"}
+    cuts = {*first.values(), *last.values()}
     tasks: list[Task] = []
-    receives: Key | None = None
-    held: Key | None = None
-    task: Task | None = None  # the latest one, to which the send after it belongs
-    for index, move in enumerate(moves):
-        if move.kind == "recv":
-            receives = move.operation, move.stage, move.microbatch
-        elif move.kind == "send" and receives is None:
-            assert task is not None, "a send follows a task"
-            key = move.operation, move.stage, move.microbatch
-            tasks.append(Task(*task[:6], key, pp_rank * pp + move.peer, task.cut))
-            task = None
-        elif move.kind == "send":
-            held = move.operation, move.stage, move.microbatch
-        else:
-            if task is not None:
-                tasks.append(task)
-            cut = index == first[move.stage] or index == last[move.stage]
-            task = Task(pp_rank, move.kind, move.stage, move.microbatch, receives, held, None, 0, cut)
-            receives = held = None
-    return tasks if task is None else [*tasks, task]
+    for index, action in enumerate(work):
+        receives: Key | None = None
+        held: Key | None = None
+        sends: Key | None = None
+        lane = 0
+        for one, hop in messages.before(work, index):
+            receives = one.kind, hop.sender, one.microbatch
+        for one, hop in messages.held(work, index):
+            if receives is not None:
+                held = one.kind, hop.sender, one.microbatch
+            else:  # nothing arrives that it could wait for
+                sent = one.kind, hop.sender, one.microbatch
+                tasks[-1] = tasks[-1]._replace(sends=sent, lane=pp_rank * pp + hop.peer)
+        for one, hop in messages.after(work, index):
+            assert sends is None, "a task sends one message"
+            sends, lane = (one.kind, hop.sender, one.microbatch), pp_rank * pp + hop.peer
+        facts = pp_rank, action.kind, action.stage, action.microbatch, receives, held, sends, lane, index in cuts
+        tasks.append(tuple.__new__(Task, facts))  # in a third of the time of its constructor; pipelines have 100,000 tasks
+    return tasks
 
 
 def _sweeps(tasks: list[list[Task]]) -> list[Sweep]:

@@ -191,9 +191,9 @@ class Communication:
         if not transfer.has_ended:
             rank.last = yield transfer.ended(self.env)
         issued, group = min(max(rank.since, transfer.ready), self.env.now), action.group
-        awaited, exposed = (Label(action, group, prefix, has_microbatch=False) for prefix in ("wait ", ""))
-        self.log.add(rank, "wait", "bubble", rank.since, issued, awaited)
-        self.log.add(rank, "wait", "exposed", issued, self.env.now, exposed)
+        if issued > rank.since:
+            self.log.add(rank, "wait", "bubble", rank.since, issued, Label(action, group, "wait ", has_microbatch=False))
+        self.log.add(rank, "wait", "exposed", issued, self.env.now, Label(action, group, has_microbatch=False))
 
     def _collective(self, transfer: Transfer, action: Action, latest: Rank, after: int) -> Generator[simpy.Event, Any, int]:
         """Run the transfer of a collective whose last rank, `latest`, has arrived; returns the span of it on that rank.

@@ -1,12 +1,13 @@
 """The step of a plan, simulated without a timeline: quick enough for thousands of plans that differ in their layers alone.
 
 The same event simulation as `sim.engine.engine`, of the same programs, durations, routes and fair shares, and so with the same
-result to rounding. It keeps no spans, extrapolates no steady state, and computes the fair rates of each set of flows once."""
+result to rounding. It keeps no spans, extrapolates no steady state, and computes the fair rates of each set of flows that share
+links once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -25,7 +26,10 @@ class StepTimes:
 
     def __init__(self, compiler: Compiler):
         self.compiler, self.carriers, self.events = compiler, compiler.folding.carriers, 0
-        self._rates: dict[int, dict[int, BytesPerSecond]] = {}
+        self._rates: dict[int, dict[int, BytesPerSecond]] = {}  # by the bits of the flows
+        self._shared: dict[int, dict[int, BytesPerSecond]] = {}  # the same of flows that share links
+        self._on_link: dict[int, int] = {}  # link -> bits of the flows on it, of the first `_known` flows
+        self._known = 0
         self._walks: dict[int, tuple[Program, list[Walk]]] = {}  # by id; the program is kept, so that no other one has its id
 
     def seconds(self, programs: Sequence[Program], limit: Seconds = math.inf) -> Seconds:
@@ -36,13 +40,41 @@ class StepTimes:
         return seconds
 
     def rates(self, active: int) -> dict[int, BytesPerSecond]:
-        """Fair rates of the flows whose bits are set."""
+        """Fair rates of the flows whose bits are set: of each set of flows that share links, directly or through others, by
+        itself, because the same sets come again beside others."""
         if active not in self._rates:
-            uses, capacities = self.compiler.uses, dict(enumerate(self.compiler.folding.capacities))
-            flows: Any = [_Flow(number, uses[number]) for number in range(active.bit_length()) if active >> number & 1]
-            rates: dict[Any, BytesPerSecond] = {**fair_rates(flows, capacities)}
-            self._rates[active] = {flow.number: rate for flow, rate in rates.items()}
+            found, left = dict[int, BytesPerSecond](), active
+            while left:
+                some = self._connected(left)
+                left ^= some
+                found |= self._of_connected(some)
+            self._rates[active] = found
         return self._rates[active]
+
+    def _of_connected(self, active: int) -> dict[int, BytesPerSecond]:
+        """Fair rates of flows that share no link with others."""
+        if active not in self._shared:
+            uses, capacities = self.compiler.uses, self.compiler.folding.capacities
+            flows: Any = [_Flow(number, uses[number]) for number in _numbers(active)]
+            rates: dict[Any, BytesPerSecond] = {**fair_rates(flows, capacities)}
+            self._shared[active] = {flow.number: rate for flow, rate in rates.items()}
+        return self._shared[active]
+
+    def _connected(self, active: int) -> int:
+        """The first of some flows with all of them that share links with it, directly or through others."""
+        for uses in self.compiler.uses[self._known :]:
+            for link, _ in uses:
+                self._on_link[link] = self._on_link.get(link, 0) | 1 << self._known
+            self._known += 1
+        found = todo = active & -active
+        while todo:
+            near = 0
+            for number in _numbers(todo):
+                for link, _ in self.compiler.uses[number]:
+                    near |= self._on_link[link]
+            todo = near & active & ~found
+            found |= todo
+        return found
 
     def left(self, programs: Sequence[Program]) -> list[list[Seconds]]:
         """For each operation of each program, least seconds from its begin to the end of the step, on an idle network.
@@ -55,6 +87,14 @@ class StepTimes:
         if id(program) not in self._walks:
             self._walks[id(program)] = program, prepared(program, self.compiler.alone)
         return self._walks[id(program)][1]
+
+
+def _numbers(bits: int) -> Iterator[int]:
+    """The numbers of the bits that are set, the lowest first."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 class _Flow:

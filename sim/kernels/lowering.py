@@ -27,6 +27,7 @@ from sim.kernels import memory, paired_passes
 from sim.kernels.beside import Exchange, exchanges
 from sim.kernels.gradient_buckets import Buckets, buckets_of_stage
 from sim.kernels.messages import Messages
+from sim.kernels.pass_messages import PassMessages, pass_messages
 from sim.kernels.payloads import (
     gathered_bytes,
     layer_collectives,
@@ -53,44 +54,22 @@ def moves(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int = 1)
     """Compute actions of a pipeline rank, each after its recv and before its send; without payloads and collectives."""
     work = schedules.actions(schedule, pp_rank, pp, microbatches, vpp)
     hops = (0.0,) * (pp * vpp - 1)
+    messages = pass_messages(schedule, pp_rank, pp, pp * vpp)
     for index in range(len(work)):
-        yield from _with_messages(schedule, work, index, pp_rank, pp, hops)
+        yield from _with_messages(messages, work, index, hops)
 
 
-def _with_messages(
-    schedule: str, work: Sequence[Action], index: int, pp_rank: int, pp: int, hops: Sequence[Bytes]
-) -> Iterator[Action]:
+def _with_messages(messages: PassMessages, work: Sequence[Action], index: int, hops: Sequence[Bytes]) -> Iterator[Action]:
     """The compute action `work[index]` after its recv (and after a send that was held until then), and before its send.
 
     `hops`: bytes of each message from each stage to the next one, for the stages before the one with the head."""
-    action = work[index]
-    for one in paired_passes.received_before(work, index):
-        source = one.stage - 1 if one.kind == "F" else one.stage + 1
-        if one.kind != "W" and 0 <= min(source, one.stage) < len(hops) and pp > 1:
-            peer = schedules.rank_of(schedule, source, pp)
-            if peer != pp_rank:
-                yield _message("recv", source, one.microbatch, peer, one.kind, hops[min(source, one.stage)])
-    if index and _holds_send(schedule, work[index - 1], action, pp - pp_rank - 1):
-        yield from _send(schedule, work[index - 1], pp_rank, pp, hops)
-    yield action
-    if index + 1 == len(work) or not _holds_send(schedule, action, work[index + 1], pp - pp_rank - 1):
-        for one in paired_passes.sent_after(work, index):
-            yield from _send(schedule, one, pp_rank, pp, hops)
-
-
-def _holds_send(schedule: str, action: Action, following: Action, later_ranks: int) -> bool:
-    """Whether a forward's send waits for the next gradient: in the steady state of schedules that receive first."""
-    pair = schedules.get(schedule).RECEIVES_FIRST and action.kind == "F" and following.kind == "B"
-    return pair and action.microbatch - following.microbatch == later_ranks
-
-
-def _send(schedule: str, action: Action, pp_rank: int, pp: int, hops: Sequence[Bytes]) -> Iterator[Action]:
-    """The send after a forward or backward, if there is a next stage in its direction, on another rank."""
-    target = action.stage + 1 if action.kind == "F" else action.stage - 1
-    if action.kind != "W" and 0 <= min(target, action.stage) < len(hops) and pp > 1:
-        peer = schedules.rank_of(schedule, target, pp)
-        if peer != pp_rank:
-            yield _message("send", action.stage, action.microbatch, peer, action.kind, hops[min(target, action.stage)])
+    for one, hop in messages.before(work, index):
+        yield _message("recv", hop.sender, one.microbatch, hop.peer, one.kind, hops[hop.border])
+    for one, hop in messages.held(work, index):
+        yield _message("send", hop.sender, one.microbatch, hop.peer, one.kind, hops[hop.border])
+    yield work[index]
+    for one, hop in messages.after(work, index):
+        yield _message("send", hop.sender, one.microbatch, hop.peer, one.kind, hops[hop.border])
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -125,6 +104,7 @@ class Lowered:
         messages = Messages(plan)
         held = [plan.config.rank_of(stage) for stage in range(self.head_stage + 1)]
         self.hops = tuple(messages.nbytes(*pair) for pair in pairwise(held))
+        self.messages = pass_messages(plan.config.schedule, pp_rank, plan.config.pp, self.head_stage + 1)
         self.gathered = gathered_bytes(self.workload, self.config)
         self.tied = tied_bytes(self.workload, plan.config, self.head_stage)
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
@@ -189,8 +169,8 @@ class Lowered:
 
     def _surrounded(self, index: int) -> Iterator[Action]:
         """A compute action of the schedule with its messages and collectives."""
-        config, own = self.config, self.compute[index]
-        for move in _with_messages(config.schedule, self.compute, index, self.pp_rank, config.pp, self.hops):
+        own = self.compute[index]
+        for move in _with_messages(self.messages, self.compute, index, self.hops):
             if move is own:
                 yield from self._beside("start", paired_passes.begun_before(self.compute, index))
                 yield from self._cut(own, index)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 import simpy
@@ -166,7 +166,7 @@ class Network:
 
 
 def fair_rates(
-    flows: Iterable[Flow], capacities: Mapping[int, BytesPerSecond], level: BytesPerSecond = 0.0
+    flows: Iterable[Flow], capacities: Mapping[int, BytesPerSecond] | Sequence[BytesPerSecond], level: BytesPerSecond = 0.0
 ) -> dict[Flow, BytesPerSecond]:
     """Max-min fair rates of flows that share links, by progressive filling; every rate is at least `level`.
 

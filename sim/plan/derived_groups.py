@@ -50,7 +50,8 @@ def gradient_groups(plan: Plan) -> tuple[Group, ...]:
     for pp in range(config.pp):
         tp = config.tp_of(pp)
         sets += [("dp", pp, slice(first, None, tp)) for first in range(tp if config.cp_of(pp) > 1 else 0)]
-        sets += [("edp", pp, own) for own in config.of_pp_rank(pp).expert_slices("edp")]
+        if config.splits_experts:
+            sets += [("edp", pp, own) for own in config.of_pp_rank(pp).expert_slices("edp")]
     stages = [range(config.first_rank(pp), config.first_rank(pp + 1)) for pp in range(config.pp)]
     derived = ((kind, tuple(stages[pp][own]), chosen.get(pp, "ring")) for kind, pp, own in sets)
     alone = tuple(group for group in listed if config.cp_of(config.coordinates(group.ranks[0])[2]) == 1)

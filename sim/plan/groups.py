@@ -39,7 +39,7 @@ def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]
         replica = tp * config.cp_of(pp_rank)
         for first in range(0, len(ranks), replica) if config.cp_of(pp_rank) > 1 else ():
             yield from (("cp", tuple(ranks[first + one : first + replica : tp])) for one in range(tp))
-        for kind in ("etp", "ep"):
+        for kind in ("etp", "ep") if config.splits_experts else ():
             yield from ((kind, tuple(ranks[own])) for own in config.of_pp_rank(pp_rank).expert_slices(kind))
         yield from (("dp", tuple(ranks[one::replica])) for one in range(replica) if summed and config.dp_of(pp_rank) > 1)
     yield from (("pp", chain) for chain in chains(config))

@@ -155,7 +155,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
             return self._hash
         except AttributeError:
             degrees = self.tp, self.pp, self.dp, self.cp, self.ep, self.vpp, self.microbatch_size, self.zero_stage
-            others = self.schedule, self.recompute, self.recompute_layers, self.overlap_param_gather
+            others = self.schedule, self.recompute, self.recompute_layers, self.overlap_param_gather, self.stage_tp
             object.__setattr__(self, "_hash", hash((*degrees, *others)))
             return self._hash
 
@@ -229,26 +229,29 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         """The configuration of a pipeline rank by itself: its degrees, options, and samples of a microbatch.
 
         Raises PlanError, which names the rank, where they do not fit together."""
-        if not (self.has_stage_degrees or self.stage_ep or self.stage_etp or self.has_stage_options):
-            return self
-        tp, split = self.tp_of(pp_rank), self.split_of(pp_rank)
-        kind, counts, modules = self.recomputation_of(pp_rank)
-        try:
-            return changed(
-                self, tp=tp, dp=self.dp * split, cp=self.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
-                microbatch_size=self.microbatch_size // split,
-                num_microbatches=tuple(number for number in self.num_microbatches for _ in range(split)),
-                sequence_parallel=self.sequence_parallel and tp > 1, zero_stage=self.zero_of(pp_rank), stage_zero=(),
-                offload=self.offload_of(pp_rank), stage_offload=(),
-                recompute=kind, recompute_layers=counts, recompute_modules=modules, stage_recompute=(),
-                ep=self.ep_of(pp_rank), etp=self.etp_of(pp_rank), stage_ep=(), stage_etp=(),
-            )  # fmt: skip
-        except PlanError as error:
-            raise type(error)(f"config: pipeline rank {pp_rank}: {error}") from None
+        is_alike = not (self.has_stage_degrees or self.stage_ep or self.stage_etp or self.has_stage_options)
+        return self if is_alike else _of_pp_rank(self, pp_rank)
 
     def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:
         """Number of microbatches of the data-parallel replica to which a dp_cp index of a pipeline rank belongs."""
         return self.num_microbatches[dp_cp * self.dp // self.dp_cp_of(pp_rank)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_pp_rank(config: ParallelConfig, pp_rank: int) -> ParallelConfig:
+    tp, split, (kind, counts, modules) = config.tp_of(pp_rank), config.split_of(pp_rank), config.recomputation_of(pp_rank)
+    try:
+        return changed(
+            config, tp=tp, dp=config.dp * split, cp=config.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
+            microbatch_size=config.microbatch_size // split,
+            num_microbatches=tuple(number for number in config.num_microbatches for _ in range(split)),
+            sequence_parallel=config.sequence_parallel and tp > 1, zero_stage=config.zero_of(pp_rank), stage_zero=(),
+            offload=config.offload_of(pp_rank), stage_offload=(),
+            recompute=kind, recompute_layers=counts, recompute_modules=modules, stage_recompute=(),
+            ep=config.ep_of(pp_rank), etp=config.etp_of(pp_rank), stage_ep=(), stage_etp=(),
+        )  # fmt: skip
+    except PlanError as error:
+        raise type(error)(f"config: pipeline rank {pp_rank}: {error}") from None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -16,13 +16,13 @@ from planner.second_process import NICE, SecondProcess, has_free_core, running_o
 
 def test_the_answer_is_that_of_the_call():
     with SecondProcess(partial(math.gcd, 12, 18)) as second:
-        assert second.ends(None)
+        assert second.ends(math.inf)
         assert second.answer() == 6
 
 
 def test_a_call_that_fails_has_no_answer():
     with SecondProcess(partial(math.sqrt, -1.0)) as second:
-        assert second.ends(None)
+        assert second.ends(math.inf)
         assert second.answer() is None
 
 
@@ -34,10 +34,23 @@ def test_a_call_that_takes_too_long_has_not_ended_and_is_ended():
     assert second.answer() is None
 
 
+def _waits_for(file: Path) -> bool:
+    while not file.exists():
+        time.sleep(0.01)
+    return True
+
+
+def test_a_wait_does_other_things_meanwhile(tmp_path):
+    file = tmp_path / "done"
+    with SecondProcess(partial(_waits_for, file)) as second:
+        assert second.ends(math.inf, file.touch)
+        assert second.answer()
+
+
 @pytest.mark.skipif(not hasattr(os, "nice"), reason="processes have no niceness here")
 def test_a_call_that_gives_way_has_a_higher_niceness():
     with SecondProcess(partial(os.nice, 0), gives_way=True) as polite, SecondProcess(partial(os.nice, 0)) as equal:
-        assert polite.ends(None) and equal.ends(None)
+        assert polite.ends(math.inf) and equal.ends(math.inf)
         assert equal.answer() == os.nice(0)
         assert polite.answer() == min(os.nice(0) + NICE, 19)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from dataclasses import replace
 
@@ -66,3 +67,12 @@ def test_another_process_is_sent_the_request_alone():
     one = PlanningContext(on_one_cluster())
     found = pickle.loads(pickle.dumps(one))
     assert found.request == one.request and found.cluster_costs is not one.cluster_costs
+
+
+def test_a_copy_shares_the_costs_and_the_time_limit():
+    context = PlanningContext(on_one_cluster())
+    other = copy.copy(context)
+    assert (other.limit, other.options, other.effort) == (context.limit, context.options, context.effort)
+    assert other.limit is context.limit and other.fleets is context.fleets
+    other.progress = print
+    assert context.progress is not print

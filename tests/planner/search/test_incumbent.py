@@ -179,7 +179,7 @@ def test_time_is_reserved_for_the_plans_that_follow_a_long_simulation(monkeypatc
         raise NotDefined("a pipeline that cannot be built")
 
     for stages, seconds, deadline in zip(SPLITS, (0.5, 10.0, 4.0, 12.0), (100.0, 70.0, 70.0, 67.0), strict=True):
-        monkeypatch.setattr("planner.search.incumbent.build", partial(slow_build, seconds))
+        monkeypatch.setattr("planner.placement.latest_plans.build", partial(slow_build, seconds))
         assert not kept.offer(shape(), stages)
         assert clock[0] + kept.limit.seconds_left == deadline
 
