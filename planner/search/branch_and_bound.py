@@ -64,6 +64,8 @@ class Proof:
         self._least: tuple[float, Shape | None, Level] = (math.inf, None, "variant")
         self._least_fixed: tuple[float, Shape | None, Level] = self._least  # of those that are not in `_known`
         self._known: dict[int, KnownVariant] = {}  # by the index of their bounds in `settled`
+        self._opened: dict[Shape, tuple[float, OpenVariant]] = {}  # the variants that were evaluated, with their bounds
+        self._unlisted: dict[int, tuple[Shape, OpenVariant]] = {}  # those with more orders, by the same index
         self.least_layout = ""
         self.least_shape: Shape | None = None
 
@@ -106,6 +108,7 @@ class Proof:
         """After `run`: raise settled bounds by simulation (`planner.search.simulated_bound`), where they are the least."""
         if self.incumbent.lower_bound >= self.incumbent.target:
             return
+        self._list_more_orders()
         fixed = [bound for index, bound in enumerate(self.settled) if index not in self._known]
         for variant in self._known.values():
             variant.refill(self.incumbent.seen)
@@ -113,9 +116,31 @@ class Proof:
         simulate_known(self.incumbent, self._exhaust, self._known.values(), others)
         for index, variant in self._known.items():
             self.settled[index] = min(max(variant.bound, self.settled[index]), self.incumbent.target)
+        self._recount()
+        self._find_least_layout()
+
+    def _list_more_orders(self) -> None:
+        """Raise the bounds of variants that were left because of the number of their orders, as long as they are the least."""
+        incumbent, left = self.incumbent, self._unlisted
+        while left and incumbent.lower_bound < incumbent.target and not incumbent.limit.is_up():
+            index = min(left, key=self.settled.__getitem__)
+            if self.settled[index] > incumbent.lower_bound:
+                return
+            shape, variant = left[index]
+            bound, is_final = self._exhaust.with_many_orders(shape, variant, self.settled[index])
+            self.settled[index] = min(bound, incumbent.target)
+            if is_final or bound >= incumbent.target:
+                del left[index]
+                if variant.known >= bound:
+                    self._known[index] = KnownVariant(shape, variant, bound)
+            self._recount()
+            incumbent.report("listing more orders of clusters")
+        incumbent.simulate_pool(incumbent.budgets.last_tries)
+
+    def _recount(self) -> None:
+        """Take the bound anew where settled ones were raised."""
         self._least_settled, self._counted = math.inf, 0
         self._raise_bound()
-        self._find_least_layout()
 
     def _search(self, turn: int) -> None:
         """Open nodes until none is below the target or a budget is used up; variants of later turns are postponed."""
@@ -144,7 +169,7 @@ class Proof:
             if shape in searched or shape.schedule not in known:
                 return
             searched.add(shape)
-            bound, variant = self._tested(shape, None, 0.0)
+            bound, variant = self._opened.get(shape) or self._tested(shape, None, 0.0)
             if variant.tests and bound < incumbent.target:
                 self._exhaust.closer(shape, variant, bound, only=True)
                 incumbent.simulate_pool(incumbent.budgets.last_tries)
@@ -236,9 +261,12 @@ class Proof:
             closer = variant.by_counts(bound, self.incumbent.target, self._precise(bound))
         if closer <= bound:
             closer, is_final = self._exhaust.closer(shape, variant, bound)
+        self._opened[shape] = closer, variant
         if is_final or closer >= self.incumbent.target:
             if is_final and variant.known >= closer and closer < self.incumbent.target:
                 self._known[len(self.settled)] = KnownVariant(shape, variant, closer)
+            if is_final and variant.has_more_orders(closer):
+                self._unlisted[len(self.settled)] = shape, variant
             self._settle([closer], shape)
             self.context.effort.layouts["variant", "evaluated"] += 1
         else:
