@@ -133,9 +133,9 @@ class Proof:
                 del left[index]
                 if variant.known >= bound:
                     self._known[index] = KnownVariant(shape, variant, bound)
+            incumbent.simulate_pool(incumbent.budgets.last_tries)
             self._recount()
             incumbent.report("listing more orders of clusters")
-        incumbent.simulate_pool(incumbent.budgets.last_tries)
 
     def _recount(self) -> None:
         """Take the bound anew where settled ones were raised."""
