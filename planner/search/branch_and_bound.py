@@ -39,6 +39,7 @@ from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.families import Branching, Family
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
+from planner.search.more_orders import list_more_orders
 from planner.search.simulated_bound import KnownVariant, simulate_known
 from planner.search.single_stage import single_stage_bounds
 from planner.space.runnable import runs
@@ -92,7 +93,7 @@ class Proof:
                 self._search(turn)
         self._raise_bound()
         for bound, _, _, node in self._heap:
-            self._count_left(bound, node)
+            _count_left(incumbent, bound, node)
         if once_bounded is not None:
             self._find_least_layout()
             once_bounded()
@@ -108,7 +109,7 @@ class Proof:
         """After `run`: raise settled bounds by simulation (`planner.search.simulated_bound`), where they are the least."""
         if self.incumbent.lower_bound >= self.incumbent.target:
             return
-        self._list_more_orders()
+        list_more_orders(self.incumbent, self._exhaust, self.settled, self._unlisted, self._known, self._recount)
         fixed = [bound for index, bound in enumerate(self.settled) if index not in self._known]
         for variant in self._known.values():
             variant.refill(self.incumbent.seen)
@@ -118,24 +119,6 @@ class Proof:
             self.settled[index] = min(max(variant.bound, self.settled[index]), self.incumbent.target)
         self._recount()
         self._find_least_layout()
-
-    def _list_more_orders(self) -> None:
-        """Raise the bounds of variants that were left because of the number of their orders, as long as they are the least."""
-        incumbent, left = self.incumbent, self._unlisted
-        while left and incumbent.lower_bound < incumbent.target and not incumbent.limit.is_up():
-            index = min(left, key=self.settled.__getitem__)
-            if self.settled[index] > incumbent.lower_bound:
-                return
-            shape, variant = left[index]
-            bound, is_final = self._exhaust.with_many_orders(shape, variant, self.settled[index])
-            self.settled[index] = min(bound, incumbent.target)
-            if is_final or bound >= incumbent.target:
-                del left[index]
-                if variant.known >= bound:
-                    self._known[index] = KnownVariant(shape, variant, bound)
-            incumbent.simulate_pool(incumbent.budgets.last_tries)
-            self._recount()
-            incumbent.report("listing more orders of clusters")
 
     def _recount(self) -> None:
         """Take the bound anew where settled ones were raised."""
@@ -177,13 +160,6 @@ class Proof:
     def _turn(self, shape: Shape) -> int:
         """When variants of this kind are evaluated (`run`)."""
         return 2 if shape.cluster_tp else int(not shape.divides(self.incumbent.request.workload))
-
-    def _count_left(self, bound: float, node: Family | OpenVariant) -> None:
-        """Count what the bound of an open node says about it when the search ends."""
-        level: Level = "variant" if isinstance(node, OpenVariant) else node.kind
-        by_bound: Outcome = "deadline test" if isinstance(node, OpenVariant) else "quick bound"
-        outcome: Outcome = "left open" if bound < self.incumbent.target else "no memory" if math.isinf(bound) else by_bound
-        self.context.effort.layouts[level, outcome] += 1
 
     def _find_least_layout(self) -> None:
         """Set `least_layout`: that of the first open node, or of a settled variant with a lower bound."""
@@ -271,6 +247,14 @@ class Proof:
             self.context.effort.layouts["variant", "evaluated"] += 1
         else:
             self._push(closer, shape, variant)
+
+
+def _count_left(incumbent: Incumbent, bound: float, node: Family | OpenVariant) -> None:
+    """Count what the bound of an open node says about it when the search ends."""
+    level: Level = "variant" if isinstance(node, OpenVariant) else node.kind
+    by_bound: Outcome = "deadline test" if isinstance(node, OpenVariant) else "quick bound"
+    outcome: Outcome = "left open" if bound < incumbent.target else "no memory" if math.isinf(bound) else by_bound
+    incumbent.context.effort.layouts[level, outcome] += 1
 
 
 def in_words(shape: Shape, level: Level) -> str:

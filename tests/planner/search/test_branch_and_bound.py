@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
-from planner.bounds import orders
 from planner.bounds.relaxation import quick_bound
 from planner.costs.node_classes import node_classes
 from planner.placement.simulation import step
-from planner.search import exhaust
 from planner.search.branch_and_bound import Proof, in_words
 from planner.search.budgets import Budgets
 from planner.search.improvement import Improvement
@@ -19,7 +16,6 @@ from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
 from tests.more import after
-from tests.planner.bounds.test_orders import line_of_cities
 from tests.planner.builders import on_two_clusters, pipelines, plan_of, random_request, shape
 from tests.planner.search.searches import incumbent, simulated
 from tests.planner.search.test_latency import STAGES, four_clusters
@@ -81,25 +77,6 @@ def test_a_search_that_ends_early_keeps_a_plan_whose_schedule_lists_its_warm_ups
     best = kept.cutoff
     assert Proof(kept, Improvement(kept)).run(list(searched(question)))
     assert kept.best_shape == listed and kept.cutoff == best
-
-
-@pytest.mark.parametrize("far", [2e6, 1e7])
-def test_more_orders_of_clusters_are_listed_where_a_gap_is_left(monkeypatch, far):
-    """Five cities in a line: where only one order is listed, the proof ends below the best plan; with more its bound rises."""
-    question = line_of_cities(5, far)
-    question = replace(question, wishes=replace(question.wishes, pp=5))
-    best = step(plan_of(question))
-    monkeypatch.setattr(exhaust, "LISTED", 1)
-    monkeypatch.setattr(orders, "LISTED", 1)
-    monkeypatch.setattr(orders, "TESTS", 0)
-    kept = incumbent(question)
-    kept.offer(shape(), tuple((name, 1) for name in "acebd"))
-    proof = Proof(kept, Improvement(kept))
-    proof._exhaust.orders = 1
-    left = proof.run([shape()])
-    before = min([*proof.settled, *left])
-    proof.raise_by_simulation()
-    assert before < min([*proof.settled, *left]) <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
