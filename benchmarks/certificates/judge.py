@@ -68,7 +68,7 @@ class Verdict:
         found = {
             "bound": both and self.bound_s > self.best_s * (1 + STRICT),
             "step": both and self.step_s > self.best_s * (1 + NEAR),
-            "order": both and self.bound_s > self.step_s * (1 + STRICT),
+            "order": both and not self.mixed and self.bound_s > self.step_s * (1 + STRICT),
             "feasible": (self.step_s < float("inf")) < (self.best_s < float("inf")) or self._only_certified,
             "closed form": self.broken > 0,
         }

@@ -54,7 +54,7 @@ import numpy as np
 
 from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
-from planner.bounds.listing import Layers, pipelines
+from planner.bounds.listing import Layers, largest_layers, pipelines
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_counts import holding
 from planner.bounds.whole_pipelines import least_steps
@@ -73,6 +73,8 @@ COUNTS = 200
 defined for every pp. If there are more splits, one test takes the most stages of each class, which is quicker and weaker."""
 SPLITS = 1_000
 """Most splits of a pipeline's stages over the classes that are tested one by one for a variant's last bound (a guess)."""
+FEW_SPLITS = 1_000
+"""Splits up to which pipelines are listed for each that has enough compute, without a test of its own (a guess)."""
 ENUMERATED = 200_000
 """Most pipelines with given numbers of stages that are enumerated (a guess): a tenth of a second for ten stages."""
 
@@ -147,20 +149,23 @@ class DeadlineTest:
         counts = self._links.most_stages(seconds) if stages.possible else [0]
         if math.prod(counts) > most:
             return None
-        for some in self._splits(counts, seconds):
-            if self._links.carries(some, sum(some), seconds):
-                counted = self._with_last(some[-1] - 1)
-                layers = pipelines(filling := Filling(counted, seconds, list(some), sum(some)), ENUMERATED)
-                if layers is None:
+        few = math.prod(counts) <= FEW_SPLITS  # listing each rules out more than filling, and takes as long
+        for some in self._splits(counts, seconds, not few):
+            counted = self._with_last(some[-1] - 1)
+            largest = largest_layers(filling := Filling(counted, seconds, list(some), sum(some)))
+            if largest is None or not self._links.carries(some, sum(some), seconds):
+                continue
+            layers = pipelines(filling, largest, ENUMERATED)
+            if layers is None:
+                return None
+            chosen = [layers[:0]]
+            for first in range(0, len(layers), 2 * most):  # part by part, because many splits have far more than `most`
+                part = layers[first : first + 2 * most]
+                chosen.append(self._within(counted, filling.classes, part, seconds))
+                if len(found) + sum(map(len, chosen)) > most:
                     return None
-                chosen = [layers[:0]]
-                for first in range(0, len(layers), 2 * most):  # part by part, because many splits have far more than `most`
-                    part = layers[first : first + 2 * most]
-                    chosen.append(self._within(counted, filling.classes, part, seconds))
-                    if len(found) + sum(map(len, chosen)) > most:
-                        return None
-                layers = np.concatenate(chosen)
-                found += [tuple(zip(filling.classes, row, strict=True)) for row in layers.tolist()]
+            layers = np.concatenate(chosen)
+            found += [tuple(zip(filling.classes, row, strict=True)) for row in layers.tolist()]
         return found
 
     def _within(self, counted: OrderedStages, classes: Sequence[int], layers: Layers, seconds: float) -> Layers:
@@ -204,11 +209,12 @@ class DeadlineTest:
             self._counted[index] = next(alike, None) or stages.with_tied(max(tied, stages.tied))
         return self._counted[index]
 
-    def _splits(self, counts: Sequence[int], seconds: float) -> Iterator[tuple[int, ...]]:
-        """Numbers of stages of each class, at most `counts`, of pipelines that the request and the schedule allow, and that the
-        greedy filling does not rule out within `seconds`."""
+    def _splits(self, counts: Sequence[int], seconds: float, are_filled: bool = True) -> Iterator[tuple[int, ...]]:
+        """Numbers of stages of each class, at most `counts`, of pipelines that the request and the schedule allow, and that
+        compute and, if `are_filled`, the greedy filling do not rule out within `seconds`."""
         stages, most = self.stages, self.stages.layers // self.stages.shape.vpp
-        for some in holding(counts, lambda some: self._hold(some, seconds)):
+        holds = self._hold if are_filled else self._computable
+        for some in holding(counts, lambda some: holds(some, seconds)):
             if 2 <= sum(some) <= most and self._is_allowed(some) and stages.shape.is_defined(stages.m, sum(some)):
                 yield some
 

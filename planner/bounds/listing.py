@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,16 +12,13 @@ from planner.bounds.greedy_filling import Filling
 Layers = NDArray[np.int64]
 
 
-def pipelines(filling: Filling, most: int) -> Layers | None:
+def pipelines(filling: Filling, largest: Sequence[int], most: int) -> Layers | None:
     """Layers of all pipelines with exactly `counts` stages that may finish in time, shape (pipelines, stages).
 
-    None where they, or their parts from some stage on, are more than `most`. Enumeration from the last stage to the first,
-    of all pipelines at once, pruned by the most layers that the stages before can take. It uses the exact seconds, not the
-    envelope, so a size may be feasible although a smaller one is not."""
+    largest: as `largest_layers`. None where they, or their parts from some stage on, are more than `most`. Enumeration from the
+    last stage to the first, of all pipelines at once, pruned by the most layers that the stages before can take. It uses the
+    exact seconds, not the envelope, so a size may be feasible although a smaller one is not."""
     pp, vpp = len(filling.classes), filling.stages.vpp
-    largest = _largest(filling)
-    if largest is None:
-        return np.empty((0, pp), np.int64)
     layers, left, behind = np.empty((1, 0), np.int64), np.array([filling.stages.layers]), np.zeros(1)
     for stage, i in reversed([*enumerate(filling.classes)]):
         if not len(left):
@@ -41,7 +40,7 @@ def pipelines(filling: Filling, most: int) -> Layers | None:
     return layers
 
 
-def _largest(filling: Filling) -> list[int] | None:
+def largest_layers(filling: Filling) -> list[int] | None:
     """Most layers of every stage, whatever the others hold; None where the stages cannot hold all layers."""
     left, least, found = filling.stages.layers, filling.stages.vpp, []
     for after, i in enumerate(reversed(filling.classes)):

@@ -13,7 +13,7 @@ from itertools import combinations, permutations
 from typing import TypeAlias
 
 from planner.bounds.any_order import AnyOrder, SubsetFilling
-from planner.bounds.deadline_test import DeadlineTest
+from planner.bounds.deadline_test import FEW_SPLITS, DeadlineTest
 from planner.bounds.kind_filling import NEAR, NEARER, least_of_lengths, may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.costs.context import PlanningContext
@@ -30,6 +30,9 @@ TESTS = 100
 second. Five times as many raise no bound of dtfm-4, and take almost a third of the time of a proof for 102,400 devices."""
 LISTED = 400
 """The same where all their pipelines are evaluated next (a guess)."""
+ALL_LISTED, ALL_FILLINGS = 4_000, 100_000
+"""`LISTED` and `FILLINGS` where a proof leaves a gap and an order has few numbers of stages (guesses): on dtfm-4, 1,600
+orders of eight cities are left 9 % below its plan."""
 FEW = 64
 """Most orders of many classes that are treated one by one from then on: as many as four classes have. To list pipelines, up to
 `LISTED` are."""
@@ -118,12 +121,17 @@ class SomeOrder(AnyOrder):
         """Deadline tests of all orders that may have a step of `seconds`; None where they are too many to list, or more than
         `most` orders would have to be tested."""
         found: list[DeadlineTest] = []
-        self._left = most
-        for test in self._listed(seconds):
-            if test is None or len(found) == (FEW if most < LISTED else LISTED):
+        self._left, fillings = most, ALL_FILLINGS if most >= ALL_LISTED else FILLINGS
+        for test in self._listed(seconds, fillings):
+            if test is None or len(found) == (FEW if most < LISTED else most):
                 return None
             found += [test] * self._passes(test, seconds)
         return found
+
+    @property
+    def has_few_splits(self) -> bool:
+        """Whether an order has few numbers of stages of each class, so that many orders can be listed (`ALL_LISTED`)."""
+        return math.prod(option.max_stages for option in self.order) <= FEW_SPLITS
 
     def by_counts(self, seconds: float) -> list[SomeOrder]:
         """The same test with every number of stages of each class."""
@@ -137,11 +145,11 @@ class SomeOrder(AnyOrder):
             self._least = least_of_lengths(self.stages, self._least, seconds, NEARER if self._counted else NEAR)
         return self._least
 
-    def _listed(self, seconds: float) -> Iterator[DeadlineTest | None]:
+    def _listed(self, seconds: float, fillings: int = FILLINGS) -> Iterator[DeadlineTest | None]:
         """Deadline tests of the orders that the test of all orders leaves; at last None where they are too many to list."""
         for number, (order, complete) in enumerate(SubsetFilling(self.stages, seconds).ends()):
             classes = [self.order[i] for i in order]
-            if number == FILLINGS or self._left <= 0:
+            if number == fillings or self._left <= 0:
                 yield None
                 return
             if complete and _is_allowed(self.stages.context, classes):

@@ -39,6 +39,7 @@ from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.families import Branching, Family
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
+from planner.search.more_orders import list_more_orders
 from planner.search.simulated_bound import KnownVariant, simulate_known
 from planner.search.single_stage import single_stage_bounds
 from planner.space.runnable import runs
@@ -64,6 +65,8 @@ class Proof:
         self._least: tuple[float, Shape | None, Level] = (math.inf, None, "variant")
         self._least_fixed: tuple[float, Shape | None, Level] = self._least  # of those that are not in `_known`
         self._known: dict[int, KnownVariant] = {}  # by the index of their bounds in `settled`
+        self._opened: dict[Shape, tuple[float, OpenVariant]] = {}  # the variants that were evaluated, with their bounds
+        self._unlisted: dict[int, tuple[Shape, OpenVariant]] = {}  # those with more orders, by the same index
         self.least_layout = ""
         self.least_shape: Shape | None = None
 
@@ -90,7 +93,7 @@ class Proof:
                 self._search(turn)
         self._raise_bound()
         for bound, _, _, node in self._heap:
-            self._count_left(bound, node)
+            _count_left(incumbent, bound, node)
         if once_bounded is not None:
             self._find_least_layout()
             once_bounded()
@@ -106,6 +109,7 @@ class Proof:
         """After `run`: raise settled bounds by simulation (`planner.search.simulated_bound`), where they are the least."""
         if self.incumbent.lower_bound >= self.incumbent.target:
             return
+        list_more_orders(self.incumbent, self._exhaust, self.settled, self._unlisted, self._known, self._recount)
         fixed = [bound for index, bound in enumerate(self.settled) if index not in self._known]
         for variant in self._known.values():
             variant.refill(self.incumbent.seen)
@@ -113,9 +117,13 @@ class Proof:
         simulate_known(self.incumbent, self._exhaust, self._known.values(), others)
         for index, variant in self._known.items():
             self.settled[index] = min(max(variant.bound, self.settled[index]), self.incumbent.target)
+        self._recount()
+        self._find_least_layout()
+
+    def _recount(self) -> None:
+        """Take the bound anew where settled ones were raised."""
         self._least_settled, self._counted = math.inf, 0
         self._raise_bound()
-        self._find_least_layout()
 
     def _search(self, turn: int) -> None:
         """Open nodes until none is below the target or a budget is used up; variants of later turns are postponed."""
@@ -144,7 +152,7 @@ class Proof:
             if shape in searched or shape.schedule not in known:
                 return
             searched.add(shape)
-            bound, variant = self._tested(shape, None, 0.0)
+            bound, variant = self._opened.get(shape) or self._tested(shape, None, 0.0)
             if variant.tests and bound < incumbent.target:
                 self._exhaust.closer(shape, variant, bound, only=True)
                 incumbent.simulate_pool(incumbent.budgets.last_tries)
@@ -152,13 +160,6 @@ class Proof:
     def _turn(self, shape: Shape) -> int:
         """When variants of this kind are evaluated (`run`)."""
         return 2 if shape.cluster_tp else int(not shape.divides(self.incumbent.request.workload))
-
-    def _count_left(self, bound: float, node: Family | OpenVariant) -> None:
-        """Count what the bound of an open node says about it when the search ends."""
-        level: Level = "variant" if isinstance(node, OpenVariant) else node.kind
-        by_bound: Outcome = "deadline test" if isinstance(node, OpenVariant) else "quick bound"
-        outcome: Outcome = "left open" if bound < self.incumbent.target else "no memory" if math.isinf(bound) else by_bound
-        self.context.effort.layouts[level, outcome] += 1
 
     def _find_least_layout(self) -> None:
         """Set `least_layout`: that of the first open node, or of a settled variant with a lower bound."""
@@ -236,13 +237,24 @@ class Proof:
             closer = variant.by_counts(bound, self.incumbent.target, self._precise(bound))
         if closer <= bound:
             closer, is_final = self._exhaust.closer(shape, variant, bound)
+        self._opened[shape] = closer, variant
         if is_final or closer >= self.incumbent.target:
             if is_final and variant.known >= closer and closer < self.incumbent.target:
                 self._known[len(self.settled)] = KnownVariant(shape, variant, closer)
+            if is_final and variant.has_more_orders(closer):
+                self._unlisted[len(self.settled)] = shape, variant
             self._settle([closer], shape)
             self.context.effort.layouts["variant", "evaluated"] += 1
         else:
             self._push(closer, shape, variant)
+
+
+def _count_left(incumbent: Incumbent, bound: float, node: Family | OpenVariant) -> None:
+    """Count what the bound of an open node says about it when the search ends."""
+    level: Level = "variant" if isinstance(node, OpenVariant) else node.kind
+    by_bound: Outcome = "deadline test" if isinstance(node, OpenVariant) else "quick bound"
+    outcome: Outcome = "left open" if bound < incumbent.target else "no memory" if math.isinf(bound) else by_bound
+    incumbent.context.effort.layouts[level, outcome] += 1
 
 
 def in_words(shape: Shape, level: Level) -> str:

@@ -106,7 +106,7 @@ class Budgets:
     bound_step: float = 0.02
     """First increment above a variant's bound, as a fraction: pipelines that might finish within bound x (1 + increment) are
     listed, and the increment doubles until there are `few_pipelines`. A larger one evaluates more pipelines at once."""
-    all_pipelines: int = 400_000
+    all_pipelines: int = 1_000_000
     """Number of pipelines evaluated for the proof, after which only variants with `few_pipelines` or fewer are evaluated."""
     bound_slack: float = 1e-3
     """Fraction by which a variant's bound may be below a final one and still not matter: raising it further could raise the

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from planner.bounds.deadline_test import DeadlineTest, Test, deadline_bound
 from planner.bounds.greedy_filling import Pipeline
-from planner.bounds.orders import LISTED, SomeOrder
+from planner.bounds.orders import ALL_LISTED, LISTED, SomeOrder
 from planner.costs.node_classes import NodeClass, under
 from planner.search.candidates import Candidate, fastest, priced
 from planner.search.dominance import undominated
@@ -62,6 +62,14 @@ class OpenVariant:
     """Whether its bound is that of pipelines with given numbers of stages of each class."""
     known: float = 0.0
     """All its pipelines that take less than so many seconds are evaluated."""
+    too_many: float = math.inf
+    """Least seconds for which its pipelines were too many to list."""
+
+    def has_more_orders(self, bound: float) -> bool:
+        """Whether `bound` is not that of an evaluated pipeline, and more orders of its classes can be listed
+        (`Exhaust.with_many_orders`)."""
+        is_left = self.too_many < math.inf or self.known < bound
+        return is_left and any(isinstance(one, SomeOrder) and one.has_few_splits for one in self.tests)
 
     def by_counts(self, bound: float, target: float, precise: float) -> float:
         """A lower bound of at least `bound` and at most `target`, from tests of given numbers of stages of each class."""
@@ -87,13 +95,14 @@ class Exhaust:
     """Evaluates the pipelines that deadline tests leave; `pipelines` counts them, `every` holds them.
 
     `settled` are the final bounds of the proof so far. A variant's bound does not matter where a settled bound is not higher,
-    because the certificate takes the least."""
+    because the certificate takes the least. `orders`: of many classes, so many orders are listed at most."""
 
     incumbent: Incumbent
     improvement: Improvement
     settled: list[float]
     pipelines: int = 0
     every: list[Evaluated] = field(default_factory=list)
+    orders: int = LISTED
 
     def closer(self, shape: Shape, variant: OpenVariant, bound: float, only: bool = False) -> tuple[float, bool]:
         """(a tighter lower bound on a variant's pipelines of two or more stages, whether it is final).
@@ -144,9 +153,11 @@ class Exhaust:
         share = budgets.bound_step if matters else math.inf
         while share < math.inf:
             seconds = min(most, bound * (1 + share))
-            found = self._below(shape, variant, seconds)
+            found = self._below(shape, variant, seconds) if seconds < variant.too_many else None
             if found is not None:
                 listing = found
+            else:
+                variant.too_many = min(variant.too_many, seconds)
             enough = found is None or sum(map(len, found.pipelines)) >= budgets.few_pipelines or seconds == most
             share = math.inf if enough else 2 * share
         return listing
@@ -157,10 +168,12 @@ class Exhaust:
         None where many orders of the classes are left, or a test lists more than `most_pipelines`."""
         incumbent, known, found = self.incumbent, variant.few or {}, dict[DeadlineTest, list[Pipeline]]()
         for test in variant.tests:
-            orders = [test] if isinstance(test, DeadlineTest) else test.tests(seconds, LISTED)
+            orders = [test] if isinstance(test, DeadlineTest) else test.tests(seconds, self.orders)
             if orders is None:
                 return None
             for order in orders:
+                if incumbent.is_over:
+                    return None
                 pipelines = known.get(order)
                 if pipelines is None:
                     pipelines = undominated(incumbent, shape, order, seconds, incumbent.budgets.most_pipelines)
@@ -183,6 +196,13 @@ class Exhaust:
                 found = variant.evaluated[one, classes]
                 self.pipelines += found.add(listed, most, self.incumbent.cutoff)
                 yield from found.fastest
+
+    def with_many_orders(self, shape: Shape, variant: OpenVariant, bound: float) -> tuple[float, bool]:
+        """As `closer` for a variant of which too many orders were left to list: more of them are listed."""
+        self.orders, variant.too_many = ALL_LISTED, math.inf
+        found = self.closer(shape, variant, bound, only=True)
+        self.orders = LISTED
+        return found
 
 
 def _keeping_step(candidate: Candidate) -> Candidate:

@@ -11,7 +11,7 @@ import pytest
 from planner.bounds.any_order import SubsetFilling
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.kind_filling import KindFilling
-from planner.bounds.listing import Layers, pipelines
+from planner.bounds.listing import Layers, largest_layers, pipelines
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_sizes import StageSeconds
 from planner.bounds.whole_pipelines import least_steps
@@ -101,5 +101,7 @@ def test_no_test_rules_out_a_pipeline_within_its_least_seconds(seed):
             anyhow = OrderedStages(context, order).in_any_order()
             assert SubsetFilling(anyhow, seconds).succeeds()
             assert KindFilling(anyhow, seconds, pp).succeeds()
-        listed = pipelines(exact, 20_000)
+        largest = largest_layers(exact)
+        assert largest is not None
+        listed = pipelines(exact, largest, 20_000)
         assert listed is None or layers in listed.tolist()

@@ -12,7 +12,7 @@ from planner.bounds import orders
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import DeadlineTest, deadline_bound
 from planner.bounds.ordered_stages import OrderedStages
-from planner.bounds.orders import LISTED, SomeOrder, deadline_tests
+from planner.bounds.orders import ALL_LISTED, LISTED, SomeOrder, deadline_tests
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.request import Request
@@ -36,15 +36,15 @@ def some_order(context: PlanningContext, shape: Shape) -> SomeOrder:
     return SomeOrder(stages, stages(node_classes(context, shape)).in_any_order())
 
 
-def line_of_cities(number: int, far: float) -> Request:
-    """Cities of one device in a line, of which each has a fast link to the next one, and slow links to the others."""
+def line_of_cities(number: int, far: float, nodes: int = 1) -> Request:
+    """Cities of one device, or more nodes of one, in a line: each has a fast link to the next, and slow ones to the others."""
     nic = make.nic("ethernet", 1e7, latency=1e-3)
     names = "abcdefgh"[:number]
     near = {frozenset(pair) for pair in itertools.pairwise(names)}
     trunks = tuple(
         Trunk((a, b), "ethernet", 1e7 if {a, b} in near else far, 1e-3) for i, a in enumerate(names) for b in names[i + 1 :]
     )
-    machines = make.fleet(*(make.cluster(name, nics=(nic,)) for name in names), trunks=trunks)
+    machines = make.fleet(*(make.cluster(name, nodes=nodes, nics=(nic,)) for name in names), trunks=trunks)
     return request(machines, make.model(number), 8, SEARCHED_ONCE)
 
 
@@ -114,6 +114,17 @@ def test_more_orders_are_listed_for_their_pipelines_than_are_tested_for_a_bound(
     listed = test.tests(LATE, LISTED)
     assert listed is not None and len({one.order for one in listed}) == len(listed) == 320
     assert test.tests(LATE, LISTED // 2) is None
+
+
+def test_all_orders_of_six_cities_are_listed_where_each_has_few_numbers_of_stages():
+    """Six cities of one device have 1,950 orders of two cities or more; each has one number of stages."""
+    test = some_order(PlanningContext(line_of_cities(6, far=1e7)), SHAPE)
+    assert test.has_few_splits
+    assert test.tests(LATE, LISTED) is None
+    listed = test.tests(LATE, ALL_LISTED)
+    assert listed is not None and len({one.order for one in listed}) == len(listed) == 1950
+    several = some_order(PlanningContext(line_of_cities(6, far=1e7, nodes=4)), SHAPE)
+    assert not several.has_few_splits, "4^6 numbers of stages"
 
 
 def test_a_tied_embedding_that_is_sharded_has_ends_of_one_tp():
