@@ -58,8 +58,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     `recompute_modules`: what `recompute` selective recomputes of each layer (`sim.plan.recomputation.MODULES`). Empty: the
-    attention core.
-    `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep (`sim.plan.offloading.WORDS`).
+    attention core. `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep (`offloading.WORDS`).
     `stage_zero` and `stage_offload`: ZeRO stage and offload (a word of `sim.plan.offloading.CHOICES`) of each pipeline rank,
     where they differ; `zero_stage` is then the largest, and `offload` all that some stage offloads. Empty: all are equal.
     `stage_recompute`: recomputation of each pipeline rank, where it differs (`sim.plan.recomputation`); `recompute` is then the
