@@ -32,13 +32,13 @@ def alone(monkeypatch):
 def test_a_call_has_what_its_parent_knows_and_the_parent_nothing_of_what_it_does(monkeypatch):
     monkeypatch.setitem(FACTS, "known", 12)
     with SecondProcess(lambda: FACTS.update(found=18) or math.gcd(*FACTS.values())) as second:
-        assert second.ends(None) and second.answer() == 6
+        assert second.ends(math.inf) and second.answer() == 6
     assert FACTS == {"known": 12}
 
 
 def test_the_process_is_a_child_in_a_session_of_its_own():
     with SecondProcess(lambda: (os.getppid(), os.getpid(), os.getsid(0))) as second:
-        assert second.ends(None)
+        assert second.ends(math.inf)
         parent, own, session = second.answer()
         assert parent == os.getpid() and own == session == second.process.pid
 
@@ -46,10 +46,10 @@ def test_the_process_is_a_child_in_a_session_of_its_own():
 def test_a_call_that_fails_or_is_killed_has_no_answer_and_the_next_one_has():
     for call in (partial(math.sqrt, -1.0), partial(signal.raise_signal, signal.SIGKILL), partial(sys.exit, 3)):
         with SecondProcess(call) as second:
-            assert second.ends(None) and second.answer() is None
+            assert second.ends(math.inf) and second.answer() is None
             assert second.process.returncode == -1
     with SecondProcess(partial(math.gcd, 12, 18)) as second:
-        assert second.ends(None) and second.answer() == 6
+        assert second.ends(math.inf) and second.answer() == 6
 
 
 def test_a_call_that_takes_too_long_has_not_ended_and_is_ended():
@@ -63,7 +63,7 @@ def test_a_call_that_takes_too_long_has_not_ended_and_is_ended():
 
 def test_the_process_prints_nothing(capfd):
     with SecondProcess(lambda: os.write(1, b"out") + os.write(2, b"error")) as second:
-        assert second.ends(None) and second.answer() == 8
+        assert second.ends(math.inf) and second.answer() == 8
     assert capfd.readouterr() == ("", "")
 
 
@@ -76,11 +76,12 @@ def test_a_process_ends_with_the_one_that_forked_it(tmp_path):
         f"    pathlib.Path({str(tmp_path / 'begun')!r}).write_text(str(os.getpid()))\n"
         "    time.sleep(600)\n"
         "with SecondProcess(work) as second:\n"
-        "    second.ends(None)\n"
+        "    second.ends(float('inf'))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program])
     begun = tmp_path / "begun"
     while not begun.exists() or not begun.read_text():
+        assert process.poll() is None
         time.sleep(0.01)
     process.kill()
     process.wait()
@@ -101,7 +102,7 @@ def _is_alive(number: str) -> bool:
 
 def test_a_call_that_gives_way_has_a_higher_niceness():
     with SecondProcess(partial(os.nice, 0), True) as polite, SecondProcess(partial(os.nice, 0)) as equal:
-        assert polite.ends(None) and equal.ends(None)
+        assert polite.ends(math.inf) and equal.ends(math.inf)
         assert (equal.answer(), polite.answer()) == (os.nice(0), min(os.nice(0) + NICE, 19))
 
 
@@ -112,7 +113,7 @@ def test_garbage_is_collected_as_in_the_process_that_asks(monkeypatch, forked):
     gc.set_threshold(7_001, 11, 12)
     try:
         with SecondProcess(gc.get_threshold) as second:
-            assert second.ends(None) and second.answer() == (7_001, 11, 12)
+            assert second.ends(math.inf) and second.answer() == (7_001, 11, 12)
     finally:
         gc.set_threshold(*before)
 
@@ -130,4 +131,4 @@ def test_elsewhere_a_call_has_a_process_that_imports_the_program(monkeypatch):
     monkeypatch.setattr(second_process, "can_fork", lambda: False)
     with SecondProcess(os.getppid) as second:
         assert isinstance(second.process, subprocess.Popen)
-        assert second.ends(None) and second.answer() == os.getpid()
+        assert second.ends(math.inf) and second.answer() == os.getpid()
