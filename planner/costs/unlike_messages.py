@@ -30,12 +30,14 @@ from sim.units import Bytes, Seconds
 
 class Side(NamedTuple):
     """What the messages of the first devices of a node need of the links on their side: seconds for each byte of every device
-    as the source and as the target, seconds of a trunk for each byte, and the latency of a message in seconds."""
+    as the source and as the target, seconds of a trunk for each byte, the latency of a message in seconds, and seconds of all
+    NICs together for each byte of a single device."""
 
     source: Seconds
     target: Seconds
     trunk: Seconds
     latency: Seconds
+    nics: Seconds
 
 
 class UnlikeMessages:
@@ -60,14 +62,15 @@ class UnlikeMessages:
 
     def leaving(self, option: NodeClass, others: Sequence[Cluster]) -> Seconds:
         """Least seconds of the NICs of a node for each message that one of its ranks sends to another node, in a pipeline with
-        stages on other clusters, too: all NICs of the node share the messages of a microbatch."""
+        stages on other clusters, too: all NICs of the node share the messages of a microbatch. Links of a device alone do not
+        count, such as PCIe and its TCP connections: others send at the same time."""
         cluster, nbytes = option.cluster, self._bytes(option) / ranks_of(option.own)
         found = []
         for other in others:
             for nic in joint_nics(self._context.fleets.open, (cluster.name, other.name)):
                 side = self._side(cluster, other, 1, nic.kind)
                 if side is not None:
-                    found.append(nbytes * max(side.source, side.target) / nic.count)
+                    found.append(nbytes * side.nics / nic.count)
         return min(found, default=0.0)
 
     def _inside(self, every: Sequence[NodeClass], names: Sequence[str], in_step: bool) -> Seconds:
@@ -134,7 +137,9 @@ class UnlikeMessages:
         source, target, one = (route_loads(routes, fleets.open_capacities) for routes in (ahead, back, ahead[:1]))
         trunk = max((seconds for link, seconds in one.items() if link[0] == "trunk"), default=0.0)
         latency = min(route.latency for route in ahead)
-        return Side(_busiest(source, here), _busiest(target, here), trunk, latency)
+        alone = route_loads(back[:1], fleets.open_capacities)
+        nics = max(sum(load for link, load in loads.items() if link[:2] == ("nic", here.name)) for loads in (one, alone))
+        return Side(_busiest(source, here), _busiest(target, here), trunk, latency, nics)
 
 
 def _busiest(loads: Mapping[LinkName, Seconds], cluster: Cluster) -> Seconds:

@@ -140,6 +140,19 @@ def test_messages_of_a_cluster_between_others_pass_its_nics_twice():
     assert CountedStages(stages, (1, 1, 1), tuple(leaving(layout, messages))).sent == pytest.approx(4 * one)
 
 
+def test_links_of_a_device_alone_do_not_limit_what_a_node_sends():
+    """Each of eight devices has PCI-Express of 0.8 x 1e7 bytes/s to a NIC of 2e9, which all of them share: messages of all take
+    as long as those of one."""
+    spec = make.device(host_bandwidth=1e7)
+    clusters = [make.cluster(name, 1, 8, nics=(make.nic("ethernet", 2e9),), spec=spec) for name in "ab"]
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 2e10, 1e-6),))
+    context = PlanningContext(request(fleet, make.model(2, 384), 32, seq_len=64))
+    layout, messages = layout_of(context, a=(1, 8, 1), b=(2, 4, 2)), UnlikeMessages(context)
+    assert leaving(layout, messages) == pytest.approx([64 * 384 * 2 / 2e9] * 2)
+    stages = [(some.cluster.name, some.own, 1) for some in layout]
+    assert message_bound(layout, messages) <= simulate(build_unlike(context.request, stages, "by hand")).step_s
+
+
 def test_no_layout_without_room_in_memory_has_a_step():
     context = PlanningContext(question(room=20e6))
     assert math.isinf(quick_bound(layout_of(context, a=(1, 1, 1), b=(1, 2, 1))))
