@@ -22,9 +22,10 @@ def cluster(device: str, nodes: int, count: int, rate: int) -> dict[str, Any]:
     return {"nodes": nodes, "node": {"devices": {"type": device, "count": count}, "intra_node": NODES[device][1], "nics": nics}}
 
 
-def link(between: Iterable[str], rate: int) -> dict[str, Any]:
-    """Ethernet of `rate` Gbit/s between two clusters."""
-    return {"between": [*between], "type": "ethernet", "bandwidth": f"{rate} Gbit/s", "latency": "20 us"}
+def link(between: Iterable[str], rate: int, is_far: bool = False) -> dict[str, Any]:
+    """Ethernet of `rate` Gbit/s between two clusters; is_far: at two sites, where the window of TCP limits each device."""
+    far = {"latency": "5 ms", "window": "4 MiB"} if is_far else {"latency": "20 us"}
+    return {"between": [*between], "type": "ethernet", "bandwidth": f"{rate} Gbit/s", **far}
 
 
 def model(layers: int, hidden: int, tied: bool, experts: bool) -> dict[str, Any]:

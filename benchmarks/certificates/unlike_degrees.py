@@ -4,8 +4,8 @@ Fleets are two or three clusters of one or two nodes with one to four devices of
 a small model; on most of them the devices have so little memory that no cluster can hold it alone. Every plan in which clusters
 have degrees of their own is built: all orders of all sets of clusters, tp, dp and samples of a microbatch, numbers of stages
 and splits of the layers, with weights gathered at both times (`overlap_param_gather`); with `--experts`, models are small
-mixtures, and each cluster has every ep and etp; with `--long`, every cp; with `--flagscale`, only those that FlagScale takes.
-Those that may be the fastest are simulated."""
+mixtures, and each cluster has every ep and etp; with `--long`, every cp; with `--flagscale`, only those that FlagScale takes;
+with `--far`, clusters are at sites of their own. Those that may be the fastest are simulated."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ class Verdict:
         return self.found_s / self.best_s - 1
 
 
-def owned(seed: int, long: bool = False, experts: bool = False, flagscale: bool = False) -> Request:
+def owned(seed: int, long: bool = False, experts: bool = False, flagscale: bool = False, far: bool = False) -> Request:
     """The request of a seed: two or three kinds of nodes with few of their devices, and a small model. long: with few long
-    sequences; experts: a mixture; flagscale: for this target."""
+    sequences; experts: a mixture; flagscale: for this target; far: clusters at several sites."""
     for again in itertools.count():
-        asked = _drawn(random.Random(f"unlike degrees {seed} {again}"), f"unlike-{seed}", long, experts)
+        asked = _drawn(random.Random(f"unlike degrees {seed} {again}"), f"unlike-{seed}", (long, experts, far))
         if flagscale:
             asked = replace(asked, target=exporters.target("flagscale"), wishes=Wishes(schedule="1f1b"))
         if 0 < sum(1 for _ in itertools.islice(pipelines(asked), MOST + 1)) <= MOST and fitting(asked) is not None:
@@ -104,13 +104,14 @@ def owned(seed: int, long: bool = False, experts: bool = False, flagscale: bool 
     raise AssertionError
 
 
-def _drawn(rng: random.Random, name: str, long: bool, experts: bool) -> Request:
-    number = rng.choice((2, 2, 2, 3))
+def _drawn(rng: random.Random, name: str, kind: tuple[bool, bool, bool]) -> Request:
+    """kind: whether it has long sequences, experts, and clusters at several sites."""
+    number, (long, experts, far) = rng.choice((2, 2, 2, 3)), kind
     clusters: dict[str, Any] = {}
     for index, device in enumerate(rng.sample([*NODES], number)):
         nodes, count = rng.choice(SHAPES)
         clusters[f"c{index}"] = tiny_fleets.cluster(device, nodes, count, rng.choice(RATES))
-    links = [tiny_fleets.link(pair, rng.choice(RATES)) for pair in itertools.combinations(clusters, 2)]
+    links = [tiny_fleets.link(pair, rng.choice(RATES), far) for pair in itertools.combinations(clusters, 2)]
     hidden, layers = rng.choice(HIDDEN), rng.choice(LAYERS)
     workload = {
         "model": tiny_fleets.model(layers, hidden, number == 3 and rng.random() < 0.3, experts),
@@ -228,10 +229,11 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="few long sequences")
     parser.add_argument("--experts", action="store_true", help="small mixtures")
     parser.add_argument("--flagscale", action="store_true", help="plans that FlagScale takes")
+    parser.add_argument("--far", action="store_true", help="clusters at several sites")
     given = parser.parse_args()
     verdicts = list[Verdict]()
     for seed in range(given.first, given.first + given.seeds):
-        one = judge(owned(seed, given.long, given.experts, given.flagscale), seed)
+        one = judge(owned(seed, given.long, given.experts, given.flagscale, given.far), seed)
         if one is None:
             continue
         verdicts.append(one)

@@ -63,9 +63,17 @@ class MessageCosts:
 
         The message is that of the first rank of the first replica (`hop`). nic: its NIC type, or the fastest one that joins the
         two clusters; infinite where none does. clusters: those of the pipeline; if empty, any clusters. together: how many
-        slots send at the same time, if not those of `together`. The result is a lower bound, with `together` an estimate."""
+        slots send at the same time, if not those of `together`. The result is a lower bound, with `together` an estimate; of
+        both directions, where unlike tp makes them differ, because TCP limits what a device sends (`sim.network.tcp`)."""
         if together is None:
             together = self.together(clusters or self._able(shape), shape)
+        ways = (
+            [(source, target)] if shape.tp_on(source.name) == shape.tp_on(target.name) else [(source, target), (target, source)]
+        )
+        return min(self._least(*way, shape, nic, together) for way in ways)
+
+    def _least(self, source: Cluster, target: Cluster, shape: Shape, nic: str, together: int) -> float:
+        """`least` in one direction."""
         degrees = shape.tp_on(source.name), shape.tp_on(target.name)
         link = source.name, target.name, *degrees, shape.dp, shape.cp, nic, together
         key = *link, shape.microbatch_size

@@ -84,8 +84,9 @@ class UnlikeMessages:
         return min(every_way, default=math.inf)
 
     def _border(self, a: NodeClass, b: NodeClass, in_step: bool) -> Seconds:
-        kinds = self._joint(a.cluster.name, b.cluster.name)
-        return min((self._over(a, b, kind, in_step) for kind in kinds), default=math.inf)
+        """The least of both directions, which differ where TCP limits what a device sends (`sim.network.tcp`)."""
+        kinds, ways = self._joint(a.cluster.name, b.cluster.name), ((a, b), (b, a))
+        return min((self._over(*way, kind, in_step) for kind in kinds for way in ways), default=math.inf)
 
     def _joint(self, a: str, b: str) -> tuple[str, ...]:
         """Types of NICs that join two clusters."""
@@ -104,7 +105,7 @@ class UnlikeMessages:
         return self._in_step[key]
 
     def _over(self, a: NodeClass, b: NodeClass, kind: str, in_step: bool) -> Seconds:
-        """`_border` over one type of NICs."""
+        """Least seconds of a message from a stage of `a` to one of `b` over one type of NICs."""
         total = self._bytes(a)
         devices = [min(ranks_of(option.own), option.cluster.node.count) if in_step else 1 for option in (a, b)]
         source = self._side(a.cluster, b.cluster, devices[0], kind)

@@ -135,3 +135,15 @@ def test_no_message_is_shorter_than_the_least(seed, dp, data):
     together = context.messages.together((a, b), one)
     found = context.messages.hop(a, i, b, j, one, nic, together)
     assert context.messages.least(a, b, one, nic, (a, b)) <= found * (1 + 1e-12)
+
+
+def test_the_least_of_both_directions_counts_where_tcp_limits_what_a_device_sends():
+    """A rank with tp 1 sends both halves over its connections, of 1e4 bytes in 2 ms; two ranks with tp 2 send one each."""
+    clusters = [make.cluster(name, 2, 2, (make.nic("ethernet", 1e8),), intra_node=make.wire(bandwidth=1e9)) for name in "ab"]
+    trunk = Trunk(("a", "b"), "ethernet", 1e9, 1e-3, window=1e4)
+    question = request(make.fleet(*clusters, trunks=(trunk,)), make.model(4))
+    messages, (a, b) = PlanningContext(question).messages, question.clusters()
+    narrow = shape(tp=2, cluster_tp=(("a", 1), ("b", 2)))
+    assert messages.hop(a, 3, b, 0, narrow, "ethernet") == pytest.approx(1e-3 + BYTES / 5e6)
+    assert messages.hop(b, 0, a, 3, narrow, "ethernet") == pytest.approx(1e-3 + BYTES / 2 / 5e6)
+    assert messages.least(a, b, narrow) == messages.least(b, a, narrow) == pytest.approx(1e-3 + BYTES / 2 / 5e6)

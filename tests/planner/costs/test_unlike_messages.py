@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -92,3 +93,12 @@ def test_clusters_without_a_common_nic_are_no_neighbours():
     asked = request(make.fleet(a, b), make.model(4), 8)
     messages, found = options(asked, e=(1, 2), r=(2, 1))
     assert math.isinf(messages.between([[one] for one in found])[0][1])
+
+
+def test_the_direction_in_which_more_devices_send_counts_where_tcp_limits_each():
+    """Each device sends 1e3 bytes in a round trip of 2 ms: one rank of `a` all of a message, four of `b` a quarter each."""
+    asked = question()
+    trunk = Trunk(("a", "b"), "ethernet", RATE * 8, LATENCY, window=1e3)
+    topology = replace(asked.topology, fleet=replace(asked.topology.fleet, trunks=(trunk,)))
+    messages, (here, there) = options(replace(asked, topology=topology), a=(1, 1), b=(1, 4))
+    assert messages.between([[here], [there]])[0][1] == pytest.approx(LATENCY + BYTES / 4 / 5e5)
