@@ -19,6 +19,8 @@ settings.load_profile("usual")
 
 # OpenMP threads wait actively: with two test processes on two cores they take the time that the other process needs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tables are as wide as the terminal, and some expected lines would be divided elsewhere.
+os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_finish() -> None:
