@@ -65,7 +65,7 @@ def read(text: str, name: str, given: Given) -> Job:
         devices=_devices(launcher, asked),
         optimizer=_optimizer(flags),
         not_modelled=tuple(_not_modelled(flags, script)),
-        assumed=(*assumed, *_scaling(flags), *_one_by_one(flags)),
+        assumed=(*assumed, *_scaling(flags), *_one_by_one(flags), *_parts_of_context(flags)),
     )
     if flags.has("use-tp-pp-dp-mapping"):
         raise flags.fault("use-tp-pp-dp-mapping", "only the default order of ranks, tp-cp-ep-dp-pp, is modelled")
@@ -140,6 +140,15 @@ def _scaling(flags: Flags) -> tuple[str, ...]:
     if flags.values.get("fp8-recipe") != ["tensorwise"]:
         return ()
     return ("--fp8-recipe tensorwise: casts read each tensor twice if the topology's stack says current_scaling, once if not",)
+
+
+def _parts_of_context(flags: Flags) -> tuple[str, ...]:
+    """What a launch assumes whose cp ranks exchange heads and keys: which of them are on one node is known with the fleet."""
+    if flags.word("cp-comm-type", "p2p") != "a2a+p2p":
+        return ()
+    sizes = " ".join(flags.values.get("hierarchical-context-parallel-sizes", []))
+    flags.used.add("hierarchical-context-parallel-sizes")
+    return (f"--hierarchical-context-parallel-sizes {sizes}: ranks on one node exchange heads, ranks of several nodes keys",)
 
 
 def _one_by_one(flags: Flags) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from holmes_sim.launching import adapters, grouped_experts, megatron_flags
+from sim.plan.context_parallelism import HYBRID, head_ranks, ring_ranks
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -50,6 +51,17 @@ def without_overrides(config: ParallelConfig, workload: Workload) -> str | None:
     return f"no mixed precision of Megatron-Bridge has precision {key[0]} with gradients in {key[1]}: no overrides for it."
 
 
+def _context(config: ParallelConfig) -> dict[str, Value]:
+    """How cp ranks share attention, where that is not by a ring of all."""
+    if config.cp == 1 or config.cp_algo == "ring":
+        return {}
+    found: dict[str, Value] = {"model.cp_comm_type": megatron_flags.CP_COMM_TYPES[config.cp_algo]}
+    if config.cp_algo == HYBRID:
+        sizes = f"[{head_ranks(config)},{ring_ranks(config)}]"
+        found |= {"model.hierarchical_context_parallel_sizes": sizes, "dist.use_decentralized_pg": False}
+    return found
+
+
 def overrides(plan: Plan) -> str:
     """The overrides, one per line. The recipe keeps its activation, norms, biases, positions, data and optimizer."""
     config, workload = plan.config, plan.workload
@@ -57,11 +69,7 @@ def overrides(plan: Plan) -> str:
         "model.tensor_model_parallel_size": config.tp,
         "model.sequence_parallel": config.sequence_parallel and config.tp > 1,
         "model.context_parallel_size": config.cp,
-        **(
-            {"model.cp_comm_type": comm}
-            if config.cp > 1 and (comm := megatron_flags.CP_COMM_TYPES[config.cp_algo]) != "p2p"
-            else {}
-        ),
+        **_context(config),
         "model.pipeline_model_parallel_size": config.pp,
         "model.virtual_pipeline_model_parallel_size": config.vpp if config.vpp > 1 else None,
         "model.pipeline_model_parallel_layout": megatron_flags.layout(plan) if config.pp > 1 else None,

@@ -7,6 +7,7 @@ from typing import Any
 from sim.engine.rank_plans import RankPlans
 from sim.engine.state import Rank
 from sim.engine.symmetry import Folding
+from sim.plan.context_parallelism import parts
 from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
@@ -42,7 +43,7 @@ class Addresses:
             elif action.group in GRADIENT_KINDS and self.plans.sections:
                 names = [(action.section, one) for one in self._slices(rank.rank, action.section, action.group)]
             else:
-                names = [(self._first(rank.rank, action.group),)]
+                names = [(self._first(rank.rank, action.group, operation),)]
             every = (self.folding.of[action.group, *name, operation] for name in names)
             self._carriers[key] = tuple(dict.fromkeys(every))
         return self._carriers[key]
@@ -58,21 +59,23 @@ class Addresses:
         config = plan.config
         return self.plans.sections[section].slices_of(config.of_pp_rank(pp_rank), within - config.first_rank(pp_rank), group)
 
-    def _first(self, rank: int, group: str) -> int:
-        """The first rank of a rank's group of a kind."""
+    def _first(self, rank: int, group: str, operation: str) -> int:
+        """The first rank of a rank's group of a kind, or of the part of it that runs an operation."""
         (plan, within), (tp, dp_cp, pp_rank) = self.plans.of(rank), self.plans.coordinates(rank)
         config = plan.config.of_pp_rank(pp_rank)
         start, mesh, width = rank - within + plan.config.first_rank(pp_rank), config.expert_mesh, config.expert_tp
-        own = rank - start
+        own, context = rank - start, dp_cp % config.cp
+        mine = next(one for one in parts(config, operation, config.cp) if context in range(config.cp)[one])
         firsts = {
             "tp": own - tp,
-            "cp": own - config.tp * (dp_cp % config.cp),
+            "cp": own - config.tp * (context - mine.start),
             "dp": tp,
             "etp": own - own % width,
             "ep": own - own % mesh + own % width,
             "edp": own % mesh,
         }
-        return start + firsts[group]
+        first: int = firsts[group]
+        return start + first
 
     def _tied_pairs(self, rank: int) -> list[tuple[int, int]]:
         """The pairs of ranks that share a part of a tied embedding, of which this rank is one."""

@@ -21,9 +21,10 @@ from sim.network.memory_traffic import traffic_share
 from sim.network.paths import Capacities
 from sim.network.rings import Sites
 from sim.network.routes import Leg, Route, message_route
+from sim.plan import context_parallelism
 from sim.plan.derived_groups import embedding_groups, gradient_groups
-from sim.plan.groups import GRADIENT_KINDS, Group
-from sim.plan.parallel_config import GATHER, ParallelConfig
+from sim.plan.groups import GRADIENT_KINDS, Group, with_transport
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 
@@ -57,13 +58,13 @@ class Carrier:
         return tuple(leg for route in self.routes for leg in route.legs)
 
 
-def inner_operations(config: ParallelConfig) -> dict[str, tuple[str, ...]]:
+def inner_operations(config: ParallelConfig) -> dict[str, Sequence[str]]:
     """Kind of group inside a stage and a replica -> the operations that it may run."""
     gathers = ("all_gather", "reduce_scatter")
     scaled = ("all_reduce",) if config.current_scaling else ()  # ranks find the largest value of what they gather in fp8
     return {
         "tp": (*gathers, *scaled) if config.sequence_parallel else ("all_gather", "all_reduce"),
-        "cp": {"ring": ("send_recv",), GATHER: gathers}.get(config.cp_algo, ("all_to_all",)),
+        "cp": context_parallelism.operations(config),
         "etp": gathers,
         "ep": gathers if config.dispatcher == "allgather" else ("all_to_all",),
     }
@@ -83,7 +84,8 @@ def carriers_of(plan: Plan, sites: Sites | None = None, block_copies: Copies | N
     operations = inner_operations(config)
     for groups in _concurrent(plan, tuple(group for group in listed if group.kind in operations)):
         for operation in operations[groups[0].kind]:
-            carriers |= _collectives(plan, groups, operation, capacities, times)
+            for together in _parts(plan, groups, operation):
+                carriers |= _collectives(plan, together, operation, capacities, times)
     for group in listed:
         if group.kind == "pp":
             carriers |= _messages(plan, group, capacities, times(group))
@@ -195,6 +197,20 @@ def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]
             block = index // widths[pp_rank].get(group.kind, every[pp_rank].dp_cp)
             concurrent.setdefault((group.kind, pp_rank, block, group.collective, rounds), []).append(group)
     return [tuple(groups) for groups in concurrent.values()]
+
+
+def _parts(plan: Plan, groups: tuple[Group, ...], operation: str) -> list[tuple[Group, ...]]:
+    """The groups, or the parts of cp groups that run an operation by themselves, in sets of equal numbers of rounds."""
+    if groups[0].kind != "cp" or plan.config.cp_algo != context_parallelism.HYBRID:
+        return [groups]
+    config = plan.config.of_pp_rank(plan.config.coordinates(min(groups[0].ranks))[2])
+    found: dict[int, list[Group]] = {}
+    for group in groups:
+        own = context_parallelism.parts(config, operation, len(group.ranks))
+        named = (("cp", tuple(sorted(group.ranks)[part]), group.collective) for part in own)
+        for part in with_transport(plan.fleet, plan.placement, named):
+            found.setdefault(len(collectives.rounds(part.collective, operation, plan.hosts(part.ranks))), []).append(part)
+    return [tuple(side) for side in found.values()]
 
 
 def _collectives(

@@ -8,8 +8,9 @@ from sim import compression
 from sim.errors import PlanError
 from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes, Words
 from sim.formats.routing_facts import ConfigRoutingFacts, RoutingName, routing_of
+from sim.plan.context_parallelism import CP_ALGORITHMS
 from sim.plan.expert_parallelism import DISPATCHERS
-from sim.plan.parallel_config import CP_ALGORITHMS, ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 from sim.workload.model import Model
 from sim.workload.routing import BALANCED, Routing
 

@@ -30,6 +30,7 @@ from sim.kernels.recomputation import repeated, stops_early
 from sim.kernels.ring_copies import streams, with_ring
 from sim.kernels.sequence_copies import with_copies
 from sim.plan import schedules
+from sim.plan.context_parallelism import ring_ranks
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
@@ -105,7 +106,7 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
     """Forward kernels of one layer and one microbatch on one rank."""
     sharding = LayerSharding(
         config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.load, config.sent,
-        config.dispatcher in DEDUPLICATED, streams(config),
+        config.dispatcher in DEDUPLICATED, ring_ranks(config), streams(config),
     )  # fmt: skip
     kernels = with_ring(workload.kernels(config.microbatch_size, sharding), workload.bytes_per_value, config)
     return with_copies(with_gathers(kernels, workload.bytes_per_value, config), workload, config)
@@ -132,15 +133,17 @@ def head_parameters(workload: Workload, config: ParallelConfig) -> float:
 def ring_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, backward: bool) -> Seconds:
     """Seconds of one layer's attention core that can hide the exchange of keys and values among cp ranks.
 
-    A rank computes on its own part while the next one travels, in cp equal steps; nothing travels during the last step
-    (Transformer Engine, pytorch context_parallel.py, AttnFuncWithCPAndKVP2P; `cp_comm_type` p2p of Megatron-Core). Where keys
-    are gathered at once, a forward waits for them behind its first step; in a backward gradients travel beside the others.
+    A rank computes on its own part while the next one travels, in as many equal steps as the ring has ranks; nothing travels
+    during the last step (Transformer Engine, pytorch context_parallel.py, AttnFuncWithCPAndKVP2P; `cp_comm_type` p2p of
+    Megatron-Core). Where keys are gathered at once, a forward waits for them behind its first step; in a backward gradients
+    travel beside the others.
     """
     cores = [kernel for kernel in rank_kernels(workload, config) if isinstance(kernel, Attention)]
     precision, nbytes = workload.precision, workload.bytes_per_value
     seconds = sum(attention_seconds(core, device, precision, nbytes, config.attention, backward) for core in cores)
-    beside = 1 if config.gathered_keys and not backward else config.cp - 1
-    return seconds * beside / config.cp
+    ranks = ring_ranks(config)
+    beside = 1 if config.gathered_keys and not backward else ranks - 1
+    return seconds * beside / ranks
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,7 +19,8 @@ Left out: the memory that the gathered keys and values of one layer take.
 from __future__ import annotations
 
 from sim.kernels.ring_copies import behind_attention
-from sim.plan.parallel_config import GATHER, ParallelConfig
+from sim.plan.context_parallelism import GATHER
+from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Attention, Kernel, Pass
 from sim.workload.workload import Workload

@@ -12,6 +12,7 @@ from sim.kernels.recomputation import stops_early
 from sim.kernels.ring_copies import SINGLE
 from sim.kernels.sequence_copies import scatters_sums
 from sim.plan.amax import shares_amax
+from sim.plan.context_parallelism import head_ranks, ring_ranks
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
@@ -150,15 +151,16 @@ def ring_exchanges(
     In a forward every rank's keys and values pass once around the ring (Liu et al., arXiv 2310.01889), in a backward their
     gradients as well. The payload is that of all cp ranks together. Full recomputation repeats the forward's exchange ("R").
     With `gathered_keys` there is a head of keys and values for each of queries, and gradients travel once more, in fp32
-    (`sim.kernels.ring_copies`); a gather sends as many bytes as a ring.
+    (`sim.kernels.ring_copies`); a gather sends as many bytes as a ring. Ranks that divide heads have rings of
+    their own.
     """
-    if config.cp == 1 or config.cp_algo != "ring":
+    if (ranks := ring_ranks(config)) == 1:
         return ()
     model, tokens, back = workload.model, config.microbatch_size * workload.seq_len, 1.0
-    width = max(model.key_value_size / config.tp, model.head_dim + model.v_head_dim)
+    width = max(model.key_value_size / config.tp / head_ranks(config), model.head_dim + model.v_head_dim)
     if config.gathered_keys:
         width = model.heads / config.tp * (model.head_dim + model.v_head_dim)
-        back = SINGLE / workload.bytes_per_value * config.cp / (config.cp - 1)
+        back = SINGLE / workload.bytes_per_value * ranks / (ranks - 1)
     payload = tokens * width * workload.bytes_per_value
     layers = sum(number for number, _ in workload.alike(layers))
     if not backward:
@@ -175,7 +177,7 @@ def layer_collectives(
     other than those of tensor parallelism.
 
     Under Ulysses four all_to_alls a layer and direction (queries, keys, values, results) give a rank all tokens of its share of
-    the heads (arXiv 2309.14509, section 3.2); key and value heads are copied where there are fewer of them than cp ranks. They
+    the heads (arXiv 2309.14509, section 3.2); key and value heads are copied where there are fewer of them than ranks. They
     are counted as two of half the bytes of all four.
 
     With `amax_reduction` and one scale for each tensor (fp8), a pass of a stage ends with an all_reduce of the largest values
@@ -186,10 +188,10 @@ def layer_collectives(
     if shares_amax(config) and workload.precision == "fp8":
         share = layers * config.num_stages / workload.model.layers
         experts = (("dp", "all_reduce", AMAX_BYTES[backward] * layers / share, share), *experts) if layers else experts
-    if config.cp == 1 or config.cp_algo != "ulysses":
+    if (ranks := head_ranks(config)) == 1:
         return (*key_gathers.collectives(workload, config, layers, backward), *experts)
     model, tokens = workload.model, config.microbatch_size * workload.seq_len / config.cp
-    copied = max(model.key_value_size / config.tp, config.cp * (model.head_dim + model.v_head_dim))
+    copied = max(model.key_value_size / config.tp, ranks * (model.head_dim + model.v_head_dim))
     width = (model.query_size + model.value_size) / config.tp + copied
     times = sum(number + repeated(one, config, number, backward)[0] for number, one in workload.alike(layers))
     return (("cp", "all_to_all", tokens * width * workload.bytes_per_value / 2, 2.0 * times), *experts)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from sim.plan.context_parallelism import ring_ranks
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Attention, Kernel, Pass
@@ -42,15 +43,13 @@ SINGLE = 4.0
 
 def streams(config: ParallelConfig) -> int:
     """Streams on which the steps of a ring run by turns in a forward: two in Transformer Engine ("to resolve wave quantization
-    issue of Flash Attn in each step"), whose backward has one, and one in torch; 0 where there is no ring."""
-    if config.cp_algo != "ring":
-        return 0
-    return 1 if config.gathered_keys else 2
+    issue of Flash Attn in each step"), whose backward has one, and one in torch."""
+    return 1 if config.gathered_keys or ring_ranks(config) == 1 else 2
 
 
 def with_ring(kernels: tuple[Kernel, ...], nbytes: Bytes, config: ParallelConfig) -> tuple[Kernel, ...]:
     """The kernels of a layer with the passes of its ring behind the attention core, where there is one; `nbytes` a value."""
-    if config.cp == 1 or config.cp_algo != "ring":
+    if ring_ranks(config) == 1:
         return kernels
     passes = _in_torch if config.gathered_keys else _in_transformer_engine
     return behind_attention(kernels, lambda core: passes(core, nbytes))
@@ -70,10 +69,11 @@ def ring_launches(kernels: tuple[Kernel, ...]) -> int:
 
 
 def _in_transformer_engine(core: Attention, nbytes: Bytes) -> Pass:
-    """The passes of Transformer Engine."""
-    tokens, cp, value = core.batch * core.seq_len / core.cp, core.cp, core.value_dim or core.head_dim
+    """The passes of Transformer Engine. Ranks that divide heads (hybrid) have a head of keys and values each at least."""
+    tokens, cp, value = core.batch * core.seq_len / core.cp, core.steps, core.value_dim or core.head_dim
+    kv_heads = max(core.kv_heads, core.cp // cp)
     keys, queries, results = (
-        tokens * width for width in (core.kv_heads * core.both_dims, core.heads * core.head_dim, core.heads * value)
+        tokens * width for width in (kv_heads * core.both_dims, core.heads * core.head_dim, core.heads * value)
     )
     others = cp - 1
     rows = (COPIED + ADDED * others) * SINGLE * tokens * core.heads  # of sums of exponentials

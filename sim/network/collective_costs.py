@@ -23,6 +23,7 @@ from sim.network.memory_traffic import traffic_share
 from sim.network.paths import Capacities, LinkName
 from sim.network.replica_rows import ReplicaRows, Row, Unlisted
 from sim.network.routes import Devices, Hosts, Member, member
+from sim.plan.context_parallelism import parts
 from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
@@ -90,8 +91,8 @@ class CollectiveCosts:
         some_costs._known = self._known | {kind: {} for kind in INSIDE}
         return some_costs
 
-    def _blocks(self, kind: str, short: bool) -> list[list[Member]]:
-        """Blocks, each as the groups that run side by side in it; of equivalent blocks only one.
+    def _blocks(self, kind: str, short: bool, operation: str) -> list[list[Member]]:
+        """Blocks, each as the groups that run an operation side by side in it; of equivalent blocks only one.
 
         `short`: evaluate data-parallel rings on the listed rows only.
         """
@@ -104,13 +105,15 @@ class CollectiveCosts:
             return [[self._member(column, kind, self._rows.unlisted) for column in _columns(self._rows.kept)]]
         if kind in GRADIENT_KINDS:
             rows = self._rows.all()
-            return [[self._member(ring, kind) for ring in self._rings_of(kind, rows)]]
-        return self._distinct_blocks(config.cp if kind == "cp" else config.expert_rows, kind)
+            return [[self._member(ring, kind) for ring in self._rings_of(kind, rows, operation)]]
+        return self._distinct_blocks(config.cp if kind == "cp" else config.expert_rows, kind, operation)
 
-    def _rings_of(self, kind: str, rows: Rows) -> list[Devices]:
-        """Devices of the groups of a kind that consist of ranks of these consecutive rows."""
-        if kind in ("dp", "cp"):
+    def _rings_of(self, kind: str, rows: Rows, operation: str) -> list[Devices]:
+        """Devices of the groups of a kind that consist of ranks of these consecutive rows, or of their parts that run it."""
+        if kind == "dp":
             return _columns(rows)
+        if kind == "cp":
+            return [ring[own] for ring in _columns(rows) for own in parts(self._config, operation, len(rows))]
         ranks = tuple(itertools.chain.from_iterable(rows))
         return [ranks[own] for own in self._config.expert_slices(kind, len(ranks))]
 
@@ -120,7 +123,7 @@ class CollectiveCosts:
         found = member(ring, nic, "ring", devices, 0 if unlisted else self._shards.get(kind, 0))
         return replace(found, unlisted=_hosts(ring, unlisted), queued=kind in GRADIENT_KINDS)
 
-    def _distinct_blocks(self, width: int, kind: str) -> list[list[Member]]:
+    def _distinct_blocks(self, width: int, kind: str, operation: str) -> list[list[Member]]:
         """Groups of the blocks of `width` rows that are needed; one block of each pattern of devices and leaf switches."""
         rows, blocks = self._rows.all(), dict[object, list[Member]]()
         for first in dict.fromkeys(row - row % width for row in (self._some or range(len(rows)))):
@@ -128,7 +131,7 @@ class CollectiveCosts:
             flat = tuple(itertools.chain.from_iterable(block))
             key = _pattern(flat), self._leaves(flat)
             if key not in blocks:
-                blocks[key] = [self._member(ring, kind) for ring in self._rings_of(kind, block)]
+                blocks[key] = [self._member(ring, kind) for ring in self._rings_of(kind, block, operation)]
         return list(blocks.values())
 
     def _leaves(self, devices: Devices) -> tuple[int, ...]:
@@ -161,12 +164,12 @@ class CollectiveCosts:
         """Every collective that may be chosen, with the costs by protocol of each set of groups that run side by side."""
         whole = self._shards.get(kind, len(self._rows)) == len(self._rows)
         cuts_rows = kind == "dp" and whole and not self._rings and bool(self._rows.unlisted)
-        blocks = {short: self._blocks(kind, short) for short in (cuts_rows,)}
+        blocks = {short: self._blocks(kind, short, operation) for short in (cuts_rows,)}
         chosen = [self._chosen[kind]] if kind in self._chosen else self._choices(kind, operation, blocks[cuts_rows])
         for name in chosen:
             short = cuts_rows and collectives.doer(name, operation) == "ring"
             if short not in blocks:
-                blocks[short] = self._blocks(kind, short)
+                blocks[short] = self._blocks(kind, short, operation)
             joined = [[replace(group, collective=name) for group in block] for block in blocks[short]]
             together = [side for block in joined for side in _side_by_side(block, operation)]
             yield name, [self._costs(kind, side, operation) for side in together]

@@ -190,8 +190,8 @@ class ExpertParallelism(RankNumbering):
         elif kind == "edp" and self.splits_experts and self.edp > 1:
             yield from (slice(first, ranks, mesh) for first in range(mesh))
 
-    def check_experts(self, sequence_parallel: bool) -> None:
-        """Leave out an etp that equals tp, and a domain on which nothing depends.
+    def check_experts(self, sequence_parallel: bool, keeps_domain: bool = False) -> None:
+        """Leave out an etp that equals tp, and a domain on which neither tokens of experts nor anything else depends.
 
         Raises PlanError if the mesh of experts does not fit the ranks of a stage, and NotModelled if it does not match whole
         tensor-parallel groups or `sequence_parallel` is not set where it is needed."""
@@ -211,7 +211,7 @@ class ExpertParallelism(RankNumbering):
             raise NotModelled("overlap_shared_experts with dispatcher allgather is not modelled; alltoall, deepep or hybridep")
         if self.etp == self.tp and not self.stage_tp:
             object.__setattr__(self, "etp", None)
-        if self.dispatcher not in DEDUPLICATED:
+        if self.dispatcher not in DEDUPLICATED and not keeps_domain:
             object.__setattr__(self, "domain", 0)
         if self.has_stage_degrees:  # `of_pp_rank` checks those of each
             return

@@ -10,6 +10,7 @@ from sim.errors import NotDefined, NotModelled, OptionError, PlanError
 from sim.field_changes import changed
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
+from sim.plan.context_parallelism import CP_ALGORITHMS, HYBRID
 from sim.plan.expert_parallelism import ExpertParallelism
 from sim.plan.offloading import check_words
 from sim.plan.recomputation import Recomputation, check_recomputation
@@ -22,12 +23,6 @@ RECOMPUTE = ("none", "selective", "full")
 BLOCK = "block"
 """Recomputation of some whole layers of each stage, `recompute` full with `recompute_layers`; as the value of a plan's pins: of
 as few as memory allows. Megatron-LM has it as --recompute-method block."""
-GATHER = "all_gather"
-"""Context parallelism by gathers of keys and values."""
-CP_ALGORITHMS = ("ring", "ulysses", GATHER)
-"""How cp ranks share attention (Megatron-Core's --cp-comm-type p2p, a2a and all_gather): keys and values travel around a ring,
-all_to_alls give each rank the whole sequence of some heads (DeepSpeed-Ulysses, arXiv 2309.14509, section 3.1), or each rank
-gathers the keys and values of all (`sim.kernels.key_gathers`)."""
 CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
 """Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
 launches of their own. Graphs of parts of a layer change nothing here."""
@@ -116,7 +111,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         if min(self.tp, self.pp, self.dp, self.cp, self.ep, self.vpp, self.microbatch_size) < 1:
             key = next(key for key in POSITIVE if getattr(self, key) < 1)
             raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
-        self.check_experts(self.sequence_parallel)
+        self.check_experts(self.sequence_parallel, keeps_domain=self.cp > 1 and self.cp_algo == HYBRID)
         if self.attention != "flash" and max((self.cp, *self.stage_cp)) > 1:
             raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
@@ -128,8 +123,8 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         _check_messages(self)
         check_words(self.offload)
         check_stage_options(self, ZERO_STAGES)
-        if self.cp_algo == "hybrid":
-            raise NotModelled("cp_algo hybrid is not modelled: all_to_alls inside nodes, and a ring between them")
+        if self.cp_algo == HYBRID and (self.stage_cp or self.gathered_keys):
+            raise NotModelled("cp_algo hybrid is modelled with one cp for all stages, and not with keys gathered at once")
         for scope in self.cuda_graphs:
             if scope not in CUDA_GRAPHS:
                 raise PlanError(f"cuda_graphs {scope!r} is unknown; known: {', '.join(CUDA_GRAPHS)}")

@@ -4,8 +4,7 @@ A layer is a list of matrix products by (m, n, k), one attention core and elemen
 activation bytes are all computed from that list, so they cannot disagree.
 
 Notation: b microbatch size, s sequence length, h hidden size, a heads, t tensor-parallel degree, v vocabulary, following
-Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198 (section 4: activation
-bytes).
+Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198 (section 4).
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ class Attention:
     With context parallelism `cp` ranks share the queries of each sequence in zigzag order, so that each computes 1/cp of the
     causal scores. `saved` bytes are kept for the backward pass. `value_dim`: dimension of a value head, if not `head_dim`.
     `window`: a token attends to so many tokens up to itself; 0: to all. `steps`: kernels, one after the other, each for a part
-    of the keys: cp where keys go around a ring, of which each multiplies s / cp queries with half as many keys, or half of the
-    queries with s / cp keys (causal in the first step; Transformer Engine, AttnFuncWithCPAndKVP2P). The ranks wait for the one
-    that has the shorter keys. `streams`: streams on which a forward runs its steps by turns.
+    of the keys: one for each rank of a ring of n, which multiplies s / n queries with half as many keys, or half of the queries
+    with s / n keys (causal in the first step; Transformer Engine, AttnFuncWithCPAndKVP2P). The ranks wait for the one that has
+    the shorter keys. `streams`: streams on which a forward runs its steps by turns.
     """
 
     name: str
@@ -146,7 +145,7 @@ class LayerSharding:
 
     load: rows of the experts of the busiest rank, over the mean of routed tokens. sent: copies of tokens that a rank sends,
     over those that it routed: padding included, dropped tokens not. fused_dispatch: the exchange itself sorts tokens by
-    expert. ring: streams for the steps of attention where keys go around a ring of the cp ranks; 0: they do not."""
+    expert. steps, streams: those of the attention core (`Attention`)."""
 
     tp: int = 1
     sequence_parallel: bool = False
@@ -156,7 +155,8 @@ class LayerSharding:
     load: float = 1.0
     sent: float = 1.0
     fused_dispatch: bool = False
-    ring: int = 0
+    steps: int = 1
+    streams: int = 1
 
 
 def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes: int) -> tuple[Kernel, ...]:
@@ -210,8 +210,8 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
             cp=cp,
             value_dim=model.v_head_dim,
             window=model.sliding_window,
-            steps=cp if sharding.ring else 1,
-            streams=max(sharding.ring, 1),
+            steps=sharding.steps,
+            streams=sharding.streams,
         ),
         Gemm("projection", tokens, h, model.value_size // t, saved=float(tokens * model.value_size // t * nbytes), casts=row),
         Pass("residual", 3.0 * entered + mask, saved=mask),

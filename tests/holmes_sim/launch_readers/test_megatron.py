@@ -71,6 +71,7 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
     [
         ("--context-parallel-size 2 --cp-comm-type a2a", "cp_algo", "ulysses"),
         ("--context-parallel-size 2 --cp-comm-type all_gather", "cp_algo", "all_gather"),
+        ("--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 2", "cp_algo", "hybrid"),
         ("--recompute-activations", "recompute", "selective"),
         ("--recompute-granularity selective --recompute-modules mlp layernorm", "recompute_modules", ("mlp", "layernorm")),
         ("--optimizer-cpu-offload --use-precision-aware-optimizer", "offload", ("optimizer",)),

@@ -107,6 +107,17 @@ def test_ulysses_is_written_for_megatron_alone(target, line):
     assert line in exporters.unsupported(target, plan)
 
 
+def test_hybrid_context_parallelism_is_a2a_and_p2p_of_megatron():
+    """Eight ranks on two nodes of four devices."""
+    facts = {"cp": 8, "tp": 1, "pp": 1, "dp": 1, "num_microbatches": (16,), "cp_algo": "hybrid", "domain": 4}
+    plan = features.plan_of(features.Feature("", facts))
+    assert "--cp-comm-type a2a+p2p" in written(plan) and "--hierarchical-context-parallel-sizes 4 2" in written(plan)
+    overrides = megatron.launch(plan).files["bridge-overrides.txt"].content.splitlines()
+    assert {"model.cp_comm_type=a2a+p2p", "model.hierarchical_context_parallel_sizes=[4,2]"} < {*overrides}
+    assert "dist.use_decentralized_pg=false" in overrides
+    assert "cp_algo hybrid: its ranks rotate keys and values; cp_algo ring" in exporters.unsupported("torchtitan", plan)
+
+
 def test_gathered_keys_are_all_gather_of_megatron():
     plan = features.plan_of(features.Feature("", {"cp": 2, "dp": 1, "num_microbatches": (16,), "cp_algo": "all_gather"}))
     assert "--cp-comm-type all_gather" in written(plan)

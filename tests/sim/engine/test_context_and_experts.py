@@ -35,6 +35,7 @@ def test_ring_exchanges_are_exposed_where_attention_is_shorter(bandwidth: float,
     assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
+HYBRID = {"cp_algo": "hybrid", "domain": 4}
 FOLDED = {"sequence_parallel": True, "etp": 1}
 
 
@@ -43,6 +44,7 @@ FOLDED = {"sequence_parallel": True, "etp": 1}
     [
         {"dp": 4, "ep": 4}, {"dp": 2, "cp": 2, "ep": 4, "tp": 2}, {"cp": 2, "tp": 2}, {"cp": 8},
         {"cp": 8, "cp_algo": "ulysses"}, {"cp": 8, "cp_algo": "all_gather"},
+        {"cp": 8} | HYBRID, {"tp": 2, "cp": 4} | HYBRID,
         {"tp": 4, "ep": 4} | FOLDED, {"tp": 2, "dp": 2, "ep": 4} | FOLDED,
     ],
 )  # fmt: skip
@@ -51,6 +53,24 @@ def test_the_step_of_one_stage_equals_the_closed_form(facts: dict[str, int], zer
     """One kind of group reduces gradients: experts that only one rank holds are not reduced."""
     plan = nodes(microbatches=3, layers=(3,), shape=EXPERTS, zero_stage=zero_stage, **facts)
     assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
+
+
+@pytest.mark.parametrize(("domain", "like"), [(8, "ulysses"), (1, "ring")])
+def test_hybrid_context_parallelism_is_one_of_both_where_all_or_no_ranks_share_a_node(domain: int, like: str) -> None:
+    facts = {"cp": 8, "layers": (3,), "microbatches": 2, "seq_len": 1024, "recompute": "full"}
+    hybrid, one = nodes(cp_algo="hybrid", domain=domain, **facts), nodes(cp_algo=like, **facts)
+    assert simulate(hybrid).step_s == simulate(one).step_s
+
+
+def test_hybrid_context_parallelism_sends_keys_of_a_head_share_between_nodes_alone() -> None:
+    """Eight ranks on two nodes of four: the keys and values of 6 of 24 heads travel around each ring of two, of half of the
+    sequence, so that a node sends 4 rings x 512 tokens x 48 values x 2 bytes, twice as many in a backward. Four all_to_alls of
+    an eighth of the tokens stay on links four times as fast, three quarters of each."""
+    facts = {"cp": 8, "layers": (1,), "seq_len": 1024, "zero_stage": 0} | HYBRID
+    slow, twice = nodes(1e4, 0.0, **facts), nodes(2e4, 0.0, **facts)
+    reduced = 2 * 7 / 8 * 4 * memory.stage_parameters(slow.workload, slow.config, 1, True, True)
+    sent = 3 * 4 * 512 * 48 * 2 + 4 * 3 / 4 * (128 * 4 * 96 * 2 / 2) / 4
+    assert simulate(slow).step_s - simulate(twice).step_s == pytest.approx((sent + reduced) / 2e4, rel=1e-6)
 
 
 def test_all_to_alls_across_nodes_take_their_bytes_over_the_nics() -> None:
@@ -80,6 +100,8 @@ def test_all_to_alls_across_nodes_take_their_bytes_over_the_nics() -> None:
         {"dp": 16, "ep": 4, "dispatcher": "allgather"},
         {"tp": 2, "cp": 4, "dp": 2, "ep": 2, "cp_algo": "ulysses", "recompute": "full"},
         {"tp": 2, "cp": 4, "dp": 2, "ep": 2, "cp_algo": "all_gather", "recompute": "full"},
+        {"tp": 2, "cp": 4, "dp": 2, "ep": 2, "recompute": "full"} | HYBRID,
+        {"cp": 8, "pp": 2, "ep": 2} | HYBRID,
     ],
 )
 def test_symmetry_reduction_of_sixteen_ranks_is_exact(facts: dict[str, object]) -> None:

@@ -83,6 +83,20 @@ def test_ulysses_exchanges_heads_in_place_of_a_ring() -> None:
     assert found == (("cp", "all_to_all", 32 * (2 * 48 + 2 * 8) * 2 / 2, 6.0),)
 
 
+def test_hybrid_context_parallelism_exchanges_heads_on_a_node_and_keys_between_nodes() -> None:
+    """24 heads of 4 on cp 8, in two nodes of four: a rank's eighth of the tokens has 96 queries, keys, values and results; keys
+    and values of a quarter of the heads travel around rings of two, with one head at least."""
+    facts = {"cp": 8, "layers": (3,), "cp_algo": "hybrid", "domain": 4}
+    plan, grouped = nodes(**facts), nodes(shape={"kv_heads": 2}, **facts)
+    workload, config = plan.workload, plan.config
+    assert payloads.layer_collectives(workload, config, 3, False) == (("cp", "all_to_all", 8 * 4 * 96 * 2 / 2, 6.0),)
+    assert payloads.ring_exchanges(workload, config, 3, False) == (("F", 64 * 2 * 24 * 2, 3.0),)
+    assert payloads.ring_exchanges(workload, config, 3, True) == (("B", 2 * 64 * 2 * 24 * 2, 3.0),)
+    found = payloads.layer_collectives(grouped.workload, grouped.config, 3, False)
+    assert found == (("cp", "all_to_all", 8 * (2 * 96 + 4 * 8) * 2 / 2, 6.0),)
+    assert payloads.ring_exchanges(grouped.workload, grouped.config, 3, False) == (("F", 64 * 8 * 2, 3.0),)
+
+
 def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them() -> None:
     """Two copies of every token for the experts; attention, and experts that all tokens share, gather each token once."""
     plan = nodes(tp=2, layers=(3,), shape=EXPERTS, sequence_parallel=True)
