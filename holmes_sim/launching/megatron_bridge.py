@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holmes_sim.launching import adapters, grouped_experts, megatron_flags
-from sim.plan.context_parallelism import HYBRID, head_ranks, ring_ranks
+from holmes_sim.launching import adapters, context, grouped_experts, megatron_flags
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -55,10 +54,10 @@ def _context(config: ParallelConfig) -> dict[str, Value]:
     """How cp ranks share attention, where that is not by a ring of all."""
     if config.cp == 1 or config.cp_algo == "ring":
         return {}
-    found: dict[str, Value] = {"model.cp_comm_type": megatron_flags.CP_COMM_TYPES[config.cp_algo]}
-    if config.cp_algo == HYBRID:
-        sizes = f"[{head_ranks(config)},{ring_ranks(config)}]"
-        found |= {"model.hierarchical_context_parallel_sizes": sizes, "dist.use_decentralized_pg": False}
+    found: dict[str, Value] = {"model.cp_comm_type": context.COMM_TYPES[config.cp_algo]}
+    if levels := context.levels(config):
+        sizes = ",".join(map(str, levels))
+        found |= {"model.hierarchical_context_parallel_sizes": f"[{sizes}]", "dist.use_decentralized_pg": False}
     return found
 
 

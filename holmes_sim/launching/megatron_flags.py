@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holmes_sim.launching import environment, expert_overlap, grouped_experts, head, model_keys, nets, replicas, tied
-from sim.plan.context_parallelism import GATHER, HYBRID, head_ranks, ring_ranks
+from holmes_sim.launching import context, environment, expert_overlap, grouped_experts, head, model_keys, nets, replicas, tied
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -24,7 +23,6 @@ PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",)
 GRADIENTS = dict.fromkeys(("bf16", "fp8", "mxfp8"), ("fp32", "bf16")) | {"fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
 """Precision -> gradient precisions that validate_args accepts."""
 SCHEDULES = ("1f1b", "interleaved")
-CP_COMM_TYPES = {"ring": "p2p", "ulysses": "a2a", GATHER: "all_gather", HYBRID: "a2a+p2p"}
 
 
 def text(flags: Flags) -> str:
@@ -40,10 +38,7 @@ def degrees(plan: Plan) -> Flags:
         "pipeline-model-parallel-size": config.pp,
         "context-parallel-size": config.cp,
     }
-    if config.cp > 1:
-        found["cp-comm-type"] = CP_COMM_TYPES[config.cp_algo]
-        if config.cp_algo == HYBRID:
-            found["hierarchical-context-parallel-sizes"] = f"{head_ranks(config)} {ring_ranks(config)}"
+    found |= context.flags(config)
     if plan.workload.model.experts:
         found |= {"expert-model-parallel-size": config.ep, "expert-tensor-parallel-size": config.expert_tp}
     if config.sequence_parallel and config.tp > 1:

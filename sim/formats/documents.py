@@ -21,6 +21,10 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 KeyPath = tuple[str | int, ...]
 """Keys and indices from the root of a document to a value."""
 Checked = TypeVar("Checked", bound=BaseModel)
+MISSING = "this key is missing"
+WANTED = dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number")
+WANTED |= {"string_type": "text", "float_type": "a number", "float_parsing": "a number"}
+"""Kind of a fault of pydantic -> what should be written."""
 
 
 class Document:
@@ -176,7 +180,9 @@ def check(document: Document, schema: type[Checked], more: Iterable[tuple[KeyPat
         checked = schema.model_validate(document.value)
     except ValidationError as error:
         checked, faults = None, faults + _faults(document, error, schema)
-    faults += more
+    said = [*more]
+    told = {path for path, text in said if text.startswith(MISSING)}
+    faults = [fault for fault in faults if fault[0] not in told] + said
     if faults or checked is None:
         lines = dict.fromkeys(document.fault(*fault) for fault in sorted(faults, key=lambda fault: document.line(fault[0])))
         raise TopologyError("\n".join(lines))
@@ -243,15 +249,11 @@ def _message(item: object, written: object, schema: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         return "unknown key" + suggestion(str(item["loc"][-1]), _sibling_keys(schema, item["loc"]))
     if kind == "missing":
-        return "this key is missing" + _only_value(schema, item["loc"])
+        return MISSING + _only_value(schema, item["loc"])
     if kind == "value_error":
         return str(context.get("error", text))
-    if kind == "string_type":
-        return f"{written!r} is not text"
-    if kind in {"int_type", "int_parsing", "int_from_float"}:
-        return f"{written!r} is not a whole number"
-    if kind in {"float_type", "float_parsing"}:
-        return f"{written!r} is not a number"
+    if kind in WANTED:
+        return f"{written!r} is not {WANTED[kind]}"
     if kind in {"dict_type", "model_type"}:
         return f"a mapping of keys is expected here, not {written!r}"
     if kind in {"list_type", "tuple_type"}:
@@ -273,10 +275,7 @@ def _only_value(schema: type[BaseModel], loc: tuple[str | int, ...]) -> str:
 
 def _sibling_keys(schema: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
     """Keys that the schema allows at the location of a fault."""
-    current: object = schema
-    for part in loc[:-1]:
-        current = _annotation_at(current, part)
-    models = _models_in(current)
+    models = _models_in(functools.reduce(_annotation_at, loc[:-1], cast(object, schema)))
     return sorted({info.alias or name for model in models for name, info in model.model_fields.items()})
 
 

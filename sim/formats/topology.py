@@ -12,7 +12,7 @@ from typing import Any
 from sim.errors import TopologyError
 from sim.formats import adapter_facts, catalog, huggingface, profile, require_facts, routing_facts, stacks
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts
-from sim.formats.documents import Document, KeyPath, check, parse, read_text
+from sim.formats.documents import MISSING, Document, KeyPath, check, parse, read_text
 from sim.formats.model_facts import ModelFacts
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.stack_facts import StackConstants
@@ -222,8 +222,12 @@ def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPat
     if not _CLUSTER_NAME.fullmatch(name):
         yield at, f"cluster name {name!r} may have letters, digits, '.', '_' and '-' only"
     node = _mapping(cluster.get("node"))
-    yield from _unknown("devices", (*at, "node", "devices", "type"), _mapping(node.get("devices")).get("type"))
+    device: Any = _mapping(node.get("devices")).get("type")
+    yield from _unknown("devices", (*at, "node", "devices", "type"), device)
     yield from _unknown("links", (*at, "node", "intra_node"), node.get("intra_node"))
+    usual = catalog.device_facts(device).intra_node.usual if device in catalog.names("devices") else ""
+    if usual and "intra_node" not in node:
+        yield (*at, "node", "intra_node"), f"{MISSING}; nodes of {device} usually have {usual}"
     types = _nic_types(cluster)
     for index, kind in enumerate(types):
         path = (*at, "node", "nics", index, "type")

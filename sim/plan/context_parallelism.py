@@ -12,22 +12,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sim.plan.parallel_config import ParallelConfig
+from typing import Protocol
 
 GATHER, HYBRID = "all_gather", "hybrid"
 CP_ALGORITHMS = ("ring", "ulysses", GATHER, HYBRID)
 """Values of `cp_algo`."""
 
 
-def ring_ranks(config: ParallelConfig) -> int:
+class Context(Protocol):
+    """Fields of a parallel configuration that say how its cp ranks share attention."""
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel degree."""
+
+    @property
+    def cp(self) -> int:
+        """Context-parallel degree."""
+
+    @property
+    def cp_algo(self) -> str:
+        """One of `CP_ALGORITHMS`."""
+
+    @property
+    def domain(self) -> int:
+        """Devices of a node or NVLink domain; 0 where that is not known."""
+
+
+def ring_ranks(config: Context) -> int:
     """Ranks of a ring around which keys and values travel; 1 where there is none."""
     return {"ring": config.cp, HYBRID: config.cp // head_ranks(config)}.get(config.cp_algo, 1)
 
 
-def head_ranks(config: ParallelConfig) -> int:
+def head_ranks(config: Context) -> int:
     """Ranks that divide the heads of the same tokens by all_to_alls; 1 where none do.
 
     Under `hybrid` consecutive ranks of a cp group that are on one node, or in one domain (`ParallelConfig.domain`; all of them
@@ -37,7 +54,7 @@ def head_ranks(config: ParallelConfig) -> int:
     return config.cp if config.cp_algo == "ulysses" else 1
 
 
-def parts(config: ParallelConfig, operation: str, width: int) -> list[slice]:
+def parts(config: Context, operation: str, width: int) -> list[slice]:
     """The ranks of a cp group of `width` ranks, in their order, that run an operation together: all but under `hybrid`, where
     those of a node exchange heads, and one rank of each node is in a ring."""
     if config.cp_algo != HYBRID:
@@ -48,7 +65,7 @@ def parts(config: ParallelConfig, operation: str, width: int) -> list[slice]:
     return [slice(first, width, inside) for first in range(inside)]
 
 
-def operations(config: ParallelConfig) -> Sequence[str]:
+def operations(config: Context) -> Sequence[str]:
     """Operations that a cp group may run."""
     if config.cp_algo != HYBRID:
         return {"ring": ("send_recv",), GATHER: ("all_gather", "reduce_scatter")}.get(config.cp_algo, ("all_to_all",))

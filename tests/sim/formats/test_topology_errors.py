@@ -64,7 +64,7 @@ ONE_LINE = [
     ("200 Gbit/s", "-200 Gbit/s", "11: clusters.ib.node.nics[0].bandwidth: '-200 Gbit/s' is not a rate; write for example '200 Gbit/s'"),
     ("latency: 50 us", "latency: 50", "23: links[0].latency: 50 is not a time: the unit is missing; write for example '5 us'"),
     # keys that are missing or given twice
-    ("      intra_node: nvlink3\n", "", "7: clusters.ib.node.intra_node: this key is missing"),
+    ("      intra_node: nvlink3\n", "", "7: clusters.ib.node.intra_node: this key is missing; nodes of a100-sxm4-80gb usually have nvlink3"),
     ("format: holmes-sim/topology/1\n", "", "1: format: this key is missing; write format: holmes-sim/topology/1"),
     (", latency: 50 us", "", "23: links[0].latency: this key is missing"),
     ("    nodes: 2\n", "    nodes: 2\n    nodes: 3\n", "6: clusters.ib.nodes: key given twice; line 7 repeats it"),
