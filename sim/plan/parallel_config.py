@@ -165,9 +165,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     @property
     def recomputation(self) -> str:
         """`recompute`, `BLOCK` where it is of some layers of each stage only, or "by stage"."""
-        if self.stage_recompute:
-            return "by stage"
-        return BLOCK if self.recompute_layers else self.recompute
+        return "by stage" if self.stage_recompute else BLOCK if self.recompute_layers else self.recompute
 
     def by_recomputation(self, layers: int) -> tuple[tuple[int, ParallelConfig], ...]:
         """(number, configuration) of the layers of a stage that are recomputed alike: those in full, then the others."""
@@ -190,8 +188,8 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     @property
     def overlaps_from_host(self) -> bool:
         """Whether the host launches layers whose exchange of tokens overlaps another microbatch (`sim.kernels.launches`)."""
-        launched = self.ep > 1 and "full_iteration" not in self.cuda_graphs
-        return launched and self.overlap_expert_communication and self.dispatcher != "allgather"
+        launched = self.ep > 1 and "full_iteration" not in self.cuda_graphs and self.dispatcher != "allgather"
+        return launched and self.overlap_expert_communication
 
     @property
     def reduction(self) -> str:
@@ -201,19 +199,23 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
 
     @property
     def reduces_each_microbatch(self) -> bool:
-        """Whether every microbatch's backward reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section
-        5.2)."""
+        """Whether every microbatch reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section 5.2)."""
         return self.zero_stage >= 2 and self.sums_gradients
 
     @property
     def reduces_behind(self) -> bool:
-        """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
-        return (self.overlap_grad_reduce or self.zero_stage >= 2) and self.sums_gradients
+        """Whether gradients are reduced bucket by bucket, overlapped with the backward: under ZeRO 3 always."""
+        return (self.overlap_grad_reduce or self.zero_stage == 3) and self.sums_gradients
+
+    @property
+    def reduces_between(self) -> bool:
+        """Whether each microbatch waits for the reduction of its gradients: ZeRO 2 that overlaps nothing."""
+        return self.reduces_each_microbatch and not self.reduces_behind
 
     @property
     def gathers_ahead(self) -> bool:
         """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
-        return ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3) and self.sums_gradients
+        return self.sums_gradients and (self.zero_stage == 3 or (self.overlap_param_gather and self.zero_stage >= 1))
 
     @property
     def num_stages(self) -> int:
@@ -281,19 +283,16 @@ def _check_shards(config: ParallelConfig) -> None:
         raise PlanError("tied_shards with zero_stage 0 has no effect: no rank owns a shard of the gradient; leave it out")
     if (size := config.zero_shard_size) is None:
         return
+    named = f"zero_shard_size {size}"
     if config.zero_stage == 0 or size < 2:
-        raise PlanError(f"zero_shard_size {size} with zero_stage {config.zero_stage} has no effect; leave it out")
+        raise PlanError(f"{named} with zero_stage {config.zero_stage} has no effect; leave it out")
     if config.stage_cp:
-        raise NotModelled(f"zero_shard_size {size} with stage_cp is not modelled; one of both")
+        raise NotModelled(f"{named} with stage_cp is not modelled; one of both")
     if config.dp_cp % size:
-        raise PlanError(
-            f"zero_shard_size {size} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state"
-        )
+        raise PlanError(f"{named} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state")
     if config.splits_experts and size < config.dp_cp:
         own = f" and etp {config.etp}" if config.etp else ""
-        raise NotModelled(
-            f"zero_shard_size {size} is not modelled with ep {config.ep}{own}: all ranks with an expert share its state"
-        )
+        raise NotModelled(f"{named} is not modelled with ep {config.ep}{own}: all ranks with an expert share its state")
 
 
 def _listed(values: tuple[object, ...]) -> str:
