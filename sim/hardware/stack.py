@@ -35,8 +35,9 @@ FACTS = (
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
-PASSES = ("norm", "heads", "residual", "activation", "loss")
-"""Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`)."""
+PASSES = ("norm", "heads", "residual", "activation", "loss", "scores")
+"""Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`), and the scores of
+unfused attention (`sim.kernels.formulas`)."""
 
 OVERLAPPED_LINKS = ("nvlink", "hccs")
 """What the names of links begin with over which collectives overlap products: NVLink by Transformer Engine's user buffers, HCCS
