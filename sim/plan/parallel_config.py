@@ -70,12 +70,12 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `gathered_keys`: cp ranks gather keys and values at
     once, as torch does (`sim.kernels.ring_copies`). `early_stop`: recomputation of a layer or MLP ends before the last product,
     whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and early_stop, torch 2.1 and later; JAX).
-    `whole_messages`: without sequence parallelism each tp rank sends a whole message, not its slice (`payloads.message_bytes`).
+    `whole_messages`, `separate_products`: without sequence parallelism each tp rank sends a whole message, not its slice; and
+    tp ranks sum the input gradients of queries, keys and values, and of gate and up, one by one (both: `payloads`).
     `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `current_scaling`: ranks that gather tensors in fp8
-    find their largest values together. `amax_reduction`: after each pass of a stage in fp8, its ranks find those of all
-    tensors together (`payloads`). `memory`: what it keeps beyond Megatron-LM. `refuses`: plans it cannot run.
-    Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
-    NotModelled if their costs are not modelled."""
+    find their largest values together. `amax_reduction`: so do all ranks of a stage after each pass. `memory`: what it keeps
+    beyond Megatron-LM. `refuses`: plans it cannot run. Raises PlanError if values are unknown or contradict each other,
+    NotDefined if no schedule or reduction exists for them, NotModelled if their costs are not modelled."""
 
     vpp: int = 1
     schedule: str = "1f1b"
@@ -106,6 +106,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     gathered_keys: bool = False
     early_stop: bool = False
     whole_messages: bool = False
+    separate_products: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False
