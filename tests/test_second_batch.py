@@ -60,6 +60,16 @@ def test_steps_of_paddlenlp_are_the_batch_by_sequences_per_second() -> None:
     assert config(case).num_microbatches == (64,) * 8
 
 
+def test_no_attention_of_paxml_is_fused_and_what_it_recomputes_follows_from_its_products() -> None:
+    """A policy keeps results of `dot_general`, which products in fp8 are not; 126M has no policy."""
+    found = {name: one.plan.config for name, one in runs("new_software/paxml").items() if one.plan is not None}
+    assert {one.attention for one in found.values()} == {"unfused"}
+    kinds = {name: one.recompute for name, one in found.items()}
+    assert {kind for name, kind in kinds.items() if "126m" in name} == {"none"}
+    assert {kind for name, kind in kinds.items() if "175b" in name} == {"full"}
+    assert {name for name, kind in kinds.items() if "-5b-" in name and kind == "full"} == {"paxml-5b-h100-g256-te-fp8"}
+
+
 def test_steps_of_paxml_are_sequences_by_sequences_per_second() -> None:
     assert runs("new_software/paxml")["paxml-175b-h100-g256-te-fp8"].measured_s == pytest.approx(256 * 6 / 65.64, rel=1e-4)
 

@@ -46,6 +46,7 @@ class Shape:
     gathered_keys: bool = False
     early_stop: bool = False
     whole_messages: bool = False
+    separate_products: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False

@@ -127,7 +127,8 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(layers, first, last, True)
     forward, backward = map(max, zip(*(_compute(spec, at, layers, first, last) for spec in specs), strict=True))
-    passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - cost.weight)
+    weight = at.weight_gradients(layers, first, last, specs) if config.reduces_between else cost.weight
+    passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - weight)
     stream, collectives = 0.0, _collectives(at, cost.reduce, cost.gather, layers, first, last, specs)
     if config.shards_parameters:
         own = max(_groups(at, layers, first, last, specs), key=lambda both: both[False].seconds + 2 * both[True].seconds)
@@ -163,10 +164,10 @@ def _slowdowns(at: StageCosts, layers: int, first: bool, last: bool, specs: tupl
 
 
 def _is_linear(at: StageCosts, specs: tuple[DeviceSpec, ...]) -> bool:
-    """Whether the first `LINEAR` of `COSTS` and the optimizer's seconds are linear in the layers: not under ZeRO 3, whose
-    passes wait for collectives."""
+    """Whether the first `LINEAR` of `COSTS` and the optimizer's seconds are linear in the layers: not where passes wait for
+    collectives (ZeRO 3, and ZeRO 2 without overlap)."""
     alike = stage_amounts.extends(at.workload, at.config, specs or at.collectives.specs)
-    return alike and not at.config.shards_parameters
+    return alike and not (at.config.shards_parameters or at.config.reduces_between)
 
 
 def _extended(

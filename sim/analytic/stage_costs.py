@@ -26,11 +26,11 @@ from sim.workload.workload import Workload
 class StageCost(NamedTuple):
     """Seconds of one stage on the ranks that hold it.
 
-    Per microbatch: `forward` and `backward` include tensor-parallel collectives; `weight` is the part of the backward that the
-    schedule splits off as W (0 if it does not split); `received` is the part of the forward that gathers the received message.
-    `send_forward` and `send_backward`: seconds for which a rank waits until its message has left; 0 where the schedule overlaps
-    sends, and then `lane` is the time for which the forward messages of one microbatch occupy their link. `traffic`: the time
-    for which one microbatch occupies the data-parallel network (ZeRO 2 and 3), one microbatch after the other.
+    Per microbatch: `forward` and `backward` include tensor-parallel collectives, `backward` the reduction of ZeRO 2 without
+    overlap, too; `weight` is the part of the backward that the schedule splits off as W (0 if it does not split); `received` is
+    that of the forward that gathers the received message. `send_forward` and `send_backward`: seconds for which a rank waits
+    until its message has left; 0 where the schedule overlaps sends, and then `lane` is the time for which the forward messages
+    of one microbatch occupy their link. `traffic`: seconds of one on the data-parallel network beside its passes (ZeRO 2, 3).
 
     Per step: `reduce` (gradients) and `gather` (parameters) are totals over `parts` buckets; `optimizer` is the update.
     """
@@ -169,10 +169,11 @@ class StageCosts:
         The slowest device type of `specs` decides (default: all types of the stage)."""
         times = times or self.passes(layers, first, last, specs or self.collectives.specs)
         reduce, gather, traffic, buckets, optimizer = self.synchronised(layers, first, last, specs)
-        received = self.received(layers, first, last, False)
-        weight = self._weight(layers, first, last, specs or self.collectives.specs)
+        received, weight = self.received(layers, first, last, False), self.weight_gradients(layers, first, last, specs)
+        between = reduce if self.config.reduces_between else 0.0
+        weight += between if schedules.get(self.config.schedule).SPLITS_BACKWARD else 0.0
         return StageCost(
-            times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
+            times[0], times[1] + between, reduce - between, gather, optimizer, buckets, 0.0, 0.0, traffic, weight, received
         )
 
     def synchronised(
@@ -198,7 +199,7 @@ class StageCosts:
         reduce, gather = (
             (max if overlapped[way] else sum)([both[way] for both in sync.values()] or [0.0]) for way in (False, True)
         )
-        reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
+        reduces, gathers = config.reduces_each_microbatch and config.reduces_behind, 2 * int(config.shards_parameters)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
         return reduce, gather, traffic, buckets, optimizer
 
@@ -210,9 +211,9 @@ class StageCosts:
         buckets, bare = payloads.buckets_of(found.parameters, self.config, layers), bare_stages(self.workload, first, last)
         return buckets, found.optimizer, in_buckets(self.config, found.reduced, found.gathered, buckets, bare)
 
-    def _weight(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> Seconds:
+    def weight_gradients(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
         """`weight_seconds` on the slowest device type."""
-        workload = self.workload.of_stage(layers, first, last)
+        workload, specs = self.workload.of_stage(layers, first, last), specs or self.collectives.specs
         return max(weight_seconds(spec, workload, one_replica(self.config), layers, last) for spec in specs)
 
     def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
@@ -225,8 +226,7 @@ class StageCosts:
             sum(self.collectives.seconds(*one) for one in payloads.layer_collectives(workload, self.config, layers, way))
             for way in (False, True)
         ]
-        specs = specs or self.collectives.specs
-        hidden = [self._exposed(workload, specs, layers, way, "beside") for way in (False, True)]
+        hidden = [self._exposed(workload, specs or self.collectives.specs, layers, way, "beside") for way in (False, True)]
         return forward + experts[0] + hidden[0], backward + experts[1] + hidden[1]
 
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:

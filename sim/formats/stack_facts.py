@@ -121,6 +121,7 @@ class StackConstants(StrictModel):
     fused_accumulation: Flag = False
     early_stop: Flag = False
     whole_messages: Flag = False
+    separate_products: Flag = False
     fp8_param_gather: Flag = False
     fp8_attention: Flag = False
     fp8_head: Flag = False

@@ -31,12 +31,13 @@ FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
-    *ATTENTION_FACTS,
+    "separate_products", *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
-PASSES = ("norm", "heads", "residual", "activation", "loss")
-"""Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`)."""
+PASSES = ("norm", "heads", "residual", "activation", "loss", "scores")
+"""Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`), and the scores of
+unfused attention (`sim.kernels.formulas`)."""
 
 OVERLAPPED_LINKS = ("nvlink", "hccs")
 """What the names of links begin with over which collectives overlap products: NVLink by Transformer Engine's user buffers, HCCS
@@ -62,8 +63,9 @@ class Stack:
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
     accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of
     Megatron-LM's fused kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
-    `whole_messages`: tensor-parallel ranks send all activations each to the next stage, not a slice; `fp8_param_gather`:
-    weights of fp8 products are gathered in fp8 (all three: `ParallelConfig`). `fp8_attention`, `fp8_head`:
+    `whole_messages`: tensor-parallel ranks send all activations each to the next stage, not a slice; `separate_products`: they
+    sum the input gradients of queries, keys and values, and of gate and up, one by one; `fp8_param_gather`: weights of fp8
+    products are gathered in fp8 (all four: `ParallelConfig`). `fp8_attention`, `fp8_head`:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
     four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8; `dispatcher`: how tokens reach the
@@ -97,6 +99,7 @@ class Stack:
     fused_accumulation: bool = False
     early_stop: bool = False
     whole_messages: bool = False
+    separate_products: bool = False
     fp8_param_gather: bool = False
     fp8_attention: bool = False
     fp8_head: bool = False
@@ -188,7 +191,7 @@ def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
     names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
-    others = "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
+    others = "separate_products", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
     facts = {name: getattr(stack, name) for name in (*names, *others)}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 

@@ -92,7 +92,8 @@ def attention_work(core: Attention, nbytes: int, kind: str, backward: bool) -> t
 
 
 def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool) -> Seconds:
-    """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused").
+    """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused"), whose scores move as
+    many times the bytes of `UNFUSED_PASSES` as the software's passes ("scores") say.
 
     The backward in fp8 and mxfp8 computes the scores outside of a window, too (cuDNN 9.19 and 9.22; docs/model.md)."""
     if backward and core.window and device.fp8_attention and precision in NARROW:
@@ -109,7 +110,7 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     rate = peak * device.gemm.reached
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
         rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))
-    return flops / rate + pass_seconds(moved, device)
+    return flops / rate + pass_seconds(moved * dict(device.passes).get("scores", 1.0), device)
 
 
 def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:

@@ -6,12 +6,13 @@ collectives follow the compute they belong to, those of all layers of a stage to
 reduces each bucket of gradients after its part of the last backward of a stage, or of its last W where weight gradients are
 split off (`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers each bucket of updated parameters before
 its part of the first forward (`overlap_param_gather`): those of the step before, as in a steady run. ZeRO 2 and 3 reduce
-gradients in this way in every microbatch. ZeRO 3 (FSDP) gathers each layer's weights before its forward and again before its
-backward, a few layers ahead (`memory.GATHERED_AHEAD`; arXiv 2304.11277, section 3.3). Weights of embedding and head are spread
-over the layers of their stage. Under context parallelism the exchange of keys and values runs beside the attention of a forward
-or backward; under expert parallelism two all_to_alls a layer bring tokens to their experts and back. Gradients are reduced over
-the ranks that hold the same weights (`sim.kernels.memory.by_sharing`). The gradient of a tied embedding is summed between the
-first stage and the head before the optimizer, as Megatron-LM does. A stage after the head computes nothing and has no messages.
+gradients in this way in every microbatch, ZeRO 2 without `overlap_grad_reduce` behind each backward. ZeRO 3 (FSDP) gathers each
+layer's weights before its forward and again before its backward, a few layers ahead (`memory.GATHERED_AHEAD`; arXiv 2304.11277,
+section 3.3). Weights of embedding and head are spread over the layers of their stage. Under context parallelism the exchange of
+keys and values runs beside the attention of a forward or backward; under expert parallelism two all_to_alls a layer bring
+tokens to their experts and back. Gradients are reduced over the ranks that hold the same weights
+(`sim.kernels.memory.by_sharing`). The gradient of a tied embedding is summed between the first stage and the head before the
+optimizer, as Megatron-LM does. A stage after the head computes nothing and has no messages.
 
 Ranks with the same pipeline rank whose replicas have the same number of microbatches have the same program.
 """
@@ -209,6 +210,8 @@ class Lowered:
                 yield from self._within(stage, m, cut, not forward, paired_passes.is_paired(self.compute, index))
             if reduced and own:
                 yield from self._bucket("start", stage, part, config.reduction, own)
+        if action.kind == self.closing and config.reduces_between:
+            yield from self._whole(stage, config.reduction)
 
     def _each(self, stage: int, backward: bool) -> tuple[Buckets, ...]:
         """The buckets of a stage in the order of a pass."""
@@ -255,7 +258,7 @@ class Lowered:
         for stage in self.stages:
             if self.config.reduces_behind:
                 yield from self._each_bucket("wait", stage, self.config.reduction)
-            else:
+            elif not self.config.reduces_between:
                 yield from self._whole(stage, self.config.reduction)
         if self.tied and (0 in self.stages or self.head_stage in self.stages):
             yield Action("collective", group="embedding", operation="all_reduce", nbytes=self.tied)

@@ -10,6 +10,7 @@ from sim.kernels import key_gathers, memory
 from sim.kernels.casts import GATHERED
 from sim.kernels.recomputation import stops_early
 from sim.kernels.ring_copies import SINGLE
+from sim.kernels.separate_products import further_sums
 from sim.kernels.sequence_copies import scatters_sums
 from sim.plan.amax import shares_amax
 from sim.plan.context_parallelism import head_ranks, ring_ranks
@@ -103,6 +104,7 @@ def tensor_collectives(
         if alike.model.experts and not config.etp:
             routed += _gathered_tokens(alike, config, mlp)
     if not config.sequence_parallel:
+        rounds += further_sums(workload, config, layers) if backward else 0
         return (("all_reduce", payload, float(rounds + ends - left_out)),)
     twice = own_rounds if backward and workload.precision in GATHERED_TWICE else 0
     gathers, scattered = float(rounds + twice), float(rounds - left_out)

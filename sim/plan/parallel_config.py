@@ -65,12 +65,12 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `gathered_keys`: cp ranks gather keys and values at
     once, as torch does (`sim.kernels.ring_copies`). `early_stop`: recomputation of a layer or MLP ends before the last product,
     whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and early_stop, torch 2.1 and later; JAX).
-    `whole_messages`: without sequence parallelism each tp rank sends a whole message, not its slice (`payloads.message_bytes`).
+    `whole_messages`, `separate_products`: without sequence parallelism each tp rank sends a whole message, not its slice; and
+    tp ranks sum the input gradients of queries, keys and values, and of gate and up, one by one (both: `payloads`).
     `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `current_scaling`: ranks that gather tensors in fp8
-    find their largest values together. `amax_reduction`: after each pass of a stage in fp8, its ranks find those of all
-    tensors together (`payloads`). `memory`: what it keeps beyond Megatron-LM. `refuses`: plans it cannot run.
-    Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
-    NotModelled if their costs are not modelled."""
+    find their largest values together. `amax_reduction`: so do all ranks of a stage after each pass. `memory`: what it keeps
+    beyond Megatron-LM. `refuses`: plans it cannot run. Raises PlanError if values are unknown or contradict each other,
+    NotDefined if no schedule or reduction exists for them, NotModelled if their costs are not modelled."""
 
     vpp: int = 1
     schedule: str = "1f1b"
@@ -101,6 +101,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     gathered_keys: bool = False
     early_stop: bool = False
     whole_messages: bool = False
+    separate_products: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False
@@ -160,9 +161,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     @property
     def recomputation(self) -> str:
         """`recompute`, `BLOCK` where it is of some layers of each stage only, or "by stage"."""
-        if self.stage_recompute:
-            return "by stage"
-        return BLOCK if self.recompute_layers else self.recompute
+        return "by stage" if self.stage_recompute else BLOCK if self.recompute_layers else self.recompute
 
     def by_recomputation(self, layers: int) -> tuple[tuple[int, ParallelConfig], ...]:
         """(number, configuration) of the layers of a stage that are recomputed alike: those in full, then the others."""
@@ -185,8 +184,8 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     @property
     def overlaps_from_host(self) -> bool:
         """Whether the host launches layers whose exchange of tokens overlaps another microbatch (`sim.kernels.launches`)."""
-        launched = self.ep > 1 and "full_iteration" not in self.cuda_graphs
-        return launched and self.overlap_expert_communication and self.dispatcher != "allgather"
+        launched = self.ep > 1 and "full_iteration" not in self.cuda_graphs and self.dispatcher != "allgather"
+        return launched and self.overlap_expert_communication
 
     @property
     def reduction(self) -> str:
@@ -196,19 +195,23 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
 
     @property
     def reduces_each_microbatch(self) -> bool:
-        """Whether every microbatch's backward reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section
-        5.2)."""
+        """Whether every microbatch reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section 5.2)."""
         return self.zero_stage >= 2 and self.sums_gradients
 
     @property
     def reduces_behind(self) -> bool:
-        """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
-        return (self.overlap_grad_reduce or self.zero_stage >= 2) and self.sums_gradients
+        """Whether gradients are reduced bucket by bucket, overlapped with the backward: under ZeRO 3 always."""
+        return (self.overlap_grad_reduce or self.zero_stage == 3) and self.sums_gradients
+
+    @property
+    def reduces_between(self) -> bool:
+        """Whether each microbatch waits for the reduction of its gradients: ZeRO 2 that overlaps nothing."""
+        return self.reduces_each_microbatch and not self.reduces_behind
 
     @property
     def gathers_ahead(self) -> bool:
         """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
-        return ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3) and self.sums_gradients
+        return self.sums_gradients and (self.zero_stage == 3 or (self.overlap_param_gather and self.zero_stage >= 1))
 
     @property
     def num_stages(self) -> int:
@@ -276,19 +279,16 @@ def _check_shards(config: ParallelConfig) -> None:
         raise PlanError("tied_shards with zero_stage 0 has no effect: no rank owns a shard of the gradient; leave it out")
     if (size := config.zero_shard_size) is None:
         return
+    named = f"zero_shard_size {size}"
     if config.zero_stage == 0 or size < 2:
-        raise PlanError(f"zero_shard_size {size} with zero_stage {config.zero_stage} has no effect; leave it out")
+        raise PlanError(f"{named} with zero_stage {config.zero_stage} has no effect; leave it out")
     if config.stage_cp:
-        raise NotModelled(f"zero_shard_size {size} with stage_cp is not modelled; one of both")
+        raise NotModelled(f"{named} with stage_cp is not modelled; one of both")
     if config.dp_cp % size:
-        raise PlanError(
-            f"zero_shard_size {size} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state"
-        )
+        raise PlanError(f"{named} does not divide dp {config.dp} x cp {config.cp}, the ranks that share the state")
     if config.splits_experts and size < config.dp_cp:
         own = f" and etp {config.etp}" if config.etp else ""
-        raise NotModelled(
-            f"zero_shard_size {size} is not modelled with ep {config.ep}{own}: all ranks with an expert share its state"
-        )
+        raise NotModelled(f"{named} is not modelled with ep {config.ep}{own}: all ranks with an expert share its state")
 
 
 def _listed(values: tuple[object, ...]) -> str:

@@ -28,6 +28,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "dp 3, uneven microbatches": ((5,), (3, 2, 1), {"microbatch_size": 2}),
     "pp 2, dp 3, uneven, zero 0": ((3, 2), (3, 2, 1), {"zero_stage": 0}),
     "dp 2, zero 2": ((2, 3), (3, 3), {"zero_stage": 2}),
+    "dp 2, zero 2, nothing overlapped": ((2, 3), (3, 3), {"zero_stage": 2, "overlap_grad_reduce": False}),
     "dp 2, zero 3, pp 2": ((3, 2), (3, 3), {"zero_stage": 3}),
     "dp 2, nothing overlapped": ((3, 2), (3, 2), {"overlap_grad_reduce": False, "overlap_param_gather": False}),
     "tp 2, sequence parallel": ((5,), (3,), {"tp": 2, "sequence_parallel": True}),

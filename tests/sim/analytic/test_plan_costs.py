@@ -57,6 +57,27 @@ def test_the_closed_form_counts_the_microbatches_of_each_replica() -> None:
     assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_zero_2_without_overlap_adds_the_reduction_to_each_microbatch(schedule: str) -> None:
+    """Two layers of 12 h^2 + 13 h values, embedding, head and a norm, with gradients of 4 bytes: each of two nodes sends half
+    of them to the other one, at 1 GB/s. With overlap the network alone decides, because it is slower than compute."""
+    reduction = (2 * (12 * 96**2 + 13 * 96) + 2 * 768 * 96 + 2 * 96) * 4 / 2 / 1e9
+    machines = builders.fleet(builders.cluster(nodes=2, nics=(builders.nic(bandwidth=1e9),)))
+
+    def each(dp: int, overlap: bool) -> float:
+        facts = {"zero_stage": 2, "schedule": schedule, "overlap_grad_reduce": overlap, "overlap_param_gather": False}
+        plans = [builders.plan(machines, dp=dp, microbatches=many, **facts) for many in (8, 9)]
+        steps = [simulate(plan).step_s for plan in plans]
+        closed = [plan_costs.step_seconds(plan) for plan in plans]
+        assert closed <= steps if overlap else closed == pytest.approx(steps, rel=1e-9)
+        return steps[1] - steps[0]
+
+    compute = each(1, False)
+    assert each(2, True) == pytest.approx(reduction, rel=1e-9)
+    assert each(2, False) == pytest.approx(compute + reduction, rel=1e-9)
+    assert 0 < compute < reduction
+
+
 @pytest.mark.parametrize("zero_stage", [0, 1])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize(("nics", "is_exact"), [(2, False), (3, True)])

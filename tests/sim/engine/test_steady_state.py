@@ -149,6 +149,17 @@ def test_events_do_not_grow_with_the_number_of_microbatches(schedule: str, zero_
     assert len([s for s in many.spans if s.kind == "F"]) == 10 * len([s for s in few.spans if s.kind == "F"])
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_zero_2_without_overlap_is_extrapolated_as_simulated_at_length(schedule: str, nodes: Any) -> None:
+    chunks = {"vpp": 2} if schedule == "interleaved" else {}
+    plan = builders.plan(
+        nodes, tp=2, pp=2, dp=2, microbatches=40, schedule=schedule, zero_stage=2, overlap_grad_reduce=False, **chunks
+    )
+    short, whole = simulate(plan), simulate_at_length(plan)
+    assert short.events < whole.events
+    assert_equal(short, whole)
+
+
 @pytest.mark.parametrize("overlaps", after(1, [True, False]))
 @pytest.mark.parametrize("zero_stage", [0, 1])
 @pytest.mark.parametrize("schedule", SCHEDULES)

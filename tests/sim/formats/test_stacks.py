@@ -141,7 +141,7 @@ def test_a_kernel_that_no_layer_has_is_refused_at_its_line(tmp_path: Path) -> No
     with pytest.raises(TopologyError) as fault:
         load(topology(tmp_path, "{name: ours, passes: {rope: 2}, fitted: {}}"))
     assert f"topo.yaml:{len(TOPOLOGY.splitlines()) + 1}: stack" in str(fault.value)
-    assert "'rope' is not an elementwise kernel; known: norm, heads, residual, activation, loss" in str(fault.value)
+    assert "'rope' is not an elementwise kernel; known: norm, heads, residual, activation, loss, scores" in str(fault.value)
 
 
 def test_a_stack_without_facts_of_memory_is_megatron(tmp_path: Path) -> None:

@@ -176,6 +176,15 @@ def test_an_unfused_core_moves_its_scores_through_memory(precision: str, nbytes:
     assert seconds == pytest.approx(LAUNCH + moved * 2 * 8 * 1000**2 / 1e9, rel=1e-9)
 
 
+def test_an_unfused_core_without_dropout_moves_22_of_32_bytes_of_a_score() -> None:
+    """Forward: product out, softmax in and out, product in. Backward: product out, softmax twice in and once out, and products
+    three times in; 2 bytes each. With dropout 13 and 19 bytes."""
+    device = builders.device(speed=1e30, memory_bandwidth=1e9, passes=(("scores", 22 / 32),))
+    core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    both = [formulas.attention_seconds(core, device, "bf16", 2, "unfused", backward) for backward in (False, True)]
+    assert sum(both) == pytest.approx(2 * LAUNCH + (4 + 7) * 2 * 2 * 8 * 1000**2 / 1e9, rel=1e-9)
+
+
 @pytest.mark.parametrize(("head_dim", "rate"), [(216, 1e12), (108, 0.5 * 1e12 / 4)])
 def test_products_with_a_head_dim_off_16_bytes_leave_the_tensor_cores(head_dim: int, rate: float) -> None:
     """4 b a s^2 d FLOPs; fp32's peak is a quarter of that of 2-byte values."""

@@ -75,6 +75,16 @@ def test_zero_2_reduces_the_gradients_of_every_microbatch() -> None:
     )
 
 
+def test_zero_2_without_overlap_waits_for_the_gradients_of_every_microbatch() -> None:
+    """GroupShardedStage2 of Paddle, and DeepSpeed without `overlap_comm`: nothing is left to reduce as the step ends."""
+    facts = {"dp": 2, "microbatches": 2, "zero_stage": 2, "overlap_grad_reduce": False, "overlap_param_gather": False}
+    whole = "F0 B0 dp reduce_scatter F1 B1 dp reduce_scatter optimizer dp all_gather"
+    assert program(pair(**facts), 0) == whole
+    assert program(pair(**facts, schedule="zb-h2"), 0) == (
+        "F0 B0 W0 dp reduce_scatter F1 B1 W1 dp reduce_scatter optimizer dp all_gather"
+    )
+
+
 def test_zero_3_gathers_two_layers_ahead_of_each_forward_and_backward() -> None:
     """Three layers: the weights of the next two are gathered while one computes (FSDP's backward prefetch)."""
     plan = pair(dp=2, layers=(3,), zero_stage=3)
