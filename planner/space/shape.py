@@ -44,6 +44,8 @@ class Shape:
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False
+    separate_qkv: bool = False
+    separate_gate: bool = False
     early_stop: bool = False
     whole_messages: bool = False
     fp8_param_gather: bool = False
