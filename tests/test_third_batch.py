@@ -108,3 +108,9 @@ def test_products_with_weights_of_their_own_have_their_own_sums() -> None:
     found = [config(one) for one in (scaling, atorch["atorch-llama2-7b-3d-g8-tp2pp1"], llama, gpt)]
     sums = [(one.separate_qkv, one.separate_gate) for one in found]
     assert sums == [(False, True), (True, True), (True, True), (True, False)]
+
+
+def test_plain_recipes_of_megatron_bridge_compute_a_gated_activation_in_six_kernels() -> None:
+    """silu 4 bytes and its product 6 forward; two gradients of the product 12, of silu 6, halves joined 8; fused 6 and 10.5."""
+    stack = validation.stack_of(runs("new_software/bridge_qwen3")["nebius-q8b-baseline"], "default")[1]
+    assert dict(stack.passes)["activation"] == pytest.approx((10 + 26) / 16.5, abs=0.005)
