@@ -44,9 +44,10 @@ class Shape:
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False
+    separate_qkv: bool = False
+    separate_gate: bool = False
     early_stop: bool = False
     whole_messages: bool = False
-    separate_products: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False

@@ -114,6 +114,8 @@ class StackConstants(StrictModel):
     tp_backward_overlap: Flag = False
     copied_sequences: Flag = False
     gathered_keys: Flag = False
+    separate_qkv: Flag = False
+    separate_gate: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
     cudnn_9_19: Flag = False
     attention_bf16_sums: Flag = False
@@ -121,7 +123,6 @@ class StackConstants(StrictModel):
     fused_accumulation: Flag = False
     early_stop: Flag = False
     whole_messages: Flag = False
-    separate_products: Flag = False
     fp8_param_gather: Flag = False
     fp8_attention: Flag = False
     fp8_head: Flag = False

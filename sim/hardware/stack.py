@@ -31,7 +31,7 @@ FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
-    "separate_products", *ATTENTION_FACTS,
+    "separate_qkv", "separate_gate", *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -57,15 +57,15 @@ class Stack:
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do.
     `copied_sequences`: they copy what they gather and scatter. `gathered_keys`: cp ranks gather keys and values at once, of
-    as many heads as queries (all five: `ParallelConfig`). `newest_attention`: attention runs the newest kernels of a device;
-    `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the gradients of queries in bf16
+    as many heads as queries. `separate_qkv`, `separate_gate`: queries, keys and values, or gate and up, have input gradients
+    of their own, which ranks sum one by one (all seven: `ParallelConfig`). `newest_attention`: attention has the newest
+    kernels; `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the gradients of queries in bf16
     (NVTE_CK_IS_V3_ATOMIC_FP32=0 of Transformer Engine for ROCm), both where the device has rates.
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
     accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of
     Megatron-LM's fused kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
-    `whole_messages`: tensor-parallel ranks send all activations each to the next stage, not a slice; `separate_products`: they
-    sum the input gradients of queries, keys and values, and of gate and up, one by one; `fp8_param_gather`: weights of fp8
-    products are gathered in fp8 (all four: `ParallelConfig`). `fp8_attention`, `fp8_head`:
+    `whole_messages`: tensor-parallel ranks send all activations each to the next stage, not a slice; `fp8_param_gather`: weights
+    of fp8 products are gathered in fp8 (all three: `ParallelConfig`). `fp8_attention`, `fp8_head`:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
     four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8; `dispatcher`: how tokens reach the
@@ -92,6 +92,8 @@ class Stack:
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False
+    separate_qkv: bool = False
+    separate_gate: bool = False
     newest_attention: bool = False
     cudnn_9_19: bool = False
     attention_bf16_sums: bool = False
@@ -99,7 +101,6 @@ class Stack:
     fused_accumulation: bool = False
     early_stop: bool = False
     whole_messages: bool = False
-    separate_products: bool = False
     fp8_param_gather: bool = False
     fp8_attention: bool = False
     fp8_head: bool = False
@@ -191,7 +192,7 @@ def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
     names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
-    others = "separate_products", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
+    others = "separate_qkv", "separate_gate", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
     facts = {name: getattr(stack, name) for name in (*names, *others)}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 

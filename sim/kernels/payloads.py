@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from sim.kernels import key_gathers, memory
 from sim.kernels.casts import GATHERED
+from sim.kernels.input_sums import further_sums
 from sim.kernels.recomputation import stops_early
 from sim.kernels.ring_copies import SINGLE
-from sim.kernels.separate_products import further_sums
 from sim.kernels.sequence_copies import scatters_sums
 from sim.plan.amax import shares_amax
 from sim.plan.context_parallelism import head_ranks, ring_ranks
@@ -77,10 +77,10 @@ def tensor_collectives(
 ) -> tuple[tuple[str, Bytes, float], ...]:
     """(operation, payload, count) of the tensor-parallel collectives of one microbatch on one stage.
 
-    Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
-    in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; recomputation repeats the forward's (of the
-    MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
+    Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), and `further_sums`, or an all_gather
+    and a reduce_scatter in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its
+    backward hides behind the product for the input gradient). Embedding and head add one each; recomputation repeats the
+    forward's (of the MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
     With `tp_overlap` those of the layers run beside products (`sim.kernels.tensor_overlap`). Listed here is the last of
     `SCATTERED_PARTS` of each scatter of a forward, what others take from the products (`TAKEN`), and all of those of input
     gradients where they are sums (`sim.kernels.sequence_copies`). With `tp_backward_overlap`
@@ -92,11 +92,12 @@ def tensor_collectives(
     payload = activation_bytes(workload, config)
     heads = 1 + workload.model.mtp_layers
     ends = int(first and not backward) + heads * int(last and backward)
-    rounds, own_rounds, left_out = 0, 0, 0
+    rounds, own_rounds, left_out, further = 0, 0, 0, 0
     routed: list[tuple[str, Bytes, float]] = []
     for number, alike in workload.of_stage(layers, first, last).alike(layers):
         again, mlp = repeated(alike, config, number, backward)
         left_out += mlp if stops_early(alike, config) else 0
+        further += number * further_sums(alike, config) if backward else 0
         once, mlp = number + again, number + mlp
         own = alike.model.experts and not alike.model.shared_ffn_hidden and config.sequence_parallel
         rounds += once if own else once + mlp
@@ -104,8 +105,7 @@ def tensor_collectives(
         if alike.model.experts and not config.etp:
             routed += _gathered_tokens(alike, config, mlp)
     if not config.sequence_parallel:
-        rounds += further_sums(workload, config, layers) if backward else 0
-        return (("all_reduce", payload, float(rounds + ends - left_out)),)
+        return (("all_reduce", payload, float(rounds + ends - left_out + further)),)
     twice = own_rounds if backward and workload.precision in GATHERED_TWICE else 0
     gathers, scattered = float(rounds + twice), float(rounds - left_out)
     if backward and scatters_beside_weights(config):

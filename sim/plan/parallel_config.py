@@ -31,8 +31,7 @@ ATTENTION = ("flash", "unfused")
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Gradient precision -> bytes of one gradient value."""
 USUAL_GRADIENTS = {"fp16": "fp16"}
-"""Precision -> Megatron-LM's default gradient precision: fp16 keeps fp16; all other precisions, not listed, accumulate in
-fp32."""
+"""Precision -> Megatron-LM's default gradient precision: fp16 keeps fp16; others, not listed, accumulate in fp32."""
 ZERO_STAGES = (0, 1, 2, 3)
 """ZeRO stages (arXiv 1910.02054): shard nothing, optimizer state, gradients too, weights too."""
 POSITIVE = ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size")
@@ -63,14 +62,13 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
     sequence parallelism, input gradients are scattered beside products of weight gradients. `copied_sequences`: gathers and
     scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `gathered_keys`: cp ranks gather keys and values at
-    once, as torch does (`sim.kernels.ring_copies`). `early_stop`: recomputation of a layer or MLP ends before the last product,
-    whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and early_stop, torch 2.1 and later; JAX).
-    `whole_messages`, `separate_products`: without sequence parallelism each tp rank sends a whole message, not its slice; and
-    tp ranks sum the input gradients of queries, keys and values, and of gate and up, one by one (both: `payloads`).
-    `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `current_scaling`: ranks that gather tensors in fp8
-    find their largest values together. `amax_reduction`: so do all ranks of a stage after each pass. `memory`: what it keeps
-    beyond Megatron-LM. `refuses`: plans it cannot run. Raises PlanError if values are unknown or contradict each other,
-    NotDefined if no schedule or reduction exists for them, NotModelled if their costs are not modelled."""
+    once (`sim.kernels.ring_copies`). `separate_qkv`, `separate_gate`: products with sums of their own
+    (`sim.kernels.input_sums`). `early_stop`: recomputation ends before a layer's last product. `whole_messages`: without
+    sequence parallelism tp ranks send whole messages, not slices (`payloads.message_bytes`). `fp8_param_gather`: weights of fp8
+    products are gathered as 1 byte each. `current_scaling`: ranks that gather tensors in fp8 find their largest values
+    together. `amax_reduction`: after each pass of a stage in fp8, its ranks find those of all tensors together. `memory`: what
+    it keeps beyond Megatron-LM. `refuses`: plans it cannot run. Raises PlanError if values are unknown or contradict each
+    other, NotDefined if no schedule or reduction exists for them, NotModelled if their costs are not modelled."""
 
     vpp: int = 1
     schedule: str = "1f1b"
@@ -99,9 +97,10 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False
+    separate_qkv: bool = False
+    separate_gate: bool = False
     early_stop: bool = False
     whole_messages: bool = False
-    separate_products: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False

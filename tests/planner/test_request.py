@@ -50,7 +50,15 @@ def test_clusters_whose_devices_lack_the_precision_are_not_used():
         assert [cluster.name for cluster in question.clusters()] == names
 
 
-FACTS = ("all_reduces", "early_stop", "tp_backward_overlap", "copied_sequences", "whole_messages", "separate_products")
+FACTS = (
+    "all_reduces",
+    "early_stop",
+    "tp_backward_overlap",
+    "copied_sequences",
+    "whole_messages",
+    "separate_qkv",
+    "separate_gate",
+)
 
 
 @pytest.mark.parametrize("fact", FACTS)
