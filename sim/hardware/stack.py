@@ -64,8 +64,8 @@ class Stack:
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
     accumulated by the products that compute them. `passes`: bytes that elementwise kernels move, as (name, multiple of
     Megatron-LM's fused kernels) (all three: `DeviceSpec`). `early_stop`: recomputation of a layer ends before its last product;
-    `whole_messages`: tensor-parallel ranks send all activations each to the next stage, not a slice; `fp8_param_gather`: weights
-    of fp8 products are gathered in fp8 (all three: `ParallelConfig`). `fp8_attention`, `fp8_head`:
+    `whole_messages`: tensor-parallel ranks send all activations each to the next stage, not a slice; `fp8_param_gather`:
+    weights of fp8 products are gathered in fp8 (all three: `ParallelConfig`). `fp8_attention`, `fp8_head`:
     attention and logits multiply in fp8 where the other products do; `current_scaling`: tensors in fp8 have the scale of their
     own largest value, not of earlier ones; `fused_experts`: products of experts in mxfp8 apply the activation function (all
     four: `DeviceSpec`). `amax_reduction`: all ranks of a stage share largest values in fp8; `dispatcher`: how tokens reach the
