@@ -183,7 +183,7 @@ def test_buttons_zoom_and_move(page, study):
     click(page, "[data-do=in]")
     click(page, "[data-do=all]")
     assert seen(page) == (0, step)
-    assert page.ask("document.getElementById('range').textContent") == "whole step: 8.959 s"
+    assert page.ask("document.getElementById('range').textContent") == "whole step: 8.955 s"
 
 
 def test_the_wheel_zooms_about_the_pointer_and_dragging_moves(page, study):

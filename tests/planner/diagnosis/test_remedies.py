@@ -230,7 +230,7 @@ def test_a_plan_that_needs_the_head_room_is_refused_and_the_remedy_says_so():
     assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by " in why_none(question)
     first, second, third, last = in_words(question).split(", or ")
     assert first == "--set memory_headroom=0, without head-room"
-    assert second == "--offload optimizer, with a step of 148.7 s or less"
+    assert second == "--offload optimizer, with a step of 148.6 s or less"
     assert third == "2 GiB more memory on each a100-sxm4-80gb of cluster ib"
     assert last == LORA
     plan = plan_of(replace(question, topology=replace(question.topology, memory_headroom=0.0)), budgets=NO_PROOF)

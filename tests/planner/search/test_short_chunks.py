@@ -106,14 +106,14 @@ def test_all_plans_with_the_degree_are_searched_where_the_best_plan_has_it():
     questions = asked, replace(asked, wishes=replace(asked.wishes, cp=2, schedule="1f1b"))
     free, pinned = (plan_of(one, budgets=near) for one in questions)
     assert free is not None and pinned is not None
-    assert [(one.config.cp, one.config.microbatch_size, round(step(one), 4)) for one in (free, pinned)] == [(2, 2, 0.9602)] * 2
+    assert [(one.config.cp, one.config.microbatch_size, round(step(one), 4)) for one in (free, pinned)] == [(2, 2, 0.9589)] * 2
 
 
 def test_all_plans_with_the_degree_are_searched_on_small_fleets():
     """Of 14 A100 on three nodes, estimates choose three stages of 0.536 s; the fastest plan has four."""
     free = plan_of(draw(7029))
     assert free is not None
-    assert (free.config.cp, free.config.pp, round(step(free), 4)) == (2, 4, 0.4157)
+    assert (free.config.cp, free.config.pp, round(step(free), 4)) == (2, 4, 0.4174)
 
 
 def test_nothing_more_is_searched_where_the_best_plan_has_another_degree(monkeypatch):
