@@ -81,7 +81,7 @@ LORA = "--set workload.adapter.r=16, for fine-tuning only: it trains adapters (L
 CASES = {
     "a larger model": (
         shipped("holmes-hybrid-4", "gpt-175b", Wishes(tp=8), global_batch_size=8),
-        "--set workload.optimizer=adam-bf16-moments, or --offload optimizer, with a step of 39.86 s or less, or 1 more "
+        "--set workload.optimizer=adam-bf16-moments, or --offload optimizer, with a step of 39.87 s or less, or 1 more "
         f"node in cluster ib (--set clusters.ib.nodes=3), or {LORA}",
     ),
     "all microbatches in flight": (

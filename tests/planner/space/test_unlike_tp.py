@@ -137,7 +137,7 @@ def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
     assert (found.config.tp_text, found.config.zero_stage) == ("4x1+1x4", 1)
     assert [stage.layers for stage in found.stages] == [1, 10, 10, 10, 9]
     assert step(found) == pytest.approx(5.8306, abs=5e-4)
-    assert [round(step(one), 3) for one in alike] == [5.902, 6.432]
+    assert [round(step(one), 3) for one in alike] == [5.908, 6.444]
 
 
 @pytest.mark.parametrize("seed", after(1, SEEDS, last=8))
