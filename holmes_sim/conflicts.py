@@ -82,11 +82,14 @@ class Required:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A requirement, and the step of the best plan found without it; None with the reason why it is not known."""
+    """A requirement, and the step of the best plan found without it; None with the reason why it is not known.
+
+    bound_s: no searched plan without it takes less (its certificate)."""
 
     requirement: str
     step_s: Seconds | None
     reason: str = ""
+    bound_s: Seconds | None = None
 
 
 def smallest(required: Required, seconds: Seconds = math.inf) -> tuple[tuple[str, ...], bool]:
@@ -158,7 +161,7 @@ def prices(
         try:
             plan = api.plan(request, api.DEFAULT, PlanningContext(request, start=start if same else None))
             assert plan.prediction is not None
-            yield Price(item, plan.prediction.step_s)
+            yield Price(item, plan.prediction.step_s, bound_s=plan.certificate.lower_bound_s if plan.certificate else None)
         except TooLate as error:
             yield Price(item, None, f"still {error.days:.4g} days")
         except Infeasible as error:

@@ -37,5 +37,6 @@ def _requirement(price: Price) -> dict[str, Any]:
     return {
         "requirement": price.requirement,
         "step_without_it_s": price.step_s,
+        "lower_bound_without_it_s": price.bound_s,
         "reason_if_none": price.reason or None,
     }

@@ -13,6 +13,8 @@ from sim.units import Seconds, time_text
 
 SAME = 1e-3
 """Relative difference of two steps below which they are called equal: the gap at which a plan is called optimal."""
+CLOSE = 1e-2
+"""A step that could be shorter by a smaller share is called the shortest here."""
 
 
 def required(plan: Plan, prices: Sequence[Price]) -> Table:
@@ -23,11 +25,19 @@ def required(plan: Plan, prices: Sequence[Price]) -> Table:
     for price in prices:
         if price.step_s is None:
             table.add_row(price.requirement, "-", price.reason)
-        elif price.step_s < step * (1 - SAME):
-            table.add_row(price.requirement, _text(price.step_s), f"{_text(step - price.step_s)} of every step")
         else:
-            table.add_row(price.requirement, _text(step), "nothing")
+            found = min(price.step_s, step)
+            table.add_row(price.requirement, _text(found), _cost(step, found, price.bound_s))
     return table
+
+
+def _cost(step: Seconds, found: Seconds, bound: Seconds | None) -> str:
+    """What a requirement costs: the step less the one found without it, which may be longer than the shortest one."""
+    known = f"{_text(step - found)}" if found < step * (1 - SAME) else ""
+    if bound is not None and bound < found * (1 - CLOSE):
+        most = f"at most {_text(step - bound)} of every step"
+        return f"at least {known}, {most}" if known else most
+    return f"{known} of every step" if known else "nothing"
 
 
 def _text(seconds: Seconds) -> str:

@@ -38,6 +38,7 @@ class RequirementCost(StrictModel):
 
     requirement: str = Field(description="the requirement in words, such as `tp at most 4`")
     step_without_it_s: float | None = Field(description="seconds of the best step found without it; null if unknown")
+    lower_bound_without_it_s: float | None = Field(description="no searched plan without it takes less; null if unknown")
     reason_if_none: str | None = Field(description="why the step is unknown")
 
 

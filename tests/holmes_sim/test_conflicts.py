@@ -83,6 +83,7 @@ def test_prices_are_the_steps_without_each():
     assert (devices.requirement, devices.step_s) == ("devices at most 16", pytest.approx(free.prediction.step_s))
     assert first.step_s is not None and first.step_s <= found.prediction.step_s
     assert devices.step_s < first.step_s
+    assert devices.bound_s is not None and devices.bound_s <= devices.step_s
 
 
 def test_a_requirement_has_no_price_without_time():
