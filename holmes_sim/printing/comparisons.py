@@ -13,7 +13,7 @@ from holmes_sim.printing.workloads import model_text
 from holmes_sim.results import PLURAL, Compared, reason, tokens_per_device
 from planner.request import Request
 from sim.plan.plan import Plan
-from sim.units import time_text
+from sim.units import Seconds, time_text
 
 HEADERS = (
     "step\n80 % range", "samples/s", "tokens/s\nper device", "of compute-\nonly speed", "slower\nby", "planned\nin",
@@ -69,7 +69,7 @@ def _table(answer: Compared) -> Table:
             f"{prediction.samples_per_s:.4g}",
             f"{tokens_per_device(plan, prediction):,.0f}",
             f"{prediction.upper_bound_fraction:.1%}",
-            "fastest" if fastest else f"{'~ ' if name in answer.close else ''}{slower_text(prediction.step_s / best)}",
+            "fastest" if fastest else _slower(answer, name, prediction.step_s, best),
             seconds[name],
             _layout(plan),
             style=STYLE if fastest else None,
@@ -77,6 +77,12 @@ def _table(answer: Compared) -> Table:
     for row in answer.without:
         table.add_row(row.name, *"-----", seconds[row.name], "no plan, see below")
     return table
+
+
+def _slower(answer: Compared, name: str, step: Seconds, best: Seconds) -> str:
+    """How much slower a row is; of a target, which is a limit to the plan, also the seconds that it costs."""
+    text = f"{'~ ' if name in answer.close else ''}{slower_text(step / best)}"
+    return f"{text}\n{time_text(float(f'{step - best:.3g}'))}" if answer.by == "target" else text
 
 
 def _layout(plan: Plan) -> str:
