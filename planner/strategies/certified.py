@@ -38,8 +38,9 @@ from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
 from planner.search.restaging import simulate_restarted
 from planner.search.short_chunks import ShortChunks
+from planner.search.unlike_beside import UnlikeBeside
 from planner.search.unlike_degrees import try_unlike, unlike_seconds
-from planner.search.unlike_degrees_proof import prove_unlike, unlike_bound
+from planner.search.unlike_degrees_proof import unlike_bound
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.tied_shards import with_tied_shards
@@ -66,7 +67,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bounded: Bounds | None = None
     short = ShortChunks(incumbent)
     every = EarlyBounds(context, [*bases, *unequal, *unlike])
-    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early:
+    unlike_proof = UnlikeBeside(context, bases)
+    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early, unlike_proof:
 
         def drafted() -> None:
             if context.proves:
@@ -102,12 +104,13 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     waits = incumbent.is_best_mixed and incumbent.lower_bound >= incumbent.target
                     if not waits:
                         move_layers(incumbent)
+                    unlike_proof.begin(incumbent)
                     proof.raise_by_simulation()
                     simulate_restarted(incumbent)
                     short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
-                apart_bound = prove_unlike(incumbent, bases)
+                apart_bound = unlike_proof.collect(incumbent)
                 context.limit.reserve(-away)
                 try_offloaded(incumbent)
                 try_modules(incumbent)
