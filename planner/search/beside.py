@@ -26,7 +26,9 @@ Answer: TypeAlias = Plan | Infeasible
 
 @dataclass(slots=True)
 class Beside:
-    """The answers of the strategies that a context wants beside the search. It is a context manager, which ends the process."""
+    """The answers of the strategies that a context wants beside the search. It is a context manager, which ends the process.
+
+    The process begins once the search knows the costs of the first layouts, which it then has (`begin`)."""
 
     context: PlanningContext
     ask: Ask
@@ -34,17 +36,21 @@ class Beside:
     _second: SecondProcess[dict[str, Answer]] | None = field(default=None, init=False)
 
     def __enter__(self) -> Beside:
-        names = self.context.beside
-        if names and has_free_core() and self.context.request.topology.fleet.devices >= PARALLEL_FROM:
+        return self
+
+    def begin(self) -> None:
+        """Begin the second process, where it is of use and has not begun."""
+        names, is_small = self.context.beside, self.context.request.topology.fleet.devices < PARALLEL_FROM
+        if names and self._second is None and not is_small and has_free_core():
             call = partial(_answers, self.ask, names, self.context)
             self._second = self._open.enter_context(SecondProcess(call))
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._open.close()
 
     def plan(self) -> None:
         """Without a second process: plan in this one, within the time limit."""
+        self.begin()
         if self._second is None:
             self._plan_here()
 
