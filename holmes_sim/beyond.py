@@ -17,8 +17,7 @@ from planner.limits import NO_LIMITS
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.budgets import Budgets
-from planner.search.early_bounds import EARLY_FROM
-from planner.second_process import SecondProcess, has_free_core
+from planner.second_process import NICE, SecondProcess, has_free_core
 from planner.strategies import certified
 from planner.target import ANY
 from sim.errors import HolmesError, NotSupported
@@ -78,9 +77,9 @@ class Beyond:
 class BeyondSearch:
     """The search for a plan that need not run on a framework, beside the search of a request; without a proof.
 
-    Where this machine has a core for it, it runs in a second process, once the other search knows the costs of the first
-    layouts (`begin`); else when it is asked. Either way it has the costs that are known by then. It is a context manager, which
-    ends the process. `wanted`: whether anything is searched; never for another target than `ANY`."""
+    It runs in a second process from the begin of the search on, where this machine has a core for it; else when it is asked,
+    with the costs that are known by then. It is a context manager, which ends the process. `wanted`: whether anything is
+    searched; never for another target than `ANY`."""
 
     request: Request
     wanted: bool
@@ -89,15 +88,11 @@ class BeyondSearch:
 
     def __enter__(self) -> BeyondSearch:
         self.wanted = self.wanted and self.request.target is not None and self.request.target.name == ANY
-        if self.request.topology.fleet.devices >= EARLY_FROM or not _is_plain(self.request):
-            self.begin(PlanningContext(self.request))
-        return self
-
-    def begin(self, known: PlanningContext) -> None:
-        """Begin the search in a second process, with the costs that a context knows, where that is of use and has not begun."""
-        if self.wanted and self._second is None and has_free_core():
+        if self.wanted and has_free_core():
             free = self._free(min(self.request.time_limit, BESIDE_S))
-            self._second = self._open.enter_context(SecondProcess(partial(_fastest, known, free), True))
+            call = partial(_fastest, PlanningContext(free), free)
+            self._second = self._open.enter_context(SecondProcess(call, NICE))
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._open.close()
@@ -141,15 +136,11 @@ def _fastest(known: PlanningContext, request: Request, progress: Callable[[str],
     context = known.of(request)
     context.progress, context.punctual = progress, True
     context.proves = context.restarts = False  # half the time on more than three node classes, for the same plans so far
+    is_plain = request.limits == NO_LIMITS and request.workload.model.is_uniform
     try:
-        return certified.plan(request, context, QUICKLY) if _is_plain(request) else api.plan(request, context=context)
+        return certified.plan(request, context, QUICKLY) if is_plain else api.plan(request, context=context)
     except HolmesError:
         return None
-
-
-def _is_plain(request: Request) -> bool:
-    """Whether one certified search answers a request: it has no limits, and all layers of the model are equal."""
-    return request.limits == NO_LIMITS and request.workload.model.is_uniform
 
 
 def _able(plan: Plan) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -196,7 +195,7 @@ def plan(
         split_search.run()
         return spared
 
-    context.spared, context.drafted = first_plan, functools.partial(search.begin, context)
+    context.spared = first_plan
     with search, unlike_search:
         try:
             found, others = api.plan_for(objective, request, strategy, context)

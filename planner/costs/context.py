@@ -46,8 +46,6 @@ class PlanningContext:
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, to the end of the step
-        # called once the certified search knows the costs of the first layouts, with which searches beside it can begin
-        self.drafted: Callable[[], None] = lambda: None
         self.proves = True  # whether the certified search goes on after its first plan, for a bound and faster plans
         # seconds of the time limit that the proof leaves for searches that follow it, by the first plan
         self.spared: Callable[[Plan], Seconds] = lambda plan: 0.0

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from planner.costs.context import PlanningContext
 from planner.request import Request
-from planner.second_process import SecondProcess, has_free_core
+from planner.second_process import NICER, SecondProcess, has_free_core
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
@@ -28,7 +28,8 @@ Answer: TypeAlias = Plan | Infeasible
 class Beside:
     """The answers of the strategies that a context wants beside the search. It is a context manager, which ends the process.
 
-    The process begins once the search knows the costs of the first layouts, which it then has (`begin`)."""
+    The process begins once the search knows the costs of the first layouts, which it then has (`begin`). It gives way to other
+    searches beside this one, because their answers are waited for by others."""
 
     context: PlanningContext
     ask: Ask
@@ -43,7 +44,7 @@ class Beside:
         names, is_small = self.context.beside, self.context.request.topology.fleet.devices < PARALLEL_FROM
         if names and self._second is None and not is_small and has_free_core():
             call = partial(_answers, self.ask, names, self.context)
-            self._second = self._open.enter_context(SecondProcess(call))
+            self._second = self._open.enter_context(SecondProcess(call, NICER))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._open.close()

@@ -76,7 +76,6 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
 
         def after_draft() -> None:
             early.begin(incumbent)
-            context.drafted()
             beside.begin()
             short.try_first()
 
