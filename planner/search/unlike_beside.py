@@ -16,9 +16,8 @@ from planner.costs.context import PlanningContext
 from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.incumbent import Incumbent
-from planner.search.mixed_proof import AHEAD_S, BESIDE_FROM
 from planner.search.unlike_degrees_proof import prove_unlike
-from planner.second_process import SecondProcess, has_free_core
+from planner.second_process import AHEAD_S, BESIDE_FROM, SecondProcess, has_free_core
 from planner.space.shape import Shape
 from planner.space.unlike_degrees import may_differ
 from sim.plan.plan import Plan
