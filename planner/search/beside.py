@@ -28,8 +28,7 @@ Answer: TypeAlias = Plan | Infeasible
 class Beside:
     """The answers of the strategies that a context wants beside the search. It is a context manager, which ends the process.
 
-    The process begins once the search knows the costs of the first layouts, which it then has (`begin`). It gives way to other
-    searches beside this one, because their answers are waited for by others."""
+    The process gives way to other searches beside this one, because a further one waits for their answers."""
 
     context: PlanningContext
     ask: Ask
@@ -37,21 +36,17 @@ class Beside:
     _second: SecondProcess[dict[str, Answer]] | None = field(default=None, init=False)
 
     def __enter__(self) -> Beside:
-        return self
-
-    def begin(self) -> None:
-        """Begin the second process, where it is of use and has not begun."""
-        names, is_small = self.context.beside, self.context.request.topology.fleet.devices < PARALLEL_FROM
-        if names and self._second is None and not is_small and has_free_core():
+        names = self.context.beside
+        if names and has_free_core() and self.context.request.topology.fleet.devices >= PARALLEL_FROM:
             call = partial(_answers, self.ask, names, self.context)
             self._second = self._open.enter_context(SecondProcess(call, NICER))
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._open.close()
 
     def plan(self) -> None:
         """Without a second process: plan in this one, within the time limit."""
-        self.begin()
         if self._second is None:
             self._plan_here()
 

@@ -26,7 +26,7 @@ from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.certificate import certificate, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
-from planner.search.early_bounds import EARLY_FROM, Bounds, EarlyBounds, higher, is_worth_more
+from planner.search.early_bounds import Bounds, EarlyBounds, higher, is_worth_more
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
@@ -77,12 +77,9 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
 
         def after_draft() -> None:
             early.begin(incumbent)
-            beside.begin()
             short.try_first()
 
         try:
-            if request.topology.fleet.devices >= EARLY_FROM:
-                beside.begin()  # the draft takes seconds
             if context.start is not None:
                 incumbent.begin(context.start)
             with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):

@@ -10,7 +10,6 @@ from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
 from planner.search import beside
 from planner.search.beside import Beside
-from planner.strategies import certified
 from planner.strategies.certified import QUICK, asked
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
@@ -61,7 +60,6 @@ def test_a_process_gives_the_answers_that_planning_here_gives(in_a_process, requ
 def test_a_plan_of_a_process_has_the_topology_of_the_request(in_a_process):
     context = PlanningContext(REQUEST, beside=("megatron",))
     with Beside(context, asked) as side:
-        side.begin()
         side.collect()
     found = known(context, "megatron")
     assert isinstance(found, Plan)
@@ -88,7 +86,6 @@ def test_what_is_not_ready_at_the_time_limit_is_left_out(in_a_process):
 def test_a_killed_process_is_replaced_by_this_one(in_a_process):
     context = PlanningContext(REQUEST, beside=QUICK)
     with Beside(context, asked) as side:
-        side.begin()
         assert side._second is not None and side._second.process is not None
         side._second.process.kill()
         side.collect()
@@ -97,14 +94,5 @@ def test_a_killed_process_is_replaced_by_this_one(in_a_process):
 
 def test_the_process_ends_with_the_search(in_a_process):
     with Beside(PlanningContext(REQUEST, beside=QUICK), asked) as side:
-        side.begin()
         assert side._second is not None and side._second.process is not None
     assert side._second.process.returncode is not None
-
-
-def test_the_process_begins_with_the_costs_of_the_first_layouts(monkeypatch):
-    """As soon as the search has these; no plan is known then."""
-    context, told = PlanningContext(REQUEST, beside=QUICK), list[tuple[bool, bool]]()
-    monkeypatch.setattr(Beside, "begin", lambda side: told.append((bool(context.options), bool(context.simulated))))
-    certified.plan(REQUEST, context)
-    assert told[0] == (True, False)
