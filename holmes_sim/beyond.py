@@ -17,7 +17,7 @@ from planner.limits import NO_LIMITS
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.budgets import Budgets
-from planner.second_process import NICE, SecondProcess, has_free_core
+from planner.second_process import SecondProcess, has_free_core
 from planner.strategies import certified
 from planner.target import ANY
 from sim.errors import HolmesError, NotSupported
@@ -91,7 +91,7 @@ class BeyondSearch:
         if self.wanted and has_free_core():
             free = self._free(min(self.request.time_limit, BESIDE_S))
             call = partial(_fastest, PlanningContext(free), free)
-            self._second = self._open.enter_context(SecondProcess(call, NICE))
+            self._second = self._open.enter_context(SecondProcess(call, True))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -19,7 +19,7 @@ from holmes_sim.beyond import Beyond, BeyondSearch
 from holmes_sim.unlike_replicas import LEAST_GAIN, UnlikeReplicas
 from planner.placement.simulation import step
 from planner.request import Request
-from planner.second_process import NICE, SecondProcess, has_free_core
+from planner.second_process import SecondProcess, has_free_core
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -75,7 +75,7 @@ class UnlikeSearch:
         self._limit = time.perf_counter(), seconds
         facts = self.request, self._first, seconds
         call = partial(unlike_replicas.searched, *facts, fastest_s=self.beyond.least_step(self._first))
-        self._second = self._open.enter_context(SecondProcess(call, NICE))
+        self._second = self._open.enter_context(SecondProcess(call, True))
 
     def polled(self, progress: Callable[[str], None]) -> Callable[[str], None]:
         """A receiver of status lines which also looks whether the search can begin."""

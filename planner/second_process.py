@@ -25,9 +25,8 @@ from planner.forking import Forked, Task, can_fork, fork
 from sim.units import Seconds
 
 PROGRAM = "from planner.second_process import work; work()"
-NICE, NICER = 5, 10
-"""Increments of the niceness of a call that gives way to this process, and of one that gives way to such calls, too
-(guesses)."""
+NICE = 5
+"""Increment of the niceness of a call that gives way to this process (a guess)."""
 BESIDE_FROM = 24
 """Least number of devices for which a part of a search gets a process. Guess: on fewer, it takes less time than its start."""
 AHEAD_S: Seconds = 1.0
@@ -40,16 +39,16 @@ Answer = TypeVar("Answer")
 @dataclass(slots=True)
 class SecondProcess(Generic[Answer]):
     """A call without arguments that can be pickled, in a process of its own. It is a context manager, which starts and ends the
-    process. `nice`: increment of its niceness; with `NICE` this process and others of normal priority come first."""
+    process. `gives_way`: this process and others of normal priority come first."""
 
     call: Callable[[], Answer]
-    nice: int = 0
+    gives_way: bool = False
     process: subprocess.Popen[bytes] | Forked | None = field(default=None, init=False)
     _open: ExitStack = field(default_factory=ExitStack, init=False)
     _answer: IO[bytes] | None = field(default=None, init=False)
 
     def __enter__(self) -> SecondProcess[Answer]:
-        task = Task(self.call, self.nice, gc.get_threshold())
+        task = Task(self.call, NICE if self.gives_way else 0, gc.get_threshold())
         self._answer = answer = self._open.enter_context(tempfile.TemporaryFile())
         with suppress(OSError):
             self.process = fork(task, answer) if can_fork() else self._begun(task, answer)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from planner.costs.context import PlanningContext
 from planner.request import Request
-from planner.second_process import NICER, SecondProcess, has_free_core
+from planner.second_process import SecondProcess, has_free_core
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
@@ -26,9 +26,7 @@ Answer: TypeAlias = Plan | Infeasible
 
 @dataclass(slots=True)
 class Beside:
-    """The answers of the strategies that a context wants beside the search. It is a context manager, which ends the process.
-
-    The process gives way to other searches beside this one, because a further one waits for their answers."""
+    """The answers of the strategies that a context wants beside the search. It is a context manager, which ends the process."""
 
     context: PlanningContext
     ask: Ask
@@ -39,7 +37,7 @@ class Beside:
         names = self.context.beside
         if names and has_free_core() and self.context.request.topology.fleet.devices >= PARALLEL_FROM:
             call = partial(_answers, self.ask, names, self.context)
-            self._second = self._open.enter_context(SecondProcess(call, NICER))
+            self._second = self._open.enter_context(SecondProcess(call))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -16,7 +16,7 @@ from planner.costs.context import PlanningContext
 from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.incumbent import Incumbent
-from planner.second_process import AHEAD_S, BESIDE_FROM, NICE, SecondProcess, has_free_core
+from planner.second_process import AHEAD_S, BESIDE_FROM, SecondProcess, has_free_core
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -46,7 +46,7 @@ class MovesAhead:
         if left > 0 and has_free_core():
             limited = replace(incumbent.request, time_limit=left)
             call = partial(_in_process, context, limited, self._best, incumbent.budgets, self.descend, self.following)
-            self._second = self._open.enter_context(SecondProcess(call, NICE))
+            self._second = self._open.enter_context(SecondProcess(call))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -101,7 +101,7 @@ def _is_alive(number: str) -> bool:
 
 
 def test_a_call_that_gives_way_has_a_higher_niceness():
-    with SecondProcess(partial(os.nice, 0), NICE) as polite, SecondProcess(partial(os.nice, 0)) as equal:
+    with SecondProcess(partial(os.nice, 0), True) as polite, SecondProcess(partial(os.nice, 0)) as equal:
         assert polite.ends(math.inf) and equal.ends(math.inf)
         assert (equal.answer(), polite.answer()) == (os.nice(0), min(os.nice(0) + NICE, 19))
 

@@ -49,7 +49,7 @@ def test_a_wait_does_other_things_meanwhile(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "nice"), reason="processes have no niceness here")
 def test_a_call_that_gives_way_has_a_higher_niceness():
-    with SecondProcess(partial(os.nice, 0), nice=NICE) as polite, SecondProcess(partial(os.nice, 0)) as equal:
+    with SecondProcess(partial(os.nice, 0), gives_way=True) as polite, SecondProcess(partial(os.nice, 0)) as equal:
         assert polite.ends(math.inf) and equal.ends(math.inf)
         assert equal.answer() == os.nice(0)
         assert polite.answer() == min(os.nice(0) + NICE, 19)
