@@ -24,7 +24,7 @@ optimizer; the search tries both (`planner.space.shapes.overlaps`).
    with mixed stages have a separate bound (`planner.bounds.mixed_deadline`); `mixed_trials` and `mixed_exhaust` simulate the
    plans that hold it, and `mixed_proof` does all this beside the proof of whole stages, below the step of the first plan.
    On large fleets, `early_bounds` bounds all plans beside the search for that. Where simulations are to raise a bound,
-   `unlike_beside` bounds plans with unlike degrees beside them; `moves_ahead` moves layers of two plans at a time.
+   `unlike_beside` bounds plans with unlike degrees beside them.
 
 `budgets` limits each step. `fitting` finds some plan that fits memory, for the search and for `planner.diagnosis`.
 """

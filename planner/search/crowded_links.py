@@ -4,9 +4,8 @@ The evaluator knows an idle network. Where the messages of several stages share 
 longer than it says, and should have fewer layers than local search by the evaluator gives them
 (`planner.search.local_search`). So here neighbours of the best plan are simulated: a layer is moved, first from the stages that
 wait least for others in the simulated step to those that wait most. A plan of another kind that is a little slower may
-gain more, so some of these are tried as well; where this machine has a core for it, two of them at a time
-(`planner.search.moves_ahead`). Such plans prove nothing, and need not be in the searched space: a plan may fill its nodes
-evenly, or have mixed stages."""
+gain more, so some of these are tried as well. Such plans prove nothing, and need not be in the searched space: a plan may fill
+its nodes evenly, or have mixed stages."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from itertools import chain, zip_longest
 from planner.placement.ranks import with_layers
 from planner.placement.simulation import fits, step
 from planner.search.incumbent import Incumbent, forwards
-from planner.search.moves_ahead import MovesAhead
 from planner.search.quick_trials import Kind, QuickTrials
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled
@@ -45,16 +43,9 @@ def move_layers(incumbent: Incumbent) -> None:
     quick = (pair for pair in incumbent.fastest_of.values() if forwards(pair[1]) < budgets.forwards_of_a_try)
     others = (pair for pair in quick if pair[0] <= near and not _alike(pair[1], best))
     starts = sorted(others, key=lambda pair: pair[0])[: budgets.crowded_starts]
-    left = sorted(((step(best), best), *starts), key=lambda pair: forwards(pair[1]))
-    while left:
-        seconds, start = left.pop(0)
-        if not is_crowded(incumbent, start, seconds):
-            continue
-        following = next((pair for pair in left if is_crowded(incumbent, pair[1], pair[0])), None)
-        with MovesAhead(incumbent, descend, following) as ahead:
-            descend(incumbent, start, seconds)
-            if ahead.collect():  # this start is done
-                left = [pair for pair in left if pair is not following]
+    for seconds, start in sorted(((step(best), best), *starts), key=lambda pair: forwards(pair[1])):
+        if is_crowded(incumbent, start, seconds):
+            _descend(incumbent, start, seconds)
 
 
 def is_crowded(incumbent: Incumbent, plan: Plan, seconds: Seconds | None = None) -> bool:
@@ -64,7 +55,7 @@ def is_crowded(incumbent: Incumbent, plan: Plan, seconds: Seconds | None = None)
     return idle < incumbent.target and (seconds or step(plan)) > idle * (1 + incumbent.budgets.crowded_delay)
 
 
-def descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:
+def _descend(incumbent: Incumbent, start: Plan, seconds: Seconds) -> None:
     """Simulate neighbours of a plan, whose step takes some seconds, and then those of its first faster neighbour, and so on.
 
     Quick simulations rule out those that are no faster."""
