@@ -4,7 +4,7 @@ By default a plan must run on at least one training framework, and has a schedul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holmes_sim import exporters
@@ -102,13 +102,15 @@ def _all_of(target: Target, plan: Plan) -> Iterator[str]:
     yield from target.unsupported_placement(plan)
 
 
-def _fewest(reasons: Iterator[Iterator[str]]) -> list[str]:
-    """The shortest list of reasons; an empty one ends the search."""
-    best: list[str] | None = None
-    for one in reasons:
-        found = list(one)
-        if best is None or len(found) < len(best):
-            best = found
-        if not best:
-            break
-    return best or []
+def _fewest(reasons: Iterable[Iterator[str]]) -> list[str]:
+    """The shortest list of reasons, the first of several; an empty one ends the search.
+
+    One reason of each is found after the other, because all reasons of a target that has several take long to find."""
+    every = [(one, list[str]()) for one in reasons]
+    while every:
+        for one, found in every:
+            reason = next(one, None)
+            if reason is None:
+                return found
+            found.append(reason)
+    return []

@@ -27,6 +27,10 @@ from sim.units import Seconds
 PROGRAM = "from planner.second_process import work; work()"
 NICE = 5
 """Increment of the niceness of a call that gives way to this process (a guess)."""
+BESIDE_FROM = 24
+"""Least number of devices for which a part of a search gets a process. Guess: on fewer, it takes less time than its start."""
+AHEAD_S: Seconds = 1.0
+"""Seconds of the time limit that such a process leaves to hand over its answer (a guess)."""
 POLL_S: Seconds = 0.2
 """Seconds between two looks at what else can be done while a process is waited for (a guess)."""
 Answer = TypeVar("Answer")

@@ -25,7 +25,7 @@ def recomputing(plan: Plan) -> Iterator[Plan]:
     every = [stage.layers for stage in plan.stages]
     alike, whole = (max(counts),) * len(every), tuple(every)
     for some in dict.fromkeys((counts, alike, whole)):
-        found = replace(plan, config=_with_counts(plan.config, every, some))
+        found = plan.recomputing(_with_counts(plan.config, every, some))
         if some != alike or fits(found):
             yield found
 

@@ -45,17 +45,18 @@ def simulate_plan(plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class FastestTimeline:
-    """The timeline of the fastest plan simulated for a request, so that the chosen plan is not simulated again.
+    """The timelines of the fastest and of the latest plan simulated for a request, so that they are not simulated again.
 
-    `wall_s` is how long its simulation took."""
+    `wall_s` is how long the simulation of the fastest one took."""
 
     plan: Plan | None = None
     timeline: Timeline | None = None
     wall_s: Seconds = 0.0
+    _latest: tuple[Plan, Timeline] | None = None
 
     def simulate(self, plan: Plan) -> Plan:
         """The plan with the prediction of its simulation; its timeline is kept if it is the fastest so far."""
-        if self.plan is not None and self._is_of(plan):
+        if self.plan is not None and _is_same(self.plan, plan):
             return self.plan
         predicted = self.simulate_up_to(plan, math.inf)
         assert isinstance(predicted, Plan)
@@ -68,18 +69,23 @@ class FastestTimeline:
         if isinstance(timeline, Abandoned):
             return timeline
         predicted = plan.annotated(prediction=predict(plan, timeline))
+        self._latest = predicted, timeline
         if self.plan is None or step(predicted) < step(self.plan):
             self.plan, self.timeline, self.wall_s = predicted, timeline, time.perf_counter() - begun
         return predicted
 
     def of(self, plan: Plan) -> Timeline:
-        """The timeline of a plan: the cached one if it is of this plan, else that of a new simulation."""
-        return self.timeline if self.timeline is not None and self._is_of(plan) else simulate(plan)
+        """The timeline of a plan: a cached one if it is of this plan, else that of a new simulation."""
+        if self._latest is not None and _is_same(self._latest[0], plan):
+            return self._latest[1]
+        is_fastest = self.timeline is not None and self.plan is not None and _is_same(self.plan, plan)
+        return self.timeline if self.timeline is not None and is_fastest else simulate(plan)
 
-    def _is_of(self, plan: Plan) -> bool:
-        """Whether the cached timeline is that of a plan."""
-        parts = ("topology", "workload", "config", "stages", "placement", "groups")
-        return all(getattr(plan, name) is getattr(self.plan, name) for name in parts)
+
+def _is_same(one: Plan, other: Plan) -> bool:
+    """Whether two plans have the same objects for all that their timelines depend on."""
+    parts = ("topology", "workload", "config", "stages", "placement", "groups")
+    return all(getattr(one, name) is getattr(other, name) for name in parts)
 
 
 def step(plan: Plan) -> float:

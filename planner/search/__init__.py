@@ -23,7 +23,8 @@ optimizer; the search tries both (`planner.space.shapes.overlaps`).
    fill one node after the other, on an idle network. A pipeline of one stage may also be spread evenly over its nodes. Plans
    with mixed stages have a separate bound (`planner.bounds.mixed_deadline`); `mixed_trials` and `mixed_exhaust` simulate the
    plans that hold it, and `mixed_proof` does all this beside the proof of whole stages, below the step of the first plan.
-   On large fleets, `early_bounds` bounds all plans beside the search for that.
+   On large fleets, `early_bounds` bounds all plans beside the search for that. Where simulations are to raise a bound,
+   `unlike_beside` bounds plans with unlike degrees beside them.
 
 `budgets` limits each step. `fitting` finds some plan that fits memory, for the search and for `planner.diagnosis`.
 """

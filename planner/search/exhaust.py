@@ -64,6 +64,8 @@ class OpenVariant:
     """All its pipelines that take less than so many seconds are evaluated."""
     too_many: float = math.inf
     """Least seconds for which its pipelines were too many to list."""
+    orders: int = LISTED
+    """Of many classes, so many orders are listed at most."""
 
     def has_more_orders(self, bound: float) -> bool:
         """Whether `bound` is not that of an evaluated pipeline, and more orders of its classes can be listed
@@ -95,14 +97,13 @@ class Exhaust:
     """Evaluates the pipelines that deadline tests leave; `pipelines` counts them, `every` holds them.
 
     `settled` are the final bounds of the proof so far. A variant's bound does not matter where a settled bound is not higher,
-    because the certificate takes the least. `orders`: of many classes, so many orders are listed at most."""
+    because the certificate takes the least."""
 
     incumbent: Incumbent
     improvement: Improvement
     settled: list[float]
     pipelines: int = 0
     every: list[Evaluated] = field(default_factory=list)
-    orders: int = LISTED
 
     def closer(self, shape: Shape, variant: OpenVariant, bound: float, only: bool = False) -> tuple[float, bool]:
         """(a tighter lower bound on a variant's pipelines of two or more stages, whether it is final).
@@ -168,7 +169,7 @@ class Exhaust:
         None where many orders of the classes are left, or a test lists more than `most_pipelines`."""
         incumbent, known, found = self.incumbent, variant.few or {}, dict[DeadlineTest, list[Pipeline]]()
         for test in variant.tests:
-            orders = [test] if isinstance(test, DeadlineTest) else test.tests(seconds, self.orders)
+            orders = [test] if isinstance(test, DeadlineTest) else test.tests(seconds, variant.orders)
             if orders is None:
                 return None
             for order in orders:
@@ -198,11 +199,9 @@ class Exhaust:
                 yield from found.fastest
 
     def with_many_orders(self, shape: Shape, variant: OpenVariant, bound: float) -> tuple[float, bool]:
-        """As `closer` for a variant of which too many orders were left to list: more of them are listed."""
-        self.orders, variant.too_many = ALL_LISTED, math.inf
-        found = self.closer(shape, variant, bound, only=True)
-        self.orders = LISTED
-        return found
+        """As `closer` for a variant of which too many orders were left to list: more of them are listed, from now on."""
+        variant.orders, variant.too_many = ALL_LISTED, math.inf
+        return self.closer(shape, variant, bound, only=True)
 
 
 def _keeping_step(candidate: Candidate) -> Candidate:

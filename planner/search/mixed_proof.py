@@ -22,15 +22,9 @@ from planner.search.certificate import mixed_lower_bound, mixed_seconds, work_of
 from planner.search.incumbent import Incumbent
 from planner.search.mixed_exhaust import exhaust_mixed
 from planner.search.mixed_trials import simulate_holders
-from planner.second_process import SecondProcess, has_free_core
+from planner.second_process import AHEAD_S, BESIDE_FROM, SecondProcess, has_free_core
 from sim.plan.plan import Plan
 from sim.units import Seconds
-
-BESIDE_FROM = 24
-"""Least number of devices for which a process is started. Guess: on fewer, the proof takes less time than its start."""
-AHEAD_S: Seconds = 1.0
-"""Seconds of the time limit that the process leaves to hand over its answer (a guess)."""
-
 
 ACTIVITY = "bounding plans with mixed stages"
 """What the search says that it does meanwhile."""

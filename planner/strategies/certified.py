@@ -32,14 +32,16 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import mixed_placements
-from planner.search.mixed_proof import ACTIVITY, AHEAD_S, MixedProof
+from planner.search.mixed_proof import ACTIVITY, MixedProof
 from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
 from planner.search.restaging import simulate_restarted
 from planner.search.short_chunks import ShortChunks
+from planner.search.unlike_beside import UnlikeBeside
 from planner.search.unlike_degrees import try_unlike, unlike_seconds
-from planner.search.unlike_degrees_proof import prove_unlike, unlike_bound
+from planner.search.unlike_degrees_proof import unlike_bound
+from planner.second_process import AHEAD_S
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.tied_shards import with_tied_shards
@@ -66,7 +68,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bounded: Bounds | None = None
     short = ShortChunks(incumbent)
     every = EarlyBounds(context, [*bases, *unequal, *unlike])
-    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early:
+    unlike_proof = UnlikeBeside(context, bases)
+    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early, unlike_proof:
 
         def drafted() -> None:
             if context.proves:
@@ -82,13 +85,13 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
                 others = after_draft if context.proves else None
                 find_first_plan(incumbent, bases, unequal, unlike, others, drafted=drafted)
-                if context.proves:
-                    short.try_after()
             if context.proves:
-                spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
-                context.limit.reserve(spared)
                 if not early.has_begun:
                     mixed_proof.begin(incumbent)
+                with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
+                    short.try_after()
+                spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
+                context.limit.reserve(spared)
                 with spent("other strategies"):
                     beside.plan()
                 away = offload_seconds(incumbent) + modules_seconds(incumbent)
@@ -102,12 +105,13 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     waits = incumbent.is_best_mixed and incumbent.lower_bound >= incumbent.target
                     if not waits:
                         move_layers(incumbent)
+                    unlike_proof.begin(incumbent)
                     proof.raise_by_simulation()
                     simulate_restarted(incumbent)
                     short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
-                apart_bound = prove_unlike(incumbent, bases)
+                apart_bound = unlike_proof.collect(incumbent)
                 context.limit.reserve(-away)
                 try_offloaded(incumbent)
                 try_modules(incumbent)

@@ -7,15 +7,15 @@ links once."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from sim.engine.abandonment import ROUNDING
 from sim.engine.backward_walks import Walk, Walks, prepared
 from sim.engine.compiled import ARRIVE, COMPUTE, PAUSE, RECEIVE, SEND, SENT, Compiler, Leg, Program
-from sim.network.sharing import Use, fair_rates
-from sim.units import BytesPerSecond, Seconds
+from sim.engine.fair_shares import FairShares
+from sim.units import Seconds
 
 RANK, LATENCY, FLOW = range(3)
 """What ends at an event: compute of a rank, the latency of a transfer's leg, a flow."""
@@ -26,55 +26,16 @@ class StepTimes:
 
     def __init__(self, compiler: Compiler):
         self.compiler, self.carriers, self.events = compiler, compiler.folding.carriers, 0
-        self._rates: dict[int, dict[int, BytesPerSecond]] = {}  # by the bits of the flows
-        self._shared: dict[int, dict[int, BytesPerSecond]] = {}  # the same of flows that share links
-        self._on_link: dict[int, int] = {}  # link -> bits of the flows on it, of the first `_known` flows
-        self._known = 0
+        self.shares = FairShares(compiler.uses, compiler.folding.capacities)
         self._walks: dict[int, tuple[Program, list[Walk]]] = {}  # by id; the program is kept, so that no other one has its id
 
     def seconds(self, programs: Sequence[Program], limit: Seconds = math.inf) -> Seconds:
         """Seconds of the step of some programs, one for each class of ranks; infinite where it is above `limit`."""
+        self.shares.learn()
         run = _Run(self, programs, limit)
         seconds = run.seconds()
         self.events += run.event
         return seconds
-
-    def rates(self, active: int) -> dict[int, BytesPerSecond]:
-        """Fair rates of the flows whose bits are set: of each set of flows that share links, directly or through others, by
-        itself, because the same sets come again beside others."""
-        if active not in self._rates:
-            found, left = dict[int, BytesPerSecond](), active
-            while left:
-                some = self._connected(left)
-                left ^= some
-                found |= self._of_connected(some)
-            self._rates[active] = found
-        return self._rates[active]
-
-    def _of_connected(self, active: int) -> dict[int, BytesPerSecond]:
-        """Fair rates of flows that share no link with others."""
-        if active not in self._shared:
-            uses, capacities = self.compiler.uses, self.compiler.folding.capacities
-            flows: Any = [_Flow(number, uses[number]) for number in _numbers(active)]
-            rates: dict[Any, BytesPerSecond] = {**fair_rates(flows, capacities)}
-            self._shared[active] = {flow.number: rate for flow, rate in rates.items()}
-        return self._shared[active]
-
-    def _connected(self, active: int) -> int:
-        """The first of some flows with all of them that share links with it, directly or through others."""
-        for uses in self.compiler.uses[self._known :]:
-            for link, _ in uses:
-                self._on_link[link] = self._on_link.get(link, 0) | 1 << self._known
-            self._known += 1
-        found = todo = active & -active
-        while todo:
-            near = 0
-            for number in _numbers(todo):
-                for link, _ in self.compiler.uses[number]:
-                    near |= self._on_link[link]
-            todo = near & active & ~found
-            found |= todo
-        return found
 
     def left(self, programs: Sequence[Program]) -> list[list[Seconds]]:
         """For each operation of each program, least seconds from its begin to the end of the step, on an idle network.
@@ -87,23 +48,6 @@ class StepTimes:
         if id(program) not in self._walks:
             self._walks[id(program)] = program, prepared(program, self.compiler.alone)
         return self._walks[id(program)][1]
-
-
-def _numbers(bits: int) -> Iterator[int]:
-    """The numbers of the bits that are set, the lowest first."""
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
-
-
-class _Flow:
-    """What `fair_rates` needs of a flow."""
-
-    __slots__ = ("number", "use")
-
-    def __init__(self, number: int, use: Use):
-        self.number, self.use = number, use
 
 
 class _Transfer:
@@ -121,7 +65,8 @@ class _Transfer:
 
 class _Run:
     """One simulation. `computing`: [seconds left, since when, slowdown, event] of a rank that computes, with slowdown 0 where
-    nothing slows it down; `active`: flow -> [bytes left, since when, rate, event, transfer]."""
+    nothing slows it down; `active`: flow -> [bytes left, since when, rate, event, transfer]; `changed`: bits of the flows whose
+    rates may change now."""
 
     def __init__(self, steps: StepTimes, programs: Sequence[Program], limit: Seconds):
         self.steps, self.programs, self.limit = steps, programs, limit * (1 + ROUNDING)
@@ -136,14 +81,14 @@ class _Run:
         self.transfers: dict[Any, _Transfer] = {}
         self.lanes: dict[int, _Transfer] = {}
         self.active: dict[int, list[Any]] = {}
-        self.mask, self.is_stale = 0, False
+        self.mask = self.changed = 0
 
     def seconds(self) -> Seconds:
         """Run to the end of the step, or until it is proved to be above the limit."""
         for rank in range(len(self.programs)):
             self._advance(rank)
         while not self.is_over:
-            if self.is_stale and not (self.next and self.next[0][0] <= self.now):
+            if self.changed and not (self.next and self.next[0][0] <= self.now):
                 self._share()
             if not self.next:
                 break
@@ -252,15 +197,14 @@ class _Run:
         _, flow, nbytes = transfer.legs[transfer.leg]
         self.active[flow] = [nbytes, self.now, 0.0, 0, transfer]
         self.mask |= 1 << flow
-        self.is_stale = True
+        self.changed |= self.steps.shares.beside[flow]
 
     def _share(self) -> None:
-        """Give all flows their fair rates, once nothing else happens at this time."""
-        self.is_stale = False
-        now, rates = self.now, self.steps.rates(self.mask)
+        """Give flows their fair rates, once nothing else happens at this time: those beside flows that have begun or ended."""
+        now, rates, self.changed = self.now, self.steps.shares.rates(self.mask & self.changed), 0
         for flow, state in self.active.items():
-            rate = rates[flow]
-            if rate != state[2]:
+            rate = rates.get(flow)
+            if rate is not None and rate != state[2]:
                 state[0] = max(state[0] - state[2] * (now - state[1]), 0.0)
                 state[1], state[2] = now, rate
                 state[3] = self._push(now + state[0] / rate, FLOW, flow)
@@ -268,7 +212,7 @@ class _Run:
     def _end_flow(self, flow: int) -> None:
         transfer = self.active.pop(flow)[4]
         self.mask ^= 1 << flow
-        self.is_stale = True
+        self.changed |= self.steps.shares.beside[flow]
         transfer.leg += 1
         if transfer.leg < len(transfer.legs):
             self._begin_leg(transfer)

@@ -154,14 +154,15 @@ class Network:
         """
         slowest = level * (1 - ROUNDING)
         connected = {flow: None for flow in changed if not flow.triggered}
-        todo, seen = list(changed), set()
+        todo, seen = list(changed), set[int]()
         while todo:
             for link, _ in todo.pop().use:
                 if link not in seen:
                     seen.add(link)
-                    new = [flow for flow in self._on[link] if flow.rate >= slowest and flow not in connected]
-                    todo += new
-                    connected.update(dict.fromkeys(new))
+                    for flow in self._on[link]:
+                        if flow.rate >= slowest and flow not in connected:
+                            connected[flow] = None
+                            todo.append(flow)
         return connected
 
 

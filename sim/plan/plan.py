@@ -99,7 +99,14 @@ class Plan:
             ],
         )
 
-    def annotated(self, **fields: Prediction | Certificate | MadeBy | tuple[Group, ...]) -> Plan:
+    def recomputing(self, config: ParallelConfig) -> Plan:
+        """The plan under a configuration that differs in recomputation alone, without repeating the checks of its placement and
+        groups, which take long."""
+        found = self.annotated(config=config)
+        _check_stages(found)
+        return found
+
+    def annotated(self, **fields: ParallelConfig | Prediction | Certificate | MadeBy | tuple[Group, ...]) -> Plan:
         """The plan with another prediction, certificate or made_by, on which its checks do not depend, or with other
         collectives that are known to be valid, without repeating its checks, which take long."""
         found = copy.copy(self)

@@ -76,9 +76,9 @@ def test_after_the_time_limit_one_is_built_and_simulated():
     assert built == [1]
 
 
-def test_the_timeline_of_the_fastest_plan_is_kept(monkeypatch):
-    slow, quick, kept = split(1), split(3), FastestTimeline()
-    for plan in (slow, quick, slow):
+def test_the_timelines_of_the_fastest_and_of_the_latest_plan_are_kept(monkeypatch):
+    slow, other, quick, kept = split(1), split(2), split(3), FastestTimeline()
+    for plan in (slow, quick, other, slow):
         assert kept.simulate(plan).prediction == simulate_plan(plan).prediction
     again = []
     real = simulate
@@ -86,7 +86,9 @@ def test_the_timeline_of_the_fastest_plan_is_kept(monkeypatch):
     assert kept.of(kept.plan).step_s == pytest.approx(step(kept.plan))
     assert again == []
     assert kept.of(slow).step_s > step(kept.plan)
-    assert again == [slow]
+    assert again == []
+    assert kept.of(other).step_s > step(kept.plan)
+    assert again == [other]
 
 
 def test_a_simulation_is_abandoned_above_the_limit_only():
