@@ -107,6 +107,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
+                short.try_unlike()
                 apart_bound = prove_unlike(incumbent, bases)
                 context.limit.reserve(-away)
                 try_offloaded(incumbent)
