@@ -116,6 +116,13 @@ def test_all_plans_with_the_degree_are_searched_on_small_fleets():
     assert (free.config.cp, free.config.pp, round(step(free), 4)) == (2, 4, 0.4157)
 
 
+def test_replicas_may_be_unequal_on_small_fleets():
+    """Ten samples on eight MI210: dp 4 with cp 2 gives two replicas three and two replicas two, 8 % faster than dp 2."""
+    free = plan_of(draw(7204))
+    assert free is not None
+    assert (free.config.cp, free.config.dp, free.config.num_microbatches, round(step(free), 4)) == (2, 4, (3, 3, 2, 2), 0.1647)
+
+
 def test_unlike_degrees_are_tried_with_the_degree():
     """Five nodes of two MI210: cp 2 alone takes 0.118 s, and unlike degrees alone do not pay."""
     free = plan_of(draw(7007))
