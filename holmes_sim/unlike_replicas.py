@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from holmes_sim import exporters, files
-from planner.bounds.unlike_pipelines import SPACE, least_step, modes
+from planner.bounds.pipeline_modes import modes
+from planner.bounds.unlike_pipelines import SPACE, least_step
 from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
 from planner.pipelines import search

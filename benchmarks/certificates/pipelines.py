@@ -22,7 +22,8 @@ from typing import Any
 from benchmarks.certificates import tiny_fleets
 from benchmarks.certificates.brute import STRICT
 from benchmarks.owned_fleets import NODES
-from planner.bounds.unlike_pipelines import FEWEST, configuration, expert_degrees, least_step
+from planner.bounds.pipeline_modes import configuration, expert_degrees
+from planner.bounds.unlike_pipelines import FEWEST, least_step
 from planner.costs.context import PlanningContext
 from planner.pipelines.assembly import shares, step_of
 from planner.pipelines.part_bounds import PartBounds

@@ -1,9 +1,14 @@
 """Least step of plans of a placement with mixed stages whose layers are given, by the recurrence of `sim.analytic.recurrence`.
 
-All replicas have equally many microbatches. Of each group of replicas that are placed alike (`planner.bounds.mixed_groups`),
-those whose messages take the longest ways are evaluated, each by itself: a step is at least that of its slowest replica. A
-lower bound: replicas wait for no other one, messages share links only where they certainly do, and gradients slow compute only
-where all replicas keep step. Else a gradient may be summed later than the recurrence takes it to be, and slow nothing any more.
+Where all replicas have equally many microbatches, of each group of replicas that are placed alike
+(`planner.bounds.mixed_groups`), those whose messages take the longest ways are evaluated, each by itself: a step is at least
+that of its slowest replica. A lower bound: replicas wait for no other one, messages share links only where they certainly do,
+and gradients slow compute only where all replicas keep step. Else a gradient may be summed later than the recurrence takes it
+to be, and slow nothing any more.
+
+Where replicas may have numbers of their own, a group is evaluated with each number, with the shortest message of any of its
+replicas between each two stages, which share links with no other ones. Within T seconds, its replicas process as many
+microbatches as take no longer; all replicas together must process all of them, and each at least one.
 
 A link that the collectives of several stages load (`planner.costs.mixed_rings`) carries all their reductions after the first of
 them begins. It carries all their gathers before the first forward of the last of these stages, q, ends: the gathers that end
@@ -74,6 +79,32 @@ def least_steps(stages: PlacedStages, shape: Shape, splits: Sequence[tuple[int, 
     return found
 
 
+def least_steps_of_own(
+    stages: PlacedStages, shape: Shape, splits: Sequence[tuple[int, ...]], most: int, below: Seconds
+) -> Floats:  # fmt: skip
+    """`least_steps` where replicas may have numbers of microbatches of their own; `below` where a step takes as long or longer.
+
+    most: microbatches of a replica up to which they are told apart."""
+    layers, links, first = np.array(splits), stages.costs.rings.loads(shape, stages.placed).links, 0
+    gathered, every = _gathered(links, layers), list[tuple[int, list[Floats]]]()
+    for runs in replica_groups(stages.placed, shape.cp):
+        group = _Group(stages, shape, runs, tuple(range(first, first := first + runs[0].count)))
+        every.append((runs[0].count // shape.cp, list(group.of_numbers(layers, gathered, most, below))))
+    each = ([(many, [ends[split] for ends in numbers]) for many, numbers in every] for split in range(len(layers)))
+    return np.array([_all_processed(groups, stages.total, most, below) for groups in each])
+
+
+def _all_processed(groups: Sequence[tuple[int, Sequence[Seconds]]], total: int, most: int, below: Seconds) -> Seconds:
+    """Least seconds in which the replicas of all groups process all microbatches, or `below`; groups: replicas, and seconds of
+    one with one microbatch, with two and so on. One that has time for `most` may have time for all."""
+    for seconds in sorted({one for _, ends in groups for one in ends if one < below}):
+        numbers = [max((number for number, one in enumerate(ends, 1) if one <= seconds), default=0) for _, ends in groups]
+        done = sum(many * (number if number < most else total) for (many, _), number in zip(groups, numbers, strict=True))
+        if done >= total and all(numbers):
+            return seconds
+    return below
+
+
 def _gathered(links: Sequence[tuple[Load, ...]], layers: Ints) -> Floats:
     """For each stage, seconds before the end of whose first forward the links end their gathers, shape (stages, splits)."""
     found = np.zeros(layers.T.shape)
@@ -103,17 +134,44 @@ class _Group:
                 found = [other for other in found if not one.covers(other)] + [one]
         return found
 
-    def _of_each(self) -> Iterator[Messages]:
+    def _of_each(self, alone: bool = False) -> Iterator[Messages]:
+        """The messages of each replica, of those that keep step once. alone: beside no other messages."""
         costs, shape, tp = self.stages.costs, self.shape, self.shape.tp
         together = costs.reduce_together(shape, (self.stages.placed[0], self.stages.placed[-1]))
         first = 0
         while first < min(self.runs[0].count, REPLICAS * shape.cp):
             runs = [Run(run.cluster, run.first + first, run.count - first) for run in self.runs]
             many = alike_replicas(runs, tp)
-            ahead, back = zip(*sent(costs, shape, tuple(runs), many if self.stages.waits else 1), strict=True)
-            tied = costs.peers.tied(shape, runs, costs.peers.nic(runs, tp), together, many if first else None)
+            ahead, back = zip(*sent(costs, shape, tuple(runs), many if self.stages.waits and not alone else 1), strict=True)
+            loading = 1 if alone else many if first else None
+            tied = costs.peers.tied(shape, runs, costs.peers.nic(runs, tp), together, loading)
             yield Messages(ahead, back, tied if len(runs) > 1 else 0.0)
             first += max(many - many % shape.cp, shape.cp)
+
+    def of_numbers(self, layers: Ints, gathered: Floats, most: int, below: Seconds) -> Iterator[Floats]:
+        """Lower bounds of the step of a replica with one microbatch, with two and so on, up to `most` or to a number with which
+        none takes less than `below`."""
+        self.is_whole, table = False, self.table
+        messages = self._shortest()
+        for number in range(1, most + 1):
+            numbers = (number,) * self.shape.dp
+            self.table = [
+                StageCosts(one.workload, replace(one.config, num_microbatches=numbers), one.collectives) for one in table
+            ]
+            ends, _ = self.evaluated(messages, layers, gathered)
+            yield ends
+            if np.all(ends >= below):
+                return
+
+    def _shortest(self) -> Messages:
+        """The shortest messages between each two stages of any replica, each by itself; none where replicas are many."""
+        every = list(self._of_each(alone=True)) if self.runs[0].count <= REPLICAS * self.shape.cp else []
+        if not every:
+            return Messages((0.0,) * len(self.runs), (0.0,) * len(self.runs), 0.0)
+        ahead, back = (
+            tuple(map(min, zip(*ways, strict=True))) for ways in zip(*((one.ahead, one.back) for one in every), strict=True)
+        )
+        return Messages(ahead, back, min(one.tied for one in every))
 
     def evaluated(self, messages: Messages, layers: Ints, gathered: Floats) -> tuple[Floats, Floats]:
         """Lower bounds of a replica with such messages: of its steps, and of the starts of its reductions, (stages, splits).

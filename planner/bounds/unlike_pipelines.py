@@ -19,140 +19,39 @@ gradients   At least two replicas hold each layer. Where they are on several nod
             bytes of gradients and weights of dense layers and e of experts, T >= (d + e) / (B + d / W + e / E).
 leaving     A node shares the layers that it computes with others, and sends gradients, or sends messages where its layers end
             (`planner.bounds.leaving_nodes`).
+stages      Each device is part of one stage, whose microbatches pass all other layers, too (`planner.bounds.timely_stages`).
 memory      Each replica keeps all weights and gradients; where two of them do not fit, there is no such plan.
 
-The space: `SPACE`. Fill and drain, whole layers on each device, recomputation, activations in memory, and the optimizer are
-left out: each makes plans slower."""
+The space: `SPACE`. Recomputation and the optimizer are left out, and so is that each of these takes time beside the others:
+each makes plans slower."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.bounds.leaving_nodes import NodeRates, Traffic, least_seconds
+from planner.bounds.pipeline_modes import Modes, configuration, modes
+from planner.bounds.timely_stages import stages_seconds
 from planner.costs.context import PlanningContext
 from planner.request import Request
-from planner.space.device_slots import Run, distinct_offsets, rows
-from planner.space.shape import Shape, split_backward
-from planner.space.shapes import slots, tensor_degrees
-from sim.analytic.stage_costs import StageCosts
 from sim.hardware.cluster import Cluster
 from sim.hardware.link_spec import LinkSpec
-from sim.hardware.stack import software_facts
 from sim.kernels import memory
 from sim.kernels.payloads import activation_bytes, gradient_bytes, parameter_bytes
-from sim.network.collective_costs import CollectiveCosts
-from sim.plan.expert_parallelism import matches_tp, mesh_rows
 from sim.plan.groups import GRADIENT_KINDS
-from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
+from sim.plan.parallel_config import GRADIENT_BYTES
 from sim.units import Bytes, BytesPerSecond, Seconds
 
 SPACE = (
     "two pipelines or more on any devices, each with stages of its own: layers, tp and cp (powers of two, together inside a "
-    "node), ep (divisors of the number of experts) and etp (tp or 1), microbatch size (powers of two and divisors of the "
-    "batch) and recomputation; any schedule without virtual stages, ZeRO 1, sequence parallelism"
+    "node; cp 1 where devices are measured), ep (divisors of the number of experts) and etp (tp or 1), microbatch size (powers "
+    "of two and divisors of the batch) and recomputation; any schedule without virtual stages, ZeRO 1, sequence parallelism"
 )
 """The plans that `least_step` is a bound on, in one line."""
 FEWEST = 2
 """Replicas that a plan of unlike pipelines has at least (`sim.plan.pipelines.PipelinesPlan`)."""
-PARTS = ((1, False, False), (0, True, False), (0, False, True))
-"""A layer, the embedding and the head as stages: (layers, first, last)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """Least seconds of a microbatch of `size` samples on a slot of `tp` x `cp` devices: of a layer, of the embedding, of the
-    head."""
-
-    tp: int
-    cp: int
-    size: int
-    seconds: tuple[Seconds, Seconds, Seconds]
-
-    @property
-    def devices(self) -> int:
-        """Number of devices of a slot."""
-        return self.tp * self.cp
-
-    @property
-    def of_sample(self) -> tuple[float, ...]:
-        """Device-seconds of a sample on each of them."""
-        return tuple(one * self.devices / self.size for one in self.seconds)
-
-
-Modes = Mapping[str, tuple[Mode, ...]]
-"""Cluster -> its modes."""
-
-
-def modes(context: PlanningContext, whole_sequences: bool = False) -> Modes:
-    """The modes of each cluster of a request, for all tensor- and context-parallel degrees and microbatch sizes of the space.
-
-    whole_sequences: only those with cp 1."""
-    request, batch = context.request, context.request.workload.global_batch_size
-    powers = {1 << power for power in range(batch.bit_length())}
-    sizes = sorted(powers | {size for size in range(1, batch + 1) if batch % size == 0})
-    return {
-        cluster.name: tuple(
-            Mode(tp, cp, size, _seconds(context, cluster, (tp, cp), size))
-            for tp in tensor_degrees(request)
-            for cp in context_degrees(request, cluster.node.count // tp)
-            if cp == 1 or not whole_sequences
-            for size in sizes
-        )
-        for cluster in request.clusters()
-    }
-
-
-def suiting(every: Modes) -> Modes:
-    """The modes of each cluster in which a layer, the embedding or the head takes least device-seconds of a sample: all that
-    `work_seconds` needs."""
-    return {
-        name: tuple(dict.fromkeys(min(own, key=lambda one: one.of_sample[part]) for part in range(len(PARTS)) if own))
-        for name, own in every.items()
-    }
-
-
-def context_degrees(request: Request, most: int) -> list[int]:
-    """The context-parallel degrees of the space up to `most` ranks: powers of two that divide the sequence into pairs of
-    chunks."""
-    powers, seq_len = (1 << power for power in range(most.bit_length())), request.workload.seq_len
-    return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
-
-
-def _seconds(
-    context: PlanningContext, cluster: Cluster, degrees: tuple[int, int], size: int
-) -> tuple[Seconds, Seconds, Seconds]:
-    """`Mode.seconds`: compute, and collectives of tp and cp ranks, as in a pipeline of one stage, which are never slower."""
-    (tp, cp), config = degrees, configuration(context.request, *degrees, size)
-    run, workload = Run(cluster, 0, slots(cluster, tp)), replace(context.request.workload, global_batch_size=size)
-    divided = [configuration(context.request, *degrees, size, *one) for one in expert_degrees(context.request, tp)]
-    found = []
-    for one in distinct_offsets(run, tp, cp):
-        paid = CollectiveCosts(context.fleets.fleet, config, rows((one,), tp), context.fleets.capacities)
-        costs = StageCosts(workload, config, paid)
-        layer, *ends = (sum(costs.work(*part)) for part in PARTS)
-        apart = (sum(StageCosts(workload, other, paid).work(*PARTS[0])) for other in divided)
-        found.append([min([layer, *apart]), *ends])
-    layer, embedding, head = map(min, zip(*found, strict=True))
-    return layer, embedding, head
-
-
-def expert_degrees(request: Request, tp: int) -> list[tuple[int, int | None]]:
-    """ep and etp of the space that divide experts, beside tp ranks with a slice of each."""
-    experts = request.workload.model.experts
-    every = itertools.product((ep for ep in range(1, experts + 1) if experts % ep == 0), (None, 1) if tp > 1 else (None,))
-    return [(ep, etp) for ep, etp in every if (ep, etp) != (1, None) and matches_tp(tp, ep, etp)]
-
-
-def configuration(
-    request: Request, tp: int, cp: int, size: int, ep: int = 1, etp: int | None = None
-) -> ParallelConfig:  # fmt: skip
-    """One replica of one stage with one microbatch, or as many replicas as divide experts."""
-    facts, dp = software_facts(request.topology.stack, request.topology.fleet, tp), mesh_rows(tp, ep, etp)
-    shape = Shape(tp, dp, size, "none", "1f1b", 1, 1, cp, ep, etp, None, **facts)
-    return split_backward(shape).config(replace(request.workload, global_batch_size=size * dp), 1)
 
 
 def work_seconds(request: Request, devices: Mapping[str, int], every: Modes) -> Seconds:
@@ -258,7 +157,8 @@ def parts_of_bound(context: PlanningContext, every: Modes | None = None) -> dict
     sent = sum(cluster.nodes * node_rate(cluster) for cluster in request.clusters())
     crossing = crossing_seconds(request, inside, sent, several)
     work = work_seconds(request, devices, every)
-    return {"work": work, "gradients": crossing, "leaving": leaving_seconds(request, every)}
+    stages = stages_seconds(request, every)
+    return {"work": work, "gradients": crossing, "leaving": leaving_seconds(request, every), "stages": stages}
 
 
 def crossing_seconds(request: Request, inside: Seconds, sent: BytesPerSecond, several: Mapping[str, int]) -> Seconds:

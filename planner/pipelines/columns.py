@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from planner.bounds.unlike_pipelines import context_degrees
+from planner.bounds.pipeline_modes import context_degrees
 from planner.costs.context import PlanningContext
 from planner.pipelines.gradients import gradient_seconds
 from planner.pipelines.parts import Part, peak

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.bounds import unlike_pipelines as bounds
+from planner.bounds.pipeline_modes import Modes, modes, suiting
 from planner.costs.context import PlanningContext
 from planner.models.pipeline_master import Choice, samples_bound
 from planner.pipelines.parts import Part
@@ -49,11 +50,11 @@ class PartBounds:
     """Bounds on the parts of a request, whose model has equal layers; whole_sequences: on plans with cp 1 only. every: the
     modes of all its clusters, if they are known."""
 
-    def __init__(self, request: Request, whole_sequences: bool = False, every: bounds.Modes | None = None):
+    def __init__(self, request: Request, whole_sequences: bool = False, every: Modes | None = None):
         self._request, self._clusters = request, tuple(request.clusters())
-        every = every or bounds.modes(PlanningContext(request), whole_sequences)
+        every = every or modes(PlanningContext(request), whole_sequences)
         self._modes = {name: tuple(one for one in own if one.cp == 1 or not whole_sequences) for name, own in every.items()}
-        self._suiting = bounds.suiting(self._modes)
+        self._suiting = suiting(self._modes)
         self._dense, self._routed = (bounds.payload(request, (kind,)) for kind in GRADIENT_KINDS)
         self._kept = bounds.kept_bytes(request)
         self._nics = [bounds.node_rate(cluster) for cluster in self._clusters]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations_with_replacement, islice, product
 
-from planner.bounds.unlike_pipelines import Modes
+from planner.bounds.pipeline_modes import Modes
 from planner.pipelines.assembly import balanced, divided, estimated, forwards, microbatches, step_of
 from planner.pipelines.columns import Column, Columns, divides_experts, is_resized, layouts
 from planner.pipelines.part_bounds import PartBounds

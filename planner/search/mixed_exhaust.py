@@ -1,11 +1,11 @@
 """Raises the bound of plans with mixed stages: plans of the placements that hold it are evaluated, and simulated if need be.
 
 The deadline test of a placement (`planner.bounds.mixed_deadline`) does not know that messages of neighbouring stages share
-NICs. Where few splits of the layers pass the test, each has one plan under each schedule, since replicas have equally many
-microbatches. Those that the recurrence (`planner.bounds.mixed_evaluation`) does not rule out are simulated, which also finds
-faster plans. Placements come in the order of their bounds, and then their plans in that of theirs, as long as the bound of all
-plans depends on them. Where more plans are left than may be simulated, those are whose bounds leave too large a gap, if these
-are few."""
+NICs. Where few splits of the layers pass the test, each has one plan under each schedule, if replicas have equally many
+microbatches; else all plans with a split have one bound, and none is simulated. Those that the recurrence
+(`planner.bounds.mixed_evaluation`) does not rule out are simulated, which also finds faster plans. Placements come in the order
+of their bounds, and then their plans in that of theirs, as long as the bound of all plans depends on them. Where more plans are
+left than may be simulated, those are whose bounds leave too large a gap, if these are few."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from planner.bounds.mixed_deadline import MixedBound, OpenPlacement, PlacementTest
-from planner.bounds.mixed_evaluation import least_steps
-from planner.bounds.mixed_splits import splits
+from planner.bounds.mixed_evaluation import least_steps, least_steps_of_own
+from planner.bounds.mixed_splits import OWN, splits
+from planner.bounds.path_stages import most_microbatches
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.search.incumbent import Incumbent, forwards
@@ -35,15 +36,16 @@ from sim.units import Seconds
 @dataclass(slots=True)
 class Listed:
     """The plans of a placement that might take less than some seconds: a shape and a split of the layers each, with lower
-    bounds on their steps."""
+    bounds on their steps; `others`: the least bound of plans whose replicas have numbers of their own, which are not listed."""
 
     one: OpenPlacement
     plans: list[tuple[Seconds, Shape, tuple[int, ...]]] = field(default_factory=list)
+    others: Seconds = math.inf
 
     @property
     def least(self) -> Seconds:
         """The least bound of a plan; infinite where none is left."""
-        return self.plans[0][0] if self.plans else math.inf
+        return self.plans[0][0] if self.plans else self.others
 
 
 def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound, enough: Seconds = math.inf) -> MixedBound:
@@ -60,6 +62,8 @@ def exhaust_mixed(incumbent: Incumbent, mixed: MixedBound, enough: Seconds = mat
         incumbent.report("ruling out plans with mixed stages")
         bound, number, open_ = heap[0]
         if isinstance(open_, Listed):
+            if not open_.plans:
+                break
             every = (one for _, _, one in heap if isinstance(one, Listed))
             below = incumbent.cutoff if quick.is_useful and tries > 0 else _worth_it(every, incumbent, tries)
             if below is None:
@@ -101,9 +105,12 @@ def _listed(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most:
     stages = test.stages(one)
     if stages is None:
         return Listed(one)
-    if not stages.alike or one.shape.ep > 1:  # each replica has its own microbatches, or waits for others in each of them
+    if one.shape.ep > 1:  # each replica waits for others in each of its microbatches
         return None
-    every = splits(stages, most, test.forward_share(one.shape), incumbent.budgets.mixed_splits)
+    numbers = 1 if stages.alike else most_microbatches(stages)
+    if numbers > OWN:
+        return None
+    every = splits(stages, most, test.forward_share(one.shape), incumbent.budgets.mixed_splits // numbers)
     if not every:
         return None if every is None else Listed(one)
     found: list[tuple[Seconds, Shape, tuple[int, ...]]] = []
@@ -112,10 +119,15 @@ def _listed(incumbent: Incumbent, test: PlacementTest, one: OpenPlacement, most:
         if shape.schedule not in names:
             continue
         try:
-            seconds = least_steps(stages, shape, every, most).tolist()
+            if stages.alike:
+                seconds = least_steps(stages, shape, every, most).tolist()
+            else:
+                seconds = least_steps_of_own(stages, shape, every, numbers, most).tolist()
         except NotModelled:
             return None
         found += [(least, shape, split) for least, split in zip(seconds, every, strict=True) if least < most]
+    if not stages.alike:
+        return Listed(one, others=min((least for least, _, _ in found), default=math.inf))
     return Listed(one, sorted(found, key=lambda plan: plan[0]))
 
 

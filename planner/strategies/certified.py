@@ -111,6 +111,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     short.settle()
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
+                short.try_unlike()
                 apart_bound = unlike_proof.collect(incumbent)
                 context.limit.reserve(-away)
                 try_offloaded(incumbent)

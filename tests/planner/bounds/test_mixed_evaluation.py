@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.certificates.fleets import draw
 from planner.bounds.mixed_deadline import OpenPlacement, PlacementTest
-from planner.bounds.mixed_evaluation import least_steps
+from planner.bounds.mixed_evaluation import least_steps, least_steps_of_own
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits, simulate_plan, step
@@ -138,3 +138,46 @@ def _any_split(rng: random.Random, layers: int, stages: int) -> tuple[int, ...]:
     """A random split of layers over stages, of at least one each. Raises ValueError where there are too few."""
     cuts = [0, *sorted(rng.sample(range(1, layers), stages - 1)), layers]
     return tuple(b - a for a, b in itertools.pairwise(cuts))
+
+
+@pytest.mark.parametrize("schedules", [SCHEDULES[:3], SCHEDULES[3:]])
+@pytest.mark.parametrize(("kind", "seed"), more.after(12, list(itertools.product(KINDS, range(100, 140))), last=20))
+def test_no_plan_of_replicas_with_numbers_of_their_own_takes_less(kind, seed, schedules):
+    """Any split of the layers, and of the microbatches over the replicas."""
+    rng = random.Random(seed)
+    wishes = Wishes(schedule=schedules[seed % 3], zero_stage=rng.choice([None, 0, 1]))
+    question = replace(kind(seed), wishes=wishes, time_limit=NO_LIMIT)
+    placements, test = list(mixed_placements(question)), PlacementTest(PlanningContext(question))
+    rng.shuffle(placements)
+    for placed_shape, placed in placements[:4]:
+        every = test.of_kinds(OpenPlacement(0.0, placed_shape, placed)) if placed_shape.ep == 1 else []
+        for one in variants_of_mixed(question, placed_shape):
+            with suppress(NoRoute, NotDefined, NotModelled, Infeasible, ValueError):
+                (stages,) = (test.stages(found) for found in every if one.schedule in [name.NAME for name in found.schedules])
+                layers = _any_split(rng, question.workload.model.layers, len(placed))
+                microbatches = _any_split(rng, question.workload.global_batch_size // one.microbatch_size, one.dp)
+                plan = assemble(question, one, layers, devices(placed, one.tp), "by hand", microbatches)
+                if fits(plan) and stages is not None and not stages.alike:
+                    for most in (stages.total, max(microbatches) // 2):
+                        (least,) = least_steps_of_own(stages, one, [layers], most, 1e9) if most else [0.0]
+                        assert least <= step(simulate_plan(plan)) * (1 + 1e-9)
+
+
+def test_replicas_on_faster_devices_take_more_microbatches():
+    """Devices of `a` are three times as fast: of eight microbatches they take six, in the time of two on `b`."""
+    nics = (make.nic("ethernet", 1e12),)
+    clusters = [
+        make.cluster(name, 1, 1, nics, make.device(f"chip-{name}", rate, 1e30)) for name, rate in (("a", 3e9), ("b", 1e9))
+    ]
+    machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e12, 0.0),))
+    question = request(machines, make.model(4), 8, Wishes(schedule="1f1b", zero_stage=1))
+    a, b = question.clusters()
+    one, placed, test = shape(dp=2), ((Run(a, 0, 1), Run(b, 0, 1)),), PlacementTest(PlanningContext(question))
+    (stages,) = (test.stages(found) for found in test.of_kinds(OpenPlacement(0.0, one, placed)))
+    assert stages is not None and not stages.alike
+    (least,) = least_steps_of_own(stages, one, [(4,)], 8, 1e9)
+    plan = assemble(question, one, (4,), devices(placed, 1), "by hand", (6, 2))
+    assert least == pytest.approx(step(simulate_plan(plan)), rel=1e-3) and least <= step(simulate_plan(plan)) * (1 + 1e-9)
+    assert least_steps_of_own(stages, one, [(4,)], 8, 0.9 * least).tolist() == [0.9 * least]
+    (few,) = least_steps_of_own(stages, one, [(4,)], 1, 1e9)
+    assert few < least

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from planner.bounds import unlike_pipelines as bounds
+from planner.bounds.pipeline_modes import configuration, modes
 from planner.costs.context import PlanningContext
 from planner.request import Request
 from sim.engine.engine import simulate
@@ -24,7 +25,7 @@ def least(asked: Request) -> float:
 def test_the_work_of_one_kind_of_devices():
     """Two equal devices share all layers, the embedding and the head of eight samples, in the best mode of a slot of one."""
     asked = two_kinds()
-    own = bounds.modes(PlanningContext(asked))
+    own = modes(PlanningContext(asked))
     found = bounds.work_seconds(asked, {"a": 2, "b": 0}, own)
     best = min(8 * (3 * layer + embedding + head) / 2 for layer, embedding, head in (one.of_sample for one in own["a"]))
     assert found == pytest.approx(best, rel=1e-3)
@@ -34,30 +35,18 @@ def test_the_work_of_one_kind_of_devices():
 def test_slow_devices_help_as_far_as_they_compute():
     """The two devices of `b` compute half as fast as those of `a`."""
     asked = two_kinds()
-    own = bounds.modes(PlanningContext(asked))
+    own = modes(PlanningContext(asked))
     both, fast, slow = (bounds.work_seconds(asked, some, own) for some in ({"a": 2, "b": 2}, {"a": 2}, {"b": 2}))
     assert slow == pytest.approx(2 * fast, rel=0.05)
     assert both == pytest.approx(1 / (1 / fast + 1 / slow), rel=0.05)
     assert bounds.work_seconds(asked, {"a": 0}, own) == math.inf
 
 
-def test_devices_of_a_node_may_divide_sequences():
-    """Powers of two whose double divides the sequence, together with tp inside a node."""
-    asked = two_kinds(devices=(1, 4))
-    own, whole = (bounds.modes(PlanningContext(asked), whole_sequences) for whole_sequences in (False, True))
-    assert {(one.tp, one.cp) for one in own["b"]} == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)}
-    assert {(one.tp, one.cp) for one in own["a"]} == {(1, 1)}
-    assert {(one.tp, one.cp) for one in whole["b"]} == {(1, 1), (2, 1), (4, 1)}
-    assert {one.devices for one in own["b"]} == {1, 2, 4}
-    assert bounds.context_degrees(asked, 512) == [1, 2, 4, 8, 16, 32, 64, 128]
-    assert bounds.context_degrees(asked, 0) == []
-
-
 def test_gradients_of_nodes_of_one_device_leave_them():
     """fp32 gradients and 16-bit weights of all layers, half of each on two NICs of 1e6 bytes a second, or a third of both on
     each of three."""
     asked = two_kinds(nodes=(2, 1), devices=(1, 1), rate=1e6)
-    config = bounds.configuration(asked, 1, 1, 1)
+    config = configuration(asked, 1, 1, 1)
     parameters = memory.stage_parameters(asked.workload, config, 3, False, False)
     assert bounds.payload(asked) == pytest.approx(6 * parameters)
     assert sum(bounds.node_rate(cluster) * cluster.nodes for cluster in asked.clusters()) == pytest.approx(3e6)
@@ -68,11 +57,11 @@ def test_gradients_inside_a_node_are_those_of_layers_that_it_computes():
     """Where one node has two devices, as many layers stay inside it as it computes; where nothing leaves nodes, one has all."""
     slow, asked = (two_kinds(nodes=(2, 1), devices=(1, 2), rate=rate) for rate in (1e6, 1e12))
     context = PlanningContext(slow)
-    inside = bounds.work_seconds(slow, {"b": 2}, bounds.modes(context))
+    inside = bounds.work_seconds(slow, {"b": 2}, modes(context))
     assert least(slow) == pytest.approx(1 / (1 / inside + 3e6 / bounds.payload(slow)))
     assert least(asked) < inside
     every = two_kinds(devices=(2, 2), rate=1e-3)
-    own = bounds.modes(PlanningContext(every))
+    own = modes(PlanningContext(every))
     layers = 8 * 3 * min(one.of_sample[0] for one in own["a"]) / 2
     assert least(every) == bounds.leaving_seconds(every, own) == pytest.approx(layers)
 
@@ -87,7 +76,8 @@ def test_adapters_leave_frozen_weights_and_small_gradients():
     asked, trained = two_kinds(adapter=adapter), 3 * adapter.layer_parameters(model)
     assert bounds.payload(asked) == pytest.approx(6 * trained)
     assert bounds.kept_bytes(asked) == pytest.approx(6 * trained + 2 * model.parameters)
-    assert least(asked) < least(two_kinds())
+    found, whole = (bounds.parts_of_bound(PlanningContext(one)) for one in (asked, two_kinds()))
+    assert found["gradients"] < whole["gradients"] and found["work"] < whole["work"]
 
 
 def test_experts_may_stay_on_a_node_whose_dense_weights_leave_it():
@@ -104,13 +94,8 @@ def test_experts_may_stay_on_a_node_whose_dense_weights_leave_it():
     assert found == pytest.approx((dense + routed) / (1e9 + dense / 2 + routed * 4e12 / flops))
 
 
-def test_a_layer_takes_the_least_time_of_all_degrees_of_experts():
-    """Devices with whole experts have larger products than those with slices."""
-    asked = two_kinds(devices=(1, 2), experts=4)
-    assert bounds.expert_degrees(asked, 1) == [(2, None), (4, None)]
-    assert bounds.expert_degrees(asked, 2) == [(1, 1), (2, None), (2, 1), (4, None), (4, 1)]
-    assert bounds.expert_degrees(two_kinds(), 2) == []
-    assert "ep (divisors of the number of experts)" in bounds.SPACE
+def test_the_space_in_words():
+    assert "ep (divisors of the number of experts)" in bounds.SPACE and "cp 1 where devices are measured" in bounds.SPACE
 
 
 @pytest.mark.parametrize("seed", after(10, range(400), last=40))

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from planner.bounds import unlike_pipelines as bounds
+from planner.bounds.pipeline_modes import modes
 from planner.costs.context import PlanningContext
 from planner.pipelines.columns import Columns
 from planner.pipelines.part_bounds import PartBounds
@@ -38,7 +39,7 @@ def test_no_column_computes_more_samples(found):
 
 def test_one_replica_has_whole_layers(found):
     """Three layers on two devices: one stage has two of them, or tensor or context parallelism divides all."""
-    every = bounds.modes(PlanningContext(ASKED))["b"]
+    every = modes(PlanningContext(ASKED))["b"]
     least = min(
         min(one.seconds[0] * (2 if one.devices == 1 else 3) for one in every if one.size == size) / size
         for size in (1, 2, 4, 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -26,14 +27,26 @@ from tests.planner.builders import random_request
 from tests.planner.search.searches import incumbent
 from tests.planner.targets import alike_replicas
 
+SEVERAL = [seed for seed in range(60) if len(list(random_request(seed).clusters())) > 1]
+"""Seeds of fleets of several clusters."""
 
-def steps_of_all(question: Request) -> list[float]:
-    """The steps of all plans with mixed stages whose replicas have equally many microbatches, by brute force."""
+
+def divided(total: int, replicas: int) -> Iterator[tuple[int, ...]]:
+    """All numbers of microbatches of replicas, of at least one each."""
+    for cuts in itertools.combinations(range(1, total), replicas - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, total)))
+
+
+def steps_of_all(question: Request, own: bool = False) -> list[float]:
+    """The steps of all plans with mixed stages whose replicas have equally many microbatches, by brute force; with `own`, also
+    of those with other numbers."""
     found, batch, layers = list[float](), question.workload.global_batch_size, question.workload.model.layers
     for placed_shape, placed in mixed_placements(question):
         for one in variants_of_mixed(question, placed_shape):
-            microbatches = (batch // one.microbatch_size // one.dp,) * one.dp
-            for split in itertools.product(range(1, layers + 1), repeat=len(placed)):
+            total = batch // one.microbatch_size
+            numbers = list(divided(total, one.dp)) if own else [(total // one.dp,) * one.dp]
+            every = itertools.product(itertools.product(range(1, layers + 1), repeat=len(placed)), numbers)
+            for split, microbatches in every:
                 if sum(split) == layers and sum(microbatches) * one.microbatch_size == batch:
                     with suppress(NoRoute, NotDefined, NotModelled, Infeasible):
                         plan = assemble(question, one, split, devices(placed, one.tp), "by hand", microbatches)
@@ -52,7 +65,7 @@ def alike(seed: int) -> Request:
     return replace(random_request(seed), target=alike_replicas())
 
 
-@pytest.mark.parametrize("seed", more.after(5, [seed for seed in range(60) if len(list(random_request(seed).clusters())) > 1]))
+@pytest.mark.parametrize("seed", more.after(5, SEVERAL))
 def test_the_bound_is_the_fastest_of_all_plans_or_that_of_whole_stages(seed):
     """Without a limit of plans, where no bound of whole stages is below, the fastest plan of all is found."""
     question = alike(seed)
@@ -67,7 +80,7 @@ def test_the_bound_is_the_fastest_of_all_plans_or_that_of_whole_stages(seed):
         assert after.seconds <= kept.cutoff
 
 
-@pytest.mark.parametrize("seed", more.after(3, [seed for seed in range(60) if len(list(random_request(seed).clusters())) > 1]))
+@pytest.mark.parametrize("seed", more.after(3, SEVERAL))
 def test_a_limit_of_simulations_leaves_a_bound_below_all_plans(seed):
     """The best plan is twice as slow as the fastest one, so that all gaps are wide; or as fast, and none is. Quick simulations
     may rule out one plan, or all."""
@@ -111,10 +124,21 @@ def test_plans_below_the_bound_are_listed_only_where_they_are_few():
     assert kept.best is not None and is_mixed(kept.best)
 
 
-def test_nothing_is_simulated_where_replicas_may_have_numbers_of_their_own_or_whole_stages_have_the_bound():
-    question = random_request(7)
-    kept, before = begun(question, 1e3)
-    assert exhaust_mixed(kept, before, kept.lower_bound).seconds == before.seconds and kept.best is None
+@pytest.mark.parametrize("seed", more.after(2, [7, *SEVERAL[:16]]))
+def test_no_plan_of_replicas_with_numbers_of_their_own_is_below_the_bound(seed):
+    """Of any split of the microbatches over the replicas; none is simulated, and the bound rises on fleet 7."""
+    question = random_request(seed)
+    every = steps_of_all(question, True)
+    if not every:
+        return
+    for seconds in (2 * min(every), 1e3 * min(every)):
+        kept, before = begun(question, seconds)
+        after = exhaust_mixed(kept, before, kept.lower_bound).seconds
+        assert before.seconds <= after <= min([kept.cutoff, *every]) * (1 + 1e-9)
+        assert seed != 7 or (before.seconds < after and kept.best is None)
+
+
+def test_nothing_is_simulated_where_whole_stages_have_the_bound():
     kept, before = begun(alike(7), 1e3)
     for whole in (before.seconds, 0.5 * before.seconds):
         kept.lower_bound = whole

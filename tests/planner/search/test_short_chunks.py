@@ -116,6 +116,32 @@ def test_all_plans_with_the_degree_are_searched_on_small_fleets():
     assert (free.config.cp, free.config.pp, round(step(free), 4)) == (2, 4, 0.4174)
 
 
+def test_replicas_may_be_unequal_on_small_fleets():
+    """Ten samples on eight MI210: dp 4 with cp 2 gives two replicas three and two replicas two, 8 % faster than dp 2."""
+    free = plan_of(draw(7204))
+    assert free is not None
+    assert (free.config.cp, free.config.dp, free.config.num_microbatches, round(step(free), 4)) == (2, 4, (3, 3, 2, 2), 0.1647)
+
+
+def test_unlike_degrees_are_tried_with_the_degree():
+    """Five nodes of two MI210: cp 2 alone takes 0.118 s, and unlike degrees alone do not pay."""
+    free = plan_of(draw(7007))
+    assert free is not None
+    config = free.config
+    assert (config.cp, config.stage_tp, config.stage_dp, round(step(free), 4)) == (2, (2, 1), (1, 3), 0.1094)
+    assert free.certificate is not None and free.certificate.beside_space
+
+
+def test_unlike_degrees_with_the_degree_need_a_plan_and_time():
+    late, kept = (incumbent(draw(7007)) for _ in range(2))
+    late.best = simulated(late.request, shape(dp=2), ("a", 2), ("a", 3))
+    late.limit = late.context.limit = TimeLimit(0.0)
+    before = late.best
+    for one in (late, kept):
+        ShortChunks(one).try_unlike()
+    assert (late.best, kept.best) == (before, None)
+
+
 def test_nothing_more_is_searched_where_the_best_plan_has_another_degree(monkeypatch):
     monkeypatch.setattr(short_chunks, "SMALL", 7)
     begun = simulated(question(), shape(dp=2), *[("a", 1)] * 4)
