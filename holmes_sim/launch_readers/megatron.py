@@ -15,7 +15,9 @@ from holmes_sim.launch_reading.given import Given
 from holmes_sim.launch_reading.harmless import is_harmless
 from holmes_sim.launch_reading.job import Job
 from holmes_sim.launch_reading.megatron_model import SHAPE, model_of
+from holmes_sim.launching.context import COMM_TYPES
 from sim.errors import HolmesError
+from sim.plan.context_parallelism import HYBRID
 from sim.plan.offloading import ACTIVATIONS, OPTIMIZER
 from sim.plan.parallel_config import USUAL_GRADIENTS
 from sim.workload.model import Model
@@ -29,6 +31,9 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 """--data-parallel-sharding-strategy of Megatron-FSDP -> ZeRO stage."""
 FP8_RECIPES = ("delayed", "tensorwise", "mxfp8")
 """Values of --fp8-recipe whose casts are modelled."""
+CP_ALGORITHMS = {word: name for name, word in COMM_TYPES.items()}
+"""--cp-comm-type -> `cp_algo`."""
+LEVELS = "hierarchical-context-parallel-sizes"
 BATCH = re.compile(r"^#SBATCH\s+(-[A-Za-z]|--[\w-]+)(?:[= ]\s*)?(\S+)", re.MULTILINE)
 
 
@@ -144,11 +149,10 @@ def _scaling(flags: Flags) -> tuple[str, ...]:
 
 def _parts_of_context(flags: Flags) -> tuple[str, ...]:
     """What a launch assumes whose cp ranks exchange heads and keys: which of them are on one node is known with the fleet."""
-    if flags.word("cp-comm-type", "p2p") != "a2a+p2p":
+    if CP_ALGORITHMS.get(flags.word("cp-comm-type", "p2p")) != HYBRID or flags.number("context-parallel-size", 1) == 1:
         return ()
-    sizes = " ".join(flags.values.get("hierarchical-context-parallel-sizes", []))
-    flags.used.add("hierarchical-context-parallel-sizes")
-    return (f"--hierarchical-context-parallel-sizes {sizes}: ranks on one node exchange heads, ranks of several nodes keys",)
+    sizes = " ".join(flags.values.get(LEVELS, []))
+    return (f"--{LEVELS} {sizes}: ranks on one node exchange heads, ranks of several nodes keys",)
 
 
 def _one_by_one(flags: Flags) -> tuple[str, ...]:
@@ -177,11 +181,24 @@ def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:
         "attention": "unfused" if flags.word("attention-backend") in ("unfused", "local") else "flash",
         "gradient_precision": gradients,
     }  # fmt: skip
-    if cp > 1 and (exchange := flags.word("cp-comm-type", "p2p")) != "p2p":
-        found["cp_algo"] = {"a2a": "ulysses", "all_gather": "all_gather"}.get(exchange, "hybrid")
+    if cp > 1 and (algorithm := _cp_algo(flags, cp)) != "ring":
+        found["cp_algo"] = algorithm
     if flags.has("num-experts"):
         found |= _experts(flags, tp)
     return found | _recomputation(flags) | _offload(flags)
+
+
+def _cp_algo(flags: Flags, cp: int) -> str:
+    """How cp ranks share attention. Raises HolmesError for another word, and for levels that are not those of cp ranks."""
+    exchange = flags.word("cp-comm-type", "p2p")
+    if exchange not in CP_ALGORITHMS:
+        raise flags.fault("cp-comm-type", f"{exchange} is unknown; known: {', '.join(CP_ALGORITHMS)}")
+    if CP_ALGORITHMS[exchange] == HYBRID:
+        sizes = flags.words(LEVELS)
+        if not all(map(str.isdecimal, sizes)) or len(sizes) != 2 or math.prod(map(int, sizes)) != cp:
+            wanted = f"two numbers whose product is the context-parallel size, {cp}, are expected"
+            raise flags.fault(LEVELS if sizes else "cp-comm-type", f"{' '.join(sizes) or exchange}: {wanted} as --{LEVELS}")
+    return CP_ALGORITHMS[exchange]
 
 
 def _offload(flags: Flags) -> dict[str, Any]:

@@ -90,6 +90,30 @@ def test_flags_of_the_configuration(tmp_path, more, key, value):
     assert job(tmp_path, MODEL + more).config[key] == value
 
 
+def test_levels_of_context_parallelism_are_assumed_to_be_those_of_nodes(tmp_path):
+    both = "--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 2"
+    found = job(tmp_path, MODEL + both)
+    assert found.not_modelled == ()
+    assert found.assumed[-1] == (
+        "--hierarchical-context-parallel-sizes 4 2: ranks on one node exchange heads, ranks of several nodes keys"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--cp-comm-type a2b", "cp-comm-type: a2b is unknown; known: p2p, a2a, all_gather, a2a.p2p"),
+        ("--cp-comm-type a2a+p2p",
+         "cp-comm-type: a2a.p2p: two numbers whose product is the context-parallel size, 8, are expected"),
+        ("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 4",
+         "hierarchical-context-parallel-sizes: 4 4: two numbers whose product is the context-parallel size, 8, are expected"),
+    ],
+)  # fmt: skip
+def test_wrong_exchanges_of_context_parallelism(tmp_path, more, message):
+    with pytest.raises(HolmesError, match=f"launch.sh:[0-9]+: --{message}"):
+        job(tmp_path, f"{MODEL} --context-parallel-size 8 {more}")
+
+
 def test_a_negative_capacity_factor_drops_no_token(tmp_path):
     """transformer_config.py replaces it by None."""
     found = job(tmp_path, f"{MODEL} --num-experts 8 --moe-expert-capacity-factor -1.0 --moe-token-drop-policy position")
