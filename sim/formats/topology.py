@@ -225,9 +225,10 @@ def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPat
     device: Any = _mapping(node.get("devices")).get("type")
     yield from _unknown("devices", (*at, "node", "devices", "type"), device)
     yield from _unknown("links", (*at, "node", "intra_node"), node.get("intra_node"))
-    usual = catalog.device_facts(device).intra_node.usual if device in catalog.names("devices") else ""
-    if usual and "intra_node" not in node:
-        yield (*at, "node", "intra_node"), f"{MISSING}; nodes of {device} usually have {usual}"
+    if "intra_node" not in node and device in catalog.names("devices"):
+        joins = catalog.device_facts(device).intra_node
+        how = f"usually have {joins.usual}" if joins.usual else joins.pcie and f"have {joins.pcie} where no bridge joins them"
+        yield (*at, "node", "intra_node"), MISSING + (f"; nodes of {device} {how}" if how else "")
     types = _nic_types(cluster)
     for index, kind in enumerate(types):
         path = (*at, "node", "nics", index, "type")

@@ -101,6 +101,12 @@ def test_a_fault_is_one_line_with_place_value_and_what_would_be_right(tmp_path: 
     assert faults(tmp_path, changed((old, new))) == [f"topo.yaml:{line}"]
 
 
+def test_cards_are_joined_by_their_slots_where_no_interconnect_is_given(tmp_path: Path) -> None:
+    cards = changed(("      intra_node: nvlink3\n", ""), ("a100-sxm4-80gb", "l40s"))
+    said = "this key is missing; nodes of l40s have pcie4 where no bridge joins them"
+    assert faults(tmp_path, cards)[0] == f"topo.yaml:7: clusters.ib.node.intra_node: {said}"
+
+
 def test_two_nodes_without_nics_are_refused(tmp_path: Path) -> None:
     assert faults(tmp_path, changed((NICS, ""), (TOPOLOGY[TOPOLOGY.index("links:") : TOPOLOGY.index("workload:")], ""))) == [
         "topo.yaml:7: clusters.ib.node: 2 nodes without NICs cannot communicate; give nics"
