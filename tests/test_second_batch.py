@@ -4,22 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holmes_sim import cases, validation
-from holmes_sim.cases import Case
-from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import with_stack
-
-FOLDER = validation.folder()
-
-
-def runs(name: str) -> dict[str, Case]:
-    return {case.id: case for case in cases.load(FOLDER / f"{name}.yaml")}
-
-
-def config(case: Case) -> ParallelConfig:
-    """The configuration of a case with the facts of its software."""
-    assert case.plan is not None
-    return with_stack(validation.stack_of(case, "default")[1], case.plan).config
+from tests.published_runs import check_file, config, runs
 
 
 @pytest.mark.parametrize(
@@ -31,9 +16,7 @@ def config(case: Case) -> ParallelConfig:
     ],
 )  # fmt: skip
 def test_every_run_can_be_simulated_with_facts_of_its_software(name: str, number: int) -> None:
-    found = runs(name)
-    assert len(found) == number
-    assert all(case.plan is not None and case.measured_s for case in found.values())
+    check_file(name, number)
 
 
 def test_tokens_per_second_of_xtuner_are_steps_of_one_sequence_a_device() -> None:
