@@ -150,13 +150,13 @@ class Chromium:
 
     def loaded(self) -> None:
         """Wait until the page that is loading is there; where it leads on to another one at once, until that one is."""
-        while True:
-            self._wait(lambda message: message.get("method") == "Page.loadEventFired")
-            try:
-                return self.settle()
-            except AssertionError as error:
-                if "Inspected target navigated" not in str(error):
-                    raise
+        self._wait(self._is_load)
+        while not self.settle():
+            self._wait(self._is_load)
+
+    @staticmethod
+    def _is_load(message: dict) -> bool:
+        return message.get("method") == "Page.loadEventFired"
 
     def ask(self, script: str):
         """The value of an expression in the page; of a promise, what it comes to."""
@@ -164,9 +164,15 @@ class Chromium:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def settle(self) -> None:
-        """Wait until two frames have been drawn."""
-        self.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+    def settle(self) -> bool:
+        """Wait until two frames have been drawn; False where the page gave way to another one meanwhile, as after a click."""
+        try:
+            self.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        except AssertionError as error:
+            if "Inspected target navigated" not in str(error):
+                raise
+            return False
+        return True
 
     def mouse(self, kind: str, x: float, y: float, **more: object) -> None:
         """mouseMoved, mousePressed, mouseReleased or mouseWheel, at a point of the window."""

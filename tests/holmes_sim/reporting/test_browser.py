@@ -54,6 +54,17 @@ def page(browser, file):
     assert browser.complaints == []
 
 
+def test_a_page_that_gives_way_to_another_one_is_settled(browser, file, tmp_path):
+    """A click that leads on may do so while the driver waits for a frame; that is no failure of the page."""
+    (tmp_path / "first.html").write_text("<p>first")
+    browser.open(tmp_path / "first.html")
+    assert browser.settle()
+    browser.ask(f"requestAnimationFrame = () => setTimeout(() => location = '{file.resolve().as_uri()}', 200), 1")
+    assert not browser.settle()
+    browser.loaded()
+    assert browser.ask("location.href") == file.resolve().as_uri()
+
+
 def box(browser, selector: str) -> tuple[float, float, float, float]:
     """Left, top, width and height of an element in the window."""
     script = f"(r => [r.left, r.top, r.width, r.height])(document.querySelector('{selector}').getBoundingClientRect())"
