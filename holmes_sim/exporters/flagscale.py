@@ -1,4 +1,8 @@
-"""FlagScale: Hydra files with a process mesh per device type, and a hostfile with the device type of each host.
+"""FlagScale: Hydra files and a hostfile; where stages are unlike, a process mesh per device type, and the type of each host.
+
+Plans whose stages are alike are launched without meshes, as by its Megatron-LM (`enable_hetero` is false by default: training/
+arguments.py.patch, training/initialize.py.patch), which also has virtual stages, context parallelism, stages without layers
+(core/transformer/transformer_block.py.patch) and any number of stages on a host.
 
 Keys and rules are those of flagos-ai/FlagScale at 16a2dd5 (2025-11-27): flagscale/train/arguments.py (pre_validate_args),
 train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py; flags are those of its
@@ -20,11 +24,21 @@ Megatron-LM, 8479eb35 (2025-09-19). The export works around these properties:
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 
-from holmes_sim.launching import adapters, environment, hosts, megatron_flags, model_facts, model_keys, offload, torch_launch
+from holmes_sim.exporters import megatron
+from holmes_sim.launching import (
+    adapters,
+    device_meshes,
+    environment,
+    hosts,
+    megatron_flags,
+    model_facts,
+    model_keys,
+    offload,
+    torch_launch,
+)
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from holmes_sim.launching.megatron_options import MEGATRON
@@ -50,6 +64,7 @@ bash FOLDER/run.sh +train.system.checkpoint.save_interval=1000 +train.model.trai
 `+`) extend `conf/train/plan.yaml`: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
 plan, and sets the rank and the network of every process group. The first host is the master; port 29500 must be free on it
 (`experiment.runner.master_port=...`)."""
+IMPLEMENTATION: dict[str, object] = {"use_mcore_models": True, "transformer_impl": "transformer_engine"}
 ASSUMED = (
     "FlagScale's Megatron-LM is made ready on every host, as its installation says (tools/patch/unpatch.py).",
     "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",
@@ -75,61 +90,34 @@ exec python run.py --config-path "$here"/conf --config-name plan experiment.runn
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
-    yield from offload.refused(config, "not tried with its meshes of device types")
+    yield from offload.refused(config, "not tried with its launches")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
-    yield from adapters.refused(workload)
-    if set(config.modules) - {"core_attn"}:
-        names = ", ".join(config.modules)
-        yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"
+    yield from (*adapters.refused(workload), *megatron_flags.without_buffers(config, workload))
     if config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
-    if config.vpp > 1:
-        yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
-    if config.cp > 1:
-        yield f"cp {config.cp}: its meshes of device types have no context parallelism; cp 1"
-    if config.stage_ep and min(config.stage_ep) == 1:
-        yield f"stage_ep {', '.join(map(str, config.stage_ep))}: ep is 1 on all its meshes or on none; 2 or more on each stage"
-    if config.stage_tp and not config.sequence_parallel:
-        yield "sequence_parallel false: between meshes of unlike tp it sends slices of the sequence; sequence_parallel true"
-    if config.stage_tp and workload.model.tied_embeddings and config.stage_tp[0] != config.stage_tp[-1]:
-        yield (
-            f"stage_tp {', '.join(map(str, config.stage_tp))}: it ties the embedding of end stages of equal tp; the same for "
-            "the first and the last stage"
-        )
-    if config.zero_shard_size is not None and config.zero_shard_size < config.most_dp_cp:
-        yield f"zero_shard_size {config.zero_shard_size}: all replicas shard the optimizer state; no zero_shard_size"
+    if device_meshes.are_needed(config):
+        yield from device_meshes.unsupported_layout(config, workload)
+    elif config.vpp > 1 and config.pp == 1:
+        yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
-    """Stages without layers, and meshes of several pipeline ranks on shared hosts."""
-    config = plan.config
+    """What Megatron-LM and, where stages are unlike, meshes of device types cannot express."""
     yield from megatron_flags.unsupported_placement(plan)
-    yield from megatron_flags.without_layers(plan)
-    for first, past in meshes(plan):
-        for name, degree_of in (("tp", config.tp_of), ("dp", config.dp_of), ("ep", config.ep_of), ("etp", config.etp_of)):
-            if len({degree_of(pp_rank) for pp_rank in range(first, past)}) > 1:
-                yield (
-                    f"pipeline ranks {first} to {past - 1} on shared hosts: a mesh has one {name}; hosts whose pipeline ranks "
-                    f"have one {name}"
-                )
-    for first, past in meshes(plan)[:-1]:
-        if past - first > 1 and config.dp_of(first) > 1:
-            yield (
-                f"pipeline ranks {first} to {past - 1} on shared hosts: between meshes it joins the replicas of a mesh "
-                "with several pipeline ranks in a wrong order; hosts with one pipeline rank each, or dp 1"
-            )
+    if device_meshes.are_needed(plan.config):
+        yield from device_meshes.unsupported_placement(plan)
 
 
 def launch(plan: Plan) -> Launch:
     """Hydra's files, the hostfile, and the shim with its rank table."""
-    labels = types(plan)
-    hostfile = "".join(f"{host.name} slots={len(host.ranks)} type={labels[host.name]}\n" for host in hosts.of_plan(plan))
+    labels = {name: f" type={label}" for name, label in device_meshes.types(plan).items()}
+    hostfile = "".join(f"{host.name} slots={len(host.ranks)}{labels.get(host.name, '')}\n" for host in hosts.of_plan(plan))
     shared = {name: file for name, file in torch_launch.files(plan).items() if "/" not in name}
     found = {
         "run.sh": File(RUN, "starts FlagScale's runner", executable=True),
         "conf/plan.yaml": File(_yaml(experiment(plan)), "hosts, launcher and environments, for Hydra"),
         "conf/train/plan.yaml": File(_yaml(train(plan)), "FlagScale's arguments, for Hydra"),
-        "hostfile": File(hostfile, "hosts in order, with their processes and device types"),
+        "hostfile": File(hostfile, "hosts in order, with their processes" + ", and their device types" * bool(labels)),
         "entry.py": File(ENTRY, "starts FlagScale's own script as the rank that the plan says"),
     }
     return Launch(found | shared, HOW, (*megatron_flags.assumed(plan), *_assumed(plan)))
@@ -172,75 +160,34 @@ def experiment(plan: Plan) -> dict[str, object]:
 def train(plan: Plan) -> dict[str, object]:
     """FlagScale's arguments: names of Megatron-LM with underscores, in sections that FlagScale flattens again."""
     config, model = plan.config, plan.workload.model
+    if not device_meshes.are_needed(config):
+        return _alike(plan)
     system = megatron_flags.degrees(plan) | megatron_flags.numbers(plan) | megatron_flags.optimizer(plan)
     system |= megatron_flags.recomputation(plan) | {"attention-backend": config.attention}
     shape = megatron_flags.batches(plan) | megatron_flags.shape(plan)
     shape |= model_facts.written(model, MEGATRON)
-    found = meshes(plan)
-    hetero = {
-        "enable_hetero": True,
-        "hetero_device_types": [_label(mesh) for mesh in found],
-        "hetero_current_device_type": _label(found[0]),
-        "hetero_process_meshes": [
-            number
-            for first, past in found
-            for number in (config.tp_of(first), config.cp, config.ep_of(first), config.dp_of(first), past - first)
-        ],
-        "hetero_pipeline_layer_split": [stage.layers for stage in plan.stages],
-    }
     return {
-        "system": _keys(system) | _recomputation(config) | _expert_degrees(plan),
-        "model": {"use_mcore_models": True, "transformer_impl": "transformer_engine"} | _keys(shape) | {"hetero": hetero},
+        "system": _keys(system) | device_meshes.recomputation(config) | device_meshes.expert_degrees(plan),
+        "model": IMPLEMENTATION | _keys(shape) | {"hetero": device_meshes.hetero(plan)},
         "data": {"make_vocab_size_divisible_by": model.vocab // config.tp},
     }
 
 
-def _expert_degrees(plan: Plan) -> dict[str, object]:
-    """The tensor-parallel degree of the experts of each mesh, where they differ; else one number says it for all (build_all_
-    process_meshes of train/hetero/parallel_context.py)."""
-    degrees = [plan.config.of_pp_rank(first).expert_tp for first, _ in meshes(plan)]
-    differ = plan.workload.model.experts and len(set(degrees)) > 1
-    return {"expert_tensor_parallel_size_per_process_mesh": degrees} if differ else {}
-
-
-def _recomputation(config: ParallelConfig) -> dict[str, object]:
-    """Recomputed layers of each stage, where they differ: one list for each stage, [1 stage, microbatches, value].
-
-    Values: 1 for granularity full, 1 for method block, and the number of layers. A stage of 0 layers has granularity 0, none
-    (flagscale/backends/Megatron-LM/megatron/core/transformer/transformer_block.py.patch)."""
-    counts, microbatches = config.recompute_layers, config.num_microbatches[0]
-    if len(set(counts)) < 2:
-        return {}
-    values = {"granularity": [int(count > 0) for count in counts], "method": [1] * len(counts), "num_layers": counts}
-    return {
-        f"recompute_{name}_per_stage_micro_batch": [[1, microbatches, value] for value in listed]
-        for name, listed in values.items()
-    }
-
-
-def meshes(plan: Plan) -> list[tuple[int, int]]:
-    """Pipeline ranks [first, past) of every mesh. Pipeline ranks that share a host are in one mesh."""
-    at = plan.config.coordinates
-    spans = [(at(min(host.ranks))[2], at(max(host.ranks))[2]) for host in hosts.of_plan(plan)]
-    joined = {pp_rank for low, high in spans for pp_rank in range(low + 1, high + 1)}
-    firsts = [pp_rank for pp_rank in range(plan.config.pp) if pp_rank not in joined]
-    return list(itertools.pairwise([*firsts, plan.config.pp]))
-
-
-def types(plan: Plan) -> dict[str, str]:
-    """Host -> its device type."""
-    label_of = {pp_rank: _label((first, past)) for first, past in meshes(plan) for pp_rank in range(first, past)}
-    return {host.name: label_of[plan.config.coordinates(host.ranks[0])[2]] for host in hosts.of_plan(plan)}
-
-
-def _label(mesh: tuple[int, int]) -> str:
-    first, past = mesh
-    return f"stage{first}" if past - first == 1 else f"stages{first}-{past - 1}"
+def _alike(plan: Plan) -> dict[str, object]:
+    """As `train`, of a plan whose stages are alike: the arguments of Megatron-LM; values of a list are words of their own."""
+    found = _keys(megatron.flags(plan))
+    del found["padded_vocab_size"]
+    if "recompute_modules" in found:
+        found["recompute_modules"] = str(found["recompute_modules"]).split()
+    vocab = plan.workload.model.vocab // plan.config.tp
+    return {"system": found, "model": IMPLEMENTATION, "data": {"make_vocab_size_divisible_by": vocab}}
 
 
 def _environments(plan: Plan, all_hosts: tuple[Host, ...]) -> dict[str, object]:
-    """Variables by device type where all hosts of the type have the same, otherwise by host."""
-    labels, environments = types(plan), environment.Environments(plan)
+    """Variables by device type where all hosts of the type have the same, otherwise by host; of all hosts where stages are
+    alike and hosts have the same."""
+    environments = environment.Environments(plan)
+    labels = device_meshes.types(plan) or dict.fromkeys((host.name for host in all_hosts), "")
     by_type: dict[str, dict[str, dict[str, str]]] = {}
     for host in all_hosts:
         visible = environment.VISIBLE.get(host.cluster.node.device.vendor, "CUDA_VISIBLE_DEVICES")
@@ -255,6 +202,7 @@ def _environments(plan: Plan, all_hosts: tuple[Host, ...]) -> dict[str, object]:
     }
     return (
         found
+        | shared_by_type.pop("", {})
         | ({"device_type_specific": shared_by_type} if shared_by_type else {})
         | ({"node_specific": by_host} if by_host else {})
     )

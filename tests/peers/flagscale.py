@@ -2,8 +2,9 @@
 
 Hydra composes the files as run.py does; SSHTrainRunner and run_node, in a dry run, write the script of every host, whose
 torchrun line torch's own parser reads; the shim says each process's rank. RankMapper sorts ranks by the types of the hostfile,
-pre_validate_args checks meshes and layers, ParallelContext asks for the groups with megatron-core's RankGenerator. Its patched
-Megatron-LM is not run: that its parser knows the other names is not read here.
+pre_validate_args checks meshes and layers, ParallelContext asks for the groups with megatron-core's RankGenerator. Where there
+are no meshes, megatron-core decides as in megatron.py. Its patched Megatron-LM is not run: that its parser knows the other
+names is not read here.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from flagscale.runner import runner_train
 from flagscale.train import arguments
 from flagscale.train.hetero import parallel_context
 
+megatron = launching.load(Path(__file__).parent / "megatron.py")
 logging.disable(logging.CRITICAL)
 DEFAULTS = {
     "distributed_backend": "nccl", "distributed_timeout_minutes": 10, "enable_gloo_process_groups": True,
@@ -68,6 +70,8 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         said = [f"experiment.runner.hostfile={folder}/hostfile", f"experiment.task.entrypoint={folder}/entry.py"]
         config = compose("plan", [*said, f"experiment.exp_dir={name}"])
         hosts, types, words = run(config, folder)
+    if "--enable-hetero" not in words:
+        return megatron.decided(folder, plan, hosts, launching.by_name(words))
     args = namespace(words)
     infos = [{"rank": rank, "device_type": types[hosts[str(rank)]]} for rank in range(len(hosts))]
     micro, whole = args.micro_batch_size, args.global_batch_size
@@ -84,8 +88,9 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Host of every rank, type of every host, and the arguments, from the scripts that FlagScale writes for hosts."""
+def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str | None], list[str]]:
+    """Host of every rank, type of every host (None without meshes), and the arguments, from the scripts that FlagScale writes
+    for hosts."""
     with unittest.mock.patch.object(sys, "stdout", sys.stderr):
         runner = runner_train.SSHTrainRunner(config)
         options, count = config.experiment.runner, len(runner.resources)
@@ -115,7 +120,10 @@ def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str], list
             rank = launching.rank_of(shim, table, host, local, int(torchrun.nproc_per_node), table["world_size"])
             hosts[rank] = host
         own = torchrun.training_script_args
-        assert own[own.index("--hetero-current-device-type") + 1] == runner.resources[host]["type"]
+        if "--enable-hetero" in own:
+            assert own[own.index("--hetero-current-device-type") + 1] == runner.resources[host]["type"]
+        else:
+            assert "--hetero-current-device-type" not in own
     return hosts, {host: resources["type"] for host, resources in runner.resources.items()}, own
 
 

@@ -70,6 +70,11 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         parse(words, len(hosts))
     if (folder / "bridge-overrides.txt").exists():
         read_overrides((folder / "bridge-overrides.txt").read_text().split(), flags)
+    return decided(folder, plan, hosts, flags)
+
+
+def decided(folder: Path, plan: dict[str, Any], hosts: dict[str, str], flags: dict[str, str]) -> dict[str, Any]:
+    """Everything that megatron-core decides by these flags, for ranks on these hosts."""
     tp, pp, cp = (int(flags[f"{name}-parallel-size"]) for name in ("tensor-model", "pipeline-model", "context"))
     layout = flags.get("pipeline-model-parallel-layout", "E" + "t" * int(flags["num-layers"]) + "L")
     stages = PipelineParallelLayerLayout.get_num_stages_from_str(layout)

@@ -26,13 +26,61 @@ def read(plan, name):
     return yaml.safe_load(flagscale.launch(plan).files[name].content)
 
 
-def test_a_mesh_for_every_pipeline_rank_with_its_layers():
+UNLIKE = {"tp": 2, "recompute": "full", "recompute_layers": (5, 0)}
+"""What makes the two stages of a plan unlike, so that each is a mesh."""
+
+
+def test_stages_that_are_alike_are_launched_as_by_megatron_lm():
     plan = plan_of("pipeline across fabrics (TCP)", layers=(13, 11))
     assert read(plan, "conf/train/plan.yaml") == {
         "system": {
             "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 1,
+            "sequence_parallel": True, "pipeline_model_parallel_layout": "Et*13|t*11L", "bf16": True,
+            "use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True,
+            "attention_backend": "flash", "micro_batch_size": 1, "global_batch_size": 16, "seq_length": 2048,
+            "num_layers": 24, "hidden_size": 2304, "ffn_hidden_size": 6144, "num_attention_heads": 24, "kv_channels": 96,
+            "max_position_embeddings": 2048, "position_embedding_type": "rope", "swiglu": True, "disable_bias_linear": True,
+            "normalization": "RMSNorm", "attention_dropout": 0.0, "hidden_dropout": 0.0,
+            "untie_embeddings_and_output_weights": True,
+        },
+        "model": {"use_mcore_models": True, "transformer_impl": "transformer_engine"},
+        "data": {"make_vocab_size_divisible_by": 25600},
+    }  # fmt: skip
+    assert flagscale.launch(plan).files["hostfile"].content == "a-node0 slots=4\nb-node0 slots=4\n"
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_of("virtual stages"),
+        plan_of("context parallel"),
+        plan_of("ZeRO 1 shared by half of dp"),
+        plan_of(config={"tp": 1, "pp": 4}, layers=(6,) * 4),
+        plan_of(layers=(24, 0)),
+    ],
+    ids=["virtual stages", "context parallel", "shared by half of dp", "stages on shared hosts", "a stage without layers"],
+)
+def test_stages_that_are_alike_have_what_megatron_lm_has(plan):
+    assert list(exporters.unsupported("flagscale", plan)) == list(exporters.unsupported("megatron", plan)) == []
+
+
+def test_recomputed_modules_are_words_of_their_own():
+    """Its runner quotes each value of its configuration (runner_train.py, shlex.join), and gives the values of a list apart."""
+    config = {"recompute": "selective", "recompute_modules": ("layernorm", "mlp")}
+    assert read(plan_of(config=config), "conf/train/plan.yaml")["system"]["recompute_modules"] == ["layernorm", "mlp"]
+
+
+def test_a_mesh_for_every_stage_where_they_are_unlike():
+    plan = plan_of("pipeline across fabrics (TCP)", config=UNLIKE, layers=(13, 11))
+    assert read(plan, "conf/train/plan.yaml") == {
+        "system": {
+            "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 1,
             "sequence_parallel": True, "bf16": True, "use_distributed_optimizer": True, "overlap_grad_reduce": True,
-            "overlap_param_gather": True, "attention_backend": "flash",
+            "overlap_param_gather": True, "attention_backend": "flash", "recompute_granularity": "full",
+            "recompute_method": "block", "recompute_num_layers": 5,
+            "recompute_granularity_per_stage_micro_batch": [[1, 8, 1], [1, 8, 0]],
+            "recompute_method_per_stage_micro_batch": [[1, 8, 1], [1, 8, 1]],
+            "recompute_num_layers_per_stage_micro_batch": [[1, 8, 5], [1, 8, 0]],
         },
         "model": {
             "use_mcore_models": True, "transformer_impl": "transformer_engine", "micro_batch_size": 1, "global_batch_size": 16,
@@ -55,12 +103,12 @@ def test_a_mesh_for_every_pipeline_rank_with_its_layers():
 
 def test_capacity_of_experts_is_among_the_arguments():
     facts = {"ep": 2, "capacity_factor": 1.25, "pad_to_capacity": True}
-    model = flagscale.train(features.plan_of(features.Feature("", facts, model=features.EXPERTS)))["model"]
-    assert (model["moe_expert_capacity_factor"], model["moe_pad_expert_input_to_capacity"]) == (1.25, True)
+    found = flagscale.train(features.plan_of(features.Feature("", facts, model=features.EXPERTS)))["system"]
+    assert (found["moe_expert_capacity_factor"], found["moe_pad_expert_input_to_capacity"]) == (1.25, True)
 
 
-def test_a_stage_without_layers_is_refused():
-    (line,) = exporters.unsupported("flagscale", plan_of(layers=(24, 0)))
+def test_a_mesh_without_layers_is_refused():
+    (line,) = exporters.unsupported("flagscale", plan_of("pipeline across fabrics (TCP)", config=UNLIKE, layers=(24, 0)))
     assert line == "stages[1] without layers: its list of layers by stage is not known to allow 0; stages with layers"
 
 
@@ -83,8 +131,16 @@ def test_hosts_are_ranked_in_order_and_have_their_environment():
     }
 
 
+def test_hosts_that_are_alike_share_their_environment():
+    environments = read(plan_of(nodes=("a/node0", "a/node1")), "conf/plan.yaml")["experiment"]["envs"]
+    assert environments == {
+        "CUDA_DEVICE_MAX_CONNECTIONS": 1, "NCCL_IB_HCA": "=mlx5_0,mlx5_1", "NCCL_SOCKET_IFNAME": "=eth0",
+        "GLOO_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+    }  # fmt: skip
+
+
 def test_hosts_of_a_type_that_are_alike_share_their_environment():
-    plan = plan_of(config={"tp": 4}, nodes=("a/node0", "a/node1", "b/node0", "b/node1"))
+    plan = plan_of(config=UNLIKE | {"tp": 4}, nodes=("a/node0", "a/node1", "b/node0", "b/node1"))
     environments = read(plan, "conf/plan.yaml")["experiment"]["envs"]
     assert sorted(environments["device_type_specific"]) == ["stage0", "stage1"]
     assert "node_specific" not in environments
@@ -92,7 +148,7 @@ def test_hosts_of_a_type_that_are_alike_share_their_environment():
 
 def test_places_that_share_hosts_are_one_mesh():
     # Six pipeline ranks of two ranks on three hosts of four: each host holds two of them, which works without replicas.
-    config = {"dp": 1, "pp": 6, "num_microbatches": (16,)}
+    config = {"dp": 1, "pp": 6, "num_microbatches": (16,), "recompute": "full", "recompute_layers": (1, 0, 0, 0, 0, 0)}
     plan = plan_of(config=config, layers=(4,) * 6, nodes=("a/node0", "a/node1", "a/node2"), order=tuple(range(12)))
     hetero = read(plan, "conf/train/plan.yaml")["model"]["hetero"]
     assert hetero["hetero_device_types"] == ["stages0-1", "stages2-3", "stages4-5"]
@@ -125,11 +181,13 @@ def test_the_entry_puts_flagscales_script_behind_the_shim(tmp_path):
 @pytest.mark.parametrize(
     ("plan", "line"),
     [
-        (plan_of("virtual stages"), "vpp 2: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"),
-        (plan_of("context parallel"), "cp 2: its meshes of device types have no context parallelism; cp 1"),
-        (plan_of("ZeRO 1 shared by half of dp"),
+        (plan_of("virtual stages", config=UNLIKE | {"recompute_layers": (5, 0, 0, 0)}),
+         "vpp 2: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"),
+        (plan_of("pipeline across fabrics (TCP)", config=UNLIKE | {"tp": 1, "cp": 2}),
+         "cp 2: its meshes of device types have no context parallelism; cp 1"),
+        (plan_of(config=UNLIKE | {"tp": 1, "pp": 2, "dp": 4, "num_microbatches": (4,) * 4, "zero_shard_size": 2}),
          "zero_shard_size 2: all replicas shard the optimizer state; no zero_shard_size"),
-        (plan_of(config={"tp": 1, "pp": 4}, layers=(6,) * 4),
+        (plan_of(config={"tp": 1, "pp": 4, "recompute": "full", "recompute_layers": (1, 0, 0, 0)}, layers=(6,) * 4),
          "pipeline ranks 0 to 1 on shared hosts: between meshes it joins the replicas of a mesh with several pipeline ranks in "
          "a wrong order; hosts with one pipeline rank each, or dp 1"),
         (plan_of("replicas of unlike microbatches"),
@@ -175,7 +233,7 @@ def mixture(order=tuple(range(8)), **config):
 @pytest.mark.parametrize(
     ("config", "order", "meshes", "etp", "by_mesh"),
     [
-        ({"ep": 4, "etp": 1}, range(8), [2, 1, 4, 2, 1, 2, 1, 4, 2, 1], 1, None),
+        ({"ep": 4, "etp": 1, **UNLIKE}, range(8), [2, 1, 4, 2, 1, 2, 1, 4, 2, 1], 1, None),
         ({"ep": 4, "stage_ep": (4, 2), "etp": 1}, range(8), [2, 1, 4, 2, 1, 2, 1, 2, 2, 1], 1, None),
         ({"ep": 2, "stage_ep": (2, 4), "etp": 2, "stage_etp": (2, 1)}, range(8), [2, 1, 2, 2, 1, 2, 1, 4, 2, 1], 2, [2, 1]),
         ({"stage_tp": (2, 1), "ep": 2}, (0, 1, 2, 3, 4, 5), [2, 1, 2, 2, 1, 1, 1, 2, 2, 1], 2, [2, 1]),
@@ -254,5 +312,5 @@ def test_stages_recompute_unlike_numbers_of_layers():
         "recompute_method_per_stage_micro_batch": [[1, 8, 1], [1, 8, 1]],
         "recompute_num_layers_per_stage_micro_batch": [[1, 8, 5], [1, 8, 0]],
     }  # fmt: skip
-    alike = plan_of("pipeline across fabrics (TCP)", config=config | {"recompute_layers": (5,)}, layers=(13, 11))
+    alike = plan_of("pipeline across fabrics (TCP)", config=config | {"recompute_layers": (5, 5)}, layers=(13, 11))
     assert "recompute_num_layers_per_stage_micro_batch" not in read(alike, "conf/train/plan.yaml")["system"]

@@ -464,7 +464,7 @@ def test_megatron_bridge_takes_recomputed_modules_as_a_list():
     assert "model.recompute_modules=[layernorm,mlp]\n" in written(plan, "bridge-overrides.txt")
 
 
-@pytest.mark.parametrize("target", ["deepspeed", "flagscale", "holmes", "torchtitan"])
+@pytest.mark.parametrize("target", ["deepspeed", "holmes", "torchtitan"])
 def test_targets_without_recomputed_modules_refuse_them(target):
     schedule = features.schedule(target)
     facts = {"recompute": "selective", "recompute_modules": ("layernorm",)}
