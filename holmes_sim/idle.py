@@ -63,10 +63,9 @@ def _reason(plan: Plan, cluster: Cluster, used: tuple[str, ...]) -> str:
     target = plan.certificate.target if plan.certificate is not None else ""
     if target and not targets.named(target).joins(plan.fleet, (*used, cluster.name)):
         others = " and ".join(sorted({plan.fleet.cluster(one).node.device.vendor for one in used}))
-        who = "no training framework runs" if target == ANY else f"{target} does not run"
         return (
-            f"{who} one plan on devices of {device.vendor} and {others}, unless one library joins them "
-            f"(`communicator: unified` of the topology){_islands(plan, cluster, used)}"
+            f"{targets.named(target).can_not} run one plan on devices of {device.vendor} and {others}, unless one library "
+            f"joins them (`communicator: unified` of the topology){_islands(plan, cluster, used)}"
         )
     able = f" and that {'some framework' if target == ANY else target} can run" if target else ""
     return f"no plan that uses {{}}{able} was found to be faster{_islands(plan, cluster, used)}"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from holmes_sim import exporters, requirements, targets
 from planner.islands.allowed_sync import AllowedSync
-from sim.errors import Infeasible
+from planner.target import AT_LEAST
+from sim.errors import Infeasible, OptionError
 from sim.hardware.topology import Topology
 from sim.plan.islands import IslandsPlan
 
@@ -27,7 +28,9 @@ def check_launch(where: Topology, target: str, allowed: AllowedSync) -> None:
 
 def _names(where: Topology, target: str) -> tuple[str, ...]:
     """The targets by name, required ones included."""
-    asked = (*requirements.written(where).get("targets", ()), *target.split(exporters.AND))
+    asked = (*requirements.required_targets(where), *target.split(exporters.AND))
+    if several := next((name for name in asked if name.startswith(AT_LEAST)), ""):
+        raise OptionError(f"require.targets: {several} is for one plan; islands take targets by name, such as [torchtitan]")
     return tuple(name for name in asked if name not in (targets.ANY, targets.NONE))
 
 

@@ -50,6 +50,7 @@ def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
     yield from require_facts.faults(value, [cluster.name for cluster in where.fleet.clusters])
     given = value if isinstance(value, dict) else {}
     wanted, nodes = given.get("targets"), given.get("nodes")
+    yield from _too_many_nodes(where, given.get("clusters"))
     for index, name in enumerate(wanted if isinstance(wanted, list) else []):
         if name not in exporters.every():
             yield ("targets", index), f"target {name!r} is unknown{suggestion(str(name), exporters.every())}"
@@ -60,6 +61,16 @@ def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
                     _places(where, [name], "")
                 except OptionError as error:
                     yield ("nodes", key), str(error).strip()
+
+
+def _too_many_nodes(where: Topology, clusters: object) -> Iterator[tuple[KeyPath, str]]:
+    """(path, text) of numbers of nodes that a cluster does not have."""
+    has = {cluster.name: cluster.nodes for cluster in where.fleet.clusters}
+    for name, of in clusters.items() if isinstance(clusters, dict) else ():
+        nodes = of.get("nodes") if isinstance(of, dict) else None
+        least = nodes.get("min") if isinstance(nodes, dict) else min(nodes, default=0) if isinstance(nodes, list) else nodes
+        if isinstance(least, int) and least > has.get(name, least):
+            yield ("clusters", name, "nodes"), f"at least {least} nodes are more than the {has[name]} of cluster {name}"
 
 
 def check_file(where: Topology, path: str | Path) -> None:
@@ -115,6 +126,7 @@ def request(
         limits=Limits(
             dimensions=_dimensions(facts),
             on_clusters=tuple((name, _dimensions(of)) for name, of in facts.clusters.items() if _dimensions(of)),
+            nodes=tuple((name, of.nodes) for name, of in facts.clusters.items() if of.nodes is not None),
             devices=facts.devices.max if facts.devices is not None else None,
             rent=facts.rent.max if facts.rent is not None else None,
             cost=facts.cost.max if facts.cost is not None else None,
@@ -124,7 +136,13 @@ def request(
             applied=tuple(text(whole, name) for name in ("nodes", "memory_headroom") if getattr(whole, name) is not None),
         ),
     )
-    return targets.aimed(found, (*facts.targets, target))
+    return targets.aimed(found, (*required_targets(where), target))
+
+
+def required_targets(where: Topology) -> tuple[str, ...]:
+    """Names of the targets that the requirements of a topology name, such as `megatron` or `at least 2 frameworks`."""
+    given = RequireFacts.model_validate(written(where)).targets
+    return (targets.at_least(given.least or 1),) if isinstance(given, Allowed) else tuple(given)
 
 
 def text(facts: RequireFacts, name: str) -> str:
@@ -141,8 +159,8 @@ def text(facts: RequireFacts, name: str) -> str:
     if name == "devices":
         return f"devices at most {value.max}"
     if name == "clusters":
-        limits = ((cluster, _dimensions(of)) for cluster, of in value.items())
-        return ", ".join(f"{key} {allowed} on cluster {cluster}" for cluster, of in limits for key, allowed in of)
+        limits = ((cluster, (("nodes", of.nodes), *_dimensions(of))) for cluster, of in value.items())
+        return ", ".join(f"{key} {allowed} on cluster {cluster}" for cluster, of in limits for key, allowed in of if allowed)
     return f"{name} {', '.join(value) if isinstance(value, list) else value}"
 
 
@@ -172,6 +190,9 @@ def _on_clusters_left(where: Topology, facts: RequireFacts, left: Mapping[str, A
     for key in ("first_stage", "last_stage"):
         if getattr(facts, key) in empty:
             raise OptionError(f"require.{key}: no node of cluster {getattr(facts, key)} may be used (require.nodes)")
+    for name, of in facts.clusters.items():
+        if name in empty and of.nodes is not None and not of.nodes.holds(0):
+            raise OptionError(f"require.clusters.{name}.nodes: no node of cluster {name} may be used (require.nodes)")
     return {"clusters": {name: of for name, of in left["clusters"].items() if name not in empty}} if "clusters" in left else {}
 
 

@@ -1,4 +1,4 @@
-"""What a plan must be able to run on: a launch target, several of them, any training framework, or none.
+"""What a plan must be able to run on: a launch target, several of them, any training framework, a number of them, or none.
 
 By default a plan must run on at least one training framework, and has a schedule that frameworks commonly run."""
 
@@ -12,7 +12,7 @@ from planner import api
 from planner.request import Request
 from planner.search.fitting import fitting
 from planner.target import ANY as ANY
-from planner.target import Target
+from planner.target import AT_LEAST, Target
 from sim.errors import OptionError
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
@@ -39,18 +39,19 @@ def of_strategy(strategy: str, target: str) -> str:
 def aimed(request: Request, asked: Sequence[str]) -> Request:
     """The request with the target of these names, which a plan must all be able to run on.
 
-    `ANY` alone: any framework; but no target where another schedule is asked for than those that frameworks commonly run, or
-    where no plan that fits is found for a framework. Raises HolmesError for an unknown name."""
+    A name may be that of `at_least`, too. `ANY` alone: any framework; but no target where another schedule is asked for than
+    those that frameworks commonly run, or where no plan that fits is found for a framework. Raises HolmesError for an unknown
+    name."""
     wrong = next((one for one in asked if not isinstance(one, str)), "")
     if wrong != "":
         raise OptionError(f"target: the name of a launch target, 'any' or 'none' is expected, not {wrong!r}")
     given = tuple(dict.fromkeys(name for one in asked for name in one.split(exporters.AND) if name != NONE))
     named = tuple(name for name in given if name != ANY)
     for name in named:
-        if name not in exporters.every():
+        if name not in exporters.every() and not name.startswith(AT_LEAST):
             raise OptionError(f"target {name!r} is unknown{suggestion(name, names())}")
     if named:
-        return replace(request, target=exporters.joined(named))
+        return replace(request, target=_all(named))
     found = replace(request, target=any_framework() if given else None)
     wanted = [request.wishes.schedule] if request.wishes.schedule else map(str, request.limits.listed("schedule"))
     usual = all(map(schedules.is_production, wanted))
@@ -62,38 +63,63 @@ def aimed(request: Request, asked: Sequence[str]) -> Request:
 
 def named(text: str) -> Target:
     """The target that a certificate names: `ANY`, or targets with `AND` between them. Raises HolmesError for another one."""
-    return any_framework() if text == ANY else exporters.joined(tuple(text.split(exporters.AND)))
+    return any_framework() if text == ANY else _all(tuple(text.split(exporters.AND)))
+
+
+def at_least(least: int) -> str:
+    """The name of the target that is any `least` training frameworks. Raises OptionError where fewer are known."""
+    if least > len(exporters.frameworks()):
+        raise OptionError(f"targets: min {least} is more than the training frameworks {', '.join(exporters.frameworks())}")
+    return f"{AT_LEAST}{least} frameworks"
+
+
+def _all(names: tuple[str, ...]) -> Target:
+    """One target that can run only what all of these can."""
+    return exporters.joined(tuple(map(_named, names)))
+
+
+def _named(name: str) -> Target:
+    """One target by its name, which may be that of `at_least`."""
+    return _least(int(name.removeprefix(AT_LEAST).split()[0])) if name.startswith(AT_LEAST) else exporters.target(name)
 
 
 def any_framework() -> Target:
     """The target that can run what at least one training framework can, with the schedules that frameworks commonly run
     (`sim.plan.schedules.is_production`)."""
+    return replace(_least(1), name=ANY)
+
+
+def _least(least: int) -> Target:
+    """The target that can run what at least `least` training frameworks can, with the schedules that they commonly run."""
     every = tuple(map(exporters.target, exporters.frameworks()))
-    loosest = max((one.vendors for one in every), key=("one", "joined", "any").index)
-    excluded = set.intersection(*(set(one.excluded_vendors) for one in every))
-    return Target(ANY, loosest, tuple(sorted(excluded)), _SomeLayout(every), _SomePlacement(every))
+    loose = sorted(every, key=lambda one: ("any", "joined", "one").index(one.vendors))
+    vendors = {vendor: sum(vendor in one.excluded_vendors for one in every) for one in every for vendor in one.excluded_vendors}
+    excluded = tuple(sorted(vendor for vendor, many in vendors.items() if len(every) - many < least))
+    return Target(at_least(least), loose[least - 1].vendors, excluded, _SomeLayout(every, least), _SomePlacement(every, least))
 
 
 @dataclass(frozen=True, slots=True)
 class _SomeLayout:
-    """Why none of several targets can express a layout: the reasons of the one that has fewest."""
+    """Why fewer than `least` of several targets can express a layout: the reasons of the one that has fewest, or of several."""
 
     targets: tuple[Target, ...]
+    least: int
 
     def __call__(self, config: ParallelConfig, workload: Workload) -> Iterator[str]:
         if not schedules.is_production(config.schedule):
             yield f"schedule {config.schedule}: few frameworks run it; --schedule {config.schedule}, or --for none"
-        yield from _fewest(one.unsupported_layout(config, workload) for one in self.targets)
+        yield from _fewest((one.unsupported_layout(config, workload) for one in self.targets), self.least)
 
 
 @dataclass(frozen=True, slots=True)
 class _SomePlacement:
-    """Why none of several targets can run a plan: the reasons of the one that has fewest."""
+    """Why fewer than `least` of several targets can run a plan: the reasons of the one that has fewest, or of several."""
 
     targets: tuple[Target, ...]
+    least: int
 
     def __call__(self, plan: Plan) -> Iterator[str]:
-        yield from _fewest(_all_of(one, plan) for one in self.targets)
+        yield from _fewest((_all_of(one, plan) for one in self.targets), self.least)
 
 
 def _all_of(target: Target, plan: Plan) -> Iterator[str]:
@@ -102,15 +128,20 @@ def _all_of(target: Target, plan: Plan) -> Iterator[str]:
     yield from target.unsupported_placement(plan)
 
 
-def _fewest(reasons: Iterable[Iterator[str]]) -> list[str]:
-    """The shortest list of reasons, the first of several; an empty one ends the search.
+def _fewest(reasons: Iterable[Iterator[str]], least: int) -> list[str]:
+    """The shortest list of reasons but for `least` - 1 shorter ones, the first of several.
 
     One reason of each is found after the other, because all reasons of a target that has several take long to find."""
     every = [(one, list[str]()) for one in reasons]
     while every:
-        for one, found in every:
+        for pair in every.copy():
+            one, found = pair
             reason = next(one, None)
-            if reason is None:
+            if reason is not None:
+                found.append(reason)
+            elif least == 1:
                 return found
-            found.append(reason)
+            else:
+                every.remove(pair)
+                least -= 1
     return []

@@ -48,11 +48,13 @@ class Limits:
     """What a plan must keep to.
 
     dimensions: allowed values, by the names of `planner.request.Wishes`; on_clusters: more of them, for plans that use a
-    cluster, and only of tp, cp, ep, microbatch_size and recompute (`planner.bounds.total_work` knows no others). devices: most
+    cluster, and only of tp, dp, cp, ep, etp, microbatch_size and recompute (bounds of families of shapes have no others, and
+    `planner.bounds.total_work` no dp). devices: most
     devices with a rank. rent: most rent of the nodes with a rank (`sim.results.cost_energy`). cost: most rent of a step
     for each of its tokens, which only a simulated plan has (`planner.pareto_front.within_cost`). first, last: the cluster of
     the first and of the last pipeline stage; empty for any. applied: what the topology already keeps to, in words. training:
-    most days of a training run, which a simulated plan is compared with."""
+    most days of a training run, which a simulated plan is compared with. nodes: allowed numbers of nodes with a rank, of a
+    cluster; a cluster of which 0 is not allowed must be used."""
 
     dimensions: Dimensions = ()
     on_clusters: tuple[tuple[str, Dimensions], ...] = ()
@@ -63,6 +65,7 @@ class Limits:
     last: str = ""
     applied: tuple[str, ...] = ()
     training: TrainingTime | None = None
+    nodes: tuple[tuple[str, Allowed], ...] = ()
 
     def allows(self, name: str, value: int | str | None) -> bool:
         """Whether a value of a dimension is allowed on every cluster."""
@@ -79,10 +82,10 @@ class Limits:
             return False
         return all(_holds(shape, name, allowed) for name, allowed in self.dimensions if name != "pp" and name not in but)
 
-    def allows_on(self, cluster: str, shape: Layout) -> bool:
-        """Whether a plan of a shape may use a cluster."""
+    def allows_on(self, cluster: str, shape: Layout, but: tuple[str, ...] = ()) -> bool:
+        """Whether a plan of a shape may use a cluster, `but` for some dimensions."""
         dimensions = next((found for name, found in self.on_clusters if name == cluster), ())
-        return all(_holds(shape, name, allowed) for name, allowed in dimensions)
+        return all(_holds(shape, name, allowed) for name, allowed in dimensions if name not in but)
 
     def most_stages(self, shape: Layout) -> int | None:
         """The longest pipeline of a shape that pp and the devices allow; None where they do not limit it."""
@@ -109,15 +112,27 @@ class Limits:
             int(self.rent * (1 + 1e-12) / node_rent(cluster)) * (cluster.node.count // shape.tp_on(cluster.name)) // shape.slots
         )
 
-    def affords(self, fleet: Fleet, shape: Layout, stages: Mapping[str, int]) -> bool:
-        """Whether the nodes of a pipeline are within the rent; `stages`: number of its stages on each cluster."""
-        if self.rent is None:
+    def most_nodes(self, cluster: Cluster) -> int:
+        """Most nodes of a cluster that may have a rank."""
+        most = [max(map(int, allowed.values), default=allowed.most) for name, allowed in self.nodes if name == cluster.name]
+        return min([cluster.nodes, *(one for one in most if one is not None)])
+
+    def allows_nodes(self, fleet: Fleet, shape: Layout, stages: Mapping[str, int]) -> bool:
+        """Whether the nodes of a pipeline are allowed and within the rent; `stages`: number of its stages on each cluster."""
+        if self.rent is None and not self.nodes:
             return True
-        rent = 0.0
+        used = dict[str, int]()
         for name, count in stages.items():
-            cluster = fleet.cluster(name)
-            rent += -(-count * shape.slots // (cluster.node.count // shape.tp_on(name))) * node_rent(cluster)
-        return rent <= self.rent * (1 + 1e-12)
+            used[name] = -(-count * shape.slots // (fleet.cluster(name).node.count // shape.tp_on(name)))
+        if not all(allowed.holds(used.get(name, 0)) for name, allowed in self.nodes):
+            return False
+        rents = (count * node_rent(fleet.cluster(name)) for name, count in used.items())
+        return self.rent is None or sum(rents) <= self.rent * (1 + 1e-12)
+
+    def uses_enough(self, clusters: Iterable[str]) -> bool:
+        """Whether a plan on these clusters has a rank on each cluster that must be used."""
+        used = set(clusters)
+        return all(name in used or allowed.holds(0) for name, allowed in self.nodes)
 
     def allows_ends(self, first: str, last: str) -> bool:
         """Whether a pipeline may begin and end on these clusters."""
@@ -128,6 +143,7 @@ class Limits:
         yield from self.applied
         yield from (f"{name} {allowed}" for name, allowed in self.dimensions)
         yield from (f"{name} {allowed} on cluster {cluster}" for cluster, of in self.on_clusters for name, allowed in of)
+        yield from (f"nodes {allowed} on cluster {cluster}" for cluster, allowed in self.nodes)
         if self.devices is not None:
             yield f"devices at most {self.devices}"
         if self.rent is not None:
@@ -148,12 +164,15 @@ class Limits:
             for value in _values(config, name, range(config.pp)):
                 if not allowed.holds(value):
                     yield f"{name} {value}, which should be {allowed}"
-        used = {cluster.name for cluster, _ in occupied(plan)}
+        used = {cluster.name: devices // cluster.node.count for cluster, devices in occupied(plan)}
         for cluster, dimensions in self.on_clusters:
             for name, allowed in dimensions if cluster in used else ():
                 for value in _values(config, name, _stages_on(plan, cluster)):
                     if not allowed.holds(value):
                         yield f"{name} {value} on cluster {cluster}, where it should be {allowed}"
+        for cluster, allowed in self.nodes:
+            if not allowed.holds(used.get(cluster, 0)):
+                yield f"{used.get(cluster, 0)} nodes on cluster {cluster}, where there should be {allowed}"
         if self.devices is not None and len(plan.placement) > self.devices:
             yield f"{len(plan.placement)} devices, more than {self.devices}"
         if self.rent is not None:

@@ -139,4 +139,5 @@ class Request:
             if cluster.node.device.vendor in excluded:
                 continue
             if cluster.node.device.runs(self.workload.precision) and (not nodes or cluster.name in nodes):
-                yield replace(cluster, nodes=nodes[cluster.name]) if nodes else cluster
+                most = min(nodes.get(cluster.name, cluster.nodes), self.limits.most_nodes(cluster))
+                yield replace(cluster, nodes=most) if most < cluster.nodes else cluster

@@ -13,6 +13,8 @@ from sim.workload.workload import Workload
 
 ANY = "any"
 """Name of the target that is any training framework: at least one of them must be able to run the plan."""
+AT_LEAST = "at least "
+"""How the name of a target begins that is several training frameworks: `at least 2 frameworks` must be able to run the plan."""
 Vendors: TypeAlias = Literal["one", "joined", "any"]
 """Of how many vendors the devices of a plan may be: of one; of several that the fleet's communicator joins; of any."""
 
@@ -33,7 +35,10 @@ class Target:
 
     @property
     def can_not(self) -> str:
-        """Subject and verb of a sentence about what the target cannot do: `megatron cannot`, `no training framework can`."""
+        """Subject and verb of a sentence about what the target cannot do: `megatron cannot`, `no training framework can`, or
+        `fewer than 2 frameworks can`."""
+        if self.name.startswith(AT_LEAST):
+            return f"fewer than {self.name.removeprefix(AT_LEAST)} can"
         return "no training framework can" if self.name == ANY else f"{self.name} cannot"
 
     def joins(self, fleet: Fleet, names: Iterable[str]) -> bool:

@@ -76,14 +76,22 @@ def _ends(request: Request, rng: random.Random) -> Limits:
 
 
 def _on_cluster(request: Request, rng: random.Random) -> Limits:
-    name, allowed = rng.choice([("tp", Allowed(most=1)), ("tp", Allowed(least=2)), ("recompute", Allowed(("full",)))])
+    kinds = [("tp", Allowed(most=1)), ("tp", Allowed(least=2)), ("recompute", Allowed(("full",))), ("dp", Allowed(most=2))]
+    name, allowed = rng.choice(kinds)
     cluster = rng.choice([cluster.name for cluster in request.topology.fleet.clusters])
     return replace(request.limits, on_clusters=((cluster, ((name, allowed),)),))
+
+
+def _nodes(request: Request, rng: random.Random) -> Limits:
+    cluster = rng.choice(request.topology.fleet.clusters)
+    number = rng.randint(1, cluster.nodes)
+    allowed = rng.choice([Allowed(least=number), Allowed(most=number), Allowed((number,))])
+    return replace(request.limits, nodes=((cluster.name, allowed),))
 
 
 KINDS: tuple[Callable[[Request, random.Random], Limits], ...] = (
     _numbers("tp", 4), _numbers("pp", 6), _numbers("pp", 6), _numbers("dp", 8), _numbers("microbatch_size", 8),
     _numbers("vpp", 4), _words("zero_stage", (1, 2, 3)), _words("schedule", ("1f1b", "interleaved", "zb-h1", "zb-h2")),
-    _words("recompute", ("none", "full")), _devices, _devices, _rent, _rent, _ends, _ends, _on_cluster,
+    _words("recompute", ("none", "full")), _devices, _devices, _rent, _rent, _ends, _ends, _on_cluster, _nodes,
 )  # fmt: skip
 """Kinds of limits; some are drawn more often."""

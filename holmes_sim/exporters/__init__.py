@@ -180,14 +180,13 @@ AND = " and "
 """Between the names of targets that a plan must all be able to run on."""
 
 
-def joined(names: tuple[str, ...]) -> Target:
-    """One target that can run only what all of these can. Raises HolmesError for an unknown name."""
-    every = tuple(map(target, names))
+def joined(every: tuple[Target, ...]) -> Target:
+    """One target that can run only what all of these can."""
     if len(every) == 1:
         return every[0]
     strictest = min((one.vendors for one in every), key=("one", "joined", "any").index)
     excluded = tuple(dict.fromkeys(vendor for one in every for vendor in one.excluded_vendors))
-    return Target(AND.join(names), strictest, excluded, _AllLayouts(every), _AllPlacements(every))
+    return Target(AND.join(one.name for one in every), strictest, excluded, _AllLayouts(every), _AllPlacements(every))
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,10 +262,10 @@ class DeadlineTest:
         return found
 
     def _affords(self, counts: Sequence[int]) -> bool:
-        """Whether the request allows the rent of so many stages of each class."""
+        """Whether the request allows the nodes of so many stages of each class, and their rent."""
         request = self.stages.context.request
         named = {option.cluster.name: count for option, count in zip(self.order, counts, strict=True)}
-        return request.limits.affords(request.topology.fleet, self.stages.shape, named)
+        return request.limits.allows_nodes(request.topology.fleet, self.stages.shape, named)
 
     def _is_allowed(self, counts: Sequence[int]) -> bool:
         """Whether pins and limits of the request allow a pipeline with so many stages of each class."""

@@ -185,11 +185,12 @@ def _ordered(
 
 
 def _is_allowed(context: PlanningContext, order: Sequence[NodeClass]) -> bool:
-    """Whether the request allows a pipeline with these ends. A pipeline of one degree is that of a shape of one degree."""
+    """Whether the request allows a pipeline with these ends, and on no other clusters. A pipeline of one degree is that of a
+    shape of one degree."""
     shape = order[0].shape
     if len({option.own.tp for option in order}) == 1 and shape.cluster_tp:
         return False
-    return lengths.allows_ends(context.request, shape, *_names((order[0], order[-1])))
+    return lengths.allows_order(context.request, shape, _names(order))
 
 
 def _names(order: Sequence[NodeClass]) -> tuple[str, ...]:

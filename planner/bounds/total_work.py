@@ -47,7 +47,7 @@ class Work:
         for cluster in self._request.clusters():
             shape = whole.on(cluster.name)
             many = slots(cluster, shape.tp) if cluster.node.count >= shape.tp else 0
-            if many >= shape.cp and limits.allows_on(cluster.name, shape):
+            if many >= shape.cp and limits.allows_on(cluster.name, shape, but=("dp",)):
                 seconds = self._costs.least_seconds(shape, Run(cluster, 0, many), (False, False), self._pp)[1]
                 rent = node_rent(cluster) / (cluster.node.count // shape.tp) if limits.rent is not None else 0.0
                 rates.append((1 / shape.cp / seconds, many, shape.tp, rent))

@@ -166,7 +166,8 @@ def counted_bound(
         if tied and not may_tie(*(layout[order[end]].own for end in (0, -1))):
             continue
         stages = UnlikeStages(context, tuple(layout[i] for i in order), messages, cutoff).in_order()
-        if stages.possible and context.request.limits.allows_ends(*(stages.clusters[end].name for end in (0, -1))):
+        names, limits = [cluster.name for cluster in stages.clusters], context.request.limits
+        if stages.possible and limits.allows_ends(names[0], names[-1]) and limits.uses_enough(names):
             own = tuple(loads[i] for i in order)
             tests += (CountedStages(stages, some, own) for some in itertools.product(*(numbers[i] for i in order)))
     return deadline_bound((test for test in tests if test.is_allowed), least, cutoff)

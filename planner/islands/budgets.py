@@ -24,6 +24,8 @@ def check_limits(limits: Limits) -> None:
             raise OptionError(
                 f"require.{name} {cluster}: each island has a {name.replace('_', ' ')} of its own; leave it out with --sync"
             )
+    for cluster, allowed in limits.nodes:
+        raise OptionError(f"require.clusters.{cluster}.nodes {allowed}: islands use all nodes; leave it out with --sync")
 
 
 def divisions(request: Request, partition: Partition) -> list[tuple[Limits, ...]]:

@@ -25,11 +25,8 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
     else:
         best = _cheapest_order(context, classes)
         every = [_with_ends(one, limits.first, limits.last) for one in (best, best[::-1])]
-    ends = (
-        (order, lengths.allows_ends(context.request, order[0].shape, order[0].cluster.name, order[-1].cluster.name))
-        for order in filter(None, every)
-    )
-    return [order for order, allowed in ends if allowed]
+    named = ((order, [option.cluster.name for option in order]) for order in filter(None, every))
+    return [order for order, names in named if lengths.allows_order(context.request, order[0].shape, names)]
 
 
 def near_sets(context: PlanningContext, classes: Sequence[NodeClass]) -> list[tuple[NodeClass, ...]]:

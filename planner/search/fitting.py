@@ -151,14 +151,15 @@ def _pipelines(request: Request, shape: Shape, memory: _Memory) -> Iterator[Clus
 
 def _along(request: Request, shape: Shape, some: Clusters, memory: _Memory) -> Iterator[Clusters]:
     """Pipelines over these clusters in this order, with a stage or more on each, the longest first."""
-    if not request.limits.allows_ends(some[0].name, some[-1].name):
+    names, limits = [cluster.name for cluster in some], request.limits
+    if not (limits.allows_ends(names[0], names[-1]) and limits.uses_enough(names)):
         return
     capacity = [most_stages(request, cluster, shape) for cluster in some]
     most, m = request.workload.model.layers // shape.vpp, shape.microbatches(request.workload)
     for pp in _lengths(min(sum(capacity), most, lengths.longest(request, shape) or most), request.wishes.pp):
         if len(some) <= pp <= sum(capacity) and shape.is_defined(m, pp) and _allows(request, shape, pp):
             counts = memory.stage_counts(shape, some, capacity, pp)
-            if counts:
+            if counts and limits.allows_nodes(request.topology.fleet, shape, dict(zip(names, counts, strict=True))):
                 yield tuple(cluster for cluster, count in zip(some, counts, strict=True) for _ in range(count))
 
 

@@ -173,7 +173,9 @@ def _by_slot_order(
         for order in itertools.islice(itertools.permutations(able), ORDERS):
             stages = cut(order, shape.tp, shape.slots, lengths.longest(request, shape) or layers)
             mixed = any(len(stage) > 1 for stage in stages) and lengths.allows(request, shape, len(stages))
-            if mixed and limits.allows_ends(*("+".join(run.cluster.name for run in stages[i]) for i in (0, -1))):
+            used = (run.cluster.name for stage in stages for run in stage)
+            ends = ("+".join(run.cluster.name for run in stages[i]) for i in (0, -1))
+            if mixed and limits.allows_ends(*ends) and limits.uses_enough(used):
                 yield with_tied_shards(request, shape), stages
 
 
@@ -184,7 +186,8 @@ def _by_replica(
     layers, wishes, limits = request.workload.model.layers, request.wishes, request.limits
     seen: set[tuple[Shape, int]] = set()
     for shape in shapes:
-        capacity = [slots(one, shape.tp) // shape.cp * limits.allows_on(one.name, shape) for one in clusters]
+        able = [limits.allows_on(one.name, shape, but=("dp",)) for one in clusters]
+        capacity = [slots(one, shape.tp) // shape.cp * allowed for one, allowed in zip(clusters, able, strict=True)]
         lengths = (pp for pp in range(1, min(layers, max(capacity)) + 1) if pp <= SHORT or layers % pp == 0)
         for pp in [wishes.pp] if wishes.pp else lengths:
             pipelines = [count // pp for count in capacity]
@@ -193,6 +196,9 @@ def _by_replica(
             if sum(map(bool, pipelines)) < 2 or dp > total or wishes.dp not in (None, dp):
                 continue
             one = with_tied_shards(request, changed(shape, dp=dp))
+            used = [cluster.name for cluster, count in zip(clusters, pipelines, strict=True) if count]
+            if not (limits.uses_enough(used) and all(limits.allows_on(name, one) for name in used)):
+                continue
             if (one, pp) in seen or not (limits.allows("dp", dp) and limits.allows_length(one, pp)):
                 continue
             seen.add((one, pp))

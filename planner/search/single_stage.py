@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from planner.bounds.single_stage import single_bound, single_seconds
 from planner.costs.node_classes import NodeClass, node_classes
+from planner.request import Request
 from planner.search.candidates import priced
 from planner.search.dominance import dominating
 from planner.search.incumbent import Incumbent
@@ -38,7 +39,13 @@ def _able(incumbent: Incumbent, shape: Shape) -> list[NodeClass]:
     if shape.cluster_tp or not lengths.allows(request, shape, 1):
         return []  # a stage of one degree is that of a shape of one degree
     every = node_classes(incumbent.context, shape)
-    return [option for option in every if request.limits.allows_ends(option.cluster.name, option.cluster.name)]
+    return [option for option in every if _is_allowed(request, shape, option.cluster.name)]
+
+
+def _is_allowed(request: Request, shape: Shape, name: str) -> bool:
+    """Whether the only stage may be on the cluster of this name."""
+    fleet = request.topology.fleet
+    return lengths.allows_order(request, shape, [name]) and request.limits.allows_nodes(fleet, shape, {name: 1})
 
 
 def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:

@@ -33,6 +33,11 @@ def allows_ends(request: Request, shape: Shape, first: str, last: str) -> bool:
     return request.limits.allows_ends(first, last) and (not sharded or shape.tp_on(first) == shape.tp_on(last))
 
 
+def allows_order(request: Request, shape: Shape, clusters: Sequence[str]) -> bool:
+    """Whether a pipeline of a shape may have its stages on these clusters, in this order."""
+    return allows_ends(request, shape, clusters[0], clusters[-1]) and request.limits.uses_enough(clusters)
+
+
 def allows_stages(request: Request, shape: Shape, clusters: Sequence[str]) -> bool:
     """Whether the schedule is defined for a pipeline with a stage on each of these clusters, and pins, limits and the target of
     the request allow it."""
@@ -43,5 +48,5 @@ def allows_stages(request: Request, shape: Shape, clusters: Sequence[str]) -> bo
         and allows(request, shape, pp)
         and runs(request, shape, pp)
         and allows_ends(request, shape, clusters[0], clusters[-1])
-        and limits.affords(request.topology.fleet, shape, Counter(clusters))
+        and limits.allows_nodes(request.topology.fleet, shape, Counter(clusters))
     )

@@ -86,6 +86,36 @@ def places(value: object) -> list[str]:
         raise ValueError(str(error)) from None
 
 
+def _targets(value: object) -> Allowed | list[str]:
+    """Names of launch targets, or the least number of training frameworks. Raises ValueError."""
+    if isinstance(value, dict):
+        if set(value) != {"min"}:
+            raise ValueError(
+                "write targets with names, such as [megatron], or the least number of frameworks, such as {min: 2}"
+            )
+        return Allowed(least=_number(value["min"], 1, None))
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return value
+    raise ValueError(f"a list of launch targets such as [megatron], or {{min: 2}}, is expected here, not {value!r}")
+
+
+Targets: Any = Annotated[
+    Any,
+    BeforeValidator(_targets),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}},
+                {
+                    "type": "object",
+                    "properties": {"min": {"type": "integer", "minimum": 1}},
+                    "required": ["min"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
 Places = Annotated[list[str], BeforeValidator(places)]
 Numbers: Any = _numbers(1)
 Stages: Any = _numbers(0, 3)
@@ -136,11 +166,14 @@ class NodesFacts(StrictModel):
 
 
 class ClusterRequirements(StrictModel):
-    """Allowed values for plans that use a cluster."""
+    """Allowed values for plans that use a cluster, and allowed numbers of its nodes; with a least number, plans must use it."""
 
+    nodes: Numbers | None = Field(None, description="nodes of the cluster with a rank")
     tp: Numbers | None = None
+    dp: Numbers | None = None
     cp: Numbers | None = None
     ep: Numbers | None = None
+    etp: Numbers | None = None
     microbatch_size: Numbers | None = None
     recompute: Recomputation | None = None
 
@@ -168,7 +201,9 @@ class RequireFacts(StrictModel):
     nodes: NodesFacts | None = None
     first_stage: str | None = Field(None, description="cluster of the first pipeline stage, such as the one with the data")
     last_stage: str | None = Field(None, description="cluster of the last pipeline stage")
-    targets: list[str] = Field([], description="launch targets, all of which must be able to run the plan")
+    targets: Targets = Field(
+        [], description="launch targets, all of which must be able to run the plan, or the least number of training frameworks"
+    )
     clusters: dict[str, ClusterRequirements] = Field({}, description="allowed values for plans that use a cluster")
 
 

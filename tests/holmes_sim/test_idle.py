@@ -121,7 +121,8 @@ def test_devices_of_another_vendor_are_idle_for_frameworks():
         return list(idle_clusters(replace(of, certificate=proof)))
 
     reason = "one plan on devices of amd and acme, unless one library joins them (`communicator: unified` of the topology)."
-    assert told("any") == [f"b is idle: no training framework runs {reason}"]
-    assert told("torchtitan") == [f"b is idle: torchtitan does not run {reason}"]
+    assert told("any") == [f"b is idle: no training framework can run {reason}"]
+    assert told("torchtitan") == [f"b is idle: torchtitan cannot run {reason}"]
+    assert told("at least 4 frameworks") == [f"b is idle: fewer than 4 frameworks can run {reason}"]
     assert told("") == ["b is idle: no plan that uses it was found to be faster."]
     assert told("any", "unified")[0].startswith("b is idle: no plan that uses it and that some framework can run ")

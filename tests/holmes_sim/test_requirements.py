@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holmes_sim import commands, exporters
-from holmes_sim.requirements import applied, only, request, require, written
+from holmes_sim.requirements import applied, only, request, require, text, written
 from holmes_sim.whole_runs import usual_failures
 from planner.limits import HOUR, Limits
 from planner.request import Wishes
@@ -13,6 +13,7 @@ from planner.target import Target
 from planner.training_time import TrainingTime
 from sim.errors import HolmesError, OptionError, TopologyError
 from sim.formats.edits import edited
+from sim.formats.require_facts import RequireFacts
 from sim.hardware.topology import Topology
 from sim.plan.allowed import Allowed
 
@@ -173,6 +174,47 @@ def target_of(*given: str, also: str = "any") -> Target:
     found = request(require(HYBRID, {"targets": list(given)}), WORKLOAD, target=also).target
     assert found is not None
     return found
+
+
+def test_nodes_of_a_cluster_and_a_number_of_frameworks_are_required():
+    given = {"clusters": {"roce": {"nodes": {"min": 1}, "dp": {"max": 4}, "etp": 1}, "ib": {"nodes": 2}}, "targets": {"min": 2}}
+    found = request(require(HYBRID, given), WORKLOAD)
+    assert found.limits == Limits(
+        on_clusters=(("roce", (("dp", Allowed(most=4)), ("etp", Allowed((1,))))),),
+        nodes=(("roce", Allowed(least=1)), ("ib", Allowed((2,)))),
+    )
+    assert found.target is not None and found.target.name == "at least 2 frameworks"
+    facts = RequireFacts.model_validate(written(require(HYBRID, given)))
+    assert [text(facts, name) for name in ("clusters", "targets")] == [
+        "nodes at least 1 on cluster roce, dp at most 4 on cluster roce, etp 1 on cluster roce, nodes 2 on cluster ib",
+        "targets at least 2",
+    ]
+
+
+def test_a_cluster_has_the_nodes_that_are_required_of_it(tmp_path):
+    path = tmp_path / "need.yaml"
+    path.write_text("format: holmes-sim/require/1\nclusters:\n  ib: {nodes: {min: 3}}\n  roce: {nodes: [3, 4]}\n")
+    with pytest.raises(TopologyError) as caught:
+        require(HYBRID, path)
+    assert [line.removeprefix(str(tmp_path)) for line in str(caught.value).splitlines()] == [
+        "/need.yaml:3: clusters.ib.nodes: at least 3 nodes are more than the 2 of cluster ib",
+        "/need.yaml:4: clusters.roce.nodes: at least 3 nodes are more than the 2 of cluster roce",
+    ]
+    where = require(HYBRID, {"nodes": {"exclude": ["roce"]}, "clusters": {"roce": {"nodes": {"min": 1}}}})
+    with pytest.raises(
+        OptionError, match=r"require.clusters.roce.nodes: no node of cluster roce may be used \(require.nodes\)"
+    ):
+        request(where, WORKLOAD)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [(3, "a list of launch targets such as \\[megatron\\], or {min: 2}, is expected here, not 3"),
+     ({"max": 2}, "write targets with names, such as \\[megatron\\], or the least number of frameworks, such as {min: 2}")],
+)  # fmt: skip
+def test_targets_are_names_or_a_number(given, fault):
+    with pytest.raises(TopologyError, match=fault):
+        require(HYBRID, {"targets": given})
 
 
 def test_several_targets_must_all_run_the_plan():

@@ -20,6 +20,9 @@ from tests import features
 HYBRID = commands.load("holmes-hybrid-4")
 WORKLOAD = commands.workload_of(HYBRID)
 PLAIN = ParallelConfig(pp=2, num_microbatches=(4,))
+GATHERED = replace(PLAIN, pp=1)
+"""A layout that DeepSpeed runs, too: without a pipeline."""
+TWO = "at least 2 frameworks"
 
 
 def running(config: ParallelConfig, workload: Workload) -> list[str]:
@@ -32,12 +35,38 @@ def reasons(config: ParallelConfig) -> list[str]:
 
 
 def test_any_framework_runs_what_one_of_them_runs():
-    """Only DeepSpeed runs its own 1F1B; only Megatron-LM interleaves a model with a tied embedding."""
+    """Only DeepSpeed runs its own 1F1B; only Megatron-LM and FlagScale interleave a model with a tied embedding."""
     own = replace(PLAIN, schedule="1f1b-deepspeed")
     interleaved = replace(PLAIN, schedule="interleaved", vpp=2)
-    for config, able in ((own, "deepspeed"), (interleaved, "megatron")):
+    for config, able in ((own, ["deepspeed"]), (interleaved, ["megatron", "flagscale"])):
         assert reasons(config) == []
-        assert running(config, WORKLOAD) == [able]
+        assert running(config, WORKLOAD) == able
+
+
+def test_at_least_some_frameworks_run_what_as_many_of_them_run():
+    own, interleaved = replace(PLAIN, schedule="1f1b-deepspeed"), replace(PLAIN, schedule="interleaved", vpp=2)
+    two, three, beside = (targets.named(name) for name in (TWO, "at least 3 frameworks", f"deepspeed and {TWO}"))
+    assert list(two.unsupported_layout(interleaved, WORKLOAD)) == []
+    assert list(two.unsupported_layout(own, WORKLOAD)) and list(three.unsupported_layout(interleaved, WORKLOAD))
+    assert list(beside.unsupported_layout(own, WORKLOAD)) and not list(beside.unsupported_layout(GATHERED, WORKLOAD))
+    assert (two.vendors, targets.named("at least 4 frameworks").vendors) == ("joined", "one")
+    assert two.can_not == "fewer than 2 frameworks can"
+
+
+def test_at_least_some_frameworks_run_the_layout_and_the_placement(monkeypatch):
+    """Of those that run the layout, one too few runs the placement."""
+    plan = features.plan_of(features.FEATURES[0])
+    able = [name for name in exporters.frameworks() if not any(exporters.unsupported(name, plan))]
+    every = targets.named(targets.at_least(len(able)))
+    assert every.fault(plan) == ""
+    monkeypatch.setattr(exporters.get(able[0]), "unsupported_placement", lambda plan: iter(["hosts: none"]))
+    assert targets.named(targets.at_least(len(able))).fault(plan) != ""
+    assert targets.named(targets.at_least(len(able) - 1)).fault(plan) == ""
+
+
+def test_there_are_no_more_frameworks_than_are_known():
+    with pytest.raises(HolmesError, match=r"^targets: min 6 is more than the training frameworks megatron, torchtitan, "):
+        targets.at_least(6)
 
 
 def test_only_usual_schedules_unless_one_is_asked_for():
@@ -67,6 +96,8 @@ def test_one_framework_must_run_the_layout_and_the_placement(monkeypatch):
         (("megatron", "any"), "megatron"),
         (("none",), None),
         (("holmes and slurm",), "holmes and slurm"),
+        ((TWO, "any"), TWO),
+        (("megatron", TWO), f"megatron and {TWO}"),
     ],
 )
 def test_words_for_a_target(asked: tuple[str, ...], name: str | None):
