@@ -39,6 +39,7 @@ from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.families import Branching, Family
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
+from planner.search.listed_again import list_again
 from planner.search.more_orders import list_more_orders
 from planner.search.simulated_bound import KnownVariant, simulate_known
 from planner.search.single_stage import single_stage_bounds
@@ -61,12 +62,11 @@ class Proof:
         self._heap: list[tuple[float, int, Shape, Family | OpenVariant]] = []
         self._postponed: list[tuple[float, int, Shape, Family | OpenVariant]] = []
         self._numbers = itertools.count()
-        self._least_settled, self._counted = math.inf, 0
-        self._least: tuple[float, Shape | None, Level] = (math.inf, None, "variant")
-        self._least_fixed: tuple[float, Shape | None, Level] = self._least  # of those that are not in `_known`
+        self._least_settled, self._counted, self._least = math.inf, 0, math.inf  # the last of variants, when they were settled
+        self._shapes: dict[int, Shape] = {}  # of settled bounds that were below the target, by their index
         self._known: dict[int, KnownVariant] = {}  # by the index of their bounds in `settled`
         self._opened: dict[Shape, tuple[float, OpenVariant]] = {}  # the variants that were evaluated, with their bounds
-        self._unlisted: dict[int, tuple[Shape, OpenVariant]] = {}  # those with more orders, by the same index
+        self._evaluated: dict[int, tuple[Shape, OpenVariant]] = {}  # those with bounds below the target, by the same index
         self.least_layout = ""
         self.least_shape: Shape | None = None
 
@@ -102,6 +102,7 @@ class Proof:
             incumbent.simulate_pool(budgets.doubtful_tries, doubtful=True)
             incumbent.simulate_pool(budgets.last_tries)
             self._search_best()
+        list_again(incumbent, self._exhaust, self.settled, self._evaluated, self._known, self._recount)
         self._find_least_layout()
         return [bound for bound, *_ in self._heap]
 
@@ -109,7 +110,8 @@ class Proof:
         """After `run`: raise settled bounds by simulation (`planner.search.simulated_bound`), where they are the least."""
         if self.incumbent.lower_bound >= self.incumbent.target:
             return
-        list_more_orders(self.incumbent, self._exhaust, self.settled, self._unlisted, self._known, self._recount)
+        unlisted = {i: one for i, one in self._evaluated.items() if one[1].has_more_orders(self.settled[i])}
+        list_more_orders(self.incumbent, self._exhaust, self.settled, unlisted, self._known, self._recount)
         fixed = [bound for index, bound in enumerate(self.settled) if index not in self._known]
         for variant in self._known.values():
             variant.refill(self.incumbent.seen)
@@ -163,22 +165,21 @@ class Proof:
 
     def _find_least_layout(self) -> None:
         """Set `least_layout`: that of the first open node, or of a settled variant with a lower bound."""
-        known: list[tuple[float, Shape | None, Level]] = [(one.bound, one.shape, "variant") for one in self._known.values()]
-        least = min([self._least_fixed, *known], key=lambda one: one[0])
-        if self._heap and self._heap[0][0] < least[0]:
+        level: Level = "variant"
+        index = min(self._shapes, key=self.settled.__getitem__, default=-1)
+        bound, shape = (self.settled[index], self._shapes[index]) if index >= 0 else (math.inf, None)
+        if self._heap and self._heap[0][0] < bound:
             bound, _, shape, node = self._heap[0]
-            least = bound, shape, "variant" if isinstance(node, OpenVariant) else node.kind
-        self.least_shape = least[1] if least[0] < self.incumbent.target else None
-        self.least_layout = in_words(self.least_shape, least[2]) if self.least_shape is not None else ""
+            level = "variant" if isinstance(node, OpenVariant) else node.kind
+        self.least_shape = shape if bound < self.incumbent.target else None
+        self.least_layout = in_words(self.least_shape, level) if self.least_shape is not None else ""
 
     def _settle(self, bounds: Sequence[float], shape: Shape) -> None:
         """Add final bounds of a variant."""
-        least, is_known = min(bounds, default=math.inf), len(self.settled) in self._known
+        below = (i for i, bound in enumerate(bounds, len(self.settled)) if bound < self.incumbent.target)
+        self._shapes |= dict.fromkeys(below, shape)
         self.settled += bounds
-        if not is_known and least < self._least_fixed[0]:
-            self._least_fixed = least, shape, "variant"
-        if least < self._least[0]:
-            self._least = least, shape, "variant"
+        self._least = min([self._least, *bounds])
 
     def _raise_bound(self) -> None:
         """Give the incumbent the bound that is proved: the least of all open and settled ones.
@@ -228,7 +229,7 @@ class Proof:
 
     def _precise(self, bound: float) -> float:
         """Relative width of a variant's bound that is not below `bound`: rough where a settled one is not higher."""
-        return PRECISE if bound < self._least[0] else ROUGH
+        return PRECISE if bound < self._least else ROUGH
 
     def _evaluate(self, bound: float, shape: Shape, variant: OpenVariant) -> None:
         """Raise the bound of a variant by evaluating its pipelines; settle it where it is final or reaches the target."""
@@ -241,8 +242,8 @@ class Proof:
         if is_final or closer >= self.incumbent.target:
             if is_final and variant.known >= closer and closer < self.incumbent.target:
                 self._known[len(self.settled)] = KnownVariant(shape, variant, closer)
-            if is_final and variant.has_more_orders(closer):
-                self._unlisted[len(self.settled)] = shape, variant
+            if closer < self.incumbent.target:
+                self._evaluated[len(self.settled)] = shape, variant
             self._settle([closer], shape)
             self.context.effort.layouts["variant", "evaluated"] += 1
         else:
