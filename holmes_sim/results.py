@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import frames
+from holmes_sim import exporters, frames, targets
 from holmes_sim.attention_and_experts import Disaggregated
 from holmes_sim.beyond import Beyond
 from holmes_sim.conflicts import Price
@@ -113,6 +113,12 @@ class Compared:
         return tuple(row for row in self.rows if row.plan is None)
 
     @property
+    def read_by(self) -> dict[str, str]:
+        """Launch target -> programs and versions that have read its exports; empty for strategies."""
+        names = (row.name for row in self.rows if row.name != targets.NONE) if self.by == "target" else ()
+        return {name: exporters.get(name).READERS for name in names}
+
+    @property
     def note(self) -> str:
         """One line that says what Ctrl-C interrupted; empty if nothing."""
         cut = [f"the plan of {row.name} is the best found so far" for row in self.rows if row.interrupted]
@@ -125,14 +131,16 @@ class Compared:
 
         The numbers and the layout of a strategy without a plan are None."""
         best, close = (self.ranked[0][2].step_s, self.close) if self.ranked else (None, frozenset())
-        rows = [_row_facts(row, best, row.name not in close) for row in self.rows]
+        read_by = self.read_by
+        rows = [_row_facts(row, best, row.name not in close) | {"read_by": read_by.get(row.name)} for row in self.rows]
         return {"format": COMPARISON_FORMAT, "rows": rows, "interrupted": bool(self.note)}
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Data frame with one row per strategy, with the keys of `facts` except those of `LAYOUT`: the fastest first, those
-        without a plan last."""
-        rows = [{key: cell for key, cell in row.items() if key not in LAYOUT} for row in self.facts()["rows"]]
+        """Data frame with one row per strategy, with the keys of `facts` except those of `LAYOUT` and read_by: the fastest
+        first, those without a plan last."""
+        left_out = *LAYOUT, "read_by"
+        rows = [{key: cell for key, cell in row.items() if key not in left_out} for row in self.facts()["rows"]]
         return frames.table(rows).sort_values("step_s", ignore_index=True, kind="stable")
 
     def __repr__(self) -> str:

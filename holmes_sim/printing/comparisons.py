@@ -31,6 +31,8 @@ def compared(answer: Compared) -> Group:
         _table(answer),
     ]
     notes = [Text(answer.closeness)] if answer.closeness else []
+    if answer.read_by:
+        notes += [Text(f"Exports were read by: {', '.join(f'{name} ({text})' for name, text in answer.read_by.items())}.")]
     notes += [Text(f"{grade[0].upper()}{grade[1:]}: {', '.join(names)}.") for grade, names in _grades(answer).items()]
     parts += [Text(), *notes, Text(HEADS)]
     if answer.without:

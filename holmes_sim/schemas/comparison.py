@@ -31,6 +31,7 @@ class ComparedRow(StrictModel):
     )
     planning_s: float = Field(description="wall time of the planning in seconds")
     reason_if_none: str | None = Field(description="why there is no plan")
+    read_by: str | None = Field(description="programs and versions that have read exports for a target; null for a strategy")
     config: ConfigFacts | None
     devices: DevicesByCluster | None
 

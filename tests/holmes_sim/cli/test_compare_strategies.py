@@ -13,7 +13,7 @@ from tests.holmes_sim.cli.arguments import PINNED
 QUICK = ("compare", "holmes-hybrid-4", "--strategies", "megatron,holmes", *PINNED)
 ROW = [
     "name", "step_s", "step_range_s", "guessed_rates", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction",
-    "slower_than_best", "told_apart_from_best", "planning_s", "reason_if_none", "config", "devices",
+    "slower_than_best", "told_apart_from_best", "planning_s", "reason_if_none", "config", "devices", "read_by",
 ]  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_compare_prints_one_document_in_the_requested_order(run):
     assert won["reason_if_none"] is None and won["slower_than_best"] == 0.0
     layout = {"tp": 1, "pp": 8, "dp": 4, "microbatch_size": 4, "schedule": "1f1b", "num_microbatches": [48] * 4}
     assert won["config"].items() >= layout.items()
-    assert won["devices"] == {"ib": 16, "roce": 16}
+    assert won["devices"] == {"ib": 16, "roce": 16} and won["read_by"] is None
     least, most = won["step_range_s"]
     assert least < won["step_s"] < most and (won["guessed_rates"], won["told_apart_from_best"]) == ([], None)
     assert won["samples_per_s"] == pytest.approx(768 / won["step_s"], rel=1e-12)

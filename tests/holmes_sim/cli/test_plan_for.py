@@ -113,6 +113,8 @@ def test_compare_shows_what_each_target_costs(run):
     rows = {row["name"]: row for row in json.loads(seen.out)["rows"]}
     assert list(rows) == ["none", "megatron", "torchtitan"]
     assert rows["none"]["slower_than_best"] == 0.0 < rows["megatron"]["slower_than_best"]
+    versions = {"none": None, "megatron": "megatron-core 0.16.1 and 0.19.2", "torchtitan": "torchtitan 0.3.0 on torch 2.14"}
+    assert {name: row["read_by"] for name, row in rows.items()} == versions
     assert rows["torchtitan"]["step_s"] is None and rows["torchtitan"]["reason_if_none"].startswith("torchtitan cannot express")
 
 
@@ -120,6 +122,7 @@ def test_compare_prints_targets(run):
     seen = run("compare", "holmes-hybrid-4", "--for", "megatron", *PINS)
     assert seen.code == 0
     assert "Targets, the fastest first" in seen.out and "target" in seen.out
+    assert "Exports were read by: megatron (megatron-core 0.16.1 and 0.19.2)." in seen.out
 
 
 def test_targets_and_strategies_are_not_compared_at_once(run):
