@@ -30,7 +30,10 @@ HEAD = """\
 # default: constants fitted to the other sources of validation/; honest...: fits of sim/catalog/stacks without the run's group,
 # empty for software whose stack has no fit.
 """
-ONE_SOURCE = {"nanotron_2025_pipeline": "nanotron_2025", "mlperf_v51": "mlperf", "mlperf_v60": "mlperf"}
+ONE_SOURCE = {
+    "nanotron_2025_pipeline": "nanotron_2025", "mlperf_v51": "mlperf", "mlperf_v60": "mlperf", "mlperf_2023": "mlperf",
+    "nemotron_340b": "nemotron_4",
+}  # fmt: skip
 """Case file -> the case file with runs of the same software: parts of one source."""
 LAYOUT = ("id", "source", "choice", "device", "tp", "pp", "nodes", "measured_s")
 """Columns that describe a run."""

@@ -30,11 +30,13 @@ DIFFERENCE = 0.05
 """Step of the finite differences of an unknown. Guess."""
 SCALES = {"launch_per_rank": 1e-3, "network_delay": 20e-6, "update_bytes": 100.0}
 """Typical sizes of the constants whose default is 0, for the prior. Guesses."""
-MOST = {"gemm": 1.1, "attention_newest": 1.1, "elementwise": 1.1}
+MOST = {"gemm": 1.1, "attention_newest": 1.1, "elementwise": 1.1, "communication": 1.1}
 """Largest values of fitted shares, so that no fit is faster than what was ever measured. gemm: the fitted curves have 0.91 of
 the best measured product on A100, H100 and B200 (stas00/ml-engineering, compute/accelerator). attention_newest: the rates of
 the catalogue at the clock of a short loop, which is 1 / 0.9 of that of a long run (`GemmCurve.sustained`). elementwise: 0.88 to
-0.94 of the bandwidth; the best measured copy is 0.85 on A100 (FlagOpen/FlagPerf), the rest a margin (guess)."""
+0.94 of the bandwidth; the best measured copy is 0.85 on A100 (FlagOpen/FlagPerf), the rest a margin (guess). communication:
+collectives of 512 MiB and more over InfiniBand and NVLink of A100, H100 and H200 are measured at most 1.1 times as fast as
+predicted (`python -m benchmarks collectives`: all_gather on 32 nodes)."""
 LINEAR = 0.02
 """Mean error of a linearised log step time at which sensitivities are taken again. Guess; smaller takes more rounds."""
 ROUNDS = 6

@@ -113,7 +113,7 @@ LINEAR = COSTS.index("gather")
 
 def _without_vpp(costs: StageCosts) -> StageCosts:
     """Costs of each virtual stage separately: with vpp 1, collectives are not divided by the stages of a pipeline rank."""
-    return replace(costs, config=_with_one_stage(costs.config)) if costs.config.vpp > 1 else costs
+    return replace(costs, config=_with_one_stage(costs.config), stages=costs.config.vpp) if costs.config.vpp > 1 else costs
 
 
 @functools.lru_cache(maxsize=4096)

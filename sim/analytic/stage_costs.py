@@ -153,12 +153,13 @@ class StageCosts:
     """Computes the cost of a stage of any size on the devices of `collectives`.
 
     `handling`: passes that compress and decompress messages in a forward and in a backward of the stage
-    (`sim.kernels.messages`)."""
+    (`sim.kernels.messages`). `stages`: stages of a pipeline rank for each that `config` has, where it tells of one of them."""
 
     workload: Workload
     config: ParallelConfig
     collectives: CollectiveCosts
     handling: tuple[Passes, Passes] = NO_PASSES
+    stages: int = 1
 
     def of(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
@@ -219,14 +220,12 @@ class StageCosts:
     def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives that layers wait for."""
         forward, backward = self.alone(layers, first, last, specs)
-        workload = self.workload.of_stage(layers, first, last)
+        workload, ways = self.workload.of_stage(layers, first, last), (False, True)
         if schedules.is_paired(self.config.schedule):
             return forward, backward  # a lower bound: pairs may hide every exchange of tokens
-        experts = [
-            sum(self.collectives.seconds(*one) for one in payloads.layer_collectives(workload, self.config, layers, way))
-            for way in (False, True)
-        ]
-        hidden = [self._exposed(workload, specs or self.collectives.specs, layers, way, "beside") for way in (False, True)]
+        waited = [payloads.layer_collectives(workload, self.config, layers, way, self.stages) for way in ways]
+        experts = [sum(self.collectives.seconds(*one) for one in both) for both in waited]
+        hidden = [self._exposed(workload, specs or self.collectives.specs, layers, way, "beside") for way in ways]
         return forward + experts[0] + hidden[0], backward + experts[1] + hidden[1]
 
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:

@@ -26,9 +26,15 @@ from sim.units import Bytes, Seconds
 
 
 def gradient_lanes(folding: Folding) -> dict[int, int]:
-    """Gradient carrier -> its lane, which is the first carrier of the same group."""
+    """Gradient carrier -> its lane, which is the first carrier of the same group.
+
+    An all_reduce of ranks that scatter gradients is one of largest values (`payloads.layer_collectives`) and has a lane of its
+    own, as it has a communicator of its own in Megatron-Core (get_amax_reduction_group of parallel_state.py)."""
+    gradient = {key: index for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
+    scattered = {key[:-1] for key in gradient if key[-1] == "reduce_scatter"}
+    own = {key for key in gradient if key[-1] == "all_reduce" and key[:-1] in scattered}
     of_group: dict[Key, int] = {}
-    return {index: of_group.setdefault(key[:-1], index) for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
+    return {index: index if key in own else of_group.setdefault(key[:-1], index) for key, index in gradient.items()}
 
 
 class Communication:

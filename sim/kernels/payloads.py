@@ -20,8 +20,7 @@ from sim.units import Bytes
 from sim.workload.workload import Workload
 
 BUCKET_PARAMETERS = 40e6
-"""Parameters of one gradient bucket: Megatron-LM's default, max(40 million, 1 million x dp) (megatron/core/distributed). Larger
-buckets make fewer collectives, of which less overlaps with the backward."""
+"""Parameters of one gradient bucket: Megatron-LM's default, max(40 million, 1 million x dp) (megatron/core/distributed)."""
 
 SCATTERED_PARTS = 4
 """Parts into which a product of a forward and the scatter of its result are cut, where they overlap: a part is scattered while
@@ -173,7 +172,7 @@ def ring_exchanges(
 
 
 def layer_collectives(
-    workload: Workload, config: ParallelConfig, layers: int, backward: bool
+    workload: Workload, config: ParallelConfig, layers: int, backward: bool, stages: int = 1
 ) -> tuple[tuple[str, str, Bytes, float], ...]:
     """(kind of group, operation, payload, count) of the collectives of one microbatch on one stage that its layers wait for,
     other than those of tensor parallelism.
@@ -185,10 +184,11 @@ def layer_collectives(
     With `amax_reduction` and one scale for each tensor (fp8), a pass of a stage ends with an all_reduce of the largest values
     of its tensors (reduce_and_update_fp8_tensors of Transformer Engine v2.2.1, pytorch/fp8.py, after an autocast and in a
     backward): 4 bytes each of input, weight and result of four products a layer, in a backward of gradients of results. The
-    step inside nodes among tensor-parallel ranks is left out. Counted by layers: a rank has one for each of its stages."""
+    step inside nodes among tensor-parallel ranks is left out. Counted by layers: a rank has one for each of its stages,
+    `stages` times as many as `config` says."""
     experts = expert_collectives(workload, config, layers, backward)
     if shares_amax(config) and workload.precision == "fp8":
-        share = layers * config.num_stages / workload.model.layers
+        share = layers * config.num_stages * stages / workload.model.layers
         experts = (("dp", "all_reduce", AMAX_BYTES[backward] * layers / share, share), *experts) if layers else experts
     if (ranks := head_ranks(config)) == 1:
         return (*key_gathers.collectives(workload, config, layers, backward), *experts)

@@ -82,3 +82,21 @@ def test_a_long_step_repeats_as_it_would_be_simulated() -> None:
 def test_the_evaluator_says_what_the_closed_form_says() -> None:
     plan = in_fp8(True, pp=2, microbatches=6, **QUIET)
     assert evaluate((plan,))[0] == pytest.approx(simulate(plan).step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("microbatches", [4, 12])
+def test_the_evaluator_counts_one_for_each_virtual_stage(microbatches: int) -> None:
+    """Four virtual stages on each of two ranks, of one layer each: as many more seconds as the engine's."""
+    facts = {"pp": 2, "vpp": 4, "schedule": "interleaved", "layers": (1,) * 8, "microbatches": microbatches}
+    without, shared = (in_fp8(on, **QUIET | facts) for on in (False, True))
+    evaluated, engine = evaluate((shared,))[0] - evaluate((without,))[0], simulate(shared).step_s - simulate(without).step_s
+    assert evaluated == pytest.approx(engine, rel=1e-6)
+
+
+def test_sums_of_largest_values_do_not_queue_behind_gathers_of_weights() -> None:
+    """The first forward ends with a sum while weights of later stages are still gathered: it takes as long as the last one."""
+    facts = {"zero_stage": 1, "overlap_param_gather": True, "overlap_grad_reduce": True, "microbatches": 4, "bandwidth": 1e9}
+    spans = simulate(in_fp8(True, **facts | INTERLEAVED)).of(0)
+    seconds = [one.end - one.start for one in spans if one.lane == "wait" and one.name == "dp all_reduce"]
+    assert len(seconds) == 16
+    assert max(seconds) == pytest.approx(min(seconds), rel=0.1)
