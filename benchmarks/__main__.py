@@ -40,6 +40,7 @@ import os
 import sys
 
 from benchmarks import (
+    alike_stages,
     checkouts,
     collectives,
     engine,
@@ -116,6 +117,7 @@ PARTS = UNASKED | {
     "hetermoe": hetermoe.show, "kernels": kernels.show,
 }  # fmt: skip
 WITH_OPTIONS = {
+    "alike": alike_stages.show,
     "certificates": run.show,
     "checkouts": checkouts.show,
     "layouts": published_layouts.show,

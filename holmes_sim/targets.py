@@ -75,7 +75,7 @@ def at_least(least: int) -> str:
 
 def _all(names: tuple[str, ...]) -> Target:
     """One target that can run only what all of these can."""
-    return exporters.joined(tuple(map(_named, names)))
+    return exporters.all_of(tuple(map(_named, names)))
 
 
 def _named(name: str) -> Target:

@@ -180,7 +180,12 @@ AND = " and "
 """Between the names of targets that a plan must all be able to run on."""
 
 
-def joined(every: tuple[Target, ...]) -> Target:
+def joined(names: tuple[str, ...]) -> Target:
+    """One target that can run only what all targets of these names can. Raises HolmesError for an unknown name."""
+    return all_of(tuple(map(target, names)))
+
+
+def all_of(every: tuple[Target, ...]) -> Target:
     """One target that can run only what all of these can."""
     if len(every) == 1:
         return every[0]
