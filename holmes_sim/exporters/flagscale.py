@@ -24,7 +24,17 @@ import itertools
 import json
 from collections.abc import Iterator
 
-from holmes_sim.launching import adapters, environment, hosts, megatron_flags, model_facts, model_keys, offload, torch_launch
+from holmes_sim.launching import (
+    adapters,
+    environment,
+    hosts,
+    megatron_flags,
+    megatron_fsdp,
+    model_facts,
+    model_keys,
+    offload,
+    torch_launch,
+)
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from holmes_sim.launching.megatron_options import MEGATRON
@@ -77,7 +87,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
     yield from offload.refused(config, "not tried with its meshes of device types")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
-    yield from adapters.refused(workload)
+    yield from (*megatron_fsdp.refused(config), *adapters.refused(workload))
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"

@@ -241,11 +241,6 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:
         yield "schedule interleaved: with vpp 1 it runs plain 1F1B; vpp 2 or more, or --schedule 1f1b"
-    if config.reduces_each_microbatch:
-        yield (
-            f"zero_stage {config.zero_stage}: its distributed optimizer shards the optimizer state only; "
-            "zero_stage 0 or 1 (--zero-stage 1)"
-        )
     if config.gathers_ahead and not config.reduces_behind:
         yield (
             "overlap_grad_reduce false: --overlap-param-gather requires --overlap-grad-reduce; "

@@ -348,8 +348,7 @@ def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_t
          "num_microbatches 9, 7: all replicas have the same number; --strategy holmes, or --dp that divides the batch"),
         ("schedule zb-h1", "schedule zb-h1: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
         ("schedule gpipe", "schedule gpipe: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
-        ("ZeRO 3", "zero_stage 3: its distributed optimizer shards the optimizer state only; "
-         "zero_stage 0 or 1 (--zero-stage 1)"),
+        ("ZeRO 3", "zero_stage 3 with pp 2: Megatron-FSDP has no pipeline in its mesh of ranks; --pp 1, or --zero-stage 1"),
         ("fp32", "attention flash: its kernels take fp16 and bf16, not fp32; attention unfused, or precision bf16"),
         ("devices of two vendors", "vendors nvidia, amd: NCCL does not join them, and gloo cannot send tensors of devices; "
          "devices of one vendor, or a fleet with communicator unified"),
@@ -423,6 +422,19 @@ def test_activations_on_the_host_have_their_flag():
     ]  # fmt: skip
     assert "The last layer stays on the device (--cpu-offloading-num-layers); the plan counts copies of all layers." in (
         launch.assumed
+    )
+
+
+@pytest.mark.parametrize(("scaling", "refused"), [(True, True), (False, False)])
+def test_state_on_the_host_with_weights_in_fp8_takes_delayed_scaling_only(scaling, refused):
+    """megatron/training/arguments.py of d98e8a64, line 1889."""
+    config = ParallelConfig(
+        dp=2, num_microbatches=(1, 1), offload=("optimizer",), fp8_param_gather=True, current_scaling=scaling
+    )
+    workload = replace(plan_of("plain").workload, precision="fp8")
+    assert (
+        list(megatron.unsupported_layout(config, workload))
+        == ["offload optimizer with fp8_param_gather: it takes delayed scaling only; a stack without current_scaling"] * refused
     )
 
 
