@@ -59,12 +59,13 @@ def flags(config: ParallelConfig, workload: Workload) -> dict[str, str | int | f
 
 
 def overrides(config: ParallelConfig, workload: Workload) -> dict[str, str | int | float | bool | None]:
-    """Its overrides of a recipe of Megatron-Bridge; none where it is not used."""
+    """Its overrides of a recipe of Megatron-Bridge, which may have it; other launches do without it."""
+    used: dict[str, str | int | float | bool | None] = {
+        f"{section}.use_megatron_fsdp": is_used(config) for section in ("dist", "ddp")
+    }
     if not is_used(config):
-        return {}
-    return {
-        "dist.use_megatron_fsdp": True,
-        "ddp.use_megatron_fsdp": True,
+        return used
+    return used | {
         "ddp.data_parallel_sharding_strategy": STRATEGIES[config.zero_stage],
         "ddp.outer_dp_sharding_strategy": "no_shard",
         "ddp.suggested_communication_unit_size": communication_unit(config, workload),

@@ -329,6 +329,7 @@ def test_overrides_of_a_recipe():
     assert lines[10] == "model.tp_comm_overlap=false"
     assert "mixed_precision=bf16_mixed" in lines
     assert "ddp.num_distributed_optimizer_instances=1" in lines
+    assert {"dist.use_megatron_fsdp=false", "ddp.use_megatron_fsdp=false"} <= set(lines)  # which a recipe may have
 
 
 def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_the_plans():
