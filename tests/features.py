@@ -128,6 +128,7 @@ OWN = {
         _feature("ZeRO 3, pp 1, experts, etp 1", **ALONE, model=EXPERTS, ep=4, etp=1, zero_stage=3),
     ),
     "flagscale": (
+        _feature("recompute layernorm and mlp", recompute="selective", recompute_modules=("layernorm", "mlp")),
         _feature("experts, etp 1", model=EXPERTS, ep=4, etp=1),
         _feature("experts, ep by stage", **UNLIKE, ep=4, stage_ep=(4, 2), etp=1),
         _feature("experts, etp by stage", **UNLIKE, ep=2, etp=2, stage_ep=(2, 4), stage_etp=(2, 1)),

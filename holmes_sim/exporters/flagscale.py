@@ -88,9 +88,6 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from offload.refused(config, "not tried with its meshes of device types")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
     yield from (*megatron_fsdp.refused(config), *adapters.refused(workload))
-    if set(config.modules) - {"core_attn"}:
-        names = ", ".join(config.modules)
-        yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"
     if config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
     if config.vpp > 1:
@@ -214,11 +211,14 @@ def _expert_degrees(plan: Plan) -> dict[str, object]:
 
 
 def _recomputation(config: ParallelConfig) -> dict[str, object]:
-    """Recomputed layers of each stage, where they differ: one list for each stage, [1 stage, microbatches, value].
+    """Recomputed modules, whose list its runner flattens (flatten_dict_to_args of runner/utils.py at 16a2dd5); and recomputed
+    layers of each stage, where they differ: one list for each stage, [1 stage, microbatches, value].
 
     Values: 1 for granularity full, 1 for method block, and the number of layers. A stage of 0 layers has granularity 0, none
     (flagscale/backends/Megatron-LM/megatron/core/transformer/transformer_block.py.patch)."""
     counts, microbatches = config.recompute_layers, config.num_microbatches[0]
+    if set(config.modules) - {"core_attn"}:
+        return {"recompute_modules": list(config.modules)}
     if len(set(counts)) < 2:
         return {}
     values = {"granularity": [int(count > 0) for count in counts], "method": [1] * len(counts), "num_layers": counts}

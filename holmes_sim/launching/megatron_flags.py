@@ -23,6 +23,8 @@ PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",)
 GRADIENTS = dict.fromkeys(("bf16", "fp8", "mxfp8"), ("fp32", "bf16")) | {"fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
 """Precision -> gradient precisions that validate_args accepts."""
 SCHEDULES = ("1f1b", "interleaved")
+DISCARDED = ("layernorm", "moe_act")
+"""Modules that are not recomputed under delayed scaling of fp8 (transformer_config.py of Megatron-LM d98e8a64, line 2001)."""
 
 
 def text(flags: Flags) -> str:
@@ -289,5 +291,9 @@ def _unsupported_numbers(config: ParallelConfig, workload: Workload) -> Iterator
     elif gradients not in GRADIENTS[precision]:
         known = " or ".join(GRADIENTS[precision])
         yield f"gradient_precision {gradients}: there is no flag for it with precision {precision}; {known}"
+    discarded = [name for name in config.modules if name in DISCARDED]
+    if precision == "fp8" and discarded and not config.current_scaling:
+        named = ", ".join(discarded)
+        yield f"recompute_modules {named} in fp8: not with delayed scaling; a stack with current_scaling, or others"
     if config.attention == "flash" and precision in ("fp32", "tf32"):
         yield f"attention flash: its kernels take fp16 and bf16, not {precision}; attention unfused, or precision bf16"

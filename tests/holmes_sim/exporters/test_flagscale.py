@@ -256,3 +256,11 @@ def test_stages_recompute_unlike_numbers_of_layers():
     }  # fmt: skip
     alike = plan_of("pipeline across fabrics (TCP)", config=config | {"recompute_layers": (5,)}, layers=(13, 11))
     assert "recompute_num_layers_per_stage_micro_batch" not in read(alike, "conf/train/plan.yaml")["system"]
+
+
+def test_recomputed_modules_are_a_list():
+    """Its runner writes the values of a list one after the other, as --recompute-modules takes them."""
+    plan = plan_of(config={"recompute": "selective", "recompute_modules": ("layernorm", "mlp")})
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    found = read(plan, "conf/train/plan.yaml")["system"]
+    assert (found["recompute_granularity"], found["recompute_modules"]) == ("selective", ["layernorm", "mlp"])

@@ -477,7 +477,18 @@ def test_megatron_bridge_takes_recomputed_modules_as_a_list():
     assert "model.recompute_modules=[layernorm,mlp]\n" in written(plan, "bridge-overrides.txt")
 
 
-@pytest.mark.parametrize("target", ["deepspeed", "flagscale", "holmes", "torchtitan"])
+@pytest.mark.parametrize(("scaling", "refused"), [(False, True), (True, False)])
+def test_norms_are_not_recomputed_with_delayed_scaling(scaling, refused):
+    """megatron/core/transformer/transformer_config.py of d98e8a64, line 2001."""
+    config = ParallelConfig(num_microbatches=(1,), recompute="selective", recompute_modules=("layernorm", "mlp"))
+    workload = replace(plan_of("plain").workload, precision="fp8")
+    assert (
+        list(megatron.unsupported_layout(replace(config, current_scaling=scaling), workload))
+        == ["recompute_modules layernorm in fp8: not with delayed scaling; a stack with current_scaling, or others"] * refused
+    )
+
+
+@pytest.mark.parametrize("target", ["deepspeed", "holmes", "torchtitan"])
 def test_targets_without_recomputed_modules_refuse_them(target):
     schedule = features.schedule(target)
     facts = {"recompute": "selective", "recompute_modules": ("layernorm",)}
