@@ -150,5 +150,7 @@ def assumed(plan: Plan) -> Iterator[str]:
             "Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1, which keeps collectives of tp and cp ahead of products "
             "before Blackwell: they may begin later than in the plan."
         )
+    if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
+        yield "ROCm's Megatron-LM must be one with Megatron-FSDP: 2b855baf (October 2024) has none, later ones were not read."
     if config.shards < config.dp_cp:
         yield "Megatron-FSDP sums the gradients of the copies in the last microbatch only; the plan does so in each."

@@ -175,6 +175,14 @@ def test_what_it_keeps_beyond_the_plan():
     ) in megatron.launch(plan_of({})).assumed
 
 
+def test_on_rocm_it_is_assumed_to_be_there():
+    feature = next(one for one in features.FEATURES if one.name == "devices of AMD alone")
+    plan = features.plan_of(replace(feature, config=feature.config | ALONE))
+    line = "ROCm's Megatron-LM must be one with Megatron-FSDP: 2b855baf (October 2024) has none, later ones were not read."
+    assert line in megatron.launch(plan).assumed
+    assert line not in megatron.launch(plan_of({})).assumed
+
+
 def test_devices_must_hold_it(monkeypatch):
     plan = plan_of({})
     needed = memory.peak_memory(plan)[0] + megatron_fsdp.kept_beyond(plan)
