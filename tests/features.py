@@ -116,8 +116,19 @@ FEATURES = (
 
 
 UNLIKE = {"nodes": ACROSS, "model": EXPERTS | {"tied_embeddings": False}, "tp": 2}
+ALONE = {"pp": 1, "dp": 4, "num_microbatches": (4, 4, 4, 4)}
 OWN = {
+    "megatron": (
+        _feature("ZeRO 2, pp 1", **ALONE, zero_stage=2),
+        _feature("ZeRO 3, pp 1", **ALONE, zero_stage=3),
+        _feature("ZeRO 3, pp 1, gradients in bf16", **ALONE, zero_stage=3, gradient_precision="bf16"),
+        _feature("ZeRO 3 shared by half of dp, pp 1", **ALONE, zero_stage=3, zero_shard_size=2),
+        _feature("ZeRO 3, pp 1, context parallel", pp=1, cp=2, num_microbatches=(8, 8), zero_stage=3),
+        _feature("ZeRO 3, pp 1, experts, ep 2", **ALONE, model=EXPERTS, ep=2, zero_stage=3),
+        _feature("ZeRO 3, pp 1, experts, etp 1", **ALONE, model=EXPERTS, ep=4, etp=1, zero_stage=3),
+    ),
     "flagscale": (
+        _feature("recompute layernorm and mlp", recompute="selective", recompute_modules=("layernorm", "mlp")),
         _feature("experts, etp 1", model=EXPERTS, ep=4, etp=1),
         _feature("experts, ep by stage", **UNLIKE, ep=4, stage_ep=(4, 2), etp=1),
         _feature("experts, etp by stage", **UNLIKE, ep=2, etp=2, stage_ep=(2, 4), stage_etp=(2, 1)),

@@ -156,8 +156,6 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"ep {config.ep}: its topology has the axes pipe, data and model; --ep 1"
     if config.zero_shard_size is not None and config.zero_shard_size < config.dp:
         yield f"zero_shard_size {config.zero_shard_size}: ZeRO shards over all of dp; {config.dp}"
-    if config.recompute_layers:
-        yield "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"
     yield from (*limited(config, workload), *kept(config))
     yield from _unsupported_pipeline(config)
     yield from _unsupported_precision(config, workload.precision)
@@ -193,6 +191,8 @@ def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:
         yield f"offload optimizer with pp {config.pp}: offload_optimizer was not tried in its pipelines; --pp 1"
     if config.zero_stage > 1:
         yield f"zero_stage {config.zero_stage} with pp {config.pp}: its pipelines support ZeRO 0 and 1; --zero-stage 1"
+    if config.recompute_layers:
+        yield "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"
     if config.modules:
         yield "recompute selective: a pipeline recomputes whole layers; none or full"
 
@@ -269,15 +269,15 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         f"{model.ffn_hidden}; vocabulary {model.vocab}, sequences of {plan.workload.seq_len}, embeddings {tied}, attention "
         f"{config.attention}."
     ]
-    if facts := model_facts.listed(model):
-        lines.append(f"They have {facts}.")
+    lines += [f"They have {facts}."] if (facts := model_facts.listed(model)) else []
     lines += of_own_layers(config, model)
     lines += peft_assumed(plan.workload)
     if config.tp > 1:
         parallel = "with" if config.sequence_parallel else "without"
         lines.append(f"They are sharded along the topology's axis model (tp {config.tp}), {parallel} sequence parallelism.")
     if config.pp == 1 and config.recompute != "none":
-        lines.append(f"recompute {config.recompute} must be done by the layers (deepspeed.checkpointing.checkpoint).")
+        some = f" ({config.recompute_layers[0]} of {model.layers} layers)" if config.recompute_layers else ""
+        lines.append(f"recompute {config.recompute}{some} must be done by the layers (deepspeed.checkpointing.checkpoint).")
     elif config.recompute == "selective":
         lines.append("recompute selective is written as none: fused attention recomputes its scores by itself.")
     return (*lines, *_overlap(plan))

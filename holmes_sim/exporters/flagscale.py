@@ -34,6 +34,7 @@ from holmes_sim.launching import (
     environment,
     hosts,
     megatron_flags,
+    megatron_fsdp,
     model_facts,
     model_keys,
     offload,
@@ -92,7 +93,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
     yield from offload.refused(config, "not tried with its launches")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
-    yield from (*adapters.refused(workload), *megatron_flags.without_buffers(config, workload))
+    yield from (*megatron_fsdp.refused(config), *adapters.refused(workload), *megatron_flags.without_buffers(config, workload))
     if config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
     if device_meshes.are_needed(config):

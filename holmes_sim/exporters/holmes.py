@@ -27,6 +27,7 @@ from holmes_sim.launching import (
     environment,
     hosts,
     megatron_flags,
+    megatron_fsdp,
     model_facts,
     model_keys,
     offload,
@@ -76,7 +77,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
     yield from offload.refused(config, "the fork's optimizers keep their state on devices")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
-    yield from adapters.refused(workload)
+    yield from (*megatron_fsdp.refused(config), *adapters.refused(workload))
     yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
     yield from unlike_stages.unlike_experts(config)
     if set(config.modules) - {"core_attn"}:

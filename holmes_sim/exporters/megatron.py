@@ -14,6 +14,7 @@ from holmes_sim.launching import (
     adapters,
     megatron_bridge,
     megatron_flags,
+    megatron_fsdp,
     megatron_groups,
     model_facts,
     offload,
@@ -71,9 +72,9 @@ containers set `HOLMES_HOST` to the host's name in the plan."""
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, and an overlap of tensor parallelism in
-    fp16 or fp32."""
-    yield from megatron_flags.unsupported_layout(config, workload)
+    """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3 in a pipeline, other schedules, and an overlap of tensor
+    parallelism in fp16 or fp32."""
+    yield from (*megatron_flags.unsupported_layout(config, workload), *megatron_fsdp.unsupported(config))
     yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
     yield from unlike_stages.unlike_experts(config)
     yield from megatron_flags.without_buffers(config, workload)
@@ -84,6 +85,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from (*offload.limited(config, workload), *offload.whole_layers(config, workload))
     if config.offloads_optimizer and workload.precision in ("fp16", "fp32", "tf32"):
         yield f"offload optimizer with precision {workload.precision}: its optimizer on the host is for bf16; bf16"
+    if config.offloads_optimizer and config.fp8_param_gather and config.current_scaling and workload.precision == "fp8":
+        yield "offload optimizer with fp8_param_gather: it takes delayed scaling only; a stack without current_scaling"
     if config.vpp > 1 and config.pp == 1:
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
     yield from _unsupported_adapter(config, workload)
@@ -101,8 +104,9 @@ def _unsupported_adapter(config: ParallelConfig, workload: Workload) -> Iterator
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
-    """Vendors that NCCL does not join, and hosts whose groups need networks that NCCL does not distinguish."""
-    return megatron_flags.unsupported_placement(plan)
+    """Vendors that NCCL does not join, hosts whose groups need networks that NCCL does not distinguish, and devices without
+    memory for what Megatron-FSDP keeps."""
+    yield from (*megatron_flags.unsupported_placement(plan), *megatron_fsdp.unsupported_placement(plan))
 
 
 def launch(plan: Plan) -> Launch:
@@ -110,14 +114,14 @@ def launch(plan: Plan) -> Launch:
     nccl = megatron_groups.nccl_yaml(plan)
     if plan.workload.adapter is not None:
         files = {NCCL: File(nccl, NCCL_ABOUT)} if nccl else {}
-        assumed = (*megatron_flags.assumed(plan), *_bridge_assumed(plan))
+        assumed = (*megatron_flags.assumed(plan), *megatron_fsdp.assumed(plan), *_bridge_assumed(plan))
         return Launch(files | _bridge(plan, bool(nccl)), HOW_ADAPTERS, assumed)
     option = f' --nccl-communicator-config-path "$here"/{NCCL}' if nccl else ""
     entry = f'pretrain_gpt.py "${{arguments[@]}}"{option} "$@"'
     found = {ARGS: File(megatron_flags.text(flags(plan)), "arguments of Megatron-LM, one a line")}
     if nccl:
         found[NCCL] = File(nccl, NCCL_ABOUT)
-    found |= torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(ARGS))
+    found |= torch_launch.files(plan, entry, _environment(plan), setup=_read(ARGS))
     missing = megatron_bridge.missing(plan)
     if missing:
         return Launch(found, HOW, (*_assumed(plan), missing))
@@ -129,7 +133,11 @@ def _bridge(plan: Plan, has_nccl: bool) -> dict[str, File]:
     option = f' dist.nccl_communicator_config_path="$here"/{NCCL}' if has_nccl else ""
     entry = f'scripts/training/run_recipe.py "$@" "${{arguments[@]}}"{option}'
     found = {BRIDGE: File(megatron_bridge.overrides(plan), "overrides of a recipe of Megatron-Bridge, one a line")}
-    return found | torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(BRIDGE), folder="bridge")
+    return found | torch_launch.files(plan, entry, _environment(plan), setup=_read(BRIDGE), folder="bridge")
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    return megatron_fsdp.ENVIRONMENT if megatron_fsdp.is_used(plan.config) else ENVIRONMENT
 
 
 def flags(plan: Plan) -> megatron_flags.Flags:
@@ -145,6 +153,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
     found |= model_facts.written(plan.workload.model, MEGATRON)
     found["padded-vocab-size"] = plan.workload.model.vocab
     found |= megatron_flags.numbers(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
+    found |= megatron_fsdp.flags(plan.config, plan.workload)
     found["attention-backend"] = plan.config.attention
     return found
 
@@ -183,4 +192,6 @@ def _assumed(plan: Plan) -> Iterator[str]:
         yield "Copies and the host's optimizer follow one another, as in the plan: without --overlap-cpu-optimizer-d2h-h2d."
     if plan.config.offloads_activations:
         yield "The last layer stays on the device (--cpu-offloading-num-layers); the plan counts copies of all layers."
-    yield "Megatron-LM is that of megatron-core 0.16 or later, with Transformer Engine."
+    yield from megatron_fsdp.assumed(plan)
+    if not megatron_fsdp.is_used(plan.config):
+        yield "Megatron-LM is that of megatron-core 0.16 or later, with Transformer Engine."

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from holmes_sim.launch_reading import shell
+from holmes_sim.launch_reading import megatron_sharding, shell
 from holmes_sim.launch_reading.flags import Flags, by_name
 from holmes_sim.launch_reading.given import Given
 from holmes_sim.launch_reading.harmless import is_harmless
@@ -19,7 +19,6 @@ from holmes_sim.launching.context import COMM_TYPES
 from sim.errors import HolmesError
 from sim.plan.context_parallelism import HYBRID
 from sim.plan.offloading import ACTIVATIONS, OPTIMIZER
-from sim.plan.parallel_config import USUAL_GRADIENTS
 from sim.workload.model import Model
 
 NAME = "Megatron-LM arguments, alone or in a shell or Slurm script"
@@ -27,8 +26,6 @@ SIGNS = ("tensor-model-parallel-size", "num-layers", "micro-batch-size")
 """Flags of which a launch of Megatron-LM has at least one."""
 ACTIVATION_LAYERS = "cpu-offloading-num-layers"
 """Flag with the number of layers, the first ones, whose activations hosts keep."""
-SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-"""--data-parallel-sharding-strategy of Megatron-FSDP -> ZeRO stage."""
 FP8_RECIPES = ("delayed", "tensorwise", "mxfp8")
 """Values of --fp8-recipe whose casts are modelled."""
 CP_ALGORITHMS = {word: name for name, word in COMM_TYPES.items()}
@@ -70,7 +67,7 @@ def read(text: str, name: str, given: Given) -> Job:
         devices=_devices(launcher, asked),
         optimizer=_optimizer(flags),
         not_modelled=tuple(_not_modelled(flags, script)),
-        assumed=(*assumed, *_scaling(flags), *_one_by_one(flags), *_parts_of_context(flags)),
+        assumed=(*assumed, *_scaling(flags), *_one_by_one(flags), *_parts_of_context(flags), *megatron_sharding.assumed(flags)),
     )
     if flags.has("use-tp-pp-dp-mapping"):
         raise flags.fault("use-tp-pp-dp-mapping", "only the default order of ranks, tp-cp-ep-dp-pp, is modelled")
@@ -165,21 +162,12 @@ def _one_by_one(flags: Flags) -> tuple[str, ...]:
 
 def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:
     precision, cp = _precision(flags), flags.number("context-parallel-size", 1)
-    zero = int(flags.has("use-distributed-optimizer"))
-    if flags.has("use-megatron-fsdp"):
-        zero = SHARDING.get(flags.word("data-parallel-sharding-strategy", "no_shard"), 0)
-    gradients = USUAL_GRADIENTS.get(precision, "fp32")
-    if flags.has("grad-reduce-in-bf16") and precision != "fp16":
-        gradients = "bf16"
-    elif flags.has("accumulate-allreduce-grads-in-fp32"):
-        gradients = "fp32"
     sequence = flags.has("sequence-parallel") and tp > 1
     found: dict[str, Any] = {
         "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "schedule": "interleaved" if vpp > 1 else "1f1b",
-        "microbatch_size": flags.number("micro-batch-size", 1), "zero_stage": zero, "sequence_parallel": sequence,
-        "overlap_grad_reduce": flags.has("overlap-grad-reduce"), "overlap_param_gather": flags.has("overlap-param-gather"),
+        "microbatch_size": flags.number("micro-batch-size", 1), "sequence_parallel": sequence,
         "attention": "unfused" if flags.word("attention-backend") in ("unfused", "local") else "flash",
-        "gradient_precision": gradients,
+        **megatron_sharding.settings(flags, precision),
     }  # fmt: skip
     if cp > 1 and (algorithm := _cp_algo(flags, cp)) != "ring":
         found["cp_algo"] = algorithm

@@ -22,9 +22,6 @@ def are_needed(config: ParallelConfig) -> bool:
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that meshes cannot express, in addition to the limits of Megatron-LM."""
-    if config.modules:
-        names = ", ".join(config.modules)
-        yield f"recompute_modules {names}: not tried with its meshes of device types; recompute none or full"
     if megatron_flags.overlaps(config):
         yield "tp_overlap: not tried with its meshes of device types; a stack without tp_overlap"
     if config.vpp > 1:
@@ -88,11 +85,14 @@ def expert_degrees(plan: Plan) -> dict[str, object]:
 
 
 def recomputation(config: ParallelConfig) -> dict[str, object]:
-    """Recomputed layers of each stage, where they differ: one list for each stage, [1 stage, microbatches, value].
+    """Recomputed modules, whose list its runner flattens (flatten_dict_to_args of runner/utils.py at 16a2dd5); and recomputed
+    layers of each stage, where they differ: one list for each stage, [1 stage, microbatches, value].
 
     Values: 1 for granularity full, 1 for method block, and the number of layers. A stage of 0 layers has granularity 0, none
     (flagscale/backends/Megatron-LM/megatron/core/transformer/transformer_block.py.patch)."""
     counts, microbatches = config.recompute_layers, config.num_microbatches[0]
+    if set(config.modules) - {"core_attn"}:
+        return {"recompute_modules": list(config.modules)}
     if len(set(counts)) < 2:
         return {}
     values = {"granularity": [int(count > 0) for count in counts], "method": [1] * len(counts), "num_layers": counts}

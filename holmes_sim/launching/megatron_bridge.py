@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holmes_sim.launching import adapters, context, grouped_experts, megatron_flags
+from holmes_sim.launching import adapters, context, grouped_experts, megatron_flags, megatron_fsdp
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -25,6 +25,11 @@ PRECISIONS = {
     ("fp32", "fp32"): None,
 }
 """(precision, gradient precision) -> the mixed-precision recipe with both."""
+OF_SHARDS = {("bf16", "bf16"): "bf16_mixed", ("fp8", "bf16"): PRECISIONS["fp8", "fp32"]} | {
+    (precision, precision): PRECISIONS[precision, precision] for precision in ("fp16", "fp32")
+}
+"""The same under Megatron-FSDP, where gradients have the precision of weights: an override to another one would be a text,
+where its settings want a type (training/utils/omegaconf_utils.py, line 499)."""
 CURRENT_SCALING = "bf16_with_fp8_current_scaling_mixed"
 """The recipe of fp8 in which each tensor has the scale of its own largest value, with gradients in fp32."""
 
@@ -45,9 +50,13 @@ def without_overrides(config: ParallelConfig, workload: Workload) -> str | None:
         return f"no overrides of Megatron-Bridge are written for optimizer {workload.optimizer}: its recipe has Adam."
     if config.offloads_optimizer:
         return "no overrides of Megatron-Bridge are written for offload optimizer: its recipe keeps the state on devices."
-    if key in PRECISIONS:
+    if key in _mixed_precisions(config):
         return None
     return f"no mixed precision of Megatron-Bridge has precision {key[0]} with gradients in {key[1]}: no overrides for it."
+
+
+def _mixed_precisions(config: ParallelConfig) -> dict[tuple[str, str], str | None]:
+    return OF_SHARDS if megatron_fsdp.is_used(config) else PRECISIONS
 
 
 def _context(config: ParallelConfig) -> dict[str, Value]:
@@ -100,6 +109,7 @@ def overrides(plan: Plan) -> str:
         "ddp.overlap_grad_reduce": config.reduces_behind,
         "ddp.overlap_param_gather": config.gathers_ahead,
         "optimizer.overlap_param_gather": config.gathers_ahead,
+        **megatron_fsdp.overrides(config, workload),
     }
     if workload.adapter is not None:
         names = ",".join(adapters.modules(workload, adapters.MEGATRON))
@@ -110,7 +120,7 @@ def overrides(plan: Plan) -> str:
 def _mixed_precision(plan: Plan) -> str | None:
     if megatron_flags.scales_by_current_values(plan):
         return CURRENT_SCALING
-    return PRECISIONS[plan.workload.precision, plan.config.gradient_precision]
+    return _mixed_precisions(plan.config)[plan.workload.precision, plan.config.gradient_precision]
 
 
 def _model(plan: Plan) -> dict[str, Value]:

@@ -23,6 +23,8 @@ PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",)
 GRADIENTS = dict.fromkeys(("bf16", "fp8", "mxfp8"), ("fp32", "bf16")) | {"fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
 """Precision -> gradient precisions that validate_args accepts."""
 SCHEDULES = ("1f1b", "interleaved")
+DISCARDED = ("layernorm", "moe_act")
+"""Modules that are not recomputed under delayed scaling of fp8 (transformer_config.py of Megatron-LM d98e8a64, line 2001)."""
 
 
 def text(flags: Flags) -> str:
@@ -241,11 +243,6 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:
         yield "schedule interleaved: with vpp 1 it runs plain 1F1B; vpp 2 or more, or --schedule 1f1b"
-    if config.reduces_each_microbatch:
-        yield (
-            f"zero_stage {config.zero_stage}: its distributed optimizer shards the optimizer state only; "
-            "zero_stage 0 or 1 (--zero-stage 1)"
-        )
     if config.gathers_ahead and not config.reduces_behind:
         yield (
             "overlap_grad_reduce false: --overlap-param-gather requires --overlap-grad-reduce; "
@@ -294,5 +291,9 @@ def _unsupported_numbers(config: ParallelConfig, workload: Workload) -> Iterator
     elif gradients not in GRADIENTS[precision]:
         known = " or ".join(GRADIENTS[precision])
         yield f"gradient_precision {gradients}: there is no flag for it with precision {precision}; {known}"
+    discarded = [name for name in config.modules if name in DISCARDED]
+    if precision == "fp8" and discarded and not config.current_scaling:
+        named = ", ".join(discarded)
+        yield f"recompute_modules {named} in fp8: not with delayed scaling; a stack with current_scaling, or others"
     if config.attention == "flash" and precision in ("fp32", "tf32"):
         yield f"attention flash: its kernels take fp16 and bf16, not {precision}; attention unfused, or precision bf16"

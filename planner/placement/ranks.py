@@ -174,7 +174,7 @@ def with_collectives(plan: Plan) -> Plan:
         pattern = rows.pattern(plan.fleet), config.zero_of(stage)
         layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
         own = plan.config_of(stages)
-        degrees = replace(own, recompute="none", recompute_layers=())
+        degrees = own.recomputing("none")
         costs = _costs_of(plan.fleet, degrees, _Alike(rows, pattern))
         stage_costs_here = stage_costs.StageCosts(plan.workload_of(stages), own, costs)
         for kind, degree in (("tp", own.tp), ("dp", own.dp_cp)):

@@ -83,9 +83,14 @@ def recomputes_blocks(request: Request) -> bool:
         beside = ParallelConfig(dp=2, ep=2, overlap_expert_communication=True, num_microbatches=(1, 1))
         if _is_able(request, beside) and not _is_able(request, replace(beside, recompute="full")):
             return False
-    whole = ParallelConfig(recompute="full", num_microbatches=(1,))
+    return all(_takes_blocks(request.target, request.workload, pp) for pp in (1, 2))
+
+
+def _takes_blocks(target: Target, workload: Workload, pp: int) -> bool:
+    """Whether a target recomputes some layers of each of pp stages, where it recomputes all of them."""
+    whole = ParallelConfig(pp=pp, recompute="full", num_microbatches=(pp,))
     some = replace(whole, recompute_layers=(1,))
-    faults, alone = (list(request.target.unsupported_layout(config, request.workload)) for config in (some, whole))
+    faults, alone = (list(target.unsupported_layout(config, workload)) for config in (some, whole))
     return not any(text.startswith("recompute") for text in faults) and bool(faults) == bool(alone)
 
 

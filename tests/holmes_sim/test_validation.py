@@ -160,6 +160,14 @@ def test_large_vocabularies_and_layers_moved_from_the_head_that_no_number_was_fi
     assert found.mape < 0.045 and abs(found.bias) < 0.045
 
 
+def test_megatron_fsdp_that_no_number_was_fitted_to() -> None:
+    """Llama 3 70B in fp8 on 64 GB200 and GB300, four releases of Megatron-Bridge (ZeRO 3)."""
+    rows = validation.validate(cases.load(validation.folder() / "unseen" / "megatron_fsdp.yaml"), "default")
+    found = validation.summary(rows)
+    assert (found.n, found.left_out) == (8, 0)
+    assert found.mape < 0.04 and abs(found.bias) < 0.03
+
+
 def test_eager_kernels_of_transformers_explain_the_step_of_llama_2_7b() -> None:
     """FlagPerf on 8 A800 with FlashAttention-2: 3,917 and 4,062 tokens/s, 1.569 and 96.80 s. With fused kernels the default
     would be 10 to 12 % too fast."""

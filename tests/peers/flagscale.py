@@ -52,7 +52,7 @@ DEFAULTS = {
 """What its parser has where nothing is said (Megatron-LM's defaults)."""
 LISTS = (
     "hetero_process_meshes", "hetero_pipeline_layer_split", "hetero_device_types",
-    "expert_tensor_parallel_size_per_process_mesh",
+    "expert_tensor_parallel_size_per_process_mesh", "recompute_modules",
 )  # fmt: skip
 KINDS = {"tp": "tp", "pp": "pp", "dp": "dp", "exp_ep": "ep"}
 
@@ -70,9 +70,10 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         said = [f"experiment.runner.hostfile={folder}/hostfile", f"experiment.task.entrypoint={folder}/entry.py"]
         config = compose("plan", [*said, f"experiment.exp_dir={name}"])
         hosts, types, words = run(config, folder)
+    args = namespace(words)
+    assert getattr(args, "recompute_modules", []) == plan["config"].get("recompute_modules", [])
     if "--enable-hetero" not in words:
         return megatron.decided(folder, plan, hosts, launching.by_name(words))
-    args = namespace(words)
     infos = [{"rank": rank, "device_type": types[hosts[str(rank)]]} for rank in range(len(hosts))]
     micro, whole = args.micro_batch_size, args.global_batch_size
     groups, layers, replicas = groups_of(args, infos)

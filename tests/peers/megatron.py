@@ -10,6 +10,8 @@
 - overrides of Megatron-Bridge: Hydra's parser, which Megatron-Bridge uses, reads them; ddp, optimizer and model are fields of
   megatron-core's configurations, which Megatron-Bridge's inherit, and say what megatron.args says. A recipe is not built.
 
+- ZeRO 2 and 3: the mesh that Megatron-FSDP makes of its groups (mcore_fsdp_adapter.py), on every rank; a pipeline ends there.
+
 Where megatron.training is there (megatron-core[training] 0.19.2 on Python 3.12), the arguments go through its parse_args,
 validate_args and core_transformer_config_from_args first; two questions that it has for a GPU (its generation) are answered.
 """
@@ -67,7 +69,7 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     words = (folder / "megatron.args").read_text().split()
     flags = launching.by_name(words)
     if importlib.util.find_spec("megatron.training"):
-        parse(words, len(hosts))
+        parse(words, len(hosts), connections(folder))
     if (folder / "bridge-overrides.txt").exists():
         read_overrides((folder / "bridge-overrides.txt").read_text().split(), flags)
     return decided(folder, plan, hosts, flags)
@@ -100,13 +102,20 @@ def decided(folder: Path, plan: dict[str, Any], hosts: dict[str, str], flags: di
     }
 
 
-def parse(words: list[str], world: int) -> None:
+def connections(folder: Path) -> str:
+    """CUDA_DEVICE_MAX_CONNECTIONS of all hosts."""
+    found = {re.findall(r"CUDA_DEVICE_MAX_CONNECTIONS='(\d+)'", file.read_text())[0] for file in (folder / "env").iterdir()}
+    assert len(found) == 1
+    return found.pop()
+
+
+def parse(words: list[str], world: int, connections: str) -> None:
     """Megatron-LM's own parser and checks, on rank 0."""
     from megatron.training import arguments
 
     arguments.get_device_arch_version = lambda: 9
     torch.cuda.get_device_properties = lambda _: type("Properties", (), {"major": 9, "minor": 0})()
-    os.environ |= {"RANK": "0", "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    os.environ |= {"RANK": "0", "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": connections}
     with unittest.mock.patch.object(sys, "argv", ["pretrain_gpt.py", *words, *THEIRS.split()]):
         parsed = arguments.validate_args(arguments.parse_args())
     arguments.core_transformer_config_from_args(parsed)
@@ -114,6 +123,7 @@ def parse(words: list[str], world: int) -> None:
     assert parsed.overlap_grad_reduce == ("--overlap-grad-reduce" in words)
     assert parsed.overlap_param_gather == ("--overlap-param-gather" in words)
     assert parsed.sequence_parallel == ("--sequence-parallel" in words)
+    assert parsed.use_megatron_fsdp == ("--use-megatron-fsdp" in words)
 
 
 def config(flags: dict[str, str], layout: str | None) -> TransformerConfig:
@@ -153,6 +163,39 @@ def read_overrides(words: list[str], flags: dict[str, str]) -> None:
             assert not value, f"{key} is true, and there is no --{flag}"
 
 
+def read_mesh(flags: dict[str, str], rank: int, world: int) -> None:
+    """Raises where Megatron-FSDP finds other ranks in its groups than in the mesh of all ranks by tp, ep and dp x cp."""
+    from megatron.core.distributed.fsdp import mcore_fsdp_adapter as adapter
+
+    tp, cp, ep = (int(flags.get(f"{name}-parallel-size", 1)) for name in ("tensor-model", "context", "expert-model"))
+    copies = int(flags.get("num-distributed-optimizer-instances", 1))
+    parallel_state.destroy_model_parallel()
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        parallel_state.initialize_model_parallel(
+            tp, int(flags["pipeline-model-parallel-size"]), context_parallel_size=cp, expert_model_parallel_size=ep,
+            expert_tensor_parallel_size=int(flags.get("expert-tensor-parallel-size", tp)),
+            num_distributed_optimizer_instances=copies, create_gloo_process_groups=False,
+        )  # fmt: skip
+        tp_group, partly = parallel_state.get_tensor_model_parallel_group(), copies > 1
+        shards = parallel_state.get_data_parallel_group(with_context_parallel=True, partial_data_parallel=partly)
+        if partly:
+            outer = parallel_state.get_inter_distributed_optimizer_instance_group()
+            adapter._get_hsdp_tp_mesh(outer, shards, tp_group)
+        else:
+            adapter._get_dp_tp_mesh(shards, tp_group)
+        if "num-experts" in flags:
+            own = parallel_state.get_expert_data_parallel_group(partial_expert_data_parallel=partly)
+            etp_group = parallel_state.get_expert_tensor_parallel_group()
+            if partly:
+                adapter._get_hsdp_tp_mesh(outer, own, etp_group, ep_size=ep)
+            else:
+                adapter._get_dp_tp_mesh(own, etp_group, ep_size=ep)
+    finally:
+        dist.destroy_process_group()
+        parallel_state.destroy_model_parallel()
+
+
 def read_groups(
     folder: Path, plan: dict[str, Any], flags: dict[str, str], world: int, sizes: tuple[int, int, int, int]
 ) -> dict[str, list[list[int]]]:
@@ -181,6 +224,9 @@ def read_groups(
     finally:
         dist.new_group = true
         dist.destroy_process_group()
+    if "use-megatron-fsdp" in flags:
+        for rank in range(world):
+            read_mesh(flags, rank, world)
     shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
     network_of = {ranks: name or shim.network(table, list(ranks)) for _, ranks, name in requested}
     meant = {"tcp": ("Socket",), "rdma": ("IB", None)}

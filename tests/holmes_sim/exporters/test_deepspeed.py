@@ -145,6 +145,15 @@ def test_the_capacity_of_experts_is_for_the_layers_to_keep(one_fabric):
     assert line in deepspeed.launch(plan).assumed
 
 
+def test_without_a_pipeline_your_layers_recompute_as_many_as_the_plan_does(one_fabric):
+    plan = builders.plan(one_fabric, recompute="full", recompute_layers=(1,))
+    launch, layers = deepspeed.launch(plan), plan.workload.model.layers
+    assert (
+        f"recompute full (1 of {layers} layers) must be done by the layers (deepspeed.checkpointing.checkpoint)."
+        in launch.assumed
+    )
+
+
 REFUSED = [
     ({"dp": 2, "microbatches": (3, 5)},
      "num_microbatches 3, 5: gradient_accumulation_steps is one number; --strategy holmes, or --dp that divides the batch"),
@@ -160,7 +169,7 @@ REFUSED = [
      "zero_stage 2 with pp 2: its pipelines support ZeRO 0 and 1; --zero-stage 1"),
     ({"pp": 2, "recompute": "selective", "attention": "unfused"} | PLAYED,
      "recompute selective: a pipeline recomputes whole layers; none or full"),
-    ({"recompute": "full", "recompute_layers": (1,)},
+    ({"pp": 2, "recompute": "full", "recompute_layers": (1,)} | PLAYED,
      "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"),
     ({"gradient_precision": "fp16"}, "gradient_precision fp16 with bf16: gradients have the same or fp32; bf16 or fp32"),
     ({"zero_stage": 0}, "gradient_precision fp32 with bf16: without ZeRO both are equal; --zero-stage 1"),

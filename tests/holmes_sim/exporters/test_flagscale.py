@@ -64,12 +64,6 @@ def test_stages_that_are_alike_have_what_megatron_lm_has(plan):
     assert list(exporters.unsupported("flagscale", plan)) == list(exporters.unsupported("megatron", plan)) == []
 
 
-def test_recomputed_modules_are_words_of_their_own():
-    """Its runner quotes each value of its configuration (runner_train.py, shlex.join), and gives the values of a list apart."""
-    config = {"recompute": "selective", "recompute_modules": ("layernorm", "mlp")}
-    assert read(plan_of(config=config), "conf/train/plan.yaml")["system"]["recompute_modules"] == ["layernorm", "mlp"]
-
-
 def test_a_mesh_for_every_stage_where_they_are_unlike():
     plan = plan_of("pipeline across fabrics (TCP)", config=UNLIKE, layers=(13, 11))
     assert read(plan, "conf/train/plan.yaml") == {
@@ -314,3 +308,11 @@ def test_stages_recompute_unlike_numbers_of_layers():
     }  # fmt: skip
     alike = plan_of("pipeline across fabrics (TCP)", config=config | {"recompute_layers": (5, 5)}, layers=(13, 11))
     assert "recompute_num_layers_per_stage_micro_batch" not in read(alike, "conf/train/plan.yaml")["system"]
+
+
+def test_recomputed_modules_are_a_list():
+    """Its runner writes the values of a list one after the other, as --recompute-modules takes them."""
+    plan = plan_of(config={"recompute": "selective", "recompute_modules": ("layernorm", "mlp")})
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    found = read(plan, "conf/train/plan.yaml")["system"]
+    assert (found["recompute_granularity"], found["recompute_modules"]) == ("selective", ["layernorm", "mlp"])

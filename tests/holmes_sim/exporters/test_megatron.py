@@ -329,6 +329,7 @@ def test_overrides_of_a_recipe():
     assert lines[10] == "model.tp_comm_overlap=false"
     assert "mixed_precision=bf16_mixed" in lines
     assert "ddp.num_distributed_optimizer_instances=1" in lines
+    assert {"dist.use_megatron_fsdp=false", "ddp.use_megatron_fsdp=false"} <= set(lines)  # which a recipe may have
 
 
 def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_the_plans():
@@ -348,8 +349,7 @@ def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_t
          "num_microbatches 9, 7: all replicas have the same number; --strategy holmes, or --dp that divides the batch"),
         ("schedule zb-h1", "schedule zb-h1: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
         ("schedule gpipe", "schedule gpipe: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
-        ("ZeRO 3", "zero_stage 3: its distributed optimizer shards the optimizer state only; "
-         "zero_stage 0 or 1 (--zero-stage 1)"),
+        ("ZeRO 3", "zero_stage 3 with pp 2: Megatron-FSDP has no pipeline in its mesh of ranks; --pp 1, or --zero-stage 1"),
         ("fp32", "attention flash: its kernels take fp16 and bf16, not fp32; attention unfused, or precision bf16"),
         ("devices of two vendors", "vendors nvidia, amd: NCCL does not join them, and gloo cannot send tensors of devices; "
          "devices of one vendor, or a fleet with communicator unified"),
@@ -426,6 +426,19 @@ def test_activations_on_the_host_have_their_flag():
     )
 
 
+@pytest.mark.parametrize(("scaling", "refused"), [(True, True), (False, False)])
+def test_state_on_the_host_with_weights_in_fp8_takes_delayed_scaling_only(scaling, refused):
+    """megatron/training/arguments.py of d98e8a64, line 1889."""
+    config = ParallelConfig(
+        dp=2, num_microbatches=(1, 1), offload=("optimizer",), fp8_param_gather=True, current_scaling=scaling
+    )
+    workload = replace(plan_of("plain").workload, precision="fp8")
+    assert (
+        list(megatron.unsupported_layout(config, workload))
+        == ["offload optimizer with fp8_param_gather: it takes delayed scaling only; a stack without current_scaling"] * refused
+    )
+
+
 def test_state_on_the_host_is_adams_alone():
     plan = features.plan_of(features.Feature("", {"offload": ("optimizer",)}))
     smaller = replace(plan, workload=replace(plan.workload, optimizer="adam-bf16-moments"))
@@ -462,6 +475,17 @@ def test_recomputed_modules_have_their_flag(config, flags):
 def test_megatron_bridge_takes_recomputed_modules_as_a_list():
     plan = features.plan_of(features.Feature("", {"recompute": "selective", "recompute_modules": ("layernorm", "mlp")}))
     assert "model.recompute_modules=[layernorm,mlp]\n" in written(plan, "bridge-overrides.txt")
+
+
+@pytest.mark.parametrize(("scaling", "refused"), [(False, True), (True, False)])
+def test_norms_are_not_recomputed_with_delayed_scaling(scaling, refused):
+    """megatron/core/transformer/transformer_config.py of d98e8a64, line 2001."""
+    config = ParallelConfig(num_microbatches=(1,), recompute="selective", recompute_modules=("layernorm", "mlp"))
+    workload = replace(plan_of("plain").workload, precision="fp8")
+    assert (
+        list(megatron.unsupported_layout(replace(config, current_scaling=scaling), workload))
+        == ["recompute_modules layernorm in fp8: not with delayed scaling; a stack with current_scaling, or others"] * refused
+    )
 
 
 @pytest.mark.parametrize("target", ["deepspeed", "holmes", "torchtitan"])

@@ -77,6 +77,15 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
         ("--optimizer-cpu-offload --use-precision-aware-optimizer", "offload", ("optimizer",)),
         ("--grad-reduce-in-bf16", "gradient_precision", "bf16"),
         ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "zero_stage", 3),
+        ("--use-megatron-fsdp", "zero_stage", 3),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim", "zero_stage", 1),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy no_shard --use-distributed-optimizer", "zero_stage", 0),
+        ("--data-parallel-sharding-strategy optim_grads --use-distributed-optimizer", "zero_stage", 1),
+        ("--use-megatron-fsdp", "gradient_precision", "bf16"),
+        ("--use-megatron-fsdp --megatron-fsdp-main-grads-dtype fp32", "gradient_precision", "fp32"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "overlap_grad_reduce", True),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "overlap_param_gather", False),
+        ("--use-megatron-fsdp", "overlap_param_gather", True),
         ("--attention-backend unfused", "attention", "unfused"),
         ("--num-experts 8 --expert-model-parallel-size 8", "ep", 8),
         ("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher", "hybridep"),
@@ -88,6 +97,38 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
 )
 def test_flags_of_the_configuration(tmp_path, more, key, value):
     assert job(tmp_path, MODEL + more).config[key] == value
+
+
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        ("--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype auto", []),
+        (
+            "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype bf16",
+            ["--megatron-fsdp-grad-comm-dtype bf16"],
+        ),
+        ("--outer-dp-sharding-strategy no_shard", []),
+        ("--outer-dp-sharding-strategy optim", ["--outer-dp-sharding-strategy optim"]),
+        ("--fsdp-double-buffer", ["--fsdp-double-buffer"]),
+    ],
+)
+def test_what_of_megatron_fsdp_is_not_modelled(tmp_path, more, left):
+    found = job(tmp_path, f"{MODEL}--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor {more}")
+    assert [line.partition(": ")[2] for line in found.not_modelled] == left
+
+
+def test_how_far_ahead_megatron_fsdp_gathers_is_assumed(tmp_path):
+    found = job(tmp_path, f"{MODEL}--use-megatron-fsdp --suggested-communication-unit-size 500000000")
+    assert found.assumed == (
+        "--suggested-communication-unit-size 500000000: weights of two layers are gathered ahead, and any number of gradients "
+        "waits",
+    )
+
+
+def test_an_unknown_strategy_of_megatron_fsdp(tmp_path):
+    what = "zero3 is unknown; known: no_shard, optim, optim_grads, optim_grads_params"
+    with pytest.raises(HolmesError, match=f"launch.sh:4: --data-parallel-sharding-strategy: {what}"):
+        job(tmp_path, f"{MODEL}--use-megatron-fsdp --data-parallel-sharding-strategy zero3")
 
 
 def test_levels_of_context_parallelism_are_assumed_to_be_those_of_nodes(tmp_path):

@@ -169,6 +169,13 @@ def test_a_target_says_whether_it_recomputes_some_layers():
     assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=no_layers)))
 
 
+def test_blocks_are_not_recomputed_where_only_layouts_without_a_pipeline_have_them():
+    def in_pipelines(config, workload):
+        return iter(["recompute_layers: in pipelines"] if config.recompute_layers and config.pp > 1 else [])
+
+    assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=in_pipelines)))
+
+
 def test_blocks_are_not_recomputed_where_an_exchange_overlaps_and_the_target_forbids_it():
     def whole_layers(config, workload):
         return iter(["beside: recompute full"] if config.overlap_expert_communication and config.recompute == "full" else [])
