@@ -1,9 +1,10 @@
 """The search of all plans with short chunks (`planner.search.short_chunks`), beside the proof.
 
 It follows the proof where the best plan has their degree of context parallelism, and takes longer than the proof on large
-fleets. So where a plan with the degree is the best one before the proof, and this machine has a core for it, a second process
-searches them meanwhile. If a faster plan is found before it is asked, what it found is dropped, and they are searched below
-that plan's step, if it has the degree; so the result is the same with and without a second process."""
+fleets. So where such plans were tried before all others, because they promise far more, and one is the first plan, a second
+process searches them while the other plans are searched, if this machine has a core for it. If a faster plan is found before it
+is asked, what it found is dropped, and they are searched below that plan's step, if it has the degree; so the result is the
+same with and without a second process."""
 
 from __future__ import annotations
 
@@ -42,13 +43,13 @@ class ShortChunksBeside:
         self._open.close()
 
     def begin(self, incumbent: Incumbent) -> None:
-        """Begin, where the best plan has the degree that is tried and a second process is of use; at most once."""
+        """Begin, where the first plan has the degree that is tried and a second process is of use."""
         context, request, best = self.context, incumbent.request, incumbent.best
         cp, left = short_degree(request), incumbent.limit.seconds_left - AHEAD_S
         is_small = request.topology.fleet.devices < BESIDE_FROM
         if best is None or best.config.cp != cp or is_small or context.every_step or left <= 0:
             return
-        if self._second is None and has_free_core():
+        if has_free_core():
             self._best = best
             call = partial(_in_process, context, replace(request, time_limit=left), best, incumbent.budgets, cp)
             self._second = self._open.enter_context(SecondProcess(call))

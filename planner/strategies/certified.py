@@ -102,7 +102,6 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 apart = unlike_seconds(incumbent)
                 context.limit.reserve(reserved + apart + away)
                 with spent("bounds"):
-                    short_beside.begin(incumbent)
                     early.after_plan(incumbent)
                     open_bounds = proof.run([*bases, *unequal, *unlike], lambda: simulate_alike(incumbent, proof.least_shape))
                     simulate_lengths(incumbent)
