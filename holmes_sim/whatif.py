@@ -5,7 +5,8 @@ relaxed bound of the planner (`planner.bounds.relaxation.relaxed_bound`), which 
 for links; and the improvement of the present plan when it is simulated on the changed topology, which accounts for links, but
 not for devices that the present plan does not use. As far as the time limit allows, changes are replanned, the largest estimate
 first; those for which the present plan does not exist (it does not fit, or its replicas cannot divide the batch) come before
-all others. The search for a change starts from the present plan, so its result is not slower (`PlanningContext.start`).
+all others. Time that is left then goes to the searches that their shares ended (`holmes_sim.change_planning`). The search for a
+change starts from the present plan, so its result is not slower (`PlanningContext.start`).
 With a sync strategy between islands, the present plan on a changed topology is the best of all that were found today, with its
 strategy chosen anew (`holmes_sim.present_plans`), and speed is effective tokens/s (`holmes_sim.plan_numbers`).
 `holmes_sim.outcomes` says what the result of a change is. Changes that give equal fleets (`holmes_sim.equal_fleets`), such as a
@@ -226,8 +227,9 @@ def _planned(
     try:
         with closing(change_planning.answers(tasks, end, least)) as finished:
             for answer in finished:
+                again = answer.index in found
                 found[answer.index] = answer
-                progress(f"{len(found)} of {len(tasks)} changes")
+                progress("searches that had too little time" if again else f"{len(found)} of {len(tasks)} changes")
     except KeyboardInterrupt:
         return found, True
     return found, False

@@ -40,8 +40,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "networkx": (
         "sim/hardware/transport.py",
-        "sim/engine/components.py",
-        "sim/engine/replica_blocks.py",
         "sim/islands/exchange.py",
         "planner/islands/partitions.py",
         "planner/placement/communication_groups.py",

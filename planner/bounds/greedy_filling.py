@@ -79,10 +79,10 @@ class Filling:
             limit = min(limit, stages.most_by_memory(i, role, after, self.pp))
         if limit <= 0:
             return None
-        before = max(before, left - limit)
+        before, sizes = max(before, left - limit), self.sizes(i, role, after)
         while before <= most:
-            k = max(left - before, 1)
-            room, trips = self.room(i, role, k, before + k, after), self._trips(i, before + k)
+            k = left - before if before < left else 1
+            room, trips = self._room_of(sizes.envelope(k), i, k, before + k, after), self._trips(i, before + k)
             if room >= trips:
                 return before
             if math.isfinite(room) and before + 1 >= left:
@@ -121,9 +121,12 @@ class Filling:
         """Most seconds of forward and gradients of inputs of a microbatch on the stages behind such a stage.
 
         Minus infinity where the stage cannot meet the deadline. exactly: by its exact seconds, not by the envelope."""
-        stages, before, seconds = self.stages, left - k, self.seconds
         sizes = self.sizes(i, role, after)
-        size = sizes.exact(k) if exactly else sizes.envelope(k)
+        return self._room_of(sizes.exact(k) if exactly else sizes.envelope(k), i, k, left, after)
+
+    def _room_of(self, size: StageSeconds, i: int, k: int, left: int, after: int) -> float:
+        """`room` of a stage with the seconds of its k layers."""
+        stages, before, seconds = self.stages, left - k, self.seconds
         if size.both > seconds:
             return -math.inf
         forward, both, hops = self._before(i, before, after) if before else (0.0, 0.0, 0)

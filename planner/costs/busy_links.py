@@ -11,7 +11,7 @@ by the tail of the first stage. A link carries at most its full rate, so with m 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,42 +39,32 @@ class BusyLink(NamedTuple):
     last_back: int
 
 
-class Sent(NamedTuple):
-    """Messages of virtual stages, the first to the last of them, back or ahead; seconds of a link for each of their bytes."""
-
-    first: int
-    last: int
-    is_back: bool
-    seconds: Seconds
-
-
 def busy_links(loads: MessageLoads, ends: Sequence[End], shape: Shape, nic: str) -> list[BusyLink]:
     """Links that the messages of a whole pipeline load most: those with at least half of the load of the busiest (`BUSY`).
 
     ends: the stages in pipeline order, each with its index in its cluster. Of a long run, only the stages at both ends are
     computed, as in `MessageLoads.load`. Raises NoRoute."""
-    pp, on_link = len(ends), dict[LinkName, list[Sent]]()
+    pp, on_link = len(ends), dict[LinkName, list[Any]]()  # load, then a range of stages ahead, and one back
     inside = [(s, ends[s], ends[s + 1], shape.vpp) for s in range(pp - 1) if loads.is_near_end(ends, s, shape)]
     around = [(pp - 1, ends[-1], ends[0], shape.vpp - 1)] if shape.vpp > 1 and pp > 1 else []
     for stage, source, target, times in (*inside, *around):
         for use, is_back in zip(loads.ways(source, target, shape, nic), (False, True), strict=True):
+            first = stage + is_back
+            last, at = first + (times - 1) * pp, 3 if is_back else 1
             for link, seconds in use.items():
-                first = stage + is_back
-                on_link.setdefault(link, []).append(Sent(first, first + (times - 1) * pp, is_back, times * seconds))
-    totals = {link: sum(one.seconds for one in sent) for link, sent in on_link.items()}
-    most, nbytes = max(totals.values(), default=0.0), loads.bytes(shape)
-    found: dict[tuple[int, ...], Seconds] = {}
-    for link, total in totals.items():
+                known = on_link.setdefault(link, [0.0, -1, -1, -1, -1])
+                known[0] += times * seconds
+                if known[at] < 0 or first < known[at]:
+                    known[at] = first
+                if last > known[at + 1]:
+                    known[at + 1] = last
+    most, nbytes = max((total for total, *_ in on_link.values()), default=0.0), loads.bytes(shape)
+    found: dict[tuple[int, int, int, int], Seconds] = {}
+    for total, *key in on_link.values():
         if total >= BUSY * most:
-            key = (*_range(on_link[link], False), *_range(on_link[link], True))
-            found[key] = max(found.get(key, 0.0), total * nbytes)
+            stages = key[0], key[1], key[2], key[3]
+            found[stages] = max(found.get(stages, 0.0), total * nbytes)
     return [BusyLink(seconds, *key) for key, seconds in found.items()]
-
-
-def _range(every: Sequence[Sent], is_back: bool) -> tuple[int, int]:
-    """The first and the last virtual stage that sends over a link in one direction of the pipeline; (-1, -1) if none does."""
-    some = [one for one in every if one.is_back == is_back]
-    return min((one.first for one in some), default=-1), max((one.last for one in some), default=-1)
 
 
 class Passing:

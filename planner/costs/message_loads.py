@@ -121,8 +121,7 @@ class MessageLoads:
     def is_near_end(self, ends: Sequence[End], stage: int, shape: Shape) -> bool:
         """Whether a stage of a pipeline is near an end of those on its cluster: all others repeat the positions of these."""
         (cluster, index), near = ends[stage], 2 * len(self._costs.stages(ends[stage][0], shape))
-        behind = sum(other == cluster for other, _ in ends[stage + 1 :])
-        return index < near or behind <= near
+        return index < near or sum(other == cluster for other, _ in ends[stage + 1 :]) <= near
 
     def whole_pipeline(self, runs: tuple[tuple[Cluster, int], ...], shape: Shape, nic: str) -> float:
         """`load` of a whole pipeline with (cluster, count) stages, from the first node of each cluster on."""

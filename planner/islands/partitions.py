@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import networkx as nx
-
 from planner.islands.node_ranges import Island, Partition, clusters_of
 from planner.request import Request
 
@@ -19,6 +17,8 @@ def partitions(request: Request) -> list[Partition]:
     For each bandwidth of a link between clusters, the islands are what remains joined without the links of at most that
     bandwidth; links between the same clusters add up. Clusters that no link joins are islands of their own."""
     names = [cluster.name for cluster in request.clusters()]
+    import networkx as nx  # takes longer than many searches
+
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(names)
     for trunk in request.topology.fleet.trunks:

@@ -22,9 +22,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
-
-import networkx as nx
+from typing import TYPE_CHECKING, TypeAlias
 
 from planner.request import Request
 from planner.space.shape import Shape
@@ -36,6 +34,9 @@ from sim.kernels.payloads import gradient_bytes, message_bytes
 from sim.network.alpha_beta import AlphaBeta
 from sim.network.paths import Capacities
 from sim.units import Seconds
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 REFINED = 64
 """Maximum number of units without a whole group in their cluster that Kernighan-Lin bisection divides; more keep the order in
@@ -151,6 +152,8 @@ class CommunicationModel:
         groups, nbytes = consecutive(units, self.shape.slots), self.gradients / self.shape.slots
         if len(groups) < 2 or len(units) > REFINED:
             return groups
+        import networkx as nx  # its import takes longer than many searches take
+
         links: nx.Graph[Unit] = nx.Graph()
         for a, b in itertools.combinations(units, 2):
             links.add_edge(a, b, weight=self.link(a[0], b[0], a[:2] == b[:2], nbytes))
@@ -167,6 +170,7 @@ def refined(links: nx.Graph[Unit], groups: tuple[Group, ...]) -> tuple[Group, ..
 
     The union of each two groups is divided again by the Kernighan-Lin bisection until no pair improves. The bisection minimises
     the weight of the cut; weights are negated, so that heavy links are cut and light ones stay inside."""
+    import networkx as nx
 
     def negative(a: Unit, b: Unit, data: Mapping[str, float]) -> float:
         return -data["weight"]
@@ -195,6 +199,8 @@ def bottleneck(
 
     `here` and `there` are the numbers of units by cluster, `prices` the seconds of a message. Threshold method: the least price
     at which the flow network of all pairs that cost no more carries all units."""
+    import networkx as nx
+
     size = sum(here.values())
     for limit in sorted(set(prices.values())):
         pairs: nx.DiGraph[object] = nx.DiGraph()

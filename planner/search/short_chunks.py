@@ -104,9 +104,7 @@ class ShortChunks:
         if outer.best.config.cp != cp and not is_small:
             return
         outer.report(f"searching cp {cp}")
-        inner = _with_degree(outer, cp, outer.budgets)
-        search_all(inner, bases_of(inner.request, True, True))
-        self._keep(inner)
+        self._keep(with_all_searched(outer, cp))
 
     def try_unlike(self) -> None:
         """Once plans of unlike degrees are tried: try those with the degree, too. Each may pay only with the other: on five
@@ -158,6 +156,13 @@ class ShortChunks:
         if inner.best is not None and inner.best is not outer.best and inner.cutoff < outer.target:
             outer.keep(inner.best)
             outer.report(f"trying cp {inner.request.wishes.cp}")
+
+
+def with_all_searched(outer: Incumbent, cp: int) -> Incumbent:
+    """An incumbent for all plans with a degree that are faster than that of `outer`, which is its best one where none is."""
+    inner = _with_degree(outer, cp, outer.budgets)
+    search_all(inner, bases_of(inner.request, True, True))
+    return inner
 
 
 def with_short_chunks(request: Request, context: PlanningContext, best: Plan | None, limit: TimeLimit) -> Plan | None:

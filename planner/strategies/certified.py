@@ -38,6 +38,7 @@ from planner.search.other_lengths import simulate_lengths
 from planner.search.recomputed_modules import modules_seconds, try_modules
 from planner.search.restaging import simulate_restarted
 from planner.search.short_chunks import ShortChunks
+from planner.search.short_chunks_beside import ShortChunksBeside
 from planner.search.unlike_beside import UnlikeBeside
 from planner.search.unlike_degrees import try_unlike, unlike_seconds
 from planner.search.unlike_degrees_proof import unlike_bound
@@ -69,7 +70,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     short = ShortChunks(incumbent)
     every = EarlyBounds(context, [*bases, *unequal, *unlike])
     unlike_proof = UnlikeBeside(context, bases)
-    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early, unlike_proof:
+    short_beside = ShortChunksBeside(context)
+    with Beside(context, asked) as beside, MixedProof(context) as mixed_proof, every as early, unlike_proof, short_beside:
 
         def drafted() -> None:
             if context.proves:
@@ -78,6 +80,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
         def after_draft() -> None:
             early.begin(incumbent)
             short.try_first()
+            short_beside.begin(incumbent)
 
         try:
             if context.start is not None:
@@ -108,7 +111,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                     unlike_proof.begin(incumbent)
                     proof.raise_by_simulation()
                     simulate_restarted(incumbent)
-                    short.settle()
+                    short_beside.settle(incumbent, short)
                 context.limit.reserve(-apart)
                 try_unlike(incumbent, bases)
                 short.try_unlike()

@@ -14,7 +14,7 @@ seconds, number of its flow, bytes). A carrier has a flow for each leg of each o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from sim.engine.addresses import Addresses
@@ -37,6 +37,9 @@ SENT, BLOCKING = "sent", "blocking"
 Leg: TypeAlias = tuple[Seconds, int, Bytes]
 Operation: TypeAlias = tuple[Any, ...]
 Program: TypeAlias = tuple[Operation, ...]
+Template: TypeAlias = tuple[Operation, Sequence[Any], int]
+"""An operation of all pieces of one form (`Lowered.form`). Of SEND and RECEIVE it has the kind alone; their messages follow
+without a microbatch, and how far that is from the microbatch of the piece."""
 
 
 class Compiler:
@@ -61,20 +64,17 @@ class Compiler:
     def programs(self, plan: Plan, pp_rank: int) -> dict[int, Program]:
         """The programs of all classes of ranks of a pipeline rank. Raises NotModelled for what only the engine simulates."""
         addresses, durations, found = Addresses(plan, self.folding), Durations(plan), dict[int, Program]()
-        actions: dict[int, tuple[Lowered, list[Action]]] = {}
+        lowered: dict[int, Lowered] = {}
         for index, rank in enumerate(self.folding.representatives):
             _, dp_cp, own = plan.config.coordinates(rank)
             if own != pp_rank:
                 continue
             many = plan.config.microbatches_of(dp_cp, pp_rank)
-            if many not in actions:
-                lowered = Lowered(plan, pp_rank, many)
-                actions[many] = lowered, [action for piece in range(len(lowered)) for action in lowered.piece(piece)]
-            lowered, every = actions[many]
-            one = _OfClass(self, Rank(index, rank, pp_rank, lowered, Component()), addresses, durations)
-            overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
-            operations = _merged(each for action in every for each in one.operations(action, overlaps))
-            found[index] = tuple(self._same.setdefault(each, each) for each in operations)
+            if many not in lowered:
+                lowered[many] = Lowered(plan, pp_rank, many)
+            one = _OfClass(self, Rank(index, rank, pp_rank, lowered[many], Component()), addresses, durations)
+            overlaps, same = schedules.get(plan.config.schedule).OVERLAPS_SENDS, self._same
+            found[index] = tuple([same.setdefault(each, each) for each in _merged(one.operations(overlaps))])
         return found
 
     def is_private(self, carrier: int, index: int) -> bool:
@@ -131,23 +131,55 @@ class _OfClass:
 
     def __init__(self, compiler: Compiler, rank: Rank, addresses: Addresses, durations: Durations):
         self.compiler, self.rank, self.addresses, self.durations = compiler, rank, addresses, durations
+        self._known: dict[tuple[object, ...], list[Template]] = {}  # by form of a piece
 
-    def operations(self, action: Action, overlaps: bool) -> Iterator[Operation]:
-        """The operations of an action; ARRIVE also with its seconds, where nothing else uses its links (`_merged`).
+    def operations(self, overlaps: bool) -> Iterator[Operation]:
+        """The operations of all actions; ARRIVE also with its seconds, where nothing else uses its links (`_merged`).
 
         overlaps: sends overlap with compute."""
+        program, key = self.rank.program, self.compiler.key
+        for index in range(len(program)):
+            own = program.microbatch(index)
+            for operation, messages, later in self._templates(index, overlaps):
+                if operation[0] == SEND:
+                    yield SEND, tuple([(key((*sender, own + later)), *rest) for sender, *rest in messages])
+                elif operation[0] == RECEIVE:
+                    yield RECEIVE, tuple([key((*sender, own + later)) for sender in messages])
+                else:
+                    yield operation
+
+    def _templates(self, index: int, overlaps: bool) -> list[Template]:
+        """The operations of a piece, for all pieces of one form the same."""
+        program, form = self.rank.program, self.rank.program.form(index)
+        if form is None or form not in self._known:
+            own = program.microbatch(index)
+            found = [each for action in program.piece(index) for each in self._of_action(action, own, overlaps)]
+            if form is None:
+                return found
+            self._known[form] = found
+        return self._known[form]
+
+    def _of_action(self, action: Action, own: int, overlaps: bool) -> Iterator[Template]:
+        """The operations of an action of a piece whose microbatch is `own`."""
+        if action.kind in ("send", "recv"):
+            senders = [message[:-1] for message in self.addresses.messages(self.rank, action)]
+            if action.kind == "recv":
+                yield (RECEIVE,), senders, action.microbatch - own
+                return
+            legs = [(sender, sender[0], self.compiler.legs(sender[0], action)) for sender in senders]
+            yield (SEND,), legs, action.microbatch - own
+            if not overlaps:
+                yield (AWAIT, SENT), (), 0
+            return
+        yield from ((operation, (), 0) for operation in self._without_messages(action))
+
+    def _without_messages(self, action: Action) -> Iterator[Operation]:
+        """The operations of an action that is no message."""
         kind, compiler = action.kind, self.compiler
         if kind in BESIDE:
             raise NotModelled("exchanges beside compute are simulated by the engine alone")
         if kind in COMPUTES or kind == "optimizer":
             yield COMPUTE, self.durations.of(self.rank.rank, action)
-        elif kind == "send":
-            keys = self.addresses.messages(self.rank, action)
-            yield SEND, tuple((compiler.key(key), key[0], compiler.legs(key[0], action)) for key in keys)
-            if not overlaps:
-                yield AWAIT, SENT
-        elif kind == "recv":
-            yield RECEIVE, tuple(map(compiler.key, self.addresses.messages(self.rank, action)))
         elif kind == "wait":
             yield AWAIT, (action.stage, action.group, action.operation, action.part)
         elif kind == "start" or not self.durations.include(self.rank.rank, action):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from networkx.utils import UnionFind
-
+from sim.engine.disjoint_sets import DisjointSets
 from sim.engine.symmetry import Folding
 from sim.plan.amax import shares_amax
 from sim.plan.groups import GRADIENT_KINDS
@@ -20,15 +19,15 @@ def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...
     together = (tuple(range(len(folding.representatives))),)
     if config.reduces_each_microbatch or shares_amax(config):
         return together
-    joined: UnionFind[int] = UnionFind()  # classes of ranks have numbers from 0, links below 0
+    joined = DisjointSets()  # classes of ranks have numbers from 0, links below 0
     gradients = {index for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
     for index, carrier in enumerate(folding.carriers):
         if index not in gradients:
             links = [~link for route in carrier.routes for leg in route.legs for link, _ in leg.use]
-            joined.union(*carrier.members, *links)
+            joined.join(*carrier.members, *links)
     found: dict[int, list[int]] = {}
     for member in together[0]:
-        found.setdefault(joined[member], []).append(member)
-    if any(len({joined[member] for member in folding.carriers[index].members}) < len(found) for index in gradients):
+        found.setdefault(joined.root(member), []).append(member)
+    if any(len({joined.root(member) for member in folding.carriers[index].members}) < len(found) for index in gradients):
         return together
     return tuple(tuple(part) for part in found.values())

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from networkx.utils import UnionFind
 
+from sim.engine.disjoint_sets import DisjointSets
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.network.gradient_routes import gradient_operations, gradient_parts
 from sim.network.hashes import Hashes, hash_arrays, hash_facts
@@ -114,12 +114,12 @@ def _blocks(leaf: Integers) -> Iterator[Integers]:
     unit = np.repeat(np.arange(len(leaf)), leaf.shape[1])
     places, units = np.divmod(np.unique(leaf.ravel() * len(leaf) + unit), len(leaf))
     joined = places[:-1] == places[1:]
-    joined_units = UnionFind(range(len(leaf)))
+    joined_units = DisjointSets()
     for a, b in zip(units[:-1][joined].tolist(), units[1:][joined].tolist(), strict=True):
-        joined_units.union(a, b)
+        joined_units.join(a, b)
     by_root: dict[int, list[int]] = {}
     for one in range(len(leaf)):
-        by_root.setdefault(joined_units[one], []).append(one)
+        by_root.setdefault(joined_units.root(one), []).append(one)
     by_size: dict[int, list[list[int]]] = {}
     for block in by_root.values():
         by_size.setdefault(len(block), []).append(block)

@@ -196,4 +196,4 @@ Precision = Annotated[str, BeforeValidator(_precision), WithJsonSchema({"enum": 
 class StrictModel(BaseModel):
     """Base class of the models of files: unknown keys are errors, instances are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

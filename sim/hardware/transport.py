@@ -6,8 +6,6 @@ import functools
 import itertools
 from collections.abc import Iterable
 
-import networkx as nx
-
 from sim.errors import NoRoute
 from sim.hardware.cluster import Device, Fleet, Nic, Trunk
 
@@ -18,6 +16,22 @@ def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple
 
     Minimizes latency; of paths with equal latency it takes the one of larger bandwidth, then the first. Empty inside one
     cluster; None if there is no path."""
+    if source == target:
+        names = [source]
+    elif len(fleet.clusters) > 2:
+        names = _shortest_path(fleet, source, target, kind)
+    else:
+        names = [source, target] if any(trunk.kind == kind for trunk in fleet.trunks) else []
+    if not names:
+        return None
+    found = ((trunk_between(fleet, a, b, kind), a) for a, b in itertools.pairwise(names))
+    return tuple((trunk, trunk.between[0] == a) for trunk, a in found)
+
+
+def _shortest_path(fleet: Fleet, source: str, target: str, kind: str) -> list[str]:
+    """The clusters on the path of `trunk_path`; none where there is no path."""
+    import networkx as nx  # its import takes longer than a command on one or two clusters needs otherwise
+
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(cluster.name for cluster in fleet.clusters)
     for trunk in fleet.trunks:
@@ -30,9 +44,8 @@ def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple
     try:
         names: list[str] = nx.shortest_path(graph, source, target, weight="weight")
     except nx.NetworkXNoPath:
-        return None
-    found = ((trunk_between(fleet, a, b, kind), a) for a, b in itertools.pairwise(names))
-    return tuple((trunk, trunk.between[0] == a) for trunk, a in found)
+        return []
+    return names
 
 
 def trunk_between(fleet: Fleet, a: str, b: str, kind: str) -> Trunk:

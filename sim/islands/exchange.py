@@ -11,8 +11,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import networkx as nx
-
 from sim import aggregation
 from sim.hardware.cluster import Device
 from sim.hardware.transport import common_transport
@@ -171,6 +169,8 @@ class Edges:
         if n <= MOST_ORDERS:
             orders = ((first, *rest) for rest in itertools.permutations(islands[1:]) if n <= 2 or rest[0] < rest[-1])
             return min(orders, key=self._cost)
+        import networkx as nx  # takes longer than most commands need otherwise
+
         graph: nx.Graph[int] = nx.Graph()
         for pair in itertools.combinations(islands, 2):
             if pair not in self._between:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
 from sim.kernels import memory, paired_passes
@@ -84,6 +84,20 @@ def _is_of_tokens(exchange: Exchange) -> bool:
     return exchange.kind == "collective" and exchange.group == "ep"
 
 
+def _is_repeat(earlier: Action, later: Action, microbatches: int, last: Mapping[int, int]) -> bool:
+    """Whether two compute actions differ only in the microbatch, which is neither the first nor the last of the stage.
+
+    last: the last microbatch of each stage."""
+    return (
+        earlier.kind == later.kind
+        and earlier.operation == later.operation
+        and earlier.stage == later.stage
+        and earlier.microbatch + microbatches == later.microbatch
+        and earlier.microbatch != 0
+        and later.microbatch != last[later.stage]
+    )
+
+
 class Lowered:
     """The program of a rank in pieces that are made on demand: piece 0 opens the step, piece i is compute action i - 1 of the
     schedule with the communication around it, the last piece closes the step.
@@ -110,6 +124,7 @@ class Lowered:
         self.tied = tied_bytes(self.workload, plan.config, self.head_stage)
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
         self._pieces: dict[int, tuple[Action, ...]] = {}
+        self._alike: dict[tuple[object, ...], tuple[int, tuple[Action, ...]]] = {}  # the first piece of each form
         self._runs: dict[tuple[int, int], tuple[int, int]] = {}
 
     def __len__(self) -> int:
@@ -118,8 +133,34 @@ class Lowered:
     def piece(self, index: int) -> tuple[Action, ...]:
         """Actions of piece `index` (0 to len - 1)."""
         if index not in self._pieces:
-            self._pieces[index] = tuple(self._piece(index))
+            self._pieces[index] = self._made(index)
         return self._pieces[index]
+
+    def form(self, index: int) -> tuple[object, ...] | None:
+        """What decides about the actions of piece `index` but for their microbatches: pieces of one form differ only in these,
+        all of which are as far from `microbatch`. None where the passes around it decide, too, and where the step begins and
+        ends. Weights and gradients have no microbatch."""
+        if self.messages.paired or not 0 < index <= len(self.compute):
+            return None
+        kind, stage, m = (own := self.compute[index - 1]).kind, own.stage, own.microbatch
+        ends = m == 0, m == self.last_microbatch[stage]
+        return kind, stage, own.operation, *ends, self.messages.held_around(self.compute, index - 1)
+
+    def microbatch(self, index: int) -> int:
+        """The microbatch of the compute action of piece `index`; 0 where the step begins and ends."""
+        return self.compute[index - 1].microbatch if 0 < index <= len(self.compute) else 0
+
+    def _made(self, index: int) -> tuple[Action, ...]:
+        """The actions of piece `index`: those of an earlier piece of its form for another microbatch, where there is one."""
+        weights = self.config.shards_parameters or self.config.reduces_each_microbatch  # which have no microbatch
+        if weights or (form := self.form(index)) is None:
+            return tuple(self._piece(index))
+        m = self.microbatch(index)
+        if form not in self._alike:
+            self._alike[form] = m, tuple(self._piece(index))
+        known, actions = self._alike[form]
+        later = m - known
+        return tuple([Action(a[0], a[1], a[2] + later, *a[3:]) for a in actions]) if later else actions
 
     def repeats(self, index: int, length: int, microbatches: int) -> int:
         """How often the `length` pieces that end with `index` repeat after it, each time `microbatches` microbatches later."""
@@ -135,21 +176,10 @@ class Lowered:
         begin, end = self._runs.get((length, microbatches), (0, 0))
         if not begin <= first <= end:
             pairs = zip(self.compute[first - length :], self.compute[first:], strict=False)
-            repeats = itertools.takewhile(lambda pair: self._is_repeat(*pair, microbatches), pairs)
+            repeats = itertools.takewhile(lambda pair: _is_repeat(*pair, microbatches, self.last_microbatch), pairs)
             begin, end = first, first + sum(1 for _ in repeats)
             self._runs[length, microbatches] = begin, end
         return end
-
-    def _is_repeat(self, earlier: Action, later: Action, microbatches: int) -> bool:
-        """Whether two compute actions differ only in the microbatch, which is neither the first nor the last of the stage."""
-        return (
-            earlier.kind == later.kind
-            and earlier.operation == later.operation
-            and earlier.stage == later.stage
-            and earlier.microbatch + microbatches == later.microbatch
-            and earlier.microbatch != 0
-            and later.microbatch != self.last_microbatch[later.stage]
-        )
 
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
         return self.workloads[stage], self.configs[stage], self.stages[stage], *self.ends[stage]

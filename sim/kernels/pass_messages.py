@@ -47,6 +47,15 @@ class PassMessages:
             return ()
         return self._of(self.departures, paired_passes.sent_after(work, index) if self.paired else (work[index],))
 
+    def held_around(self, work: Sequence[Action], index: int) -> tuple[int, bool] | None:
+        """What decides about the messages around the compute action `work[index]` beside that action, where passes are not
+        `paired`: the stage of a forward before it whose send is held until then (-1: none), and whether its own send is held.
+        None where no send waits."""
+        if self.waits < 0:
+            return None
+        before = work[index - 1].stage if index and self._waits(work[index - 1], work[index]) else -1
+        return before, index + 1 < len(work) and self._waits(work[index], work[index + 1])
+
     def _waits(self, action: Action, following: Action) -> bool:
         """Whether a forward's send waits for the next gradient: in the steady state of schedules that receive first."""
         pair = action.kind == "F" and following.kind == "B"

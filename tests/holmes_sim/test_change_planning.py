@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from holmes_sim import change_planning, commands
-from holmes_sim.change_planning import LATE, Task, answers
+from holmes_sim.change_planning import LATE, Answer, Task, answers
 from holmes_sim.plan_numbers import PlanNumbers
 from planner import api
 from planner.request import Request, Wishes
@@ -71,12 +71,61 @@ def test_searches_share_the_time_and_the_last_are_left_out(monkeypatch):
     def shares(least: float, begins: list[float]) -> list[float]:
         clock = itertools.chain(begins, itertools.repeat(30.0))
         monkeypatch.setattr(change_planning, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-        monkeypatch.setattr(change_planning, "pooled", lambda work, tasks, count: iter([*tasks]))
-        given = list(answers(tasks, 30.0 + LATE, least))
-        assert [task.index for task in given] == list(range(len(given)))
+        given = list[Task]()
+
+        def pooled(work, tasks, count):
+            given.extend(tasks)
+            return (Answer(task.index) for task in given[:count])
+
+        monkeypatch.setattr(change_planning, "pooled", pooled)
+        assert [answer.index for answer in answers(tasks, 30.0 + LATE, least)] == list(range(len(given)))
         assert {task.due for task in given} == {30.0}
         return [task.share for task in given]
 
     assert shares(1.0, [0.0, 0.0, 10.0, 10.0, 20.0, 20.0]) == [10.0] * 6
     assert shares(12.0, [0.0, 0.0, 12.0, 12.0, 24.0]) == [12.0] * 4
     assert shares(1.0, [0.0, 0.0, 2.0, 2.0, 4.0, 4.0]) == [10.0, 10.0, 14.0, 14.0, 26.0, 26.0]
+
+
+def test_time_that_searches_leave_goes_to_those_that_their_share_ended(monkeypatch):
+    """Two processes, four tasks; 19 s are left after all have searched, and two searches were ended by their shares. If these
+    were 10 s, they search again, the largest gap first, from the plans that they found; if 20 s, 19 s are too short."""
+    monkeypatch.setattr(change_planning, "os", SimpleNamespace(cpu_count=lambda: 2))
+    topology = commands.load(NAME)
+    tasks = [Task(index, topology, None) for index in range(4)]
+    plan = plan_of(topology)
+    first = [PlanNumbers(1.0, 100.0, gap) for gap in (0.1, 0.001, 0.3, 0.001)]
+    again = {0: PlanNumbers(1.0, 100.0, 0.05), 2: PlanNumbers(0.8, 125.0, 0.5)}
+    searched = list[Task]()
+
+    def told(took: float) -> dict[int, PlanNumbers]:
+        """The last answers, where the first searches took so many seconds and 19 s are left after them."""
+        clock = [0.0]
+        searched.clear()
+        monkeypatch.setattr(change_planning, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+        def pooled(work, given, count):
+            for task in given:
+                new = again[task.index] if task.start else first[task.index]
+                searched.append(task)
+                yield Answer(task.index, new, plan=None if task.start or new.gap < 0.005 else plan, seconds=took)
+                clock[0] = 40.0 - 19.0 if len(searched) == 4 else clock[0]
+
+        monkeypatch.setattr(change_planning, "pooled", pooled)
+        return {answer.index: answer.found for answer in answers(tasks, 40.0 + LATE, 1.0)}
+
+    assert told(20.0) == dict(enumerate(first))
+    found = told(10.0)
+    assert [(task.index, task.start, task.share) for task in searched[4:]] == [(2, plan, 19.0), (0, plan, 19.0)]
+    assert found[0] == PlanNumbers(1.0, 100.0, pytest.approx(0.05))
+    assert found[2] == PlanNumbers(0.8, 125.0, pytest.approx(1 - 125 * 0.7 / 100)), "the faster plan, by the greater bound"
+    assert (found[1], found[3]) == (first[1], first[3])
+
+
+def test_an_answer_keeps_the_plan_of_a_search_that_the_limit_ended(here):
+    topology = commands.load(NAME)
+    start = plan_of(topology)
+    (ended,) = answers([Task(0, topology, start)], 0.0, -1e9)
+    (whole,) = answers([Task(0, topology, None)], 1e9, 1.0)
+    assert ended.found.step_s <= start.prediction.step_s and ended.plan.prediction.step_s == ended.found.step_s
+    assert whole.plan is None

@@ -276,3 +276,20 @@ def test_recomputed_layers_repeat_the_exchanges_of_sequence_and_experts() -> Non
     plan = pair(cp=2, ep=2, layers=(3,), shape=experts, recompute="full", recompute_layers=(2,))
     counts = {(a.kind, a.operation): a.times for a in lowering.program(plan, 0, 1) if a.kind == "ring" or a.group == "ep"}
     assert counts == {("ring", "F"): 3.0, ("ring", "R"): 2.0, ("ring", "B"): 3.0, ("collective", "all_to_all"): 10.0}
+
+
+@given(data=st.data())
+def test_pieces_of_one_form_differ_in_their_microbatches_only(data: st.DataObject) -> None:
+    """Also where they were made from one another: in any order, each is the piece that is made by itself."""
+    plan = data.draw(any_plan(ranks=16))
+    for pp_rank in range(plan.config.pp):
+        microbatches = plan.config.num_microbatches[0]
+        lowered, alone = (lowering.Lowered(plan, pp_rank, microbatches) for _ in range(2))
+        forms: dict[object, tuple[Action, ...]] = {}
+        for index in data.draw(st.permutations(range(len(lowered)))):
+            piece = lowered.piece(index)
+            assert piece == tuple(alone._piece(index))
+            if (form := lowered.form(index)) is not None:
+                own, other = lowered.microbatch(index), forms.setdefault(form, piece)
+                assert [one._replace(microbatch=0) for one in piece] == [one._replace(microbatch=0) for one in other]
+                assert all(one.microbatch == own for one in piece if one.kind in ("F", "B", "W", "recv"))
