@@ -14,7 +14,7 @@ from tests import builders as make
 
 OFFLOADED = ParallelConfig(offload=("optimizer",))
 REASONS = {
-    "flagscale": "not tried with its meshes of device types",
+    "flagscale": "not tried with its launches",
     "holmes": "the fork's optimizers keep their state on devices",
     "prime": "its inner optimizer keeps its state on devices",
     "torchtitan": "its enable_cpu_offload moves weights and gradients, too (CPUOffloadPolicy of FSDP)",
