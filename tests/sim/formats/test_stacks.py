@@ -234,7 +234,7 @@ def test_facts_that_a_stack_does_not_name_are_those_of_the_default() -> None:
     ("name", "found"),
     [
         ("mlperf-v4.1", "mlperf-v4.1"), ("mlperf-v5.0", "mlperf-v4.1"), ("mlperf-v6.0", "mlperf-v6.0"),
-        ("mlperf-v7.0", "mlperf-v6.0"), ("mlperf-v3.0", "mlperf-v4.1"), ("nemo-24.09", "nemo-24.07"), ("unheard-1.0", None),
+        ("mlperf-v7.0", "mlperf-v6.0"), ("mlperf-v2.1", "mlperf-v3.0"), ("nemo-24.09", "nemo-24.07"), ("unheard-1.0", None),
     ],
 )  # fmt: skip
 def test_an_unknown_version_of_known_software_has_the_facts_of_the_one_before(name: str, found: str | None) -> None:
