@@ -24,6 +24,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `pins [owned] [FLEETS [PINS]]`: whether random pins give faster plans than the search without them, or plans below its
   bound; some minutes, with `owned`, for fleets of the sizes that users own, half an hour.
 - `unlike [FLEETS]`: what a tp of their own for devices with little memory is worth, on drawn fleets; three minutes.
+- `alike [TOPOLOGY ...]`: what plans gain that say more than one degree for all stages, on all shipped topologies; half an hour.
 - `recompute [FLEETS]`: what it is worth that each stage recomputes as few layers as fit, on drawn fleets; six minutes.
 - `layouts [GROUPS]`: published layouts of Mixtral 8x22B, Qwen2-57B-A14B and TeleChat3, simulated, beside the planner's plans;
   eight minutes.

@@ -2,7 +2,8 @@
 
 Each shipped topology is planned for any training framework, once with what a plan could say at first, and once with all that it
 can say today. At first, all stages had one tp, dp, cp, ep and etp, and recomputed all their layers or none, nothing was kept on
-hosts, the gradient of a tied embedding was summed whole, and replicas were alike. Half an hour without other work.
+hosts, the gradient of a tied embedding was summed whole, and replicas were alike. A plan of today that says nothing new counts
+for both, if it is the faster one. Half an hour without other work.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def new_keys(config: ParallelConfig) -> tuple[str, ...]:
     return tuple(name for name in LATER if getattr(config, name))
 
 
-def compared(name: str, time_limit: Seconds = 100.0) -> Compared:
+def compared(name: str, time_limit: Seconds = 300.0) -> Compared:
     """Both plans of a shipped topology."""
     where = commands.load(name)
     request = requirements.request(where, commands.workload_of(where), time_limit=time_limit)
@@ -71,6 +72,8 @@ def compared(name: str, time_limit: Seconds = 100.0) -> Compared:
         request = replace(request, target=target)
     alike = api.plan(request)
     today = commands.plan(where, time_limit=time_limit)
+    if not new_keys(today.plan.config):
+        alike = min(alike, today.plan, key=step)
     pipelines = today.replicas.plan if today.replicas is not None else None
     return Compared(name, alike, today.plan, today.replicas.step if pipelines is not None and today.replicas else None)
 
