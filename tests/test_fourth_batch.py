@@ -108,7 +108,7 @@ def test_rates_of_glm_and_flm_say_their_seconds() -> None:
     glm = runs("new_software/glm_130b")["glm-130b-g768-tp4pp8"]
     flm = runs("new_software/flm_101b")["flm-101b-g192-tp4pp4"]
     for case, batch, layers, hidden, words, rate, devices in (
-        (glm, 4224, 70, 12_288, 150_528, 0.325 * 312, 768), (flm, 2304, 80, 10_240, 100_352, 0.5288 * 312, 192),
+        (glm, 4224, 70, 12_288, 150_528, 0.325 * 312, 768), (flm, 2160, 80, 10_240, 100_352, 0.5288 * 312, 192),
     ):  # fmt: skip
         factor = 1 + 2048 / (6 * hidden) + words / (12 * layers * hidden)
         flops = 72 * batch * 2048 * layers * hidden**2 * factor
