@@ -51,11 +51,12 @@ class Compared(NamedTuple):
 class _Alike:
     """What a target cannot express of a layout, and the keys that plans did not have at first."""
 
-    target: Target
+    target: Target | None
 
     def __call__(self, config: ParallelConfig, workload: Workload) -> Iterator[str]:
         yield from (f"{name}: not known at first" for name in new_keys(config))
-        yield from self.target.unsupported_layout(config, workload)
+        if self.target is not None:
+            yield from self.target.unsupported_layout(config, workload)
 
 
 def new_keys(config: ParallelConfig) -> tuple[str, ...]:
@@ -67,10 +68,9 @@ def compared(name: str, time_limit: Seconds = 300.0) -> Compared:
     """Both plans of a shipped topology."""
     where = commands.load(name)
     request = requirements.request(where, commands.workload_of(where), time_limit=time_limit)
-    if request.target is not None:
-        target = replace(request.target, name="alike stages", unsupported_layout=_Alike(request.target))
-        request = replace(request, target=target)
-    alike = api.plan(request)
+    whole = request.target or Target("", "any", (), _Alike(None), lambda plan: iter(()))
+    target = replace(whole, name="alike stages", unsupported_layout=_Alike(request.target))
+    alike = api.plan(replace(request, target=target))
     today = commands.plan(where, time_limit=time_limit)
     if not new_keys(today.plan.config):
         alike = min(alike, today.plan, key=step)
