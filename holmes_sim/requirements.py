@@ -51,6 +51,9 @@ def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
     given = value if isinstance(value, dict) else {}
     wanted, nodes = given.get("targets"), given.get("nodes")
     yield from _too_many_nodes(where, given.get("clusters"))
+    least = wanted.get("min") if isinstance(wanted, dict) else None
+    if isinstance(least, int) and least > len(exporters.frameworks()):
+        yield ("targets", "min"), f"{least} is more than the training frameworks {', '.join(exporters.frameworks())}"
     for index, name in enumerate(wanted if isinstance(wanted, list) else []):
         if name not in exporters.every():
             yield ("targets", index), f"target {name!r} is unknown{suggestion(str(name), exporters.every())}"

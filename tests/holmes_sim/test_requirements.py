@@ -217,6 +217,16 @@ def test_targets_are_names_or_a_number(given, fault):
         require(HYBRID, {"targets": given})
 
 
+def test_no_more_frameworks_are_required_than_there_are(tmp_path):
+    path = tmp_path / "need.yaml"
+    path.write_text("format: holmes-sim/require/1\ntp: 2\ntargets: {min: 6}\n")
+    line = (
+        r"need.yaml:3: targets.min: 6 is more than the training frameworks megatron, torchtitan, deepspeed, flagscale, holmes"
+    )
+    with pytest.raises(TopologyError, match=line):
+        require(HYBRID, path)
+
+
 def test_several_targets_must_all_run_the_plan():
     assert target_of("megatron").name == "megatron"
     assert target_of("megatron", also="megatron").name == "megatron"
