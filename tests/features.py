@@ -117,6 +117,9 @@ FEATURES = (
 
 UNLIKE = {"nodes": ACROSS, "model": EXPERTS | {"tied_embeddings": False}, "tp": 2}
 ALONE = {"pp": 1, "dp": 4, "num_microbatches": (4, 4, 4, 4)}
+HOPPER, BLACKWELL = (
+    {"nodes": ("b/node0", "b/node1"), "second": on} for on in (("h100-sxm5-80gb", "nvlink4"), ("b200-sxm-180gb", "nvlink5"))
+)
 OWN = {
     "megatron": (
         _feature("ZeRO 2, pp 1", **ALONE, zero_stage=2),
@@ -126,6 +129,17 @@ OWN = {
         _feature("ZeRO 3, pp 1, context parallel", pp=1, cp=2, num_microbatches=(8, 8), zero_stage=3),
         _feature("ZeRO 3, pp 1, experts, ep 2", **ALONE, model=EXPERTS, ep=2, zero_stage=3),
         _feature("ZeRO 3, pp 1, experts, etp 1", **ALONE, model=EXPERTS, ep=4, etp=1, zero_stage=3),
+    ),
+    "torchtitan": (
+        _feature("fp8", precision="fp8", **HOPPER),
+        _feature("fp8, ZeRO 3, pp 1", **ALONE, precision="fp8", zero_stage=3, **HOPPER),
+        _feature("mxfp8", precision="mxfp8", **BLACKWELL),
+        _feature("asynchronous tp", tp_overlap=True),
+        _feature("queries and keys with norms", model={"qk_norm": True, "head_dim": 128, "kv_heads": 8}),
+        _feature("experts without norms of queries and keys", model=EXPERTS | {"qk_norm": False}),
+        _feature("experts, ep 2, tp 1", model=EXPERTS, ep=2, tp=1, dp=4, num_microbatches=(4, 4, 4, 4)),
+        _feature("experts, ep 4, etp 1", model=EXPERTS, ep=4, etp=1),
+        _feature("experts, ep 8, etp 1, ZeRO 3, pp 1", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3),
     ),
     "flagscale": (
         _feature("recompute layernorm and mlp", recompute="selective", recompute_modules=("layernorm", "mlp")),

@@ -1,7 +1,7 @@
 """torchtitan: a config function for a plan, launched by torchrun; islands by torchft.
 
 Names and rules are those of torchtitan 0.3.0 (config/configs.py, distributed/parallel_dims.py, pipeline_parallel.py, fsdp.py,
-models/llama3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/schedules.py, stage.py):
+models/llama3, models/qwen3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/schedules.py, stage.py):
 
 - Its mesh pp, dp_replicate, dp_shard, cp, tp numbers ranks as plans do; the ranks of an HSDP shard group are consecutive.
 - FSDP always shards optimizer state, gradients and weights over dp_shard x cp. In a pipeline, full gradients are kept and
@@ -13,9 +13,8 @@ models/llama3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/s
   is split).
 - Its trainer passes microbatches to pipelines as `arg_mbs`, which torch 2.13 does not support: a pipeline needs torch 2.14. So
   does its default spmd_backend (fully_shard of torch 2.13 accepts DTensors only); both versions shard partial_dtensor.
-- Stages are lists of module names; unknown names are dropped (`_split_module`). The generated module uses private names of
-  torchtitan.models.llama3 (`_build_llama3_layers`, `_output_linear_init`, `_NORM_INIT`, `_EMBEDDING_INIT`,
-  `_EMBEDDING_SKIP_INIT`): tests/peers/torchtitan.py checks them against the release.
+- Stages are lists of module names; unknown names are dropped (`_split_module`). What its models take of a shape and of experts
+  is in `holmes_sim.launching.torchtitan_models`, what they take of a precision in `torchtitan_precision` beside it.
 """
 
 from __future__ import annotations
@@ -33,11 +32,13 @@ from holmes_sim.launching import (
     replicas,
     torch_launch,
     torchft,
+    torchtitan_models,
+    torchtitan_precision,
     unlike_stages,
 )
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.torchtitan_module import module
-from holmes_sim.launching.torchtitan_options import LLAMA3, LONGEST
+from holmes_sim.launching.torchtitan_options import LONGEST
 from holmes_sim.launching.torchtitan_schedule import TIMETABLE, has_timetable, timetable
 from planner.target import Vendors
 from sim.plan import schedules
@@ -65,8 +66,12 @@ UNSHARDED = 3
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Layouts that torchtitan's llama3 cannot express, or executes differently."""
-    yield from (*_unsupported_model(config, workload), *replicas.unequal(config), *unlike_stages.unlike_degrees(config))
+    """Layouts that torchtitan's llama3 and qwen3 cannot express, or executes differently."""
+    yield from (
+        *torchtitan_models.unsupported(config, workload),
+        *replicas.unequal(config),
+        *unlike_stages.unlike_degrees(config),
+    )
     yield from unlike_stages.unlike_experts(config)
     yield from offload.refused(config, "its enable_cpu_offload moves weights and gradients, too (CPUOffloadPolicy of FSDP)")
     if config.recompute_layers:
@@ -75,41 +80,24 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield "recompute selective: its SelectiveAC keeps matrix products and recomputes the rest; none or full"
     if config.gradient_precision != "fp32":
         yield f"gradient_precision {config.gradient_precision}: gradients are reduced as fp32 (mixed_precision_reduce); fp32"
-    if config.ep > 1:
-        yield f"ep {config.ep}: llama3 has no experts; ep 1"
+    if config.attention != "flash":
+        yield f"attention {config.attention}: it has fused attention only (flex, varlen); flash"
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
     yield from (*model_keys.special(workload), *context.ulysses(config, "its ranks rotate keys and values"))
     yield from adapters.unsupported(workload, adapters.TORCHTITAN)
+    yield from torchtitan_precision.unsupported(config, workload)
     yield from (*_unsupported_sequence(config, workload.seq_len), *_unsupported_pipeline(config), *_unsupported_shards(config))
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Devices of several vendors, or of one that torchtitan does not run on."""
-    yield from (*environment.unsupported(plan), *head.unsupported(plan))
+    yield from (*environment.unsupported(plan), *head.unsupported(plan), *torchtitan_precision.unsupported_placement(plan))
     vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
     if len(vendors) > 1:
         yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"
     elif vendors == ["huawei"]:
         yield "vendor huawei: it runs on CUDA and ROCm devices; a plan on devices of nvidia or amd"
-
-
-def _unsupported_model(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    model = workload.model
-    if model.mlp != "swiglu":
-        yield f"mlp {model.mlp}: its models for text are gated; swiglu"
-    if model.learned_positions:
-        yield f"learned_positions {model.learned_positions}: llama3 has rotary positions only; 0"
-    if model.experts:
-        yield f"experts {model.experts}: llama3 is dense; 0"
-    if model.head_dim * model.heads != model.hidden:
-        yield f"head_dim {model.head_dim}: llama3 takes hidden / heads; {model.hidden / model.heads:g}"
-    if model.tied_embeddings and config.pp > 1:
-        yield f"tied_embeddings with pp {config.pp}: it does not tie weights across stages; pp 1"
-    if workload.precision not in ("bf16", "fp32"):
-        yield f"precision {workload.precision}: mixed_precision_param supports bfloat16 and float32; bf16 or fp32"
-    if config.attention != "flash":
-        yield f"attention {config.attention}: it has fused attention only (flex, varlen); flash"
 
 
 def _unsupported_sequence(config: ParallelConfig, length: int) -> Iterator[str]:
@@ -179,12 +167,18 @@ def islands_launch(plan: IslandsPlan) -> Launch:
 
 
 def _assumed(plan: Plan) -> tuple[str, ...]:
-    config = plan.config
+    config, model = plan.config, plan.workload.model
+    own = torchtitan_models.family(model)
     lines = [
-        "Tokenizer, data, optimizer, learning rate and steps are those of torchtitan's llama3_8b; the tokenizer must fit the "
-        f"vocabulary of {plan.workload.model.vocab}.",
-        *model_facts.assumed(plan.workload.model, LLAMA3, "torchtitan"),
+        f"Tokenizer, data, optimizer, learning rate and steps are those of torchtitan's {own.base}; the tokenizer must fit the "
+        f"vocabulary of {model.vocab}.",
+        *model_facts.assumed(model, own.options, "torchtitan"),
     ]
+    if model.experts:
+        lines.append(
+            "Experts are chosen by softmax, and the weights of the chosen ones add up to 1, with a bias that balances their "
+            "load (load_balance_coeff 0.001), as in its qwen3."
+        )
     if config.dp_cp > 1 and config.pp > 1:
         lines.append(
             "torch's pipelines reduce gradients after a stage's last backward; overlap_grad_reduce is "
@@ -196,6 +190,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         lines.append("Keys and values of cp ranks are gathered (FlexAttention), not sent around a ring.")
     if config.recompute == "selective":
         lines.append("recompute selective is written as none: fused attention recomputes its scores by itself.")
+    lines += torchtitan_precision.assumed(plan)
     if plan.workload.adapter is not None:
         lines.append(
             "Adapters have alpha twice r, and are stored like the frozen weights; the plan counts fp32 weights and moments for "

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holmes_sim.launching import alike_islands, hosts, torch_launch, torchft_module
+from holmes_sim.launching import alike_islands, hosts, torch_launch, torchft_module, torchtitan_models
 from holmes_sim.launching.environment import Environments
 from holmes_sim.launching.folder import File, Launch
 from sim.hardware.transport import common_transport
@@ -87,6 +87,10 @@ def _unsupported_layout(sync: Sync, island: Plan) -> Iterator[str]:
     config, method, layers = island.config, METHODS[sync.strategy], island.workload.model.layers
     if island.workload.adapter is not None:
         yield f"adapter of rank {island.workload.adapter.r}: torchft was tried with whole models alone; all weights trained"
+    if torchtitan_models.family(island.workload.model).name != "llama3":
+        yield f"model {island.workload.model.name}: torchft was tried with llama3 alone; a dense model without qk_norm"
+    if island.workload.precision not in ("bf16", "fp32"):
+        yield f"precision {island.workload.precision}: torchft was not tried with products in 8 bits; bf16"
     if config.dp > _sharded(config):
         yield f"zero_stage {config.zero_stage} with dp {config.dp}: an island has no replicas; ZeRO 1 or 3 over all of dp"
     if method and config.vpp > 1:

@@ -1,6 +1,7 @@
 """The config function of a plan for torchtitan 0.3.0, as the text of a Python module.
 
-Its names are those of torchtitan.models.llama3 and config/configs.py; `holmes_sim.exporters.torchtitan` says the rules."""
+Its names are those of torchtitan.models.llama3 and qwen3, and of config/configs.py; `holmes_sim.exporters.torchtitan` says the
+rules."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import adapters
+from holmes_sim.launching import adapters, torchtitan_models, torchtitan_precision
 from holmes_sim.launching.torchtitan_options import rope
 from holmes_sim.launching.torchtitan_schedule import SCHEDULES, TIMETABLE, has_timetable
 from sim.formats import planfile
@@ -22,46 +23,32 @@ TEMPLATE = '''\
 
     torchrun ... -m torchtitan.train --module holmes_plan --config plan
 
-Data, tokenizer, optimizer and number of steps are those of llama3_8b: change them here, or by --training.steps and the like.
+Data, tokenizer, optimizer and number of steps are those of {base}: change them here, or by --training.steps and the like.
 """
 
 from dataclasses import replace
 {imports}
-from torchtitan.models import llama3
-from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
-from torchtitan.models.llama3.config_registry import llama3_8b
+from torchtitan.models import {family}
+from torchtitan.models.common import {classes}
+from torchtitan.models.{family}.config_registry import {base}
 from torchtitan.trainer import Trainer
 
 
-def model() -> llama3.Llama3Model.Config:
-    """The shape of {name}; RoPE and initial weights as Llama 3 has them."""
+def model() -> {family}.{model}.Config:
+    """The shape of {name}; RoPE and initial weights as those of {base}."""
     dim, vocab = {hidden}, {vocab}
-    {gives} llama3.Llama3Model.Config(
+    {gives} {family}.{model}.Config(
         dim=dim,
         vocab_size=vocab,
         enable_weight_tying={tied},
-        tok_embeddings=Embedding.Config(num_embeddings=vocab, embedding_dim=dim, param_init=llama3.{embedding}),
-        norm=RMSNorm.Config(normalized_shape=dim, param_init=llama3._NORM_INIT),
-        lm_head=Linear.Config(in_features=dim, out_features=vocab, param_init=llama3._output_linear_init(dim)),
-        layers=llama3._build_llama3_layers(
-            n_layers={layers},
-            dim=dim,
-            n_heads={heads},
-            n_kv_heads={kv_heads},
-            hidden_dim={ffn_hidden},
-            rope=ComplexRoPE.Config(dim={head_dim}, max_seq_len=131072, {rope}),
-            attn_backend="flex",{fused}
-        ),
-    ){converted}
+{shape}    ){converted}
 
 {parts}
 def plan() -> Trainer.Config:
-    config = llama3_8b()
+    config = {base}()
 {settings}
     return config
 '''
-UNFUSED = """
-            fuse_qkv=False,  # so that queries, keys and values have adapters of their own"""
 CONVERTED = """
     converter = LoRAConverter.Config(rank={r}, alpha={alpha:.1f}, target_modules={modules})
     return converter.build().convert(shape)"""
@@ -85,16 +72,19 @@ def module(plan: Plan) -> str:
         imports += "\nfrom torchtitan.components.lora import LoRAConverter"
     if config.recompute == "full":
         imports += "\nfrom torchtitan.distributed.activation_checkpoint import FullAC"
+    imports += torchtitan_precision.imports(plan)
+    own = torchtitan_models.family(model)
+    shape, after = torchtitan_models.text(plan.workload, rope(model, own.options))
+    after += CONVERTED.format(r=adapter.r, alpha=2 * adapter.r, modules=_names(plan.workload)) if adapter else ""
+    after += torchtitan_precision.converted(plan)
+    if after and "return" not in after:
+        after += "\n    return shape"
     stages = ", ".join(f"({stage.first}, {stage.past_last})" for stage in plan.stages)
     name, topology = (re.sub(r'["\\]', "", text) for text in (model.name, plan.topology.name))
     return TEMPLATE.format(
         name=name, topology=topology, digest=planfile.digest(plan), imports=imports,
-        hidden=model.hidden, vocab=model.vocab, tied=model.tied_embeddings, layers=model.layers, heads=model.heads,
-        rope=rope(model), kv_heads=model.kv_heads, ffn_hidden=model.ffn_hidden, head_dim=model.head_dim,
-        embedding="_EMBEDDING_SKIP_INIT" if model.tied_embeddings else "_EMBEDDING_INIT",
-        fused=UNFUSED if adapter else "",
-        gives="return" if adapter is None else "shape =",
-        converted=CONVERTED.format(r=adapter.r, alpha=2 * adapter.r, modules=_names(plan.workload)) if adapter else "",
+        family=own.name, classes=own.imports, base=own.base, model=own.config, hidden=model.hidden, vocab=model.vocab,
+        tied=model.tied_embeddings, shape=shape, gives="shape =" if after else "return", converted=after,
         parts=PARTS.format(pp=config.pp, stages=f"[{stages}]") if config.pp > 1 else "",
         settings="\n".join(f"    {line}".rstrip() for line in _settings(plan)),
     )  # fmt: skip
@@ -111,6 +101,7 @@ def _settings(plan: Plan) -> Iterator[str]:
     yield f"config.model_spec = replace(config.model_spec, flavor={json.dumps(workload.model.name)}, model=model())"
     yield f"config.loss.loss_fn.global_vocab_size = {workload.model.vocab}"
     yield f"config.activation_checkpoint = {'FullAC.Config()' if config.recompute == 'full' else 'None'}"
+    yield from torchtitan_precision.settings(plan)
     yield ""
     yield "training = config.training"
     yield f"training.seq_len = {workload.seq_len}"
@@ -119,10 +110,12 @@ def _settings(plan: Plan) -> Iterator[str]:
         yield "training.disable_cuda_graphs = True  # torchtitan wants it of a pipeline"
     else:
         yield f"training.local_batch_size = {config.microbatch_size}"
+        if config.ep > 1:
+            yield "training.disable_cuda_graphs = True  # torchtitan wants it of experts over ranks"
     yield f"training.global_batch_size = {workload.global_batch_size}"
     if workload.adapter is not None and workload.precision == "bf16":
         yield 'training.dtype = "bfloat16"  # of the frozen weights; else they are stored as fp32'
-    yield f'training.mixed_precision_param = "{ {"bf16": "bfloat16", "fp32": "float32"}[workload.precision] }"'
+    yield f'training.mixed_precision_param = "{torchtitan_precision.TYPES[workload.precision]}"'
     yield ""
     shard = config.shards // config.cp if config.zero_stage else 1
     yield "parallelism = config.parallelism"
@@ -132,6 +125,8 @@ def _settings(plan: Plan) -> Iterator[str]:
     yield f'parallelism.fsdp_reshard_after_forward = "{"always" if config.zero_stage == 3 else "never"}"'
     yield f"parallelism.context_parallel_degree = {config.cp}"
     yield f"parallelism.tensor_parallel_degree = {config.tp}"
+    if workload.model.experts:
+        yield f"parallelism.expert_parallel_degree = {config.ep}"
     yield f"parallelism.enable_sequence_parallel = {config.sequence_parallel}"
     yield f"parallelism.pipeline_parallel_degree = {config.pp}"
     if config.pp > 1:

@@ -23,13 +23,14 @@ from typing import Any
 
 def versions() -> dict[str, str]:
     """Programs that read, and their versions."""
-    return {"torch": version("torch"), "torchtitan": version("torchtitan")}
+    return {name: version(name) for name in ("torch", "torchao", "torchtitan")}
 
 
 def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """What the configuration of a folder makes of torchtitan."""
     import torch
 
+    _on_any_device()
     lines = [_words(script) for script in sorted((folder / "launch").glob("*.sh"))]
     world = sum(int(_option(line, "--nproc-per-node")) for line in lines)
     config = _config(folder, lines[0][lines[0].index("torchtitan.train") + 1 :])
@@ -38,6 +39,7 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         model = config.model_spec.model.build()
     shape = plan["workload"]["model"]
     assert sum(weight.numel() for weight in model.parameters()) == _parameters(shape), shape
+    _precision(config, model, plan["workload"]["precision"])
     found: dict[str, Any] = {"world_size": world, "groups": _groups(config, world, plan["config"].get("zero_shard_size"))}
     training, parallelism = config.training, config.parallelism
     pipelined = parallelism.pipeline_parallel_degree > 1
@@ -51,6 +53,31 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     with _Fake(0, world):
         divided = config.model_spec.parallelize_fn(model, **_how(config, world))
     return found | {"layers": [len(divided.layers)], "first_layers": [0]}
+
+
+def _on_any_device() -> None:
+    """Have converters of precisions believe that they are on their devices."""
+    from torchtitan.components.quantization import float8, mx
+
+    float8.has_cuda_capability = mx.has_cuda_capability = lambda *_: True
+
+
+def _precision(config: Any, model: Any, precision: str) -> None:
+    """See that the products of all layers, and no others, are in the precision, in layers that are compiled then."""
+    from torchtitan.components.quantization import Float8Linear, MXFP8Linear
+    from torchtitan.models.common.linear import Linear
+
+    kinds = {"fp8": Float8Linear, "mxfp8": MXFP8Linear}
+    products = {
+        name: kind
+        for name, kind in ((name, type(one)) for name, one in model.named_modules())
+        if issubclass(kind, (Linear, *kinds.values()))
+    }
+    in_layers = {name for name in products if name.startswith("layers.")}
+    assert {name for name, kind in products.items() if kind in kinds.values()} == (in_layers if precision in kinds else set())
+    assert {products[name] for name in in_layers} == {kinds.get(precision, Linear)}, products
+    assert config.compile.enable or precision not in kinds
+    assert config.training.mixed_precision_param == ("float32" if precision == "fp32" else "bfloat16")
 
 
 def _words(script: Path) -> list[str]:
@@ -114,7 +141,7 @@ def _how(config: Any, world: int) -> dict[str, Any]:
 def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[list[int]]]:
     import torch.distributed as dist
 
-    axes = {"tp": "tp", "pp": "pp", "dp": "batch", "cp": "cp"}
+    axes = {"tp": "tp", "pp": "pp", "dp": "batch", "cp": "cp", "ep": "ep"}
     seen: dict[str, set[tuple[int, ...]]] = {kind: set() for kind in axes}
     for rank in range(world):
         with _Fake(rank, world):
@@ -167,9 +194,13 @@ def _simulate(schedule: Any) -> None:
 
 
 def _parameters(model: dict[str, Any]) -> int:
-    """Of a Llama: attention, gated MLP and two norms a layer; embedding, norm and head."""
-    hidden, heads = model["hidden"], model["heads"] + 2 * model["kv_heads"]
-    width = hidden // model["heads"]
-    layer = hidden * heads * width + hidden**2 + 3 * hidden * model["ffn_hidden"] + 2 * hidden
+    """Of a Llama or a Qwen3: attention, gated MLP or experts with a router, and norms of a layer; embedding, norm, head."""
+    hidden, heads = model["hidden"], model["heads"]
+    width = model.get("head_dim") or hidden // heads
+    attention = hidden * (2 * heads + 2 * model["kv_heads"]) * width
+    experts = model.get("experts", 0)
+    qwen = experts or model.get("qk_norm") or width * heads != hidden
+    norms = 2 * hidden + (2 * width if qwen and model.get("qk_norm", True) else 0)
+    layer = attention + 3 * hidden * model["ffn_hidden"] * max(experts, 1) + hidden * experts + norms
     ends = 1 if model["tied_embeddings"] else 2
     return int(model["layers"] * layer + ends * model["vocab"] * hidden + hidden)

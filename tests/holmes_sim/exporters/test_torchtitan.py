@@ -13,10 +13,21 @@ from holmes_sim.launching import torchtitan_schedule
 from sim.hardware.cluster import Trunk
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
+from sim.workload.launch_facts import LaunchFacts
 from tests import builders
 from tests.builders import device, fleet, nic
 
 LLAMA = {"mlp": "swiglu", "kv_heads": 8}
+EXPERTS = LLAMA | {"experts": 4, "experts_per_token": 2}
+PEAK = tuple((name, 1e14) for name in ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"))
+WIDE = LLAMA | {"hidden": 768, "ffn_hidden": 1024}
+
+
+def of(vendor, machines):
+    """The fleet with devices of a vendor."""
+    spec = device("chip", vendor=vendor, peak=PEAK)
+    made = (replace(one, node=replace(one.node, device=spec)) for one in machines.clusters)
+    return replace(machines, clusters=tuple(made))
 
 
 @pytest.fixture
@@ -30,7 +41,7 @@ def two_fabrics():
 @pytest.fixture
 def one_fabric():
     """Four hosts of four devices."""
-    return fleet(builders.cluster("c", nodes=4, devices=4))
+    return fleet(builders.cluster("c", nodes=4, devices=4, spec=device(peak=PEAK)))
 
 
 def written(plan, name=torchtitan.MODULE):
@@ -216,12 +227,32 @@ def test_torchrun_starts_torchtitan_with_the_plan(two_fabrics):
 REFUSED = [
     ({"shape": {}}, "mlp gelu: its models for text are gated; swiglu"),
     ({"shape": LLAMA | {"mlp": "relu2"}}, "mlp relu2: its models for text are gated; swiglu"),
-    ({"shape": LLAMA | {"learned_positions": 64}}, "learned_positions 64: llama3 has rotary positions only; 0"),
-    ({"shape": LLAMA | {"experts": 4, "experts_per_token": 2}}, "experts 4: llama3 is dense; 0"),
-    ({"shape": LLAMA | {"head_dim": 8}}, "head_dim 8: llama3 takes hidden / heads; 4"),
+    ({"shape": LLAMA | {"learned_positions": 64}}, "learned_positions 64: its models have rotary positions only; 0"),
+    ({"shape": EXPERTS | {"shared_ffn_hidden": 64}}, "shared_ffn_hidden 64: qwen3 has no shared experts; 0"),
+    ({"shape": EXPERTS, "dp": 2, "ep": 2, "dispatcher": "deepep"},
+     "dispatcher deepep: its other ways to send tokens were not tried; alltoall"),
+    ({"shape": EXPERTS, "capacity_factor": 1.5}, "capacity_factor 1.5: experts take all their tokens; none"),
+    ({"shape": EXPERTS, "tp": 2, "dp": 2, "ep": 2, "sequence_parallel": True},
+     "etp 2 with ep 2: ranks of an ep group hold whole experts, others 1/tp; etp 1"),
+    ({"shape": EXPERTS, "tp": 2, "etp": 1, "sequence_parallel": True},
+     "etp 1 with ep 1: ranks of an ep group hold whole experts, others 1/tp; etp 2"),
+    ({"shape": EXPERTS, "dp": 2, "ep": 2, "zero_stage": 0},
+     "ep 2: it divides the 1 ranks of a shard group and tp; a divisor of 1"),
     ({"pp": 2, "shape": LLAMA | {"tied_embeddings": True}},
      "tied_embeddings with pp 2: it does not tie weights across stages; pp 1"),
-    ({"precision": "fp16"}, "precision fp16: mixed_precision_param supports bfloat16 and float32; bf16 or fp32"),
+    ({"precision": "fp16"}, "precision fp16: mixed_precision_param supports bfloat16 and float32; bf16, fp8, mxfp8 or fp32"),
+    ({"precision": "nvfp4"},
+     "precision nvfp4: its converter needs the backend spmd_types, which was not tried; bf16, fp8, mxfp8 or fp32"),
+    ({"precision": "fp8", "fp8_param_gather": True, "shape": WIDE},
+     "fp8_param_gather: it gathers weights in bf16, because each row has a scale; a stack without fp8_param_gather"),
+    ({"precision": "fp8", "shape": WIDE | {"ffn_hidden": 200}},
+     "precision fp8 with ffn_hidden 200 over 1 rank: its products take multiples of 16; bf16, or another degree"),
+    ({"precision": "fp8", "shape": WIDE, "seq_len": 72},
+     "precision fp8 with tokens of a microbatch over 1 rank: its products take multiples of 16; bf16, or another degree"),
+    ({"precision": "fp8", "shape": WIDE, "pp": 2, "microbatches": 2, "schedule": "zb-h1"},
+     "schedule zb-h1 with precision fp8: layers are compiled, and their backward is not split; 1f1b or interleaved"),
+    ({"precision": "fp8", "shape": EXPERTS | {"hidden": 192}},
+     "precision fp8 with experts: their grouped products were not tried so; bf16"),
     ({"attention": "unfused"}, "attention unfused: it has fused attention only (flex, varlen); flash"),
     ({"gradient_precision": "bf16"}, "gradient_precision bf16: gradients are reduced as fp32 (mixed_precision_reduce); fp32"),
     ({"pp": 2, "dp": 2, "microbatches": (3, 5)},
@@ -251,13 +282,72 @@ def test_what_it_cannot_express_is_refused(one_fabric, facts, line):
     assert list(exporters.unsupported("torchtitan", builders.plan(one_fabric, **{"shape": LLAMA} | facts))) == [line]
 
 
-def test_experts_over_ranks_are_refused(one_fabric):
-    experts = LLAMA | {"experts": 4, "experts_per_token": 2}
-    plan = builders.plan(one_fabric, dp=2, ep=2, shape=experts)
+def model_of(plan):
+    """What the generated function `model` returns, and the statements before it, as text."""
+    return ast.unparse(next(part for part in ast.parse(written(plan)).body if getattr(part, "name", "") == "model"))
+
+
+def test_experts_are_those_of_qwen3(one_fabric):
+    plan = builders.plan(one_fabric, dp=2, ep=2, shape=EXPERTS)
+    assert settings(plan)["parallelism.expert_parallel_degree"] == "2"
+    assert settings(plan)["training.disable_cuda_graphs"] == "True"
+    assert settings(plan)["config"] == "qwen3_30b_a3b()"
+    assert (
+        "layers=qwen3._build_qwen3_moe_layers(n_layers=2, dim=dim, n_heads=24, n_kv_heads=8, head_dim=4, "
+        "moe_hidden_dim=384, num_experts=4, top_k=2, moe_comm_backend='standard', "
+        "rope=CosSinRoPE.Config(dim=4, max_seq_len=131072, theta=1000000, scaling='none'), attn_backend='flex')"
+    ) in model_of(plan)
+    assert settings(builders.plan(one_fabric, shape=EXPERTS)).get("training.disable_cuda_graphs") is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "base", "without"),
+    [
+        ({"qk_norm": True}, "qwen3_32b()", False),
+        ({"qk_norm": False}, "llama3_8b()", False),
+        ({}, "llama3_8b()", False),
+        ({"head_dim": 8}, "qwen3_32b()", False),
+        ({"head_dim": 8, "qk_norm": False}, "qwen3_32b()", True),
+        ({"experts": 4, "experts_per_token": 2, "qk_norm": False}, "qwen3_30b_a3b()", True),
+    ],
+)
+def test_norms_of_queries_and_keys_are_those_of_the_model(one_fabric, facts, base, without):
+    launched = ("qk_norm",)
+    shape = {key: value for key, value in facts.items() if key not in launched}
+    plan = builders.plan(one_fabric, shape=LLAMA | shape)
+    model = replace(plan.workload.model, launch=LaunchFacts(qk_norm=facts.get("qk_norm")))
+    plan = replace(plan, workload=replace(plan.workload, model=model))
+    assert settings(plan)["config"] == base
+    assert ("layer.attention.qk_norm = None" in model_of(plan)) is without
+
+
+@pytest.mark.parametrize(
+    ("precision", "converter"),
+    [
+        ("fp8", "Float8LinearConverter.Config(filter_fqns=['lm_head'], model_compile_enabled=True)"),
+        ("mxfp8", "MXFP8LinearConverter.Config(fqns=['layers'], model_compile_enabled=True)"),
+    ],
+)
+def test_products_of_layers_are_in_8_bits(one_fabric, precision, converter):
+    plan = builders.plan(of("nvidia", one_fabric), tp=2, precision=precision, shape=WIDE)
+    assert f"return {converter}.build().convert(shape)" in model_of(plan)
+    said = settings(plan)
+    assert said["training.mixed_precision_param"] == "'bfloat16'"
+    assert said["config.compile"] == "CompileConfig(enable=True, components=['model'])"
+
+
+def test_mxfp8_runs_on_devices_of_nvidia(one_fabric):
+    plan = builders.plan(of("amd", one_fabric), precision="mxfp8", shape=WIDE)
     assert list(exporters.unsupported("torchtitan", plan)) == [
-        "experts 4: llama3 is dense; 0",
-        "ep 2: llama3 has no experts; ep 1",
+        "precision mxfp8 on devices of amd: it is for those of nvidia; fp8 or bf16"
     ]
+
+
+def test_tensor_parallelism_beside_products_is_asynchronous(one_fabric):
+    plan = builders.plan(one_fabric, tp=2, sequence_parallel=True, tp_overlap=True, shape=LLAMA)
+    compiled = "CompileConfig(enable=True, components=['model'], enable_async_tensor_parallel=True)"
+    assert settings(plan)["config.compile"] == compiled
+    assert "config.compile" not in settings(builders.plan(one_fabric, tp=2, tp_overlap=True, shape=LLAMA))
 
 
 def test_recomputation_of_unfused_attention_alone_is_refused(one_fabric):

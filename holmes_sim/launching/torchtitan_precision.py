@@ -1,0 +1,115 @@
+"""torchtitan's products in 8 bits, and its compiled layers.
+
+Read in torchtitan 0.3.0 (components/quantization/float8.py and mx.py, distributed/compile.py) and torchao 0.18.0
+(float8/float8_linear.py, prototype/moe_training/mxfp8_linear.py):
+
+- A converter replaces Linear configurations: float8 has a scale for each row, of its own largest value; mxfp8 one for each 32
+  values. Those of logits are left out, as in the plan and in torchtitan's own llama3_405b.
+- float8 skips a Linear with a side that 16 does not divide. A product sums inputs, outputs or tokens, each of which must be a
+  multiple of 16, or of 32 in mxfp8, also where tensor parallelism divides it.
+- Weights are gathered in the precision of `mixed_precision_param`: gathers in fp8 (`enable_fsdp_float8_all_gather` of torchao)
+  need one scale for a tensor, which its recipes do not offer. So are inputs of products that tensor-parallel ranks gather.
+- mxfp8 runs on NVIDIA devices of compute capability 10 or more; float8 on 8.9 or more, and on AMD's gfx942 and later.
+- Casts are kernels of their own unless layers are compiled; asynchronous tensor parallelism needs compiled layers, too. The
+  backward of a compiled layer is one node of autograd, so that torch cannot split it (distributed/pipelining/_backward.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
+from sim.workload.workload import Workload
+
+TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "bfloat16", "mxfp8": "bfloat16"}
+"""Precision of a workload -> mixed_precision_param."""
+CONVERTERS = {
+    "fp8": 'Float8LinearConverter.Config(filter_fqns=["lm_head"], model_compile_enabled=True)',
+    "mxfp8": 'MXFP8LinearConverter.Config(fqns=["layers"], model_compile_enabled=True)',
+}
+"""Precision of a workload -> configuration of the converter of the Linear configurations in layers."""
+MULTIPLES = {"fp8": 16, "mxfp8": 32}
+"""Precision of a workload -> what must divide the dimensions of a product."""
+
+
+def overlaps(config: ParallelConfig) -> bool:
+    """Whether tensor parallelism is asynchronous: its collectives beside products, with sequence parallelism."""
+    return config.tp_overlap and config.sequence_parallel and config.tp > 1
+
+
+def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Precisions, and dimensions of products in 8 bits, that torchtitan does not take."""
+    precision, model = workload.precision, workload.model
+    if precision == "nvfp4":
+        yield "precision nvfp4: its converter needs the backend spmd_types, which was not tried; bf16, fp8, mxfp8 or fp32"
+    elif precision not in TYPES:
+        known = "bf16, fp8, mxfp8 or fp32"
+        yield f"precision {precision}: mixed_precision_param supports bfloat16 and float32; {known}"
+    if _compiles(config, workload) and schedules.get(config.schedule).SPLITS_BACKWARD:
+        yield (
+            f"schedule {config.schedule.partition('=')[0]} with precision {precision}{' and tp_overlap' * overlaps(config)}: "
+            "layers are compiled, and their backward is not split; 1f1b or interleaved"
+        )
+    if precision not in MULTIPLES:
+        return
+    if workload.adapter is not None:
+        yield f"precision {precision} with an adapter: its LoRA on such weights was not tried; bf16"
+    if config.fp8_param_gather and precision == "fp8":
+        yield "fp8_param_gather: it gathers weights in bf16, because each row has a scale; a stack without fp8_param_gather"
+    qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
+    products = {"hidden": model.hidden, "ffn_hidden": model.ffn_hidden, "queries, keys and values": qkv}
+    parts = {f"{name} {size}": (size, config.tp) for name, size in products.items()}
+    parts["tokens of a microbatch"] = (config.microbatch_size * workload.seq_len, config.cp)
+    for name, (size, ranks) in parts.items():
+        if size % (ranks * MULTIPLES[precision]):
+            yield (
+                f"precision {precision} with {name} over {ranks} rank{'s'[: ranks > 1]}: its products take multiples of "
+                f"{MULTIPLES[precision]}; bf16, or another degree"
+            )
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
+    """Devices on which its mxfp8 does not run."""
+    vendors = {plan.fleet.spec(device).vendor for device in plan.placement}
+    if plan.workload.precision == "mxfp8" and vendors != {"nvidia"}:
+        yield f"precision mxfp8 on devices of {', '.join(sorted(vendors))}: it is for those of nvidia; fp8 or bf16"
+
+
+def imports(plan: Plan) -> str:
+    """Imports of a module with these settings, each with a line break before it."""
+    converter = CONVERTERS.get(plan.workload.precision, "").partition(".")[0]
+    found = f"\nfrom torchtitan.components.quantization import {converter}" if converter else ""
+    return found + ("\nfrom torchtitan.config import CompileConfig" if _compiles(plan.config, plan.workload) else "")
+
+
+def converted(plan: Plan) -> str:
+    """Statements of the function `model` that replace its Linear configurations; empty where products are not in 8 bits."""
+    converter = CONVERTERS.get(plan.workload.precision)
+    return f"\n    return {converter}.build().convert(shape)" if converter else ""
+
+
+def settings(plan: Plan) -> Iterator[str]:
+    """Statements of the config function: compiled layers."""
+    if _compiles(plan.config, plan.workload):
+        asynchronous = ", enable_async_tensor_parallel=True" if overlaps(plan.config) else ""
+        yield f'config.compile = CompileConfig(enable=True, components=["model"]{asynchronous})'
+
+
+def assumed(plan: Plan) -> Iterator[str]:
+    """What such a launch is, where it is not what the plan's step assumes."""
+    precision, config = plan.workload.precision, plan.config
+    if precision in CONVERTERS:
+        yield "torchao is installed (`pip install torchao==0.18.0`). Layers are compiled; their casts join other kernels."
+    if precision == "fp8":
+        scaling = "current" if config.current_scaling else "delayed"
+        yield f"float8 scales each row by its own largest value; the plan's step assumes {scaling} scaling of tensors."
+    if precision in CONVERTERS and config.tp > 1:
+        yield "Tensor-parallel ranks gather inputs of products in bf16; the plan's step counts 1 byte for each value."
+    if overlaps(config):
+        yield "Asynchronous tensor parallelism needs symmetric memory (NVLink) among the ranks of a group."
+
+
+def _compiles(config: ParallelConfig, workload: Workload) -> bool:
+    return workload.precision in CONVERTERS or overlaps(config)
