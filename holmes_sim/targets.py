@@ -12,9 +12,10 @@ from planner import api
 from planner.request import Request
 from planner.search.fitting import fitting
 from planner.target import ANY as ANY
-from planner.target import AT_LEAST, Target
+from planner.target import AT_LEAST, Devices, PipelineLimits, Target
 from sim.errors import OptionError
 from sim.formats.suggestions import suggestion
+from sim.hardware.cluster import Fleet
 from sim.plan import schedules
 from sim.plan.offloading import PARAMETERS
 from sim.plan.parallel_config import ParallelConfig
@@ -95,7 +96,11 @@ def _least(least: int) -> Target:
     loose = sorted(every, key=lambda one: ("any", "joined", "one").index(one.vendors))
     vendors = {vendor: sum(vendor in one.excluded_vendors for one in every) for one in every for vendor in one.excluded_vendors}
     excluded = tuple(sorted(vendor for vendor, many in vendors.items() if len(every) - many < least))
-    return Target(at_least(least), loose[least - 1].vendors, excluded, _SomeLayout(every, least), _SomePlacement(every, least))
+    limits = tuple(filter(None, (one.unsupported_pipelines for one in every)))
+    free = len(every) - len(limits)
+    pipelines = _SomePipelines(limits, least - free) if least > free else None
+    some = _SomeLayout(every, least), _SomePlacement(every, least)
+    return Target(at_least(least), loose[least - 1].vendors, excluded, *some, pipelines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,18 @@ class _SomePlacement:
 
     def __call__(self, plan: Plan) -> Iterator[str]:
         yield from _fewest((_all_of(one, plan) for one in self.targets), self.least)
+
+
+@dataclass(frozen=True, slots=True)
+class _SomePipelines:
+    """Why fewer than `least` of several targets can express the devices of pipelines: as `_SomeLayout`."""
+
+    limits: tuple[PipelineLimits, ...]
+    least: int
+
+    def __call__(self, fleet: Fleet, pipelines: Iterable[Devices], every: Devices) -> Iterator[str]:
+        listed = tuple(pipelines)
+        yield from _fewest((one(fleet, listed, every) for one in self.limits), self.least)
 
 
 def _all_of(target: Target, plan: Plan) -> Iterator[str]:

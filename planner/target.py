@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sim.hardware.cluster import Fleet
+from sim.hardware.cluster import Device, Fleet
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -17,17 +17,25 @@ AT_LEAST = "at least "
 """How the name of a target begins that is several training frameworks: `at least 2 frameworks` must be able to run the plan."""
 Vendors: TypeAlias = Literal["one", "joined", "any"]
 """Of how many vendors the devices of a plan may be: of one; of several that the fleet's communicator joins; of any."""
+Devices: TypeAlias = tuple[Device, ...]
+PipelineLimits: TypeAlias = Callable[[Fleet, Iterable[Devices], Devices], Iterator[str]]
+"""What a target cannot express of the devices of pipelines: of a fleet, a device of each stage of the pipelines, and devices of
+all nodes of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a launch target cannot express, of layouts and of whole plans; each as text that begins with the property."""
+    """What a launch target cannot express, of layouts and of whole plans; each as text that begins with the property.
+
+    unsupported_pipelines: what of a whole plan depends on its pipelines' devices alone, so that a search leaves them out before
+    there are plans; None where nothing does."""
 
     name: str
     vendors: Vendors
     excluded_vendors: tuple[str, ...]
     unsupported_layout: Callable[[ParallelConfig, Workload], Iterator[str]]
     unsupported_placement: Callable[[Plan], Iterator[str]]
+    unsupported_pipelines: PipelineLimits | None = None
 
     def __hash__(self) -> int:
         """Hash of the name only, for speed: many results are cached by target."""

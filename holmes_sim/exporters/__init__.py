@@ -7,6 +7,9 @@ many vendors the devices of a plan may be), `EXCLUDED_VENDORS` (on whose devices
 `unsupported_layout(config, workload)`, `unsupported_placement(plan)` and `launch(plan)`. What a target cannot express is said
 in two parts, because a search for a target needs the first before there is a plan. The folder is the registry.
 
+A target may also provide `unsupported_pipelines` (`planner.target.PipelineLimits`), which its `unsupported_placement` asks:
+what depends on the devices of pipelines alone, so that a search leaves them out.
+
 A target that launches plans of islands (`sim.plan.islands`) also provides `ISLANDS_TITLE`, `ISLANDS_READERS` (how the settings
 of islands were checked), `unsupported_islands(plan)` and `islands_launch(plan)`. One that launches `holmes-sim run` for plans
 that no framework has, of unlike pipelines or with two sets of ranks, provides `RUN_TITLE`, `RUN_READERS` and
@@ -15,17 +18,18 @@ that no framework has, of unlike pipelines or with two sets of ranks, provides `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from holmes_sim.launching.compressed_messages import compressed
 from holmes_sim.launching.folder import Launch
 from holmes_sim.launching.unlike_stages import unlike_options
-from planner.target import Target, Vendors
+from planner.target import Devices, PipelineLimits, Target, Vendors
 from sim.disaggregation.plan import DisaggregatedPlan
 from sim.errors import HolmesError
 from sim.formats.suggestions import suggestion
+from sim.hardware.cluster import Fleet
 from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.pipelines import PipelinesPlan
@@ -163,7 +167,8 @@ def able(plan: Plan) -> tuple[str, ...]:
 def target(name: str) -> Target:
     """A target as the planner takes it (`planner.request.Request`). Raises HolmesError for an unknown name."""
     exporter = get(name)
-    return Target(name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, _Layouts(name), exporter.unsupported_placement)
+    pipelines = getattr(exporter, "unsupported_pipelines", None)
+    return Target(name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, _Layouts(name), exporter.unsupported_placement, pipelines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,9 @@ def all_of(every: tuple[Target, ...]) -> Target:
         return every[0]
     strictest = min((one.vendors for one in every), key=("one", "joined", "any").index)
     excluded = tuple(dict.fromkeys(vendor for one in every for vendor in one.excluded_vendors))
-    return Target(AND.join(one.name for one in every), strictest, excluded, _AllLayouts(every), _AllPlacements(every))
+    name, limited = AND.join(one.name for one in every), tuple(filter(None, (one.unsupported_pipelines for one in every)))
+    pipelines = _AllPipelines(limited) if limited else None
+    return Target(name, strictest, excluded, _AllLayouts(every), _AllPlacements(every), pipelines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,18 @@ class _AllPlacements:
     def __call__(self, plan: Plan) -> Iterator[str]:
         for one in self.targets:
             yield from one.unsupported_placement(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _AllPipelines:
+    """What at least one of several targets cannot express of pipelines."""
+
+    limits: tuple[PipelineLimits, ...]
+
+    def __call__(self, fleet: Fleet, pipelines: Iterable[Devices], every: Devices) -> Iterator[str]:
+        listed = tuple(pipelines)
+        for one in self.limits:
+            yield from one(fleet, listed, every)
 
 
 def get(name: str) -> Exporter:

@@ -28,7 +28,7 @@ from holmes_sim.launching.experts import of_own_layers
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from holmes_sim.launching.offload import kept, limited
-from planner.target import Vendors
+from planner.target import PipelineLimits, Vendors
 from sim.formats import planfile
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -161,6 +161,9 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from _unsupported_precision(config, workload.precision)
 
 
+unsupported_pipelines: PipelineLimits = nets.other_networks
+
+
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Devices of several vendors, and pipelines over several fabrics."""
     config = plan.config
@@ -169,11 +172,10 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
     if not nets.one_vendor(plan, range(config.world_size)):
         vendors = ", ".join(sorted({plan.fleet.spec(device).vendor for device in plan.placement}))
         yield f"vendors {vendors}: it has one accelerator for all ranks; a plan on devices of one vendor"
-    world = nets.world_net_name(plan)
-    for group in plan.groups if config.pp > 1 else ():
-        if group.kind == "pp" and nets.net_name(group) not in (None, world):
-            yield f"groups pp over {group.nic}: messages use the group of all ranks, over {world}; one fabric for all ranks"
-            return
+    groups = (group.ranks for group in plan.groups if group.kind == "pp")
+    yield from unsupported_pipelines(
+        plan.fleet, (tuple(map(plan.placement.__getitem__, one)) for one in groups), plan.placement
+    )
 
 
 def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:

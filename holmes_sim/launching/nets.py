@@ -8,9 +8,11 @@ override the setting of all groups (src/init.cc) and must stay unset. RCCL uses 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from planner.target import Devices
 from sim.errors import NoRoute
+from sim.hardware.cluster import Fleet
 from sim.hardware.transport import common_transport
 from sim.plan.groups import Group
 from sim.plan.pipelines import PipelinesPlan
@@ -26,12 +28,24 @@ def net_name(group: Group) -> str | None:
     return _name(group.nic, group.transport)
 
 
-def world_net_name(plan: Plan) -> str | None:
-    """NCCL network of the group of all ranks: that of the NIC type which joins them all, Socket if no single type does."""
+def other_networks(fleet: Fleet, pipelines: Iterable[Devices], every: Devices) -> Iterator[str]:
+    """The first of the pipelines whose network is not that of `every` rank, for frameworks whose messages use the group of all
+    ranks. Pipelines are a device of each stage, `every` has devices of all nodes."""
+    world = joining(fleet, every)[1]
+    for devices in pipelines:
+        nic, name = joining(fleet, devices)
+        if name not in (None, world):
+            yield f"groups pp over {nic}: messages use the group of all ranks, over {world}; one fabric for all ranks"
+            return
+
+
+def joining(fleet: Fleet, devices: Devices) -> tuple[str, str | None]:
+    """The NIC type and the NCCL network of a group of these devices, Socket where no type joins them; None as in `net_name`."""
     try:
-        return _name(*common_transport(plan.fleet, plan.placement))
+        nic, transport = common_transport(fleet, devices)
     except NoRoute:
-        return "Socket"
+        return "ethernet", "Socket"
+    return nic, _name(nic, transport)
 
 
 def _name(nic: str, transport: str) -> str | None:

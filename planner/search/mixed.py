@@ -26,6 +26,7 @@ from planner.search.shortlist import best_of_each, shortlist
 from planner.space import lengths
 from planner.space.device_slots import Run, StageSlots, cut, devices
 from planner.space.mixed_schedules import variants_of_mixed
+from planner.space.pipeline_devices import takes_pipelines
 from planner.space.shape import Shape, split_backward
 from planner.space.shapes import searched, slots
 from planner.space.tied_shards import with_tied_shards
@@ -173,6 +174,7 @@ def _by_slot_order(
         for order in itertools.islice(itertools.permutations(able), ORDERS):
             stages = cut(order, shape.tp, shape.slots, lengths.longest(request, shape) or layers)
             mixed = any(len(stage) > 1 for stage in stages) and lengths.allows(request, shape, len(stages))
+            mixed = mixed and takes_pipelines(request, shape.tp, stages)
             used = (run.cluster.name for stage in stages for run in stage)
             ends = ("+".join(run.cluster.name for run in stages[i]) for i in (0, -1))
             if mixed and limits.allows_ends(*ends) and limits.uses_enough(used):
@@ -204,7 +206,9 @@ def _by_replica(
             seen.add((one, pp))
             if dp * shape.cp % shape.expert_rows or dp * shape.cp % (shape.zero_shard_size or 1):
                 continue
-            yield one, tuple(_stage_by_replica(clusters, pipelines, shape.cp, stage) for stage in range(pp))
+            stages = tuple(_stage_by_replica(clusters, pipelines, shape.cp, stage) for stage in range(pp))
+            if takes_pipelines(request, shape.tp, stages):
+                yield one, stages
 
 
 def _stage_by_replica(clusters: Iterable[Cluster], pipelines: list[int], cp: int, stage: int) -> StageSlots:

@@ -113,7 +113,11 @@ def hold(plan: Plan) -> None:
     for group in (*plan.groups, *gradient_groups(plan)):
         assert network(table, list(group.ranks)) == expected(plan, nets.net_name(group), group.ranks), group
     everyone = range(plan.config.world_size)
-    assert network(table, None) == network(table, list(everyone)) == expected(plan, nets.world_net_name(plan), everyone)
+    assert (
+        network(table, None)
+        == network(table, list(everyone))
+        == expected(plan, nets.joining(plan.fleet, plan.placement)[1], everyone)
+    )
 
 
 @given(plan=any_plan(ranks=24))

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from holmes_sim.launching.nets import net_name, one_vendor, world_net_name
-from sim.hardware.cluster import Cluster, Trunk
+from holmes_sim.launching.nets import joining, net_name, one_vendor, other_networks
+from sim.hardware.cluster import Cluster, Device, Trunk
 from sim.plan.groups import Group
 from sim.plan.plan import Plan
 from tests import builders
@@ -37,6 +37,10 @@ def two(a: str, b: str, vendor: str = "acme") -> tuple[Cluster, Cluster]:
         return cluster(name, 2, 2, (builders.nic(nic), builders.nic("ethernet", 3e9)), device(vendor=of))
 
     return one("a", a, "acme"), one("b", b, vendor)
+
+
+def world_net_name(plan: Plan) -> str | None:
+    return joining(plan.fleet, plan.placement)[1]
 
 
 def joined(kind: str) -> Trunk:
@@ -75,6 +79,18 @@ def test_a_world_that_no_one_type_of_nic_joins() -> None:
         (1, 3): "IB",
     }
     assert world_net_name(plan) == "Socket"
+
+
+def test_pipelines_over_another_network_than_all_ranks() -> None:
+    """Two fabrics that Ethernet joins: all ranks use sockets; a pipeline inside one node uses no network."""
+    machines = fleet(*two("infiniband", "roce"), trunks=(joined("ethernet"),))
+    across, inside = (Device("a", 0, 0), Device("b", 0, 0)), (Device("a", 0, 0), Device("a", 0, 1))
+    fabric, every = (Device("a", 0, 0), Device("a", 1, 0)), (Device("a", 0, 0), Device("a", 1, 0), Device("b", 0, 0))
+    assert list(other_networks(machines, [across, inside], every)) == []
+    assert list(other_networks(machines, [across, fabric], every)) == [
+        "groups pp over infiniband: messages use the group of all ranks, over Socket; one fabric for all ranks"
+    ]
+    assert list(other_networks(machines, [fabric], fabric)) == []
 
 
 def test_one_vendor() -> None:
