@@ -37,7 +37,7 @@ from holmes_sim.launching import (
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from holmes_sim.launching.megatron_options import HOLMES
-from planner.target import Vendors
+from planner.target import PipelineLimits, Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.model import NARROW
@@ -95,6 +95,9 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"precision {workload.precision}: its legacy models have none; bf16, fp16 or fp32"
     if config.gradient_precision == "bf16":
         yield "gradient_precision bf16: there is no flag for it; fp32"
+
+
+unsupported_pipelines: PipelineLimits = device_types.of_pipelines
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:

@@ -21,7 +21,7 @@ from holmes_sim.launching.folder import File
 from holmes_sim.launching.hosts import Host
 from holmes_sim.launching.nets import VERBS
 from sim.formats import planfile
-from sim.hardware.cluster import Cluster
+from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.transport import trunk_path
 from sim.plan.plan import Plan
 
@@ -106,7 +106,7 @@ def table(plan: Plan) -> str:
     NCCL_IB_HCA is left out: NCCL would use NICs of the other type instead.
     """
     environments = Environments(plan)
-    fabrics = fabrics_of(plan)
+    fabrics = fabrics_of(plan.fleet)
     rows = [
         {
             "host": host.name, "node": host.node, "ranks": list(host.ranks), "devices": list(host.devices),
@@ -128,16 +128,16 @@ def _open(environments: Environments, host: Host, fabrics: dict[str, dict[str, f
     return {name: rate for name, rate in fabrics[host.cluster.name].items() if name.rsplit("-", 1)[0] not in left_out}
 
 
-def fabrics_of(plan: Plan) -> dict[str, dict[str, float]]:
+def fabrics_of(fleet: Fleet) -> dict[str, dict[str, float]]:
     """Cluster -> its RDMA fabrics by name (`infiniband-0`), with the bytes per second of a host's NICs there. Clusters that a
     trunk joins are on the same fabric."""
     known: dict[str, list[Cluster]] = {}
     found: dict[str, dict[str, float]] = {}
-    for cluster in plan.fleet.clusters:
+    for cluster in fleet.clusters:
         found[cluster.name] = {}
         for nic in (nic for nic in cluster.node.host.nics if nic.spec.rdma):
             first = known.setdefault(nic.kind, [])
-            paths = (trunk_path(plan.fleet, other.name, cluster.name, nic.kind) for other in first)
+            paths = (trunk_path(fleet, other.name, cluster.name, nic.kind) for other in first)
             index = next((index for index, path in enumerate(paths) if path is not None), len(first))
             if index == len(first):
                 first.append(cluster)

@@ -13,7 +13,7 @@ from sim.hardware.cluster import Device
 def takes_pipelines(request: Request, tp: int, stages: Sequence[StageSlots]) -> bool:
     """Whether the target of a request, if it has one, can have pipelines on these stages, whose slots have tp devices each."""
     limits = request.target.unsupported_pipelines if request.target is not None else None
-    if limits is None or len(stages) == 1:
+    if limits is None:
         return True
     listed = tuple(pipelines(stages, tp))
     every = tuple(device for devices in listed for device in devices)
@@ -27,7 +27,7 @@ def pipelines(stages: Sequence[StageSlots], tp: int) -> Iterator[tuple[Device, .
     none of them is inside one node, and the first stands for all."""
     for group in replica_groups(stages):
         firsts = [run.first for run in group]
-        far = max(firsts) - min(firsts) >= group[0].cluster.node.count // tp
+        far = len(firsts) == 1 or max(firsts) - min(firsts) >= group[0].cluster.node.count // tp
         for index in range(1 if far or _are_several(group) else group[0].count):
             yield tuple(slot(run.cluster, tp, run.first + index)[0] for run in group)
 
