@@ -40,6 +40,7 @@ ORDER = 50
 KIND = "framework"
 VENDORS: Vendors = "one"
 EXCLUDED_VENDORS: tuple[str, ...] = ()
+unsupported_pipelines: PipelineLimits = nets.other_networks
 MODULE, CONFIG, HOSTFILE, SCRIPT = "holmes_plan.py", "ds_config.json", "hostfile", "holmes_rank.py"
 HOW = """\
 On the first host, which reaches all others by ssh (pdsh), with this folder on all of them under one path:
@@ -159,9 +160,6 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from (*limited(config, workload), *kept(config))
     yield from _unsupported_pipeline(config)
     yield from _unsupported_precision(config, workload.precision)
-
-
-unsupported_pipelines: PipelineLimits = nets.other_networks
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:

@@ -49,6 +49,7 @@ ORDER = 90
 KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("amd", "huawei")
+unsupported_pipelines: PipelineLimits = device_types.of_pipelines
 ARGS, CONFIG = "holmes.args", "config.json"
 TYPE = "HETERO_DEVICE_TYPE"
 LISTS = ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME")
@@ -95,9 +96,6 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"precision {workload.precision}: its legacy models have none; bf16, fp16 or fp32"
     if config.gradient_precision == "bf16":
         yield "gradient_precision bf16: there is no flag for it; fp32"
-
-
-unsupported_pipelines: PipelineLimits = device_types.of_pipelines
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
