@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from planner.request import Request
-from planner.space.runnable import runs
+from planner.space.runnable import recomputes_blocks, runs
 from planner.space.shape import Shape
+from sim.plan.parallel_config import BLOCK
 
 
 def longest(request: Request, shape: Shape) -> int | None:
     """The largest pp of a shape; None where only layers and devices limit it."""
+    if shape.recompute == BLOCK and not recomputes_blocks(request)[1]:
+        return 1
     limited = request.limits.most_stages(shape)
     return limited if request.wishes.pp is None else min(request.wishes.pp, limited or request.wishes.pp)
 

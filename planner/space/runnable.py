@@ -69,23 +69,26 @@ def takes_unlike_microbatches(request: Request, shape: Shape, pp: int) -> bool:
     return replicas > 1 and not _fault(request.target, request.workload, _kind(shape), numbers, min(pp, 2))
 
 
-def recomputes_blocks(request: Request) -> bool:
-    """Whether stages may recompute as few layers as fit (`sim.plan.parallel_config.BLOCK`): the target of the request, if it
-    has one, can recompute some layers of each stage and not the others, and a layer that is not recomputed is the faster one,
-    which does not hold where hosts keep activations: it has more to copy.
+def recomputes_blocks(request: Request) -> tuple[bool, bool]:
+    """Whether pipelines of one stage, and of several stages, may recompute as few layers as fit
+    (`sim.plan.parallel_config.BLOCK`): the target of the request, if it has one, can recompute some layers of each stage and
+    not the others, and a layer that is not recomputed is the faster one, which does not hold where hosts keep activations: it
+    has more to copy.
 
     Any training framework (`planner.target.ANY`) cannot where those that can run the workload at all cannot."""
     if ACTIVATIONS in request.wishes.offloaded:
-        return False
+        return False, False
     if request.target is None:
-        return True
+        return True, True
     if request.topology.stack.overlap_expert_communication and (request.wishes.ep or 1) > 1:
         beside = ParallelConfig(dp=2, ep=2, overlap_expert_communication=True, num_microbatches=(1, 1))
         if _is_able(request, beside) and not _is_able(request, replace(beside, recompute="full")):
-            return False
-    return all(_takes_blocks(request.target, request.workload, pp) for pp in (1, 2))
+            return False, False
+    one, several = (_takes_blocks(request.target, request.workload, pp) for pp in (1, 2))
+    return one, several
 
 
+@functools.lru_cache(maxsize=1024)
 def _takes_blocks(target: Target, workload: Workload, pp: int) -> bool:
     """Whether a target recomputes some layers of each of pp stages, where it recomputes all of them."""
     whole = ParallelConfig(pp=pp, recompute="full", num_microbatches=(pp,))

@@ -216,16 +216,16 @@ def tensor_degrees(request: Request) -> list[int]:
 
 
 def recomputations(request: Request, by_stage: bool) -> tuple[str, ...]:
-    """Recomputation that is searched: the pinned or the listed one; `BLOCK` for plans of stages on one cluster each
-    (`by_stage`) that can have it, which covers none and full; else none and full, also where `BLOCK` is pinned."""
+    """Recomputation that is searched: the pinned or listed one; for plans of stages on one cluster each (`by_stage`) `BLOCK`,
+    alone where pipelines of any length can have it; else none and full, also where `BLOCK` is pinned."""
     listed = tuple(map(str, request.limits.listed("recompute")))
     pinned = request.wishes.recompute
     if (pinned or listed) and (by_stage or pinned != BLOCK):
         return (pinned,) if pinned else listed
-    if not by_stage or not runnable.recomputes_blocks(request):
+    if not by_stage or not any(blocks := runnable.recomputes_blocks(request)):
         return RECOMPUTE
     limited = any(name == "recompute" for _, dimensions in request.limits.on_clusters for name, _ in dimensions)
-    return (*RECOMPUTE, BLOCK) if limited else (BLOCK,)
+    return (BLOCK,) if all(blocks) and not limited else (*RECOMPUTE, BLOCK)
 
 
 def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:

@@ -84,7 +84,7 @@ def test_a_plan_for_a_framework_recomputes_as_it_can(name, counts):
     free, stages = on_one_cluster(layers=24, batch=16, nodes=4), (("c", 6),) * 4
     one = shape(schedule="1f1b-deepspeed" if name == "deepspeed" else "1f1b")
     tight = replace(squeezed(free, build(free, one, stages, "by hand"), 0.4), target=exporters.target(name))
-    assert recomputes_blocks(tight) == bool(counts)
+    assert recomputes_blocks(tight) == (True, bool(counts))
     plan = build(tight, replace(one, recompute=BLOCK), stages, "by hand")
     assert (plan.config.recompute, plan.config.recompute_layers) == ("full", counts)
     assert fits(plan)

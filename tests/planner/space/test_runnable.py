@@ -12,6 +12,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import step
 from planner.request import Wishes
 from planner.search.budgets import Budgets
+from planner.space import lengths
 from planner.space.runnable import (
     fault,
     recomputes_blocks,
@@ -24,6 +25,7 @@ from planner.space.runnable import (
 from planner.space.shapes import searched, variants
 from planner.strategies import certified, get, names
 from sim.errors import Infeasible, NotDefined
+from sim.plan.parallel_config import BLOCK
 from tests.more import after
 from tests.planner.brute_force import every_plan, fastest_step
 from tests.planner.builders import on_one_cluster, plan_of, random_request, shape
@@ -163,17 +165,22 @@ def test_a_target_says_whether_it_recomputes_some_layers():
     def no_layers(config, workload):
         return iter(["recompute_layers 1: never"] if config.recompute_layers else [])
 
-    assert recomputes_blocks(replace(QUESTION, target=None))
-    assert not recomputes_blocks(replace(QUESTION, target=None, wishes=Wishes(offload="activations")))
-    assert recomputes_blocks(QUESTION)
-    assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=no_layers)))
+    assert all(recomputes_blocks(replace(QUESTION, target=None)))
+    assert not any(recomputes_blocks(replace(QUESTION, target=None, wishes=Wishes(offload="activations"))))
+    assert all(recomputes_blocks(QUESTION))
+    assert not any(recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=no_layers))))
 
 
-def test_blocks_are_not_recomputed_where_only_layouts_without_a_pipeline_have_them():
+def test_blocks_are_recomputed_without_a_pipeline_where_only_such_layouts_have_them():
     def in_pipelines(config, workload):
         return iter(["recompute_layers: in pipelines"] if config.recompute_layers and config.pp > 1 else [])
 
-    assert not recomputes_blocks(replace(QUESTION, target=replace(target(), unsupported_layout=in_pipelines)))
+    asked = replace(QUESTION, target=replace(target(), unsupported_layout=in_pipelines))
+    assert recomputes_blocks(asked) == (True, False)
+    assert {one.recompute for one in searched(asked)} == {"none", "full", BLOCK}
+    assert lengths.longest(asked, shape(recompute=BLOCK)) == 1
+    assert lengths.longest(asked, shape(recompute="full")) is None
+    assert {one.recompute for one in searched(QUESTION)} == {BLOCK}
 
 
 def test_blocks_are_not_recomputed_where_an_exchange_overlaps_and_the_target_forbids_it():
@@ -182,5 +189,5 @@ def test_blocks_are_not_recomputed_where_an_exchange_overlaps_and_the_target_for
 
     asked = replace(QUESTION, target=replace(target(), unsupported_layout=whole_layers), wishes=Wishes(ep=2))
     stack = replace(asked.topology.stack, overlap_expert_communication=True)
-    assert recomputes_blocks(asked)
-    assert not recomputes_blocks(replace(asked, topology=replace(asked.topology, stack=stack)))
+    assert all(recomputes_blocks(asked))
+    assert not any(recomputes_blocks(replace(asked, topology=replace(asked.topology, stack=stack))))
