@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from holmes_sim import commands, exporters
+from holmes_sim import capabilities, commands, exporters
 from holmes_sim.sweeping import study
 from planner import strategies
 from sim import aggregation, collectives, compression, sync
@@ -58,6 +58,19 @@ def what(kind: str, name: str) -> str:
     return rest if rest and " " not in first else sentence
 
 
+def target_facts(name: str) -> dict[str, Any]:
+    """A launch target as plain data: kind, readers, vendors, and what it can express (`capabilities.of`)."""
+    target = exporters.get(name)
+    takes = capabilities.of(name) if name in exporters.names() else {}
+    return {
+        "kind": target.KIND,
+        "read_by": target.READERS,
+        "vendors": target.VENDORS,
+        "excluded_vendors": target.EXCLUDED_VENDORS,
+        "takes": takes,
+    }
+
+
 def facts(kind: str) -> dict[str, Any]:
     """The entries of a kind as plain data (format holmes-sim/list/1), with their facts in SI units or what they are."""
     rows: builtins.list[dict[str, Any]] = []
@@ -67,5 +80,7 @@ def facts(kind: str) -> dict[str, Any]:
             row["facts"] = FACTS[kind](name).model_dump(mode="json")
         elif kind in REGISTRIES:
             row["what"] = what(kind, name)
+        if kind == "targets":
+            row["target"] = target_facts(name)
         rows.append(row)
     return {"format": FORMAT, "kind": kind, "names": [row["name"] for row in rows], "rows": rows}

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holmes_sim.printing.catalogues import catalogue, modules, schemas, topologies, topology
+    from holmes_sim.printing.catalogues import catalogue, frameworks, modules, schemas, topologies, topology
     from holmes_sim.printing.certificates import unlike_degrees
     from holmes_sim.printing.checks import checked
     from holmes_sim.printing.comparisons import compared
@@ -48,6 +48,7 @@ __all__ = [
     "elastic_islands",
     "experts_placed",
     "explained",
+    "frameworks",
     "front",
     "goodput",
     "groups",
@@ -92,7 +93,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "catalogues": "catalogue modules schemas topologies topology",
+    "catalogues": "catalogue frameworks modules schemas topologies topology",
     "certificates": "unlike_degrees",
     "checks": "checked",
     "comparisons": "compared",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Group
 from rich.table import Table
@@ -105,6 +105,33 @@ def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
     table.columns[1].header = ""
     for name, line in names:
         table.add_row(name, line)
+    return table
+
+
+PROPERTY_WORDS = {
+    "degrees": "degrees above 1",
+    "schedules": "schedules",
+    "zero_stages": "ZeRO without a pipeline",
+    "zero_stages_in_pipelines": "ZeRO in a pipeline",
+    "recompute": "recompute, no pipeline",
+    "recompute_in_pipelines": "recompute in a pipeline",
+    "offload": "host memory keeps",
+    "unlike_stages": "stages may differ in",
+    "unlike_replicas": "replicas may differ in",
+    "precisions": "precisions",
+    "models": "models",
+}
+"""Property of a launch target (`holmes_sim.capabilities`) -> its name in tables."""
+
+
+def frameworks(takes: Mapping[str, Mapping[str, tuple[str | int, ...]]]) -> Table:
+    """Table of what training frameworks can express, a row for each property: framework -> property -> values."""
+    table = grid("What training frameworks can express", "name", *takes)
+    table.columns[0].header = ""
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "left", False
+    for name, words in PROPERTY_WORDS.items():
+        table.add_row(words, *(", ".join(map(str, found[name])) or "-" for found in takes.values()))
     return table
 
 

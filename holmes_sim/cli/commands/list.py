@@ -29,7 +29,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """List entries of the catalogue, or choices such as strategies, schedules and launch targets."""
-    from holmes_sim import commands, lists
+    from holmes_sim import capabilities, commands, exporters, lists
     from holmes_sim.sweeping import study
 
     found = lists.list(kind)
@@ -46,6 +46,9 @@ def command(
         return
     if kind in lists.REGISTRIES:
         out.show(printing.modules(kind.capitalize(), [(name, lists.what(kind, name)) for name in found]))
+        if kind == "targets":
+            out.show("")
+            out.show(printing.frameworks({name: capabilities.of(name) for name in exporters.frameworks()}))
         return
     out.show(printing.catalogue(kind))
     if kind == "links":
