@@ -142,6 +142,11 @@ OWN = {
         _feature("experts, ep 8, etp 1, ZeRO 3, pp 1", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3),
     ),
     "flagscale": (
+        _feature("ZeRO 2, pp 1", **ALONE, zero_stage=2),
+        _feature("ZeRO 3, pp 1", **ALONE, zero_stage=3),
+        _feature("ZeRO 3, pp 1, gradients in bf16", **ALONE, zero_stage=3, gradient_precision="bf16"),
+        _feature("ZeRO 3 shared by half of dp, pp 1", **ALONE, zero_stage=3, zero_shard_size=2),
+        _feature("ZeRO 3, pp 1, context parallel", pp=1, cp=2, num_microbatches=(8, 8), zero_stage=3),
         _feature("recompute layernorm and mlp", recompute="selective", recompute_modules=("layernorm", "mlp")),
         _feature("experts, etp 1", model=EXPERTS, ep=4, etp=1),
         _feature("experts, ep by stage", **UNLIKE, ep=4, stage_ep=(4, 2), etp=1),

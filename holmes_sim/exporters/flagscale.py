@@ -17,6 +17,8 @@ Megatron-LM, 8479eb35 (2025-09-19). The export works around these properties:
 - Between meshes it takes the ranks of the last pipeline rank without their replicas (logical_coords_to_physical_ranks omits the
   wrong axis): a mesh of several pipeline ranks, except the last mesh, joins the wrong replicas unless dp is 1. Such plans are
   refused.
+- ZeRO 2 and 3 are Megatron-FSDP, without meshes: the mesh of its version has dp x cp and tp (core/distributed/fsdp/
+  mcore_fsdp_adapter.py, lines 187 and 202), and so neither pipelines nor ep.
 - The runner starts torchrun with the c10d rendezvous, which sorts hosts by name, unless rdzv_backend is static.
 - It needs a *_VISIBLE_DEVICES variable for every host, and fails with an UnboundLocalError otherwise.
 - Its entry point is a single word of the command line, so `entry.py` inserts FlagScale's own script after the shim.
@@ -66,6 +68,8 @@ bash FOLDER/run.sh +train.system.checkpoint.save_interval=1000 +train.model.trai
 plan, and sets the rank and the network of every process group. The first host is the master; port 29500 must be free on it
 (`experiment.runner.master_port=...`)."""
 IMPLEMENTATION: dict[str, object] = {"use_mcore_models": True, "transformer_impl": "transformer_engine"}
+UNKNOWN = ("padded_vocab_size", "megatron_fsdp_main_grads_dtype")
+"""Arguments of newer versions of Megatron-LM. Gradients have the precision that `accumulate_allreduce_grads_in_fp32` says."""
 ASSUMED = (
     "FlagScale's Megatron-LM is made ready on every host, as its installation says (tools/patch/unpatch.py).",
     "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",
@@ -93,7 +97,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
     yield from offload.refused(config, "not tried with its launches")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
-    yield from (*megatron_fsdp.refused(config), *adapters.refused(workload), *megatron_flags.without_buffers(config, workload))
+    yield from (*_unsupported_zero(config), *adapters.refused(workload), *megatron_flags.without_buffers(config, workload))
     if config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
     if device_meshes.are_needed(config):
@@ -102,9 +106,16 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
 
 
+def _unsupported_zero(config: ParallelConfig) -> Iterator[str]:
+    """Layouts of ZeRO 2 and 3 that its Megatron-FSDP cannot run."""
+    if megatron_fsdp.is_used(config) and config.ep > 1:
+        yield f"ep {config.ep} with zero_stage {config.zero_stage}: its Megatron-FSDP has no mesh of experts; --zero-stage 1"
+    yield from megatron_fsdp.unsupported(config)
+
+
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """What Megatron-LM and, where stages are unlike, meshes of device types cannot express."""
-    yield from megatron_flags.unsupported_placement(plan)
+    yield from (*megatron_flags.unsupported_placement(plan), *megatron_fsdp.unsupported_placement(plan))
     if device_meshes.are_needed(plan.config):
         yield from device_meshes.unsupported_placement(plan)
 
@@ -127,7 +138,11 @@ def launch(plan: Plan) -> Launch:
 def _assumed(plan: Plan) -> tuple[str, ...]:
     """What a run must have, beside the assumptions of Megatron-LM. Vocabularies are padded mesh by mesh."""
     config, vocab = plan.config, plan.workload.model.vocab
-    every = (*model_facts.assumed(plan.workload.model, MEGATRON, "Megatron-LM"), *ASSUMED)
+    every = (
+        *model_facts.assumed(plan.workload.model, MEGATRON, "Megatron-LM"),
+        *ASSUMED,
+        *megatron_fsdp.assumed(plan, "that of its Megatron-LM"),
+    )
     if not config.stage_tp:
         return every
     fewest = vocab - vocab // config.tp * min(config.stage_tp)
@@ -176,8 +191,7 @@ def train(plan: Plan) -> dict[str, object]:
 
 def _alike(plan: Plan) -> dict[str, object]:
     """As `train`, of a plan whose stages are alike: the arguments of Megatron-LM; values of a list are words of their own."""
-    found = _keys(megatron.flags(plan))
-    del found["padded_vocab_size"]
+    found = {key: value for key, value in _keys(megatron.flags(plan)).items() if key not in UNKNOWN}
     if "recompute_modules" in found:
         found["recompute_modules"] = str(found["recompute_modules"]).split()
     vocab = plan.workload.model.vocab // plan.config.tp
@@ -195,6 +209,8 @@ def _environments(plan: Plan, all_hosts: tuple[Host, ...]) -> dict[str, object]:
         variables = environments.of_host(host) | {visible: ",".join(map(str, host.devices))}
         by_type.setdefault(labels[host.name], {})[host.name] = variables
     found: dict[str, object] = {"CUDA_DEVICE_MAX_CONNECTIONS": 1}
+    if megatron_fsdp.is_used(plan.config):
+        found = {key: int(value) for key, value in megatron_fsdp.ENVIRONMENT.items()}
     shared_by_type = {
         label: next(iter(own.values())) for label, own in by_type.items() if len(set(map(str, own.values()))) == 1
     }

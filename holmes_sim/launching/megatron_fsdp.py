@@ -1,7 +1,8 @@
 """Megatron-FSDP, with which Megatron-LM runs ZeRO 2 and 3: its flags, what it cannot run, and what it keeps beyond the plan.
 
 Read at NVIDIA/Megatron-LM d98e8a64 (2026-08-22), version 1 of Megatron-FSDP; numbers are lines. The flags are those of
-megatron-core 0.17 and later: 0.16 has no --megatron-fsdp-main-grads-dtype.
+megatron-core 0.17 and later: 0.16 has no --megatron-fsdp-main-grads-dtype. The version of FlagScale, 8479eb35 (2025-09-19), is
+alike in what is said here, but its mesh has no ep.
 
 - megatron/training/arguments.py: it takes the checkpoint format fsdp_dtensor (1169), the optimizers adam and sgd (1150), and
   any CUDA_DEVICE_MAX_CONNECTIONS but 1 (1166). It sets the distributed optimizer (1135).
@@ -131,13 +132,13 @@ def kept_beyond(plan: Plan) -> Bytes:
     return whole + GRADIENT_BYTES[config.gradient_precision] * max(WAITING * layer, trained)
 
 
-def assumed(plan: Plan) -> Iterator[str]:
-    """What a launch with it assumes."""
+def assumed(plan: Plan, version: str = "of megatron-core 0.17 or later") -> Iterator[str]:
+    """What a launch with it assumes, in the words of a version."""
     config = plan.config
     if not is_used(config):
         return
     yield (
-        f"ZeRO {config.zero_stage} is Megatron-FSDP, of megatron-core 0.17 or later; with Transformer Engine before 2.10 it "
+        f"ZeRO {config.zero_stage} is Megatron-FSDP, {version}; with Transformer Engine before 2.10 it "
         f"needs --no-gradient-accumulation-fusion. Its checkpoints ({CHECKPOINTS}) are not those of other launches."
     )
     weights = "embedding and head whole, and " if config.shards_parameters else ""

@@ -114,7 +114,8 @@ def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str | None
         assert torchrun.node_rank == node
         assert int(torchrun.nnodes) == len(runner.resources)
         assert torchrun.training_script == str(folder / "entry.py")
-        assert variables["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+        sharded = "--use-megatron-fsdp" in torchrun.training_script_args  # validate_args of its Megatron-LM: any but 1
+        assert variables["CUDA_DEVICE_MAX_CONNECTIONS"] == ("8" if sharded else "1")
         devices = next(value for name, value in variables.items() if name.endswith("_VISIBLE_DEVICES"))
         assert len(devices.split(",")) == int(torchrun.nproc_per_node)
         for local in range(int(torchrun.nproc_per_node)):

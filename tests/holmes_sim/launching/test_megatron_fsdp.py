@@ -135,9 +135,21 @@ def test_refusals(config, line):
     assert list(exporters.unsupported("megatron", plan_of(config))) == [line]
 
 
-@pytest.mark.parametrize("target", ["flagscale", "holmes"])
-def test_forks_refuse_it(target):
-    assert list(exporters.unsupported(target, plan_of({}))) == [
+def test_the_version_of_flagscale_has_no_flag_for_the_precision_of_gradients_and_no_ep():
+    launch = exporters.get("flagscale").launch(plan_of({}))
+    text = str(launch.files["conf/train/plan.yaml"].content)
+    assert '  use_megatron_fsdp: true\n  data_parallel_sharding_strategy: "optim_grads_params"\n' in text
+    assert "main_grads_dtype" not in text
+    assert "    CUDA_DEVICE_MAX_CONNECTIONS: 8\n" in str(launch.files["conf/plan.yaml"].content)
+    assert any(line.startswith("ZeRO 3 is Megatron-FSDP, that of its Megatron-LM; ") for line in launch.assumed)
+    experts = features.plan_of(features.Feature("", features.ALONE | {"ep": 2, "zero_stage": 3}, model=features.EXPERTS))
+    assert list(exporters.unsupported("flagscale", experts)) == [
+        "ep 2 with zero_stage 3: its Megatron-FSDP has no mesh of experts; --zero-stage 1"
+    ]
+
+
+def test_holmes_refuses_it():
+    assert list(exporters.unsupported("holmes", plan_of({}))) == [
         "zero_stage 3: its distributed optimizer shards the optimizer state only; zero_stage 0 or 1 (--zero-stage 1)"
     ]
 
