@@ -15,7 +15,7 @@ from planner.space import lengths
 from planner.space.runnable import runs
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps
-from sim.errors import NotModelled
+from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan import schedules
 
 
@@ -49,7 +49,8 @@ def _is_allowed(request: Request, shape: Shape, name: str) -> bool:
 
 
 def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
-    """A lower bound in seconds of the pipeline of one stage on a class; infinite where it does not fit or is dominated.
+    """A lower bound in seconds of the pipeline of one stage on a class; infinite where it does not fit or is dominated, or
+    where the target refuses each placement.
 
     The pipeline is simulated where the bound is below the best step. If it has one placement, it is then known not to be faster
     than the best plan, and its bound is the step that the proof searches for. Of two placements one may not be simulated, and
@@ -71,9 +72,21 @@ def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
     if least < incumbent.cutoff:
         stages = ((option.cluster.name, layers),)
         incumbent.offer(shape, stages)
-        if is_modelled and len(ways) == 1 and (shape, stages) in incumbent.seen:
-            return max(least, incumbent.target)
+        if (shape, stages) in incumbent.seen:
+            if is_modelled and len(ways) == 1:
+                return max(least, incumbent.target)
+            if least < incumbent.target and not _is_built(incumbent, shape, stages):
+                return math.inf
     return least
+
+
+def _is_built(incumbent: Incumbent, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
+    """Whether a placement of the pipeline can be built; the target may refuse all, such as those on parts of a node."""
+    for evenly in (False, True):
+        with suppress(NoRoute, NotDefined):
+            incumbent.built.build(incumbent.request, shape, stages, evenly)
+            return True
+    return False
 
 
 def _is_dominated(incumbent: Incumbent, shape: Shape, option: NodeClass) -> bool:

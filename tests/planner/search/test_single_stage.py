@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from holmes_sim import exporters
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
@@ -16,6 +17,7 @@ from planner.search.candidates import priced
 from planner.search.single_stage import may_beat_cutoff, single_stage_bounds
 from planner.space.shapes import overlaps, searched, variants
 from sim.errors import NotModelled, PlanError
+from tests import builders as make
 from tests.more import after
 from tests.planner.brute_force import fastest_step
 from tests.planner.builders import on_one_cluster, random_request, shape
@@ -71,6 +73,19 @@ def test_a_dominated_or_too_large_stage_has_no_bound_of_its_own():
     assert set(single_stage_bounds(incumbent(question), shape(dp=2, zero_stage=1))) != {math.inf}
     short = on_one_cluster(layers=2)
     assert single_stage_bounds(incumbent(short), shape(schedule="interleaved", vpp=3)) == [math.inf]
+
+
+def test_a_stage_on_a_part_of_a_node_that_the_target_refuses_has_no_plan():
+    """Three replicas on two nodes of two devices, in order or evenly; Holmes wants whole nodes, which two replicas fill."""
+    shape_of = {"mlp": "gelu", "learned_positions": 64}
+    free = on_one_cluster(layers=4, batch=6, devices=2, nodes=2, nics=(make.nic("ethernet", 1e9),))
+    model = replace(free.workload.model, **shape_of)
+    workload = replace(free.workload, model=model, precision="fp16")
+    question = replace(free, workload=workload, target=exporters.target("holmes"))
+    refused, able = (shape(dp=dp, overlap_param_gather=False) for dp in (3, 2))
+    assert set(single_stage_bounds(incumbent(question), refused)) == {math.inf}
+    assert any(map(math.isfinite, single_stage_bounds(incumbent(question), able)))
+    assert any(map(math.isfinite, single_stage_bounds(incumbent(replace(question, target=None)), refused)))
 
 
 @pytest.mark.parametrize("seed", after(2, range(2, 24, 2), last=7))
