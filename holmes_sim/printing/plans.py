@@ -51,7 +51,8 @@ def planned(answer: Planned) -> Group:
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
-        parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
+        apart = answer.replicas.told if answer.replicas is not None else ""
+        parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate), apart) if line]
     faster = [str(one) for one in (answer.beyond, answer.split, answer.replicas) if one is not None and str(one)]
     parts += [Text(line) for line in (free_memory(plan), frameworks(plan), *faster) if line]
     parts += [Text(f"Warning: {one.text}") for one in plan_warnings(plan)]

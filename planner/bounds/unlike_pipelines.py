@@ -52,6 +52,11 @@ SPACE = (
     "sequence parallelism"
 )
 """The plans that `least_step` is a bound on, in one line."""
+COUNTED = {
+    "work": "compute", "gradients": "gradients between nodes", "leaving": "messages and gradients between nodes",
+    "replicas": "compute, fill and drain",
+}  # fmt: skip
+"""What each term of the bound counts, in words (`parts_of_bound`)."""
 FEWEST = 2
 """Replicas that a plan of unlike pipelines has at least (`sim.plan.pipelines.PipelinesPlan`)."""
 
@@ -173,8 +178,15 @@ def crossing_seconds(request: Request, inside: Seconds, sent: BytesPerSecond, se
     return (dense + routed) / rate if rate else math.inf
 
 
+def bound_and_counted(context: PlanningContext, every: Modes | None = None) -> tuple[Seconds, str]:
+    """`least_step`, and what it counts, in words (`COUNTED`); empty where memory has no room for two replicas."""
+    parts = parts_of_bound(context, every)
+    largest = max(parts, key=lambda name: parts[name])  # the first one, where several are equal
+    return parts[largest], "" if math.isinf(parts[largest]) else COUNTED[largest]
+
+
 def least_step(context: PlanningContext, every: Modes | None = None) -> Seconds:
     """A lower bound in seconds on the step of every plan of `SPACE`; infinite where memory has no room for two replicas.
 
     The model must have equal layers, as plans of unlike pipelines that are searched."""
-    return max(parts_of_bound(context, every).values())
+    return bound_and_counted(context, every)[0]
