@@ -11,7 +11,7 @@ from typing import Any
 
 from holmes_sim import exporters, files
 from planner.bounds.pipeline_modes import modes
-from planner.bounds.unlike_pipelines import SPACE, least_step
+from planner.bounds.unlike_pipelines import SPACE, bound_and_counted
 from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
 from planner.pipelines import search
@@ -46,6 +46,8 @@ BOTH = f"the searched layouts of alike replicas (`space` of the certificate, and
 """The plans of alike replicas and of unlike pipelines that one bound holds for, in one line."""
 NONE = "no searched plan of alike replicas, and none of unlike pipelines,"
 """How the sentence about both kinds begins."""
+CLOSED = 0.005
+"""Gap of a bound up to which nothing holds it open, as for the search of a plan (`planner.search.budgets.Budgets`)."""
 LEAST_GAIN = 0.01
 """Least saving of a step that is told (a guess)."""
 
@@ -54,10 +56,10 @@ LEAST_GAIN = 0.01
 class UnlikeReplicas:
     """What is known of unlike pipelines beside a plan of alike replicas with a step of `alike_s`.
 
-    bound_s: no plan of `SPACE` takes less; infinite where memory has no room for one. plan: the fastest that was found and
-    saves enough to be told, with its prediction and certificate. not_searched: why none was searched; empty where one was.
-    cut_off: whether the time limit ended the search. alike_bound_s: no searched plan of alike replicas takes less, nor
-    one of unlike degrees, if a bound on these is known; 0 without a certificate."""
+    bound_s: no plan of `SPACE` takes less; infinite where memory has no room for one. counted: what this bound counts. plan:
+    the fastest that was found and saves enough to be told, with its prediction and certificate. not_searched: why none was
+    searched; empty where one was. cut_off: whether the time limit ended the search. alike_bound_s: no searched plan of alike
+    replicas takes less, nor one of unlike degrees, if a bound on these is known; 0 without a certificate."""
 
     alike_s: Seconds
     bound_s: Seconds
@@ -65,6 +67,7 @@ class UnlikeReplicas:
     not_searched: str = ""
     cut_off: bool = False
     alike_bound_s: Seconds = 0.0
+    counted: str = ""
 
     @property
     def step(self) -> Seconds:
@@ -79,12 +82,32 @@ class UnlikeReplicas:
     @property
     def certificate(self) -> SpaceBound:
         """The bound, for the fastest plan."""
-        return SpaceBound(self.step, self.bound_s, SPACE)
+        return SpaceBound(self.step, self.bound_s, SPACE, counted=self.counted)
 
     @property
     def both(self) -> SpaceBound:
         """One bound for the searched plans of alike replicas and for unlike pipelines, for the fastest plan of both."""
-        return SpaceBound(self.step, min(self.alike_bound_s, self.bound_s), BOTH, NONE)
+        counted = self.counted if self.bound_s < self.alike_bound_s else ""
+        return SpaceBound(self.step, min(self.alike_bound_s, self.bound_s), BOTH, NONE, counted)
+
+    @property
+    def held_open(self) -> str:
+        """The plans that hold the bound for both kinds open, in words; empty where it is not (`CLOSED`)."""
+        if self.both.gap <= CLOSED * (1 + 1e-9):
+            return ""
+        return "unlike pipelines" if self.bound_s < self.alike_bound_s else "alike replicas"
+
+    @property
+    def told(self) -> str:
+        """The line about the bound for both kinds below the certificate of alike replicas; empty where a plan was found, whose
+        line has it, or where one of the bounds is not known."""
+        if self.plan is not None or math.isinf(self.bound_s) or not self.alike_bound_s:
+            return ""
+        least, counted = time_text(float(f"{self.both.lower_bound_s:.4g}")), self.both.counted
+        if not counted:
+            return f"With unlike pipelines as replicas, none takes less than {least} either."
+        far = f"at most {self.both.gap:.1%} could be saved" + ("; they hold this open" if self.held_open else "")
+        return f"With unlike pipelines as replicas, none takes less than {least}, by {counted} alone: {far}."
 
     def __str__(self) -> str:
         """The line that tells of a plan that was found; empty without one."""
@@ -92,7 +115,7 @@ class UnlikeReplicas:
             return ""
         return (
             f"Faster, but no framework runs it: {len(self.plan.pipelines)} unlike pipelines ({in_words(self.plan.pipelines)}), "
-            f"{time_text(self.step)}, {self.saved:.0%} less time; {self.both}. `-o FILE` also writes it, for "
+            f"{time_text(self.step)}, {self.saved:.0%} less time; {self._both_told}. `-o FILE` also writes it, for "
             "`holmes-sim run` (`export --to torchrun` starts it on all hosts); docs/files.md says what is modelled."
         )
 
@@ -105,7 +128,14 @@ class UnlikeReplicas:
             found = f"not searched: {self.not_searched}" if self.not_searched else f"none found that saves {LEAST_GAIN:.0%}"
             found += " before the time limit of their search" if self.cut_off else ""
         known = f"Unlike pipelines: {found}; {self.certificate}.\nTheir space: {SPACE}."
-        return f"{known}\nOne certificate for both spaces: {self.both}."
+        return f"{known}\nOne certificate for both spaces: {self._both_told}."
+
+    @property
+    def _both_told(self) -> str:
+        """The bound for both kinds, and what holds it open."""
+        alike = max(1 - self.alike_bound_s / self.step, 0.0)
+        alone = f" (alike replicas alone: {alike:.1%})" if self.held_open == "unlike pipelines" else ""
+        return f"{self.both}" + (f"; {self.held_open} hold this open{alone}" if self.held_open else "")
 
     def facts(self) -> dict[str, Any]:
         """What is known as plain data (key `unlike_pipelines` of a plan)."""
@@ -116,7 +146,9 @@ class UnlikeReplicas:
             "gap": known["gap"],
             "space": SPACE,
             "not_searched": self.not_searched or None,
+            "counted": known["counted"],
             "both": self.both.facts(),
+            "held_open": self.held_open or None,
         }
 
 
@@ -192,21 +224,22 @@ def searched(
     try:
         context = PlanningContext(request)
         every = modes(context)
-        bound_s = least_step(context, every)
+        bound_s, counted = bound_and_counted(context, every)
+        known = UnlikeReplicas(alike_s, bound_s, counted=counted)
         if is_large(request):
-            return UnlikeReplicas(alike_s, bound_s, not_searched=f"the fleet has more than {LARGEST:,} devices")
+            return replace(known, not_searched=f"the fleet has more than {LARGEST:,} devices")
         if len(list(request.clusters())) == 1 and uses_all:
-            return UnlikeReplicas(alike_s, bound_s, not_searched="all nodes are alike, and the plan uses nearly all devices")
+            return replace(known, not_searched="all nodes are alike, and the plan uses nearly all devices")
         deadline = min(alike_s, fastest_s) * (1 - LEAST_GAIN)
         if why := search.why_none(request, deadline, limit, every):
-            return UnlikeReplicas(alike_s, bound_s, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
+            return replace(known, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
         if bound_s >= deadline:
-            return UnlikeReplicas(alike_s, bound_s, not_searched=f"none saves {LEAST_GAIN:.0%}, by their lower bound")
+            return replace(known, not_searched=f"none saves {LEAST_GAIN:.0%}, by their lower bound")
         found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"), every)
     except HolmesError:  # the plan itself is not concerned
         return None
     best = found.plan if found is not None else None
-    known = UnlikeReplicas(alike_s, bound_s, best, cut_off=limit.is_up())
+    known = replace(known, plan=best, cut_off=limit.is_up())
     if best is None:
         return known
     assert best.prediction is not None

@@ -6,6 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim.message_cuts import message_cuts
 from holmes_sim.printing.plans import heading, layout, prediction, stages
 from holmes_sim.printing.tables import grid
 from holmes_sim.unlike_pipelines import SimulatedPipelines
@@ -22,7 +23,8 @@ def simulated_pipelines(run: SimulatedPipelines) -> Group:
     for index, (pipeline, rows) in enumerate(zip(plan.pipelines, run.pipeline_ranks, strict=True)):
         first = plan.first_ranks[index]
         ranks = f"ranks {first} to {first + pipeline.config.world_size - 1}"
-        parts += [Text(f"Pipeline {index}, {ranks}: {layout(pipeline)}"), stages(pipeline, rows), Text()]
+        parts += [Text(f"Pipeline {index}, {ranks}: {layout(pipeline)}"), stages(pipeline, rows)]
+        parts += [*map(Text, message_cuts(pipeline)), Text()]
     parts += [sums(plan), Text(), prediction(run.prediction, plan)]
     parts += [Text(f"{name}: {text}.") for name, text in bound(plan)]
     parts += [Text(f"Warning: {one.text}") for one in pipelines_warnings(plan)]

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from holmes_sim.intervals import step_range, step_text
 from holmes_sim.launchable import frameworks
+from holmes_sim.message_cuts import message_cuts
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.layouts import node_ranges, short_layout
 from holmes_sim.printing.tables import HEADS, STYLE, grid, slower_text
@@ -44,6 +45,7 @@ def planned(answer: Planned) -> Group:
         stages(plan, answer.pipeline_ranks),
         Text(),
         groups(plan),
+        *map(Text, message_cuts(plan)),
         Text(),
         prediction(_predicted(plan), plan),
         Text(),
@@ -51,7 +53,8 @@ def planned(answer: Planned) -> Group:
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
-        parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
+        apart = answer.replicas.told if answer.replicas is not None else ""
+        parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate), apart) if line]
     faster = [str(one) for one in (answer.beyond, answer.split, answer.replicas) if one is not None and str(one)]
     parts += [Text(line) for line in (free_memory(plan), frameworks(plan), *faster) if line]
     parts += [Text(f"Warning: {one.text}") for one in plan_warnings(plan)]
@@ -98,7 +101,7 @@ def _has(shape: Shape, config: ParallelConfig) -> bool:
 def simulated(run: Simulated) -> Group:
     """Tables of a simulated step, stages and prediction, and warnings about memory."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text()]
-    parts += [stages(run.plan, run.pipeline_ranks), Text()]
+    parts += [stages(run.plan, run.pipeline_ranks), *map(Text, message_cuts(run.plan)), Text()]
     short = [Text(f"Warning: {text}") for text in memory_warnings(run.plan)]
     return Group(*parts, prediction(run.prediction, run.plan), *short)
 

@@ -13,7 +13,7 @@ from holmes_sim.reporting.colours import css
 from holmes_sim.reporting.markup import number, table
 from holmes_sim.reporting.page import Page, assembled, made_by, script, tiles
 from holmes_sim.reporting.sections.pipeline import timeline
-from holmes_sim.reporting.sections.stages import stages
+from holmes_sim.reporting.sections.stages import cuts, stages
 from holmes_sim.reporting.sections.step_time import explained
 from holmes_sim.unlike_pipelines import SimulatedPipelines
 from holmes_sim.warnings import pipelines_warnings
@@ -66,7 +66,7 @@ def _stages(run: SimulatedPipelines) -> Iterator[str]:
         layout = escape(plans.layout(plan).partition("   (")[0])
         samples = f"{plan.workload.global_batch_size} of {run.plan.workload.global_batch_size} samples"
         yield f"<h3>Pipeline {index}</h3><p>{layout}; ranks {rank} to {rank + plan.config.world_size - 1}, {samples}.</p>"
-        yield stages(plan, rows, own, f"pipelines/{index}/", f"Stages of pipeline {index}")
+        yield stages(plan, rows, own, f"pipelines/{index}/", f"Stages of pipeline {index}") + cuts(plan)
         first += plan.config.pp
     yield (
         "<p>Times are those of a rank of the slowest class of each stage: compute, exposed (waiting for the network), bubble "

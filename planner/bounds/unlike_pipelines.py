@@ -19,11 +19,12 @@ gradients   At least two replicas hold each layer. Where they are on several nod
             bytes of gradients and weights of dense layers and e of experts, T >= (d + e) / (B + d / W + e / E).
 leaving     A node shares the layers that it computes with others, and sends gradients, or sends messages where its layers end
             (`planner.bounds.leaving_nodes`).
-stages      Each device is part of one stage, whose microbatches pass all other layers, too (`planner.bounds.timely_stages`).
+replicas    Each replica passes whole microbatches of one size through whole layers, and its stages fill and drain; one that
+            memory does not hold recomputes layers (`planner.bounds.pipeline_columns`).
 memory      Each replica keeps all weights and gradients; where two of them do not fit, there is no such plan.
 
-The space: `SPACE`. Recomputation and the optimizer are left out, and so is that each of these takes time beside the others:
-each makes plans slower."""
+The space: `SPACE`. The optimizer is left out, and so is that each of these takes time beside the others: each makes plans
+slower."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.bounds.leaving_nodes import NodeRates, Traffic, least_seconds
+from planner.bounds.pipeline_columns import columns_seconds
 from planner.bounds.pipeline_modes import Modes, configuration, modes
-from planner.bounds.timely_stages import stages_seconds
 from planner.costs.context import PlanningContext
 from planner.request import Request
 from sim.hardware.cluster import Cluster
@@ -47,9 +48,15 @@ from sim.units import Bytes, BytesPerSecond, Seconds
 SPACE = (
     "two pipelines or more on any devices, each with stages of its own: layers, tp and cp (powers of two, together inside a "
     "node; cp 1 where devices are measured), ep (divisors of the number of experts) and etp (tp or 1), microbatch size (powers "
-    "of two and divisors of the batch) and recomputation; any schedule without virtual stages, ZeRO 1, sequence parallelism"
+    "of two and divisors of the batch) and recomputation of whole layers; any schedule without virtual stages, ZeRO 1, "
+    "sequence parallelism"
 )
 """The plans that `least_step` is a bound on, in one line."""
+COUNTED = {
+    "work": "compute", "gradients": "gradients between nodes", "leaving": "messages and gradients between nodes",
+    "replicas": "compute, fill and drain",
+}  # fmt: skip
+"""What each term of the bound counts, in words (`parts_of_bound`)."""
 FEWEST = 2
 """Replicas that a plan of unlike pipelines has at least (`sim.plan.pipelines.PipelinesPlan`)."""
 
@@ -146,7 +153,8 @@ def expert_seconds(request: Request, devices: Mapping[str, int]) -> Seconds:
 
 
 def parts_of_bound(context: PlanningContext, every: Modes | None = None) -> dict[str, Seconds]:
-    """The terms of `least_step` by name, in seconds; the largest is the bound."""
+    """The terms of `least_step` by name, in seconds; the largest is the bound. That of the replicas is no less than the others,
+    because it is looked for above them."""
     request = context.request
     devices = {cluster.name: cluster.devices for cluster in request.clusters()}
     if FEWEST * kept_bytes(request) > room(request, devices):
@@ -157,8 +165,9 @@ def parts_of_bound(context: PlanningContext, every: Modes | None = None) -> dict
     sent = sum(cluster.nodes * node_rate(cluster) for cluster in request.clusters())
     crossing = crossing_seconds(request, inside, sent, several)
     work = work_seconds(request, devices, every)
-    stages = stages_seconds(request, every)
-    return {"work": work, "gradients": crossing, "leaving": leaving_seconds(request, every), "stages": stages}
+    found = {"work": work, "gradients": crossing, "leaving": leaving_seconds(request, every)}
+    known = max(found.values())
+    return {**found, "replicas": columns_seconds(request, every, known) if math.isfinite(known) else known}
 
 
 def crossing_seconds(request: Request, inside: Seconds, sent: BytesPerSecond, several: Mapping[str, int]) -> Seconds:
@@ -169,8 +178,15 @@ def crossing_seconds(request: Request, inside: Seconds, sent: BytesPerSecond, se
     return (dense + routed) / rate if rate else math.inf
 
 
+def bound_and_counted(context: PlanningContext, every: Modes | None = None) -> tuple[Seconds, str]:
+    """`least_step`, and what it counts, in words (`COUNTED`); empty where memory has no room for two replicas."""
+    parts = parts_of_bound(context, every)
+    largest = max(parts, key=lambda name: parts[name])  # the first one, where several are equal
+    return parts[largest], "" if math.isinf(parts[largest]) else COUNTED[largest]
+
+
 def least_step(context: PlanningContext, every: Modes | None = None) -> Seconds:
     """A lower bound in seconds on the step of every plan of `SPACE`; infinite where memory has no room for two replicas.
 
     The model must have equal layers, as plans of unlike pipelines that are searched."""
-    return max(parts_of_bound(context, every).values())
+    return bound_and_counted(context, every)[0]

@@ -137,3 +137,8 @@ def total(terms: Iterable[tuple[Variable, float]], constant: float = 0.0) -> Exp
 def count(variable: Variable) -> int:
     """Value of an integer variable in the solution."""
     return round(variable.varValue or 0.0)
+
+
+def real_value(variable: Variable) -> float:
+    """Value of a continuous variable in the solution; 0 where the solver gave it none."""
+    return float(variable.varValue or 0.0)

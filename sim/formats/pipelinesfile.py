@@ -22,13 +22,12 @@ from sim.formats import planfile
 from sim.formats.documents import Document, check, parse, read_text
 from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes
 from sim.formats.planfile import MadeByFacts, PredictionFacts, StageFacts
-from sim.formats.proofs import SpaceBoundFacts
+from sim.formats.proofs import SpaceBoundFacts, space_bound
 from sim.formats.topology import workload_facts
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
 from sim.hardware.stack import software_facts
 from sim.hardware.topology import Topology
-from sim.plan.certificate import SpaceBound
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.pipelines import COMMON, PipelinesPlan, of_plans
@@ -156,7 +155,7 @@ def from_text(name: str, text: str) -> PipelinesPlan:
             pipelines.append(_plan(one, common, topology, workload, MadeBy(**data.made_by.model_dump())))
     with _at(document):
         made_by, certificate = MadeBy(**data.made_by.model_dump()), data.certificate
-        proved = SpaceBound(**certificate.model_dump(exclude={"gap"})) if certificate is not None else None
+        proved = space_bound(certificate) if certificate is not None else None
         prediction = planfile.prediction_from(data.prediction)
         found = replace(of_plans(pipelines, made_by), prediction=prediction, certificate=proved)
     if (samples := found.workload.global_batch_size) != workload.global_batch_size:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sim.formats.fields import Flag, StrictModel
-from sim.plan.certificate import UNLIKE, Axis, Certificate, SpaceBound
+from sim.plan.certificate import PIPELINES, UNLIKE, Axis, Certificate, SpaceBound
 
 
 class AxisFacts(StrictModel):
@@ -25,6 +25,9 @@ class SpaceBoundFacts(StrictModel):
     lower_bound_s: float = Field(description="no plan of the space takes less")
     gap: float = Field(description="1 - lower_bound_s / objective_s: the part of the step that could be saved at most")
     space: str = Field(description="the plans that the bound holds for, in one line")
+    counted: str | None = Field(
+        None, description="all that the bound counts of a step, in words; null where it is not one thing"
+    )
 
 
 class CertificateFacts(StrictModel):
@@ -59,7 +62,11 @@ class UnlikePipelinesFacts(StrictModel):
     gap: float = Field(description="1 - lower_bound_s / step, of the faster plan, or of the plan of alike replicas")
     space: str = Field(description="the plans that the bound holds for, in one line")
     not_searched: str | None = Field(description="why none was searched; null if one was")
+    counted: str | None = Field(description="all that this bound counts of a step, in words; null where there is none")
     both: SpaceBoundFacts = Field(description="one bound for the searched plans of alike replicas and for unlike pipelines")
+    held_open: str | None = Field(
+        description="the plans that hold the bound for both open, in words; null where its gap is small"
+    )
 
 
 def certificate_facts(found: Certificate) -> dict[str, Any]:
@@ -73,6 +80,10 @@ def certificate_from(proof: CertificateFacts) -> Certificate:
     """The certificate of a file."""
     space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
     values = proof.model_dump(exclude={"seconds"})  # the time limit, which plans of version 0.1 and before hold
-    known = proof.unlike_degrees
-    unlike = SpaceBound(known.objective_s, known.lower_bound_s, known.space, UNLIKE) if known is not None else None
+    unlike = space_bound(proof.unlike_degrees, UNLIKE) if proof.unlike_degrees is not None else None
     return Certificate(**values | {"unlike_degrees": unlike, "space": space})
+
+
+def space_bound(proof: SpaceBoundFacts, none: str = PIPELINES) -> SpaceBound:
+    """The bound of a file; `none` begins its sentence."""
+    return SpaceBound(proof.objective_s, proof.lower_bound_s, proof.space, none, proof.counted or "")

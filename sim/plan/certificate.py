@@ -10,6 +10,8 @@ from sim.units import Seconds, time_text
 
 UNLIKE = "no plan in which clusters have degrees of their own"
 """How the sentence about plans with unlike degrees begins (`SpaceBound.none`)."""
+PIPELINES = "no plan of unlike pipelines"
+"""How that about plans of unlike pipelines begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +76,13 @@ class SpaceBound:
     """A lower bound on the step of every plan of a space that is described in words, and the gap to a plan.
 
     `objective_s` is the step of the plan; `lower_bound_s` is infinite where no plan of the space has room in memory. `none`
-    begins the sentence that no plan takes less."""
+    begins the sentence that no plan takes less. `counted`: all that the bound counts of a step, in words, if one thing does."""
 
     objective_s: float
     lower_bound_s: float
     space: str
-    none: str = "no plan of unlike pipelines"
+    none: str = PIPELINES
+    counted: str = ""
 
     @property
     def gap(self) -> float:
@@ -90,6 +93,7 @@ class SpaceBound:
         """The bound as plain data."""
         return {
             "objective_s": self.objective_s, "lower_bound_s": self.lower_bound_s, "gap": self.gap, "space": self.space,
+            "counted": self.counted or None,
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -97,4 +101,5 @@ class SpaceBound:
             return "memory has no room for a plan of unlike pipelines"
         seconds = time_text(float(f"{self.lower_bound_s:.4g}"))
         saved = f"at most {self.gap:.1%} of {time_text(self.objective_s)} could be saved"
-        return f"{self.none} takes less than {seconds}: {saved}"
+        counted = f", by {self.counted} alone" if self.counted else ""
+        return f"{self.none} takes less than {seconds}{counted}: {saved}"

@@ -158,8 +158,10 @@ def test_the_bound_is_told_with_its_gap_and_space(found):
     """In the file and for programs: step, bound and gap of the fastest plan, and the plans that the bound holds for."""
     assert found.plan is not None
     assert 0 < found.bound_s < found.step
-    proof = {"lower_bound_s": found.bound_s, "gap": 1 - found.bound_s / found.step, "space": SPACE}
-    assert found.facts() == {"step_s": found.step, "not_searched": None, "both": found.both.facts()} | proof
+    gap = 1 - found.bound_s / found.step
+    proof = {"lower_bound_s": found.bound_s, "gap": gap, "space": SPACE, "counted": "compute, fill and drain"}
+    known = {"step_s": found.step, "not_searched": None, "both": found.both.facts(), "held_open": "alike replicas"}
+    assert found.facts() == known | proof
     assert found.plan.certificate is not None
     assert found.plan.certificate.facts() == {"objective_s": found.step} | proof
     assert f"at most {proof['gap']:.1%}" in found.explained
@@ -168,6 +170,39 @@ def test_the_bound_is_told_with_its_gap_and_space(found):
     for text in (console.export_text(), html.unescape(pipelines_page(run))):
         assert f"at most {proof['gap']:.1%}" in text
         assert SPACE in text
+
+
+@pytest.mark.parametrize(
+    ("alike_bound_s", "bound_s", "told", "held_open"),
+    [
+        (1.99, 1.5, "1.5 s, by compute alone: at most 25.0% could be saved; they hold this open.", "unlike pipelines"),
+        (1.99, 1.995, "1.99 s either.", ""),
+        (1.5, 1.75, "1.5 s either.", "alike replicas"),
+        (2.0, 1.992, "1.992 s, by compute alone: at most 0.4% could be saved.", ""),
+    ],
+)
+def test_one_line_says_what_holds_the_bound_for_both_kinds_open(alike_bound_s, bound_s, told, held_open):
+    """The space with the lower bound, where it leaves more than 0.5 % of 2 s."""
+    known = UnlikeReplicas(2.0, bound_s, alike_bound_s=alike_bound_s, counted="compute")
+    assert known.told == f"With unlike pipelines as replicas, none takes less than {told}"
+    assert known.held_open == held_open
+    assert known.facts()["held_open"] == (held_open or None)
+    assert known.facts()["both"]["counted"] == ("compute" if "compute" in told else None)
+    assert ("hold this open" in known.explained) == bool(held_open)
+
+
+def test_the_line_says_how_much_of_the_gap_is_that_of_alike_replicas():
+    known = UnlikeReplicas(2.0, 1.5, alike_bound_s=1.99, counted="compute")
+    said = "takes less than 1.5 s, by compute alone: at most 25.0% of 2 s could be saved; unlike pipelines hold this open"
+    assert known.explained.endswith(f"{said} (alike replicas alone: 0.5%).")
+
+
+def test_nothing_is_told_of_both_kinds_without_both_bounds(found):
+    """Without a certificate of alike replicas, or room for unlike pipelines; and a plan that was found has its own line."""
+    known = UnlikeReplicas(2.0, 1.5, counted="compute")
+    assert (
+        known.told == replace(known, bound_s=math.inf, alike_bound_s=1.99).told == replace(found, alike_bound_s=0.1).told == ""
+    )
 
 
 def test_nothing_is_searched_where_no_whole_nodes_can_pay(fast_nodes):

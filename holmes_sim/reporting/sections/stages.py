@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from holmes_sim.message_cuts import message_cuts
 from holmes_sim.printing import plans
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import chip, number, table
@@ -25,8 +26,13 @@ def html(contents: Contents) -> str:
     return (
         f"{rows}<p>Times are those of a rank of the slowest class of "
         f"each stage: compute, exposed (waiting for the network), bubble (waiting for other ranks).{virtual}</p>"
-        f"{_groups(contents.plan)}"
+        f"{_groups(contents.plan)}{cuts(contents.plan)}"
     )
+
+
+def cuts(plan: Plan) -> str:
+    """How messages pass between stages of unlike degrees; empty where there are none."""
+    return "".join(f"<p>{escape(line)}</p>" for line in message_cuts(plan))
 
 
 def stages(
