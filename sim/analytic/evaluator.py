@@ -130,7 +130,7 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
     weight = at.weight_gradients(layers, first, last, specs) if config.reduces_between else cost.weight
     passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - weight)
     stream, collectives = 0.0, _collectives(at, cost.reduce, cost.gather, layers, first, last, specs)
-    if config.shards_parameters:
+    if config.shards_parameters and config.gathers_ahead:
         own = max(_groups(at, layers, first, last, specs), key=lambda both: both[False].seconds + 2 * both[True].seconds)
         *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
         collectives = 0.0, own[False].seconds, *collectives[2:]
@@ -225,7 +225,7 @@ def _candidates(
     stages = np.concatenate([rows[:own], ahead[None], back[None]])
     sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
     pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
-    zero = tuple(config.zero_of(pp_rank) for pp_rank in range(pp)) if config.reduces_each_microbatch else ()
+    zero = tuple(map(config.zero_of, range(pp))) if config.reduces_each_microbatch and not config.gathers_between else ()
     return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)
 
 
