@@ -210,7 +210,7 @@ def _config(written: CaseConfigFacts, workload: Workload, usual: UsualFacts) -> 
     values = config_values(written, workload.routing, workload.model)
     if "overlap_grad_reduce" not in written.model_fields_set:
         pure = usual.overlaps_pure_data and written.tp == written.pp == 1
-        values["overlap_grad_reduce"] = pure or written.zero_stage == 2
+        values["overlap_grad_reduce"] = pure or written.zero_stage >= 2
     if written.recompute_modules and written.recompute == "none":
         values["recompute"] = "selective"
     if written.zero_shard_size == 1:

@@ -21,7 +21,7 @@ NAME = "ibnetdiscover"
 ROOT = "infiniband"
 """Name of the fabric; the source does not name it."""
 LANES = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
-"""Gbit/s of one lane by generation, as NCCL counts them (from memory: src/transport/net_ib; its XML has 56000 for 4xFDR)."""
+"""Gbit/s of one lane by generation, as NCCL counts them (NVIDIA/nccl 5067397c src/transport/net_ib/init.cc, ibvSpeeds)."""
 _RECORD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"(?:.*?#\s*"([^"]*)")?')
 _PORT = re.compile(r'^\[(\d+)\](?:\([^)]*\))?\s*"([^"]+)"\s*\[(\d+)\](?:\([^)]*\))?(?:\s*#(.*))?$')
 _RATE = re.compile(r"\b(\d+)x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")

@@ -3,8 +3,8 @@
 Format: NVIDIA/nccl 2.30 src/graph/xml.cc. GPUs are identified by PCI vendor and device. `class` of a PCI function is 0x0207 for
 InfiniBand, 0x0200 for Ethernet, 0x0208 for Omni-Path, 0x03 for NVIDIA's and 0x12 for AMD's devices; `speed` is in Mbit/s. An
 Ethernet function carries RoCE if NCCL uses it as an RDMA device (port 1 and up), and TCP if NCCL uses it through sockets (port
-0; from memory: net_socket.cc). Files for NCCL_TOPO_FILE that clouds ship contain PCI functions only. A dump of hosts that are
-joined by NVLink contains several hosts (host_hash); one of them is read.
+0; 5067397c src/transport/net_socket.cc). Files for NCCL_TOPO_FILE that clouds ship contain PCI functions only. A dump of hosts
+that are joined by NVLink contains several hosts (host_hash); one of them is read.
 """
 
 from __future__ import annotations

@@ -24,11 +24,12 @@ from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.equal_replicas import microbatches_of, replica_classes
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
+from sim.analytic.slowed_compute import slowed_compute
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
 from sim.field_changes import changed
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import beside, shards
+from sim.kernels import shards
 from sim.kernels.shards import Bucket
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -126,11 +127,11 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
     config, specs = at.config, specs or at.collectives.specs
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(layers, first, last, True)
-    forward, backward = map(max, zip(*(_compute(spec, at, layers, first, last) for spec in specs), strict=True))
     weight = at.weight_gradients(layers, first, last, specs) if config.reduces_between else cost.weight
+    forward, backward = map(max, zip(*(slowed_compute(spec, at, layers, first, last) for spec in specs), strict=True))
     passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - weight)
     stream, collectives = 0.0, _collectives(at, cost.reduce, cost.gather, layers, first, last, specs)
-    if config.shards_parameters:
+    if config.shards_parameters and config.gathers_ahead:
         own = max(_groups(at, layers, first, last, specs), key=lambda both: both[False].seconds + 2 * both[True].seconds)
         *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
         collectives = 0.0, own[False].seconds, *collectives[2:]
@@ -200,16 +201,6 @@ def _sharded(
     return forward, *shards.sharded_pass(parts, compute[1], passes[1], gather, reduce if closes else None)
 
 
-def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool) -> tuple[Seconds, Seconds]:
-    """(forward, backward) compute seconds of a stage and microbatch without what is computed beside an exchange
-    (`sim.kernels.beside`)."""
-    shape = at.workload.of_stage(layers, first, last), at.config, layers
-    hidden = [{one.operation for one in beside.exchanges(*shape, way)} for way in (False, True)]
-    windows = beside.windows(spec, *shape) if any(hidden) else {}
-    forward, backward = at.computed(spec, layers, first, last)
-    return forward - sum(windows[way] for way in hidden[0]), backward - sum(windows[way] for way in hidden[1])
-
-
 def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
     shape = at.workload, at.config, layers, first, last
     return max(stage_amounts.optimizer_seconds(spec, *shape) for spec in specs or at.collectives.specs)
@@ -225,7 +216,7 @@ def _candidates(
     stages = np.concatenate([rows[:own], ahead[None], back[None]])
     sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
     pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
-    zero = tuple(config.zero_of(pp_rank) for pp_rank in range(pp)) if config.reduces_each_microbatch else ()
+    zero = tuple(map(config.zero_of, range(pp))) if config.reduces_each_microbatch and not config.gathers_between else ()
     return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)
 
 

@@ -37,10 +37,11 @@ def traffic_seconds(
 ) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of a stage and microbatch in which collectives of ZeRO 3 take the memory from compute: two
     gathers of weights and a reduction of gradients move `RING_TRAFFIC` times their bytes, on one node as on many. The time in
-    which a layer's kernels wait for launches hides those of the layer. Linear in layers that are equal.
+    which a layer's kernels wait for launches hides those of the layer, and collectives that overlap nothing take none. Linear
+    in layers that are equal.
 
     That nothing else hides them is an assumption, which runs of FSDP on devices of unlike memory support (docs/model.md)."""
-    if not config.shards_parameters:
+    if not config.shards_parameters or config.gathers_between:
         return 0.0, 0.0
     rate = device.memory_bandwidth * device.elementwise_efficiency / RING_TRAFFIC
     inner, taken = [0.0, 0.0], [0.0, 0.0]
@@ -188,7 +189,7 @@ def in_buckets(
             return buckets if is_by_bucket else 1
         return max((buckets if is_by_bucket else config.vpp) - bare.get(group, 0), 1)
 
-    reduced, gathered = config.reduces_behind, config.gathers_ahead
+    reduced, gathered = (way or config.gathers_between for way in (config.reduces_behind, config.gathers_ahead))
     work = [(group, config.reduction, n / (many := number(group, reduced)), float(many)) for group, n in gradients]
     if config.zero_stage == 0:
         return tuple(work)

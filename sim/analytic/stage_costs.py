@@ -26,8 +26,8 @@ from sim.workload.workload import Workload
 class StageCost(NamedTuple):
     """Seconds of one stage on the ranks that hold it.
 
-    Per microbatch: `forward` and `backward` include tensor-parallel collectives, `backward` the reduction of ZeRO 2 without
-    overlap, too; `weight` is the part of the backward that the schedule splits off as W (0 if it does not split); `received` is
+    Per microbatch: `forward` and `backward` include tensor-parallel collectives and those of ZeRO 2 and 3 without overlap;
+    `weight` is the part of the backward that the schedule splits off as W (0 if it does not split); `received` is
     that of the forward that gathers the received message. `send_forward` and `send_backward`: seconds for which a rank waits
     until its message has left; 0 where the schedule overlaps sends, and then `lane` is the time for which the forward messages
     of one microbatch occupy their link. `traffic`: seconds of one on the data-parallel network beside its passes (ZeRO 2, 3).
@@ -172,10 +172,10 @@ class StageCosts:
         reduce, gather, traffic, buckets, optimizer = self.synchronised(layers, first, last, specs)
         received, weight = self.received(layers, first, last, False), self.weight_gradients(layers, first, last, specs)
         between = reduce if self.config.reduces_between else 0.0
+        before = gather if self.config.gathers_between else 0.0
         weight += between if schedules.get(self.config.schedule).SPLITS_BACKWARD else 0.0
-        return StageCost(
-            times[0], times[1] + between, reduce - between, gather, optimizer, buckets, 0.0, 0.0, traffic, weight, received
-        )
+        passes, rest = (times[0] + before, times[1] + between + before), (reduce - between, gather - before)
+        return StageCost(*passes, *rest, optimizer, buckets, 0.0, 0.0, traffic, weight, received)
 
     def synchronised(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()
@@ -200,7 +200,8 @@ class StageCosts:
         reduce, gather = (
             (max if overlapped[way] else sum)([both[way] for both in sync.values()] or [0.0]) for way in (False, True)
         )
-        reduces, gathers = config.reduces_each_microbatch and config.reduces_behind, 2 * int(config.shards_parameters)
+        behind, ahead = config.reduces_behind, config.gathers_ahead
+        reduces, gathers = config.reduces_each_microbatch and behind, 2 * int(config.shards_parameters and ahead)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
         return reduce, gather, traffic, buckets, optimizer
 

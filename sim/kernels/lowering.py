@@ -6,13 +6,14 @@ collectives follow the compute they belong to, those of all layers of a stage to
 reduces each bucket of gradients after its part of the last backward of a stage, or of its last W where weight gradients are
 split off (`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers each bucket of updated parameters before
 its part of the first forward (`overlap_param_gather`): those of the step before, as in a steady run. ZeRO 2 and 3 reduce
-gradients in this way in every microbatch, ZeRO 2 without `overlap_grad_reduce` behind each backward. ZeRO 3 (FSDP) gathers each
+gradients in this way in every microbatch, without `overlap_grad_reduce` behind each backward. ZeRO 3 (FSDP) gathers each
 layer's weights before its forward and again before its backward, a few layers ahead (`memory.GATHERED_AHEAD`; arXiv 2304.11277,
-section 3.3). Weights of embedding and head are spread over the layers of their stage. Under context parallelism the exchange of
-keys and values runs beside the attention of a forward or backward; under expert parallelism two all_to_alls a layer bring
-tokens to their experts and back. Gradients are reduced over the ranks that hold the same weights
-(`sim.kernels.memory.by_sharing`). The gradient of a tied embedding is summed between the first stage and the head before the
-optimizer, as Megatron-LM does. A stage after the head computes nothing and has no messages.
+section 3.3); without `overlap_grad_reduce` each layer waits for its gathers and reductions. Weights of embedding and head are
+spread over the layers of their stage. Under context parallelism the exchange of keys and values runs beside the attention of a
+forward or backward; under expert parallelism two all_to_alls a layer bring tokens to their experts and back. Gradients are
+reduced over the ranks that hold the same weights (`sim.kernels.memory.by_sharing`). The gradient of a tied embedding is summed
+between the first stage and the head before the optimizer, as Megatron-LM does. A stage after the head computes nothing and has
+no messages.
 
 Ranks with the same pipeline rank whose replicas have the same number of microbatches have the same program.
 """
@@ -194,7 +195,7 @@ class Lowered:
             yield from self._surrounded(index - 1)
         else:
             yield from self._end()
-            if config.zero_stage >= 1 and not config.gathers_ahead:
+            if config.zero_stage >= 1 and not config.gathers_ahead and not config.shards_parameters:
                 for stage in self.stages:
                     yield from self._whole(stage, "all_gather")
 
@@ -225,22 +226,23 @@ class Lowered:
         sharded = config.shards_parameters and action.kind != "W"
         gathered = sharded or (forward and m == 0 and config.gathers_ahead)
         last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
-        reduced = action.kind == self.closing and last and config.reduces_behind
+        between = config.gathers_between
+        reduced = action.kind == self.closing and last and (config.reduces_behind or between)
         every = self._each(stage, not forward) if gathered or reduced else ()
-        for part, ahead in enumerate(every[: memory.GATHERED_AHEAD] if sharded else ()):
+        for part, ahead in enumerate(every[: memory.GATHERED_AHEAD] if sharded and not between else ()):
             yield from self._bucket("start", stage, part, "all_gather", ahead)
         for part, own in enumerate(every or (None,)):
             if gathered and own:
-                yield from self._bucket("wait", stage, part, "all_gather", own)
-            if sharded and (later := part + memory.GATHERED_AHEAD) < len(every):
+                yield from self._bucket("collective" if between else "wait", stage, part, "all_gather", own)
+            if sharded and not between and (later := part + memory.GATHERED_AHEAD) < len(every):
                 yield from self._bucket("start", stage, later, "all_gather", every[later])
             cut = (part, len(every), own.size) if own else (0, 1, 1.0)
             yield Action(action.kind, stage, m, part, cut[1], times=cut[2])
             if action.kind != "W":
                 yield from self._within(stage, m, cut, not forward, paired_passes.is_paired(self.compute, index))
             if reduced and own:
-                yield from self._bucket("start", stage, part, config.reduction, own)
-        if action.kind == self.closing and config.reduces_between:
+                yield from self._bucket("collective" if between else "start", stage, part, config.reduction, own)
+        if action.kind == self.closing and config.reduces_between and not between:
             yield from self._whole(stage, config.reduction)
 
     def _each(self, stage: int, backward: bool) -> tuple[Buckets, ...]:

@@ -199,18 +199,24 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
 
     @property
     def reduces_behind(self) -> bool:
-        """Whether gradients are reduced bucket by bucket, overlapped with the backward: under ZeRO 3 always."""
-        return (self.overlap_grad_reduce or self.zero_stage == 3) and self.sums_gradients
+        """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
+        return self.overlap_grad_reduce and self.sums_gradients
 
     @property
     def reduces_between(self) -> bool:
-        """Whether each microbatch waits for the reduction of its gradients: ZeRO 2 that overlaps nothing."""
+        """Whether each microbatch waits for the reduction of its gradients: ZeRO 2 and 3 that overlap nothing."""
         return self.reduces_each_microbatch and not self.reduces_behind
+
+    @property
+    def gathers_between(self) -> bool:
+        """Whether each layer's passes wait for the gather of its weights: ZeRO 3 that overlaps nothing."""
+        return self.shards_parameters and not self.overlap_grad_reduce
 
     @property
     def gathers_ahead(self) -> bool:
         """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
-        return self.sums_gradients and (self.zero_stage == 3 or (self.overlap_param_gather and self.zero_stage >= 1))
+        ahead = self.overlap_grad_reduce if self.zero_stage == 3 else self.overlap_param_gather and self.zero_stage >= 1
+        return self.sums_gradients and ahead
 
     @property
     def num_stages(self) -> int:

@@ -54,14 +54,17 @@ def test_what_a_case_says_is_kept(tmp_path: Path) -> None:
     assert overlapped.plan is not None and overlapped.plan.config.overlap_grad_reduce
 
 
+@pytest.mark.parametrize("zero_stage", [2, 3])
 @pytest.mark.parametrize(("says", "overlaps"), [("", True), ("overlap_grad_reduce: false, ", False)])
-def test_zero_2_overlaps_gradients_unless_a_case_says_that_it_does_not(says: str, overlaps: bool, tmp_path: Path) -> None:
+def test_sharded_gradients_overlap_unless_a_case_says_that_they_do_not(
+    says: str, overlaps: bool, zero_stage: int, tmp_path: Path
+) -> None:
     text = LIBAI.read_text(encoding="utf-8").split("- id:")
     here = next(one for one in text if "libai-megatron-bert-l24-g8-tp2pp1dp4" in one)
     path = tmp_path / "own.yaml"
-    path.write_text(f"{text[0]}- id:" + here.replace("zero_stage: 0", f"{says}zero_stage: 2"))
+    path.write_text(f"{text[0]}- id:" + here.replace("zero_stage: 0", f"{says}zero_stage: {zero_stage}"))
     (case,) = cases.load(path)
-    assert case.plan is not None and case.plan.config.zero_stage == 2
+    assert case.plan is not None and case.plan.config.zero_stage == zero_stage
     assert case.plan.config.overlap_grad_reduce == overlaps
 
 

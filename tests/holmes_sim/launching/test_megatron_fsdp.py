@@ -70,7 +70,7 @@ def test_what_is_exported_is_read_back_as_the_same_configuration(tmp_path, confi
 
 RULES = {
     "mcore_fsdp_adapter.py:827": lambda config: config.dp_cp * config.tp != config.world_size,
-    "megatron_fsdp.py:333": lambda config: not config.overlap_grad_reduce and config.zero_stage == 2,
+    "megatron_fsdp.py:333": lambda config: not config.overlap_grad_reduce,
     "hybrid_optimizer.py:115": lambda config: config.offloads_optimizer,
 }
 """Lines of Megatron-LM d98e8a64 that a launch of ZeRO 2 or 3 does not pass, or not as it is planned -> whether they meet a

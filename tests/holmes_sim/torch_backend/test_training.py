@@ -30,6 +30,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "dp 2, zero 2": ((2, 3), (3, 3), {"zero_stage": 2}),
     "dp 2, zero 2, nothing overlapped": ((2, 3), (3, 3), {"zero_stage": 2, "overlap_grad_reduce": False}),
     "dp 2, zero 3, pp 2": ((3, 2), (3, 3), {"zero_stage": 3}),
+    "dp 2, zero 3, nothing overlapped": ((2, 3), (3, 3), {"zero_stage": 3, "overlap_grad_reduce": False}),
     "dp 2, nothing overlapped": ((3, 2), (3, 2), {"overlap_grad_reduce": False, "overlap_param_gather": False}),
     "tp 2, sequence parallel": ((5,), (3,), {"tp": 2, "sequence_parallel": True}),
     "tp 2, pp 2, dp 2, full": ((3, 2), (3, 2), {"tp": 2, "sequence_parallel": True, "recompute": "full"}),

@@ -115,6 +115,24 @@ def test_ring_exchanges_of_keys_and_values_take_the_time_of_the_engine(cp: int, 
     assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("zero_stage", "speed", "bandwidth", "inside", "hidden"),
+    [(1, 1e12, 1e10, 1e9, True), (1, 1e12, 1e10, 1e12, True), (0, 1e13, 1e11, 1e10, True), (0, 1e13, 1e11, 1e9, False)],
+)
+def test_compute_beside_hidden_exchanges_is_slowed_by_gradients(
+    zero_stage: int, speed: float, bandwidth: float, inside: float, hidden: bool
+) -> None:
+    """Where products hide all tensor-parallel exchanges the step is the engine's, and else below it."""
+    card = nic(bandwidth=bandwidth, count=2, interference=0.25)
+    machines = fleet(cluster("c", 2, 2, (card,), device(speed=speed), wire(bandwidth=inside)))
+    plan = builders.plan(
+        machines, tp=2, dp=2, microbatches=3, layers=(6,), shape={"hidden": 3072}, tp_overlap=True, sequence_parallel=True,
+        zero_stage=zero_stage,
+    )  # fmt: skip
+    step, evaluated = simulate(plan).step_s, float(evaluate([plan])[0])
+    assert evaluated == pytest.approx(step, rel=1e-9) if hidden else 0.99 * step < evaluated < step
+
+
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("layers", [(4,), (3, 1)])

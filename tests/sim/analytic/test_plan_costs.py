@@ -78,6 +78,26 @@ def test_zero_2_without_overlap_adds_the_reduction_to_each_microbatch(schedule: 
     assert 0 < compute < reduction
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_zero_3_without_overlap_adds_two_gathers_and_a_reduction_to_each_microbatch(schedule: str) -> None:
+    """The values of the test above, gathered twice at 2 bytes and reduced at 4: half of them go over each NIC at 1 GB/s."""
+    values = 2 * (12 * 96**2 + 13 * 96) + 2 * 768 * 96 + 2 * 96
+    machines = builders.fleet(builders.cluster(nodes=2, nics=(builders.nic(bandwidth=1e9),)))
+
+    def each(dp: int, overlap: bool) -> float:
+        facts = {"zero_stage": 3, "schedule": schedule, "overlap_grad_reduce": overlap}
+        plans = [builders.plan(machines, dp=dp, microbatches=many, **facts) for many in (8, 9)]
+        steps = [simulate(plan).step_s for plan in plans]
+        if not overlap:
+            assert [plan_costs.step_seconds(plan) for plan in plans] == pytest.approx(steps, rel=1e-9)
+            assert evaluate(plans).tolist() == pytest.approx(steps, rel=1e-9)
+        return steps[1] - steps[0]
+
+    compute = each(1, False)
+    assert each(2, False) == pytest.approx(compute + values * (2 + 2 + 4) / 2 / 1e9, rel=1e-9)
+    assert each(2, True) < each(2, False)
+
+
 @pytest.mark.parametrize("zero_stage", [0, 1])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize(("nics", "is_exact"), [(2, False), (3, True)])

@@ -149,11 +149,12 @@ def test_events_do_not_grow_with_the_number_of_microbatches(schedule: str, zero_
     assert len([s for s in many.spans if s.kind == "F"]) == 10 * len([s for s in few.spans if s.kind == "F"])
 
 
+@pytest.mark.parametrize("zero_stage", [2, 3])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_zero_2_without_overlap_is_extrapolated_as_simulated_at_length(schedule: str, nodes: Any) -> None:
-    chunks = {"vpp": 2} if schedule == "interleaved" else {}
+def test_sharding_without_overlap_is_extrapolated_as_simulated_at_length(schedule: str, zero_stage: int, nodes: Any) -> None:
+    facts = {"vpp": 2} if schedule == "interleaved" else {}
     plan = builders.plan(
-        nodes, tp=2, pp=2, dp=2, microbatches=40, schedule=schedule, zero_stage=2, overlap_grad_reduce=False, **chunks
+        nodes, tp=2, pp=2, dp=2, microbatches=40, schedule=schedule, zero_stage=zero_stage, overlap_grad_reduce=False, **facts
     )
     short, whole = simulate(plan), simulate_at_length(plan)
     assert short.events < whole.events

@@ -98,6 +98,15 @@ def test_zero_3_gathers_two_layers_ahead_of_each_forward_and_backward() -> None:
     )
 
 
+def test_zero_3_without_overlap_waits_for_each_gather_and_reduction() -> None:
+    """DeepSpeed without `overlap_comm`: every layer waits for its weights, and for its gradients."""
+    plan = pair(dp=2, layers=(2,), zero_stage=3, overlap_grad_reduce=False)
+    assert program(plan, 0) == (
+        "dp all_gather F0.0 dp all_gather F0.1 dp all_gather B0.0 dp reduce_scatter dp all_gather B0.1 dp reduce_scatter "
+        "optimizer"
+    )
+
+
 def test_a_tied_embedding_is_summed_by_the_end_stages_only() -> None:
     plan = pair(pp=3, shape={"tied_embeddings": True})
     tied = [" embedding all_reduce " in program(plan, pp_rank) for pp_rank in range(3)]
