@@ -27,8 +27,9 @@ from planner.space import lengths
 STATES = 60
 """Most numbers of stages of the kinds (a guess): 400 took twice as long on eight cities, with a bound that is 1.8 % higher."""
 MORE_STATES = 700
-"""The same for a variant with the least bound (a guess): two kinds of up to 25 stages, so that the stages of four fast classes
-on 102,400 devices are not taken for those of four slow ones."""
+"""The same for a variant with the least bound, where all classes would be one kind (a guess): two kinds of 24 stages, so that
+the stages of four slow classes on 102,400 devices are not taken for those of four fast ones. On eight cities, which are several
+kinds, it takes too long."""
 
 NEAR = 0.01
 """Relative width at which the bisection for the bound of all numbers of stages stops (a guess)."""
