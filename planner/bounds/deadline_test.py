@@ -28,7 +28,7 @@ waits for its messages to leave, the send of the last gradient is part of drain,
 Why (3) is necessary: `sim.plan.round_trips` says which steps of a rank follow one another between its first forward and its
 last one, among them n round trips. The last forward begins another trip, after which the last microbatch drains. Where borders
 are slow, a trip takes longer than the work of the microbatches that the schedule lets in meanwhile. (3) is tested where the
-number of stages of each class is known; with virtual stages, on the first stage only.
+number of stages is known. With virtual stages, a trip passes all of them, and fill and drain the first ones.
 
 A step also takes no less than a NIC of the stage's nodes needs for its messages, gradients and weights together
 (`planner.bounds.shared_nics`), which matters where no rank waits for messages to leave.

@@ -48,6 +48,7 @@ class Filling:
         self.earlier: Sequence[int] = range(len(counts))
         self.stages_before = [*accumulate(counts)]
         self.borders, self.hop, self.round_rate, self.by_rate = stages.before
+        self.wrap = stages.wrap if stages.vpp > 1 else 0.0  # least seconds of a message from the last stage to the first one
         self.longest = [*accumulate(self.most, max, initial=1)][1:]
         self.able = [most * count for most, count in zip(self.most, counts, strict=True)]
 
@@ -148,7 +149,8 @@ class Filling:
                 back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
             if back > seconds or back + stages.first_tail > seconds:  # the tail takes long to compute
                 return -math.inf
-        return self._round_trips(i, k, size, both + 2 * messages, after) if self.counted else math.inf
+        again = (stages.vpp - 1) * (before / stages.vpp * self.by_rate[1][i][0][0] + 2 * messages)
+        return self._round_trips(i, k, size, both + 2 * messages, again, after) if self.counted else math.inf
 
     def back(self, i: int) -> float:
         """Least seconds of a message from a stage of class i to the stage before it."""
@@ -168,18 +170,21 @@ class Filling:
         stage = len(self.classes) - 1 - after
         return self.stages.sizes(i, role, after, self.pp, (self.hops[stage + 1], self.hops[stage]))
 
-    def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, after: int) -> float:
-        """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches."""
+    def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, again: float, after: int) -> float:
+        """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches.
+
+        to_and_fro: seconds before the first one and after the last one, on the first virtual stages of the stages before.
+        again: with v virtual stages, each round trip passes v - 1 more on each of them, which hold k - k // v of their k
+        layers, at least the fraction 1 - 1 / v. It also passes from the last stage to the first v - 1 times, and back as
+        often."""
         stages, pp = self.stages, self.pp or 0
         vpp, stage, room = stages.vpp, pp - 1 - after, math.inf
-        if vpp > 1 and stage:
-            return room
         forward, _, backward = stages.rates[i]
         for trips, forwards, backwards, weights, *more in stages.round_trips(stage, pp):
             steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
             steps += (more[0] * forward + more[1] * backward) * (k // vpp)
             room = min(room, (self.seconds - stages.first_tail - to_and_fro - steps) / (trips + 1))
-        return room - size.trip - 2 * self._messages_behind(after) * vpp
+        return room - size.trip - again - 2 * (self._messages_behind(after) * vpp + self.wrap * (vpp - 1))
 
     def _messages_behind(self, after: int) -> float:
         """Seconds of the messages of a microbatch from a stage with `after` stages behind it to the last one."""

@@ -26,6 +26,10 @@ from planner.space import lengths
 
 STATES = 60
 """Most numbers of stages of the kinds (a guess): 400 took twice as long on eight cities, with a bound that is 1.8 % higher."""
+MORE_STATES = 700
+"""The same for a variant with the least bound, where all classes would be one kind (a guess): two kinds of 24 stages, so that
+the stages of four slow classes on 102,400 devices are not taken for those of four fast ones. On eight cities, which are several
+kinds, it takes too long."""
 
 NEAR = 0.01
 """Relative width at which the bisection for the bound of all numbers of stages stops (a guess)."""
@@ -46,14 +50,14 @@ class KindFilling(Filling):
     """Layers on the `pp` stages of a pipeline on two or more classes in any order (`OrderedStages.in_any_order`) within
     `seconds`."""
 
-    def __init__(self, stages: OrderedStages, seconds: float, pp: int):
+    def __init__(self, stages: OrderedStages, seconds: float, pp: int, kinds: list[list[int]]):
         super().__init__(stages, seconds, stages.max_stages, pp)
-        self.length, self.exact, self.counted, self.kinds = pp, False, True, kinds_of(stages)
+        self.length, self.exact, self.counted, self.kinds = pp, False, True, kinds
         between, classes = stages.neighbours.between, range(len(self.counts))
         self._inside = [between[i][i] for i in classes]
         self._outside = [min(between[i][j] for j in classes if j != i) for i in classes]
         self._hop = min(*self._inside, *self._outside)
-        self._border = min(self._outside)
+        self._border = self.wrap = min(self._outside)  # the first stage is on another class than the last one
         self._ends = [[*accumulate(sorted((stages.max_stages[i] for i in kind), reverse=True))] for kind in self.kinds]
         self._fewest = _fewest_classes([*accumulate(sorted(stages.max_stages, reverse=True))], pp) - 1
         self._ahead = self._back = 0.0
@@ -133,12 +137,12 @@ def _fewest_classes(ends: list[int], number: int) -> int:
     return sum(end < number for end in ends) + 1 if number else 0
 
 
-def kinds_of(stages: OrderedStages) -> list[list[int]]:
+def kinds_of(stages: OrderedStages, states: int = STATES) -> list[list[int]]:
     """Classes by kind, each sorted by their seconds for a layer: the most similar ones are joined until the stages of each kind
-    can have at most `STATES` numbers."""
+    can have at most so many numbers."""
     seconds = [option.layer_seconds for option in stages.order]
     kinds = [[i] for i in sorted(range(len(seconds)), key=lambda i: seconds[i])]
-    while math.prod(1 + sum(stages.max_stages[i] for i in kind) for kind in kinds) > STATES and len(kinds) > 1:
+    while math.prod(1 + sum(stages.max_stages[i] for i in kind) for kind in kinds) > states and len(kinds) > 1:
         gaps = [seconds[after[0]] / seconds[before[0]] for before, after in pairwise(kinds)]
         nearest = gaps.index(min(gaps))
         kinds[nearest : nearest + 2] = [kinds[nearest] + kinds[nearest + 1]]
@@ -155,23 +159,24 @@ def defined_lengths(stages: OrderedStages) -> Iterator[int]:
 
 def may_have_some_length(stages: OrderedStages, seconds: float) -> bool:
     """Whether a pipeline with some number of stages might finish within `seconds` (False is a proof that none does)."""
-    return any(KindFilling(stages, seconds, pp).succeeds() for pp in defined_lengths(stages))
+    kinds = kinds_of(stages)
+    return any(KindFilling(stages, seconds, pp, kinds).succeeds() for pp in defined_lengths(stages))
 
 
-def least_of_lengths(stages: OrderedStages, least: float, cutoff: float, near: float = NEAR) -> float:
+def least_of_lengths(stages: OrderedStages, least: float, cutoff: float, near: float = NEAR, states: int = STATES) -> float:
     """A lower bound in seconds on the step of the pipelines with every number of stages: at least `least`, a known bound, and
-    at most `cutoff`. near: relative width at which the bisection stops.
+    at most `cutoff`. near: relative width at which the bisection stops; states: most numbers of stages of the kinds.
 
     Neighbouring numbers have similar bounds, so the next one is bisected from the bound of those before. Three quarters of the
     most stages come first: few numbers after them have lower bounds (a guess)."""
-    every, bound = [*defined_lengths(stages)], cutoff
+    every, kinds, bound = [*defined_lengths(stages)], kinds_of(stages, states), cutoff
     for pp in sorted(every, key=lambda pp: pp != max(every) * 3 // 4):
         low = high = bound
         step = near
-        while low > least and KindFilling(stages, low, pp).succeeds():
+        while low > least and KindFilling(stages, low, pp, kinds).succeeds():
             low, high, step = max(least, low / (1 + step)), low, 2 * step
         while high > low * (1 + near):
             middle = math.sqrt(low * high)
-            low, high = (low, middle) if KindFilling(stages, middle, pp).succeeds() else (middle, high)
+            low, high = (low, middle) if KindFilling(stages, middle, pp, kinds).succeeds() else (middle, high)
         bound = low
     return max(least, bound)

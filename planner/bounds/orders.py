@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from planner.bounds.any_order import AnyOrder, SubsetFilling
 from planner.bounds.deadline_test import FEW_SPLITS, DeadlineTest
-from planner.bounds.kind_filling import NEAR, NEARER, least_of_lengths, may_have_some_length
+from planner.bounds.kind_filling import MORE_STATES, NEAR, NEARER, STATES, kinds_of, least_of_lengths, may_have_some_length
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -142,7 +142,9 @@ class SomeOrder(AnyOrder):
         plan yet, these are infinite, and nothing is bisected."""
         if self._latest < seconds < math.inf:
             self._latest = seconds
-            self._least = least_of_lengths(self.stages, self._least, seconds, NEARER if self._counted else NEAR)
+            is_coarse = self._counted and len(kinds_of(self.stages)) == 1
+            how = NEARER if self._counted else NEAR, MORE_STATES if is_coarse else STATES
+            self._least = least_of_lengths(self.stages, self._least, seconds, *how)
         return self._least
 
     def _listed(self, seconds: float, fillings: int = FILLINGS) -> Iterator[DeadlineTest | None]:

@@ -53,13 +53,16 @@ class ClusterCosts:
     def stages(self, cluster: Cluster, shape: Shape, alone: bool = False) -> tuple[StageCosts, ...]:
         """Costs of the stages of a cluster, one for each position on its nodes; the backward is split.
 
-        alone: of the only stage of a pipeline, to whose layers no `launch_per_rank` is added (`sim.kernels.compute`)."""
+        Stages inside one node share one object: their groups send over nothing but the ports of its devices, which are alike
+        (`sim.network.paths`). alone: of the only stage of a pipeline, to whose layers no `launch_per_rank` is added
+        (`sim.kernels.compute`)."""
         shape = shape.on(cluster.name)
         key = cluster.name, split_backward(shape), alone
         if key not in self._stages:
-            config = key[1].config(self._workload, 1 if alone else 2)
-            every = self.collectives(cluster, shape)
-            self._stages[key] = tuple(StageCosts(self._workload, config, collectives) for collectives in every)
+            config, per_node = key[1].config(self._workload, 1 if alone else 2), cluster.node.count // shape.tp
+            every = [StageCosts(self._workload, config, collectives) for collectives in self.collectives(cluster, shape)]
+            inside = (position * shape.slots % per_node + shape.slots <= per_node for position in range(len(every)))
+            self._stages[key] = tuple(every[0] if alike else own for alike, own in zip(inside, every, strict=True))
         return self._stages[key]
 
     def spread(self, cluster: Cluster, shape: Shape) -> StageCosts | None:
@@ -83,7 +86,9 @@ class ClusterCosts:
         one = single_replica(shape)
         key = cluster.name, one, alone
         if key not in self._layers:
-            ones, twos = ([costs.work(k, False, False) for costs in self.stages(cluster, one, alone)] for k in (1, 2))
+            ones, twos = (
+                [costs.work(k, False, False) for costs in dict.fromkeys(self.stages(cluster, one, alone))] for k in (1, 2)
+            )
             forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
             self._layers[key] = forward, backward
         return self._layers[key]
@@ -102,7 +107,7 @@ class ClusterCosts:
         key = cluster.name, split_backward(own), alone
         if key not in self._again:
             self._again[key] = min(
-                _backward(costs, "full") - _backward(costs, "none") for costs in self.stages(cluster, own, alone)
+                _backward(costs, "full") - _backward(costs, "none") for costs in dict.fromkeys(self.stages(cluster, own, alone))
             )
         return self._again[key]
 

@@ -138,9 +138,12 @@ class MixedStageCosts:
     def own_passes(
         self, shape: Shape, run: Run, ends: tuple[bool, bool], pp: int = 2
     ) -> tuple[tuple[float, float], tuple[float, float]]:
-        """((s, c) of the forward, (s, c) of the backward), which `own_seconds` adds up."""
+        """((s, c) of the forward, (s, c) of the backward), which `own_seconds` adds up.
+
+        Replicas inside one node have the same, whatever its slots they are on (`ClusterCosts.stages`)."""
         width, pp = _narrow(shape) if shape.ep == 1 else shape, 1 if all(ends) else pp
-        stage = (Run(run.cluster, run.first, shape.cp),)
+        per_node = run.cluster.node.count // shape.tp
+        stage = (Run(run.cluster, 0 if run.first % per_node + shape.cp <= per_node else run.first, shape.cp),)
         key = width, geometry(stage, shape.tp), ends, pp
         if key not in self._own:
             costs = StageCosts(self.workload, self.config(width, pp), self.collectives(width, stage, None))

@@ -137,7 +137,8 @@ class NodeClass:
         return self._with_messages[key]
 
     def _costs_of(self, role: str) -> tuple[StageCosts, ...]:
-        return self.alone if role == "only" else self.costs
+        """Costs of a stage in a role, once for all positions that have the same."""
+        return tuple(dict.fromkeys(self.alone if role == "only" else self.costs))
 
     def least_reduce(self, role: str, layers: int, reduce: float) -> float:
         """Least seconds of a stage's gradient reduction under any searched ZeRO stage; `reduce` are those under its own.
@@ -184,7 +185,7 @@ class NodeClass:
     def _layer(self, alone: bool) -> tuple[float, float]:
         if max(self.shape.cp, self.shape.ep) == 1:
             return self._context.cluster_costs.layer(self.cluster, self.shape, alone)
-        every = self.alone if alone else self.costs
+        every = self._costs_of("only" if alone else "middle")
         ones, twos = ([costs.passes(layers, False, False) for costs in every] for layers in (1, 2))
         forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
         return forward, backward

@@ -23,7 +23,7 @@ from planner.search.budgets import Budgets
 from planner.space.sequences_and_experts import SHORT_TOKENS, is_measured
 from planner.strategies import certified
 from planner.time_limit import TimeLimit
-from sim.analytic.plan_costs import step_seconds
+from sim.analytic.plan_costs import step_seconds, steps_seconds
 from sim.errors import HolmesError
 from sim.plan.expert_parallelism import DISPATCHERS
 from sim.plan.groups import groups_of
@@ -258,7 +258,7 @@ def _column(part: Part, plan: Plan, size: int, gradients: Seconds) -> Column | N
     plans = [of_samples(plan, (number,) * plan.config.dp, size) for number in (many, many // 2)]
     if not all(map(fits, plans)):
         return None
-    long, short = map(step_seconds, plans)
+    long, short = steps_seconds(plans)
     each = (long - short) / (many - many // 2)
     return Column(part, plans[0], long - many * each, each, gradients) if each > 0 else None
 

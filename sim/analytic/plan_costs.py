@@ -6,6 +6,7 @@ engine simulates the same work with contention.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
@@ -65,6 +66,12 @@ class PlanCosts:
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
         self._sizes = Messages(plan)
         self._in_class: dict[tuple[CollectiveCosts, tuple[int, ...]], CollectiveCosts] = {}
+
+    def of(self, plan: Plan) -> PlanCosts:
+        """Costs of a plan that differs in nothing but the numbers of microbatches; both share what is computed."""
+        other = copy.copy(self)
+        other.plan = plan
+        return other
 
     def stage(self, pp_rank: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of all stages of a pipeline rank together, or (`entry`) of its first virtual stage; messages included."""
@@ -224,9 +231,14 @@ def step_seconds(plan: Plan) -> Seconds:
     """Closed form of a step in seconds: that of the slowest class of replicas (`sim.analytic.pipeline_step`).
 
     It is a lower bound of the step on an idle network, and meant to hold for the engine, too."""
-    found = PlanCosts(plan)
+    return steps_seconds([plan])[0]
+
+
+def steps_seconds(plans: Sequence[Plan]) -> list[Seconds]:
+    """`step_seconds` of plans that differ in nothing but the numbers of microbatches."""
+    found = PlanCosts(plans[0])
     tied = tied_seconds(found)
-    return max(found.step(replicas, tied) for replicas in replica_classes(plan))
+    return [max(found.of(plan).step(replicas, tied) for replicas in replica_classes(plan)) for plan in plans]
 
 
 def upper_bound_seconds(plan: Plan) -> Seconds:

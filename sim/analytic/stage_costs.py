@@ -232,9 +232,10 @@ class StageCosts:
     def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward): `work`, message gather, and what is exposed of the cp ring and of collectives beside products;
         independent of the placement of other replicas. All configurations with the same passes share them."""
-        alike, known = passing_alike(self.config), self.collectives.known_passes
+        alike, specs = passing_alike(self.config), specs or self.collectives.specs
+        known = self.collectives.known_passes(alike)
         if (key := (alike, self.workload, self.handling, layers, first, last, specs)) not in known:
-            known[key] = self._alone(layers, first, last, specs or self.collectives.specs)
+            known[key] = self._alone(layers, first, last, specs)
         return known[key]
 
     def _alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> tuple[Seconds, Seconds]:

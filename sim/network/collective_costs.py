@@ -31,7 +31,6 @@ from sim.units import Bytes, Seconds
 INSIDE = ("tp", "cp", "etp", "ep")
 """Kinds of groups within a block of ranks, in contrast to gradient groups, which span all replicas."""
 
-
 Rows: TypeAlias = tuple[Row, ...]
 
 
@@ -77,8 +76,7 @@ class CollectiveCosts:
         self._reduce_together: bool | None = None
         self.known_sums: dict[tuple[object, ...], tuple[Seconds, Seconds, Seconds, int, Seconds]] = {}
         """A cache of `sim.analytic.stage_costs`: seconds of the gradient and parameter collectives of stages."""
-        self.known_passes: dict[tuple[object, ...], tuple[Seconds, Seconds]] = {}
-        """A cache of `sim.analytic.stage_costs`: seconds of the passes of stages."""
+        self._passes: dict[tuple[object, ...], tuple[Seconds, Seconds]] = {}
         self.known_slowdowns: dict[tuple[object, ...], tuple[float, float]] = {}
         """A cache of `sim.analytic.evaluator`: how far gradient and parameter collectives slow compute."""
 
@@ -87,9 +85,14 @@ class CollectiveCosts:
         if len(rows) == len(self._rows):
             return self
         some_costs = copy.copy(self)
-        some_costs._some, some_costs.known_passes = rows, {}
+        some_costs._some, some_costs._passes = rows, {}
         some_costs._known = self._known | {kind: {} for kind in INSIDE}
         return some_costs
+
+    def known_passes(self, config: ParallelConfig) -> dict[tuple[object, ...], tuple[Seconds, Seconds]]:
+        """A cache of `sim.analytic.stage_costs`: seconds of the passes of stages; where no collective is part of a pass, all
+        stages of the fleet share it."""
+        return self._capacities.passes if config.tp == config.cp == 1 and not config.splits_experts else self._passes
 
     def _blocks(self, kind: str, short: bool, operation: str) -> list[list[Member]]:
         """Blocks, each as the groups that run an operation side by side in it; of equivalent blocks only one.

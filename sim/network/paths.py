@@ -95,10 +95,12 @@ def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
 class Capacities:
     """Wire rates of the links of a fleet, each computed once.
 
-    `shared`: costs of collectives on idle links of the fleet, by what decides them (`sim.network.collective_costs`)."""
+    `shared`: costs of collectives on idle links of the fleet, by what decides them (`sim.network.collective_costs`); `passes`:
+    seconds of passes of stages without any."""
 
     def __init__(self, fleet: Fleet):
         self.shared: dict[object, Any] = {}
+        self.passes: dict[tuple[object, ...], tuple[Seconds, Seconds]] = {}
         self._of = functools.lru_cache(maxsize=None)(functools.partial(capacity, fleet))
 
     def __call__(self, link: LinkName) -> BytesPerSecond:

@@ -10,7 +10,7 @@ import pytest
 
 from planner.bounds.any_order import SubsetFilling
 from planner.bounds.greedy_filling import Filling
-from planner.bounds.kind_filling import KindFilling
+from planner.bounds.kind_filling import KindFilling, kinds_of
 from planner.bounds.listing import Layers, largest_layers, pipelines
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_sizes import StageSeconds
@@ -71,7 +71,7 @@ def improved(stages: OrderedStages, classes: list[int], layers: list[int]) -> tu
         every: Layers = np.tile(np.array(layers), (len(moves), 1))
         np.subtract.at(every, (np.arange(len(moves)), moves[:, 0]), 1)
         np.add.at(every, (np.arange(len(moves)), moves[:, 1]), 1)
-        every = every[every.min(axis=1) >= 1]
+        every = every[every.min(axis=1) >= stages.vpp]
         steps = least_steps(stages, classes, every)
         if steps.min() >= best:
             return best, layers
@@ -84,13 +84,15 @@ def test_no_test_rules_out_a_pipeline_within_its_least_seconds(seed):
     they can leave an early stage no time for one."""
     rng, question = random.Random(seed), long_pipelines(seed)
     context = PlanningContext(question)
-    for schedule in ("1f1b", "zb-h1", "zb-h2", "gpipe"):
-        order = node_classes(context, Shape(1, 1, 1, "none", schedule, 1, 1))
+    for schedule, vpp in (("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1), ("gpipe", 1), ("interleaved", 2), ("interleaved", 3)):
+        order = node_classes(context, Shape(1, 1, 1, "none", schedule, vpp, 1))
         rng.shuffle(order)
         stages = OrderedStages(context, order)
-        most = stages.layers // len(order)
+        most = max(stages.layers // len(order) // vpp, 2)
         counts = [rng.randint(1 if len(order) > 1 else 2, min(option.max_stages, most)) for option in order]
         classes, pp = [i for i, count in enumerate(counts) for _ in range(count)], sum(counts)
+        if not stages.shape.is_defined(stages.m, pp) or pp * vpp > stages.layers:
+            continue
         start = [stages.layers // pp + (stage < stages.layers % pp) for stage in range(pp)]
         least, layers = improved(stages, classes, start)
         seconds = least * (1 + 1e-9)
@@ -100,7 +102,7 @@ def test_no_test_rules_out_a_pipeline_within_its_least_seconds(seed):
         if len(order) > 1:
             anyhow = OrderedStages(context, order).in_any_order()
             assert SubsetFilling(anyhow, seconds).succeeds()
-            assert KindFilling(anyhow, seconds, pp).succeeds()
+            assert KindFilling(anyhow, seconds, pp, kinds_of(anyhow)).succeeds()
         largest = largest_layers(exact)
         assert largest is not None
         listed = pipelines(exact, largest, 20_000)

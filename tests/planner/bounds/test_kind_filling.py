@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from planner.bounds import kind_filling
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import deadline_bound
 from planner.bounds.kind_filling import (
     NEAR,
     NEARER,
+    STATES,
     KindFilling,
     defined_lengths,
     kinds_of,
@@ -41,11 +41,11 @@ SHAPES = [
 class OfLength:
     """The test of one number of stages."""
 
-    def __init__(self, stages: OrderedStages, pp: int):
-        self.stages, self.pp = stages, pp
+    def __init__(self, stages: OrderedStages, pp: int, states: int = STATES):
+        self.stages, self.pp, self.kinds = stages, pp, kinds_of(stages, states)
 
     def within(self, seconds: float) -> bool:
-        return KindFilling(self.stages, seconds, self.pp).succeeds()
+        return KindFilling(self.stages, seconds, self.pp, self.kinds).succeeds()
 
 
 def least_steps(context: PlanningContext, shape: Shape, fewest: int = 2) -> dict[int, float]:
@@ -65,9 +65,8 @@ def least_steps(context: PlanningContext, shape: Shape, fewest: int = 2) -> dict
 
 @pytest.mark.parametrize("states", [1, 400])
 @pytest.mark.parametrize("seed", after(6, range(600, 618), last=10))
-def test_its_bound_is_not_above_any_pipeline_of_its_length(seed, states, monkeypatch):
+def test_its_bound_is_not_above_any_pipeline_of_its_length(seed, states):
     """With all classes as one kind, and with few classes as one kind each."""
-    monkeypatch.setattr(kind_filling, "STATES", states)
     context = PlanningContext(random_request(seed))
     for shape in SHAPES:
         if not (classes := node_classes(context, shape)):
@@ -75,7 +74,7 @@ def test_its_bound_is_not_above_any_pipeline_of_its_length(seed, states, monkeyp
         stages, least = OrderedStages(context, classes).in_any_order(), least_steps(context, shape)
         assert least.keys() <= set(defined_lengths(stages))
         for pp in least:
-            assert deadline_bound([OfLength(stages, pp)], 0.0, 1e6) <= least[pp] * (1 + 1e-9)
+            assert deadline_bound([OfLength(stages, pp, states)], 0.0, 1e6) <= least[pp] * (1 + 1e-9)
 
 
 def test_a_schedule_with_virtual_stages_does_not_use_all_devices_of_five_clusters():
@@ -117,10 +116,29 @@ def test_stages_on_more_clusters_than_one_can_hold_have_borders():
     assert five == pytest.approx(7 * 1.2, rel=2e-3)
 
 
-def test_the_most_similar_classes_are_one_kind(monkeypatch):
+def two_far_clusters(microbatches: int) -> PlanningContext:
+    """Two clusters of one device whose messages take 1.2 s, and all else next to nothing; a model of four layers."""
+    nic = make.nic("ethernet", 1e9, latency=1e-6)
+    trunk = Trunk(("a", "b"), "ethernet", 12_288 / 1.2, 0.0)
+    clusters = [make.cluster(name, nics=(nic,)) for name in "ab"]
+    return PlanningContext(request(make.fleet(*clusters, trunks=(trunk,)), make.model(4), microbatches, SEARCHED_ONCE))
+
+
+def test_a_microbatch_returns_to_the_first_stage_for_each_virtual_stage():
+    """Ahead over the border, back to the first stage and ahead again; the gradients likewise: six messages of 1.2 s. Of four
+    microbatches, ten messages follow one another."""
+    for microbatches, messages in ((2, 6), (4, 10)):
+        context = two_far_clusters(microbatches)
+        shape = Shape(1, 1, 1, "none", "interleaved", 2, 1)
+        stages = OrderedStages(context, node_classes(context, shape)).in_any_order()
+        bound, step = deadline_bound([OfLength(stages, 2)], 0.0, 1e6), least_steps(context, shape)[2]
+        assert bound == pytest.approx(messages * 1.2, rel=2e-3)
+        assert bound <= step * (1 + 1e-9)
+
+
+def test_the_most_similar_classes_are_one_kind():
     """Layers take 1, 1.1, 2 and 2.1 as long: with nine states, the first two are one kind and the last two another."""
     stages = type("Stages", (), {"max_stages": [1, 1, 1, 1], "order": ()})()
     stages.order = [type("Class", (), {"layer_seconds": seconds})() for seconds in (2.1, 1.0, 2.0, 1.1)]
     assert kinds_of(stages) == [[1], [3], [2], [0]]
-    monkeypatch.setattr(kind_filling, "STATES", 9)
-    assert kinds_of(stages) == [[1, 3], [2, 0]]
+    assert kinds_of(stages, 9) == [[1, 3], [2, 0]]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
+from planner.request import Request
 from planner.space.shape import Shape
+from sim.formats import topology
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, shape
 
@@ -56,3 +60,21 @@ def test_a_stage_spread_evenly_differs_only_where_nodes_are_not_filled():
     costs, (cluster,) = PlanningContext(question).cluster_costs, question.clusters()
     assert costs.spread(cluster, shape(dp=4)) is None
     assert costs.spread(cluster, shape(dp=6)) is not None
+
+
+@pytest.mark.parametrize("name", ["holmes-hybrid-4", "peers/hexiscale-a-40", "mixed-h100-a100-v100", "peers/dtfm-0-datacenter"])
+def test_stages_inside_one_node_cost_what_their_own_devices_do(name):
+    """They share the costs of the first of them; those of their own devices are the same to the last bit."""
+    where = topology.load(f"topologies/{name}.yaml")
+    costs, shared = PlanningContext(Request(where, where.workload)).cluster_costs, 0
+    for cluster in where.fleet.clusters:
+        for tp, dp in ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (4, 1)):
+            if tp > cluster.node.count or cluster.devices < 2 * tp * dp:
+                continue
+            one = shape(tp=tp, dp=dp)
+            every = costs.stages(cluster, one)
+            shared += len(every) - len(set(map(id, every)))
+            for at, own in zip(every, costs.collectives(cluster, one), strict=True):
+                for layers, first, last in ((1, True, False), (3, False, False), (2, False, True)):
+                    assert replace(at, collectives=own).of(layers, first, last) == at.of(layers, first, last)
+    assert shared

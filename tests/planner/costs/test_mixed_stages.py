@@ -7,8 +7,11 @@ import pytest
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.costs.node_classes import node_classes
+from planner.request import Request
 from planner.space.device_slots import Run, cut
-from planner.space.shapes import slot
+from planner.space.shapes import slot, slots
+from sim.analytic.stage_costs import StageCosts
+from sim.formats import topology
 from tests.planner.builders import shape
 from tests.planner.costs.fast_and_slow import BYTES, fast_and_slow
 
@@ -73,3 +76,20 @@ def test_seconds_per_byte_are_those_of_the_slowest_link():
     assert costs.per_byte([(x, y), (x, z)]) == pytest.approx(1e-7)
     assert costs.per_byte([(x, y), (x, z), (x, w)]) == pytest.approx(1e-6)
     assert costs.per_byte([]) == 0.0
+
+
+@pytest.mark.parametrize("name", ["holmes-hybrid-4", "peers/hexiscale-a-40", "mixed-h100-a100-v100"])
+def test_replicas_have_the_passes_of_their_own_devices(name):
+    """Those inside one node share them; on their own devices they take the same to the last bit."""
+    where = topology.load(f"topologies/{name}.yaml")
+    question = Request(where, where.workload)
+    costs = MixedStageCosts(PlanningContext(question))
+    for cluster in question.clusters():
+        for tp, cp in ((1, 1), (2, 1), (4, 1), (1, 2), (1, 3), (2, 2)):
+            one = shape(tp=tp, dp=1, cp=cp)
+            for first in range(min(slots(cluster, tp) - cp, 8) + 1) if tp <= cluster.node.count else ():
+                run = Run(cluster, first, cp)
+                own = StageCosts(costs.workload, costs.config(one, 2), costs.collectives(one, (run,)))
+                ones, twos = (own.alone(layers, False, False) for layers in (1, 2))
+                each = tuple((2 * a - b, b - a) for a, b in zip(ones, twos, strict=True))
+                assert costs.own_passes(one, run, (False, False)) == each

@@ -27,6 +27,15 @@ def test_the_closed_form_is_never_longer_than_the_engine_for_equal_replicas(data
     assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
+@given(data=st.data(), number=st.integers(1, 3))
+def test_plans_with_other_numbers_of_microbatches_share_all_costs(data: st.DataObject, number: int) -> None:
+    plan = data.draw(any_plan(ranks=16))
+    more = replace(plan.config, num_microbatches=tuple(number * plan.config.pp + many for many in plan.config.num_microbatches))
+    workload = replace(plan.workload, global_batch_size=sum(more.num_microbatches) * more.microbatch_size)
+    plans = [plan, replace(plan, config=more, workload=workload, topology=replace(plan.topology, workload=workload))]
+    assert plan_costs.steps_seconds(plans) == [plan_costs.step_seconds(one) for one in plans]
+
+
 def test_the_closed_form_is_never_longer_for_chunks_of_different_sizes() -> None:
     """Pipeline ranks 1 and 2 begin with their first chunk, whose size is not the mean size of their chunks."""
     plan = builders.plan(free_wires(), pp=3, vpp=2, microbatches=6, layers=(1, 1, 3, 3, 1, 3), schedule="interleaved")
