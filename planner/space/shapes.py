@@ -270,9 +270,9 @@ def _has_a_shape(request: Request) -> bool:
 
 def _why_none(request: Request) -> str:
     workload, wishes = request.workload, request.wishes
-    if request.target is not None and not any(True for _ in request.clusters()):
-        return f"{request.target.can_not} run on any device of {request.topology.name}"
-    if not any(True for _ in request.clusters()):
+    if not any(request.clusters()):
+        if request.target is not None and any(replace(request, target=None).clusters()):
+            return f"{request.target.can_not} run on any device of {request.topology.name}"
         others = dict.fromkeys(name for one in request.topology.fleet.clusters for name, _ in one.node.device.peak)
         return f"no cluster of {request.topology.name} has devices with {workload.precision}, only with {', '.join(others)}"
     if request.limits != NO_LIMITS and _has_a_shape(replace(request, limits=NO_LIMITS)):

@@ -171,8 +171,7 @@ class StageCosts:
         times = times or self.passes(layers, first, last, specs or self.collectives.specs)
         reduce, gather, traffic, buckets, optimizer = self.synchronised(layers, first, last, specs)
         received, weight = self.received(layers, first, last, False), self.weight_gradients(layers, first, last, specs)
-        between = reduce if self.config.reduces_between else 0.0
-        before = gather if self.config.gathers_between else 0.0
+        between, before = reduce * self.config.reduces_between, gather * self.config.gathers_between
         weight += between if schedules.get(self.config.schedule).SPLITS_BACKWARD else 0.0
         passes, rest = (times[0] + before, times[1] + between + before), (reduce - between, gather - before)
         return StageCost(*passes, *rest, optimizer, buckets, 0.0, 0.0, traffic, weight, received)
