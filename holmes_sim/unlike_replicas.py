@@ -105,9 +105,9 @@ class UnlikeReplicas:
             return ""
         least, counted = time_text(float(f"{self.both.lower_bound_s:.4g}")), self.both.counted
         if not counted:
-            return f"With unlike pipelines as replicas, none takes less than {least} either."
-        far = f"at most {self.both.gap:.1%} could be saved" + ("; they hold this open" if self.held_open else "")
-        return f"With unlike pipelines as replicas, none takes less than {least}, by {counted} alone: {far}."
+            return f"If replicas may be unlike pipelines, no plan takes less than {least} either."
+        far = f"counting {counted} only: at most {self.both.gap:.1%} of the step could be saved"
+        return f"If replicas may be unlike pipelines, no plan takes less than {least}, {far}."
 
     def __str__(self) -> str:
         """The line that tells of a plan that was found; empty without one."""

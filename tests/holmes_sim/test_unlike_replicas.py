@@ -175,16 +175,16 @@ def test_the_bound_is_told_with_its_gap_and_space(found):
 @pytest.mark.parametrize(
     ("alike_bound_s", "bound_s", "told", "held_open"),
     [
-        (1.99, 1.5, "1.5 s, by compute alone: at most 25.0% could be saved; they hold this open.", "unlike pipelines"),
+        (1.99, 1.5, "1.5 s, counting compute only: at most 25.0% of the step could be saved.", "unlike pipelines"),
         (1.99, 1.995, "1.99 s either.", ""),
         (1.5, 1.75, "1.5 s either.", "alike replicas"),
-        (2.0, 1.992, "1.992 s, by compute alone: at most 0.4% could be saved.", ""),
+        (2.0, 1.992, "1.992 s, counting compute only: at most 0.4% of the step could be saved.", ""),
     ],
 )
 def test_one_line_says_what_holds_the_bound_for_both_kinds_open(alike_bound_s, bound_s, told, held_open):
     """The space with the lower bound, where it leaves more than 0.5 % of 2 s."""
     known = UnlikeReplicas(2.0, bound_s, alike_bound_s=alike_bound_s, counted="compute")
-    assert known.told == f"With unlike pipelines as replicas, none takes less than {told}"
+    assert known.told == f"If replicas may be unlike pipelines, no plan takes less than {told}"
     assert known.held_open == held_open
     assert known.facts()["held_open"] == (held_open or None)
     assert known.facts()["both"]["counted"] == ("compute" if "compute" in told else None)
