@@ -21,11 +21,6 @@ from sim.workload.model import PRECISION_BYTES
 from sim.workload.workload import Workload
 
 Facts: TypeAlias = dict[str, tuple[str | int, ...]]
-PROPERTIES = (
-    "degrees", "schedules", "zero_stages", "zero_stages_in_pipelines", "recompute", "recompute_in_pipelines", "offload",
-    "unlike_stages", "unlike_replicas", "precisions", "models",
-)  # fmt: skip
-"""What targets are asked about."""
 MODEL = "llama-2-7b"
 """The plain model: every training framework has it."""
 ALONE: dict[str, Any] = {"dp": 2, "zero_stage": 1, "num_microbatches": (1, 1)}
@@ -45,24 +40,23 @@ UNLIKE: dict[str, dict[str, Any]] = {
     "dp": {"stage_dp": (2, 4), "microbatch_size": 2},
     "ep": {"tp": 2, "ep": 4, "stage_ep": (4, 2), "etp": 1, "sequence_parallel": True},
     "etp": {"tp": 2, "ep": 2, "etp": 2, "stage_ep": (2, 4), "stage_etp": (2, 1), "sequence_parallel": True},
-    "recomputed layers": {"recompute": "full", "recompute_layers": (2, 1)},
+    "recompute_layers": {"recompute": "full", "recompute_layers": (2, 1)},
     "cp": {"stage_cp": (1, 2), "cp": 1},
-    "ZeRO stage": {"stage_zero": (1, 0)},
+    "zero_stage": {"stage_zero": (1, 0)},
     "offload": {"offload": ("optimizer",), "stage_offload": ("optimizer", "none")},
     "recompute": {"recompute": "full", "stage_recompute": ("full", "none")},
 }
 """What stages may have of their own -> the fields of a pipeline of two stages that have it."""
 MODELS: dict[str, dict[str, Any]] = {
-    "gated MLP": {},
-    "MLP with biases": {"mlp": "gelu"},
-    "MLP of squared ReLU": {"mlp": "relu2"},
-    "tied embeddings": {"tied_embeddings": True},
+    "swiglu": {},
+    "gelu": {"mlp": "gelu"},
+    "relu2": {"mlp": "relu2"},
+    "tied_embeddings": {"tied_embeddings": True},
     "experts": {"experts": 8, "experts_per_token": 2},
-    "learned positions": {"learned_positions": 4096},
-    "grouped queries": {"kv_heads": 8},
+    "learned_positions": {"learned_positions": 4096},
+    "kv_heads": {"kv_heads": 8},
 }
-
-
+"""Key of a model, or its kind of MLP -> what it changes of the plain one."""
 ATTENTION = ("flash", "unfused")
 """Kinds of attention, one of which must do."""
 
@@ -74,10 +68,10 @@ def of(target: str) -> Facts:
     plays = _able(target, named)
     usual = named[plays[0]] if plays else PIPELINE
     again: dict[str, dict[str, Any]] = {name: {"recompute": name} for name in RECOMPUTE}
-    again["some layers"] = {"recompute": "full", "recompute_layers": (1,)}
+    again["recompute_layers"] = {"recompute": "full", "recompute_layers": (1,)}
     degrees, single = DEGREES | {"pp": usual}, SINGLE_PEER | {"num_microbatches": (1,)}
     offload = {name: (single if PARAMETERS in kept else ALONE) | {"offload": kept} for name, kept in CHOICES.items() if kept}
-    replicas = {"microbatches": usual | {"num_microbatches": (5, 3)}}
+    replicas = {"num_microbatches": usual | {"num_microbatches": (5, 3)}}
     return {
         "degrees": _able(target, degrees),
         "schedules": plays,

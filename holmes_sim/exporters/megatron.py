@@ -25,6 +25,7 @@ from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.megatron_options import MEGATRON
 from planner.target import Vendors
 from sim import collectives
+from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -143,7 +144,7 @@ def _environment(plan: Plan) -> dict[str, str]:
 def flags(plan: Plan) -> megatron_flags.Flags:
     """All flags that follow from the plan."""
     found = megatron_flags.degrees(plan)
-    if megatron_flags.overlaps(plan.config):
+    if tensor_overlap.is_whole(plan.config):
         found["tp-comm-overlap"] = True
     if any(group.kind == "dp" and collectives.get(group.collective).IN_NETWORK for group in plan.groups):
         found["use-sharp"] = True

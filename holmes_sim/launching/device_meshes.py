@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator
 
 from holmes_sim.launching import hosts, megatron_flags
+from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -22,7 +23,7 @@ def are_needed(config: ParallelConfig) -> bool:
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that meshes cannot express, in addition to the limits of Megatron-LM."""
-    if megatron_flags.overlaps(config):
+    if tensor_overlap.is_whole(config):
         yield "tp_overlap: not tried with its meshes of device types; a stack without tp_overlap"
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"

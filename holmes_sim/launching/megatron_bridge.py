@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from holmes_sim.launching import adapters, context, grouped_experts, megatron_flags, megatron_fsdp
+from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -85,9 +86,9 @@ def overrides(plan: Plan) -> str:
         "model.num_layers_in_last_pipeline_stage": None,
         "model.account_for_embedding_in_pipeline_split": False,
         "model.account_for_loss_in_pipeline_split": False,
-        "model.tp_comm_overlap": megatron_flags.overlaps(plan.config),
+        "model.tp_comm_overlap": tensor_overlap.is_whole(plan.config),
     }
-    if megatron_flags.overlaps(plan.config):
+    if tensor_overlap.is_whole(plan.config):
         found["model.tp_comm_overlap_cfg"] = None
     found |= _model(plan)
     found |= {

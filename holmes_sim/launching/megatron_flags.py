@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from holmes_sim.launching import context, environment, expert_overlap, grouped_experts, head, model_keys, nets, replicas, tied
+from sim.kernels import tensor_overlap
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -48,17 +49,12 @@ def degrees(plan: Plan) -> Flags:
     return found
 
 
-def overlaps(config: ParallelConfig) -> bool:
-    """Whether the collectives of tensor parallelism overlap products; Megatron-LM needs sequence parallelism for it."""
-    return config.tp_overlap and config.sequence_parallel and config.tp > 1
-
-
 def without_buffers(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """An overlap of tensor parallelism in fp16 or fp32: user buffers are bf16 or fp8.
 
     Megatron-LM d98e8a64 and Megatron-Bridge 067f987 (both initialize.py) give `initialize_ub` of Transformer Engine no dtype,
     so buffers are bf16 (transformer_engine/pytorch/module/base.py at d0067d0d) if they are not fp8."""
-    if overlaps(config) and workload.precision in ("fp16", "fp32"):
+    if tensor_overlap.is_whole(config) and workload.precision in ("fp16", "fp32"):
         yield (
             f"tp_overlap with precision {workload.precision}: the user buffers of its Transformer Engine are bf16 or fp8; "
             f"precision bf16, or a stack without tp_overlap"

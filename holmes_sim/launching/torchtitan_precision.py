@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sim.kernels import tensor_overlap
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -34,11 +35,6 @@ MULTIPLES = {"fp8": 16, "mxfp8": 32}
 """Precision of a workload -> what must divide the dimensions of a product."""
 
 
-def overlaps(config: ParallelConfig) -> bool:
-    """Whether tensor parallelism is asynchronous: its collectives beside products, with sequence parallelism."""
-    return config.tp_overlap and config.sequence_parallel and config.tp > 1
-
-
 def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Precisions, and dimensions of products in 8 bits, that torchtitan does not take."""
     precision, model = workload.precision, workload.model
@@ -48,8 +44,9 @@ def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
         known = "bf16, fp8, mxfp8 or fp32"
         yield f"precision {precision}: mixed_precision_param supports bfloat16 and float32; {known}"
     if _compiles(config, workload) and schedules.get(config.schedule).SPLITS_BACKWARD:
+        also = " and tp_overlap" if tensor_overlap.is_whole(config) else ""
         yield (
-            f"schedule {config.schedule.partition('=')[0]} with precision {precision}{' and tp_overlap' * overlaps(config)}: "
+            f"schedule {config.schedule.partition('=')[0]} with precision {precision}{also}: "
             "layers are compiled, and their backward is not split; 1f1b or interleaved"
         )
     if precision not in MULTIPLES:
@@ -93,7 +90,7 @@ def converted(plan: Plan) -> str:
 def settings(plan: Plan) -> Iterator[str]:
     """Statements of the config function: compiled layers."""
     if _compiles(plan.config, plan.workload):
-        asynchronous = ", enable_async_tensor_parallel=True" if overlaps(plan.config) else ""
+        asynchronous = ", enable_async_tensor_parallel=True" if tensor_overlap.is_whole(plan.config) else ""
         yield f'config.compile = CompileConfig(enable=True, components=["model"]{asynchronous})'
 
 
@@ -107,9 +104,9 @@ def assumed(plan: Plan) -> Iterator[str]:
         yield f"float8 scales each row by its own largest value; the plan's step assumes {scaling} scaling of tensors."
     if precision in CONVERTERS and config.tp > 1:
         yield "Tensor-parallel ranks gather inputs of products in bf16; the plan's step counts 1 byte for each value."
-    if overlaps(config):
+    if tensor_overlap.is_whole(config):
         yield "Asynchronous tensor parallelism needs symmetric memory (NVLink) among the ranks of a group."
 
 
 def _compiles(config: ParallelConfig, workload: Workload) -> bool:
-    return workload.precision in CONVERTERS or overlaps(config)
+    return workload.precision in CONVERTERS or tensor_overlap.is_whole(config)

@@ -119,7 +119,7 @@ PROPERTY_WORDS = {
     "unlike_stages": "stages may differ in",
     "unlike_replicas": "replicas may differ in",
     "precisions": "precisions",
-    "models": "models",
+    "models": "models with",
 }
 """Property of a launch target (`holmes_sim.capabilities`) -> its name in tables."""
 

@@ -18,6 +18,7 @@ from planner.request import Request, Wishes
 from planner.search.left_out import TRIED, by_stage, recomputed
 from planner.search.mixed import ORDERS, SHORT
 from planner.space.lengths import shortest
+from planner.space.runnable import recomputes_blocks
 from planner.space.sequences_and_experts import short_degree
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, recomputations, searched, variants
@@ -38,6 +39,8 @@ UNLIKE = "stage_tp"
 """Name of the axis of tp that differs between device types."""
 WORDS = {BLOCK: "as few layers of each stage as memory requires"}
 """Recomputation of shapes in words, where its name does not say what it is."""
+ALONE = "as few layers as memory requires, without a pipeline only"
+"""The same where a target has it in pipelines of one stage only."""
 RUNS = 6
 """Runs of consecutive numbers that are listed; of more runs, only the least and the largest number and how many there are."""
 
@@ -57,7 +60,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
         *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
         *((Axis("offload", request.wishes.offloaded),) if request.wishes.offloaded else ()),
-        Axis("recompute", tuple(WORDS.get(str(value), value) for value in _values(shapes, "recompute"))),
+        Axis("recompute", tuple(_recomputations(request, shapes))),
         Axis("overlap_param_gather", tuple(dict.fromkeys("on" if one.overlap_param_gather else "off" for one in sampled))),
         *((Axis(FLAG, ("on",)),) if any(one.tied_shards for one in sampled) else ()),
         Axis("layers", ("any split",)),
@@ -66,6 +69,12 @@ def axes(request: Request) -> tuple[Axis, ...]:
         Axis("placement", tuple(_placements(request))),
     )
     return found + _across(request, sampled)
+
+
+def _recomputations(request: Request, shapes: Iterable[Shape]) -> Iterator[str | int]:
+    """The kinds of recomputation, in words."""
+    words = WORDS if recomputes_blocks(request)[1] else {BLOCK: ALONE}
+    yield from (words.get(str(value), value) for value in _values(shapes, "recompute"))
 
 
 def outside(request: Request, tried: bool = False, every_step: bool = False) -> tuple[str, ...]:

@@ -43,9 +43,14 @@ PIPELINED = 1 - 1 / payloads.SCATTERED_PARTS
 """Share of a scatter of a forward that runs beside its product."""
 
 
+def is_whole(config: ParallelConfig) -> bool:
+    """Whether all collectives of tensor parallelism in layers overlap products; they do with sequence parallelism only."""
+    return config.tp_overlap and config.tp > 1 and config.sequence_parallel
+
+
 def applies(config: ParallelConfig) -> bool:
-    """Whether collectives of tensor parallelism overlap products; they do with sequence parallelism only."""
-    return (config.tp_overlap and config.tp > 1 and config.sequence_parallel) or payloads.scatters_beside_weights(config)
+    """Whether collectives of tensor parallelism overlap products: all, or the scatters of input gradients alone."""
+    return is_whole(config) or payloads.scatters_beside_weights(config)
 
 
 def exchanges(

@@ -11,10 +11,11 @@ from planner.request import Request, Wishes
 from planner.search.searched_space import ACROSS, axes, listed, outside
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, searched, variants
+from planner.target import Target
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
 from tests import builders as make
-from tests.planner.builders import on_two_clusters, request
+from tests.planner.builders import on_one_cluster, on_two_clusters, request
 
 PINNED = Wishes(
     tp=2, pp=1, dp=1, vpp=1, microbatch_size=2, schedule="1f1b", recompute="none", zero_stage=1, cp=1, ep=1, offload="none"
@@ -38,6 +39,16 @@ def every_shape(question: Request) -> list[Shape]:
 
 
 # the axes
+
+
+def test_some_layers_are_recomputed_without_a_pipeline_where_the_target_has_it_there_only():
+    def in_pipelines(config, workload):
+        return iter(["recompute_layers: in pipelines"] if config.recompute_layers and config.pp > 1 else [])
+
+    free = on_one_cluster(layers=4, batch=4, nodes=2)
+    asked = replace(free, target=Target("one", "any", (), in_pipelines, lambda plan: iter(())))
+    known = {axis.name: axis.values for axis in axes(asked)}
+    assert known["recompute"] == ("none", "full", "as few layers as memory requires, without a pipeline only")
 
 
 def test_the_axes_of_two_devices():
