@@ -129,6 +129,9 @@ OWN = {
         _feature("ZeRO 3, pp 1, context parallel", pp=1, cp=2, num_microbatches=(8, 8), zero_stage=3),
         _feature("ZeRO 3, pp 1, experts, ep 2", **ALONE, model=EXPERTS, ep=2, zero_stage=3),
         _feature("ZeRO 3, pp 1, experts, etp 1", **ALONE, model=EXPERTS, ep=4, etp=1, zero_stage=3),
+        _feature("mxfp8", precision="mxfp8", **BLACKWELL),
+        _feature("nvfp4", precision="nvfp4", **BLACKWELL),
+        _feature("nvfp4, experts, ep 2", model=EXPERTS, ep=2, precision="nvfp4", **BLACKWELL),
     ),
     "torchtitan": (
         _feature("fp8", precision="fp8", **HOPPER),
@@ -142,6 +145,8 @@ OWN = {
         _feature("experts, ep 8, etp 1, ZeRO 3, pp 1", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3),
     ),
     "flagscale": (
+        _feature("mxfp8", precision="mxfp8", **BLACKWELL),
+        _feature("nvfp4", precision="nvfp4", **BLACKWELL),
         _feature("ZeRO 2, pp 1", **ALONE, zero_stage=2),
         _feature("ZeRO 3, pp 1", **ALONE, zero_stage=3),
         _feature("ZeRO 3, pp 1, gradients in bf16", **ALONE, zero_stage=3, gradient_precision="bf16"),

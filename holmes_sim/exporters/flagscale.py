@@ -37,6 +37,7 @@ from holmes_sim.launching import (
     hosts,
     megatron_flags,
     megatron_fsdp,
+    megatron_precision,
     model_facts,
     model_keys,
     offload,
@@ -97,7 +98,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
     yield from offload.refused(config, "not tried with its launches")
     yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
-    yield from (*_unsupported_zero(config), *adapters.refused(workload), *megatron_flags.without_buffers(config, workload))
+    yield from (*_unsupported_zero(config), *adapters.refused(workload), *megatron_precision.without_buffers(config, workload))
     if config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
     if device_meshes.are_needed(config):
@@ -178,7 +179,7 @@ def train(plan: Plan) -> dict[str, object]:
     config, model = plan.config, plan.workload.model
     if not device_meshes.are_needed(config):
         return _alike(plan)
-    system = megatron_flags.degrees(plan) | megatron_flags.numbers(plan) | megatron_flags.optimizer(plan)
+    system = megatron_flags.degrees(plan) | megatron_precision.flags(plan) | megatron_flags.optimizer(plan)
     system |= megatron_flags.recomputation(plan) | {"attention-backend": config.attention}
     shape = megatron_flags.batches(plan) | megatron_flags.shape(plan)
     shape |= model_facts.written(model, MEGATRON)

@@ -28,6 +28,7 @@ from holmes_sim.launching import (
     hosts,
     megatron_flags,
     megatron_fsdp,
+    megatron_precision,
     model_facts,
     model_keys,
     offload,
@@ -166,7 +167,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
     found |= model_facts.written(model, HOLMES)
     found["make-vocab-size-divisible-by"] = model.vocab // plan.config.tp
-    found |= megatron_flags.numbers(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
+    found |= megatron_precision.flags(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
     if _equal(plan):
         return found | {"use-mcore-models": True, "transformer-impl": "transformer_engine"}
     return found | {"transformer-impl": "local"} | ({"use-flash-attn": True} if flash else {})

@@ -16,6 +16,7 @@ from holmes_sim.launching import (
     megatron_flags,
     megatron_fsdp,
     megatron_groups,
+    megatron_precision,
     model_facts,
     offload,
     torch_launch,
@@ -40,6 +41,7 @@ ARGS, NCCL, BRIDGE = "megatron.args", "nccl.yaml", "bridge-overrides.txt"
 NCCL_ABOUT = "NCCL's network by the names of Megatron-LM's groups"
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 """validate_args requires it with tp or cp on devices before Blackwell: it keeps compute and communication in order."""
+GATHERS = "Megatron-Bridge gathers weights in {precision} (training/mixed_precision.py); the plan's step assumes bf16."
 HOW = """\
 On every host, from Megatron-LM's folder, with this folder on all of them under one path:
 
@@ -78,7 +80,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from (*megatron_flags.unsupported_layout(config, workload), *megatron_fsdp.unsupported(config))
     yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
     yield from unlike_stages.unlike_experts(config)
-    yield from megatron_flags.without_buffers(config, workload)
+    yield from megatron_precision.without_buffers(config, workload)
     if workload.optimizer not in ("adam", "adam-bf16-moments"):
         yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"
     if workload.optimizer == "adam-bf16-moments" and not config.zero_stage:
@@ -153,7 +155,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
     found |= model_facts.written(plan.workload.model, MEGATRON)
     found["padded-vocab-size"] = plan.workload.model.vocab
-    found |= megatron_flags.numbers(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
+    found |= megatron_precision.flags(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
     found |= megatron_fsdp.flags(plan.config, plan.workload)
     found["attention-backend"] = plan.config.attention
     return found
@@ -174,8 +176,10 @@ def _bridge_assumed(plan: Plan) -> Iterator[str]:
             yield "Megatron-Bridge divides both matrices of an adapter by tp, with collectives of its own; the plan has none."
     yield "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
     if plan.workload.precision == "fp8" and plan.config.zero_stage and not plan.config.fp8_param_gather:
-        yield "Megatron-Bridge gathers weights in fp8 (training/mixed_precision.py); the plan's step assumes bf16."
-    if megatron_flags.scales_by_current_values(plan):
+        yield GATHERS.format(precision="fp8")
+    if plan.workload.precision == "nvfp4" and plan.config.zero_stage:
+        yield GATHERS.format(precision="nvfp4")
+    if megatron_precision.scales_by_current_values(plan):
         yield (
             f"{megatron_bridge.CURRENT_SCALING} of Megatron-Bridge keeps the first and the last layer in bf16 "
             "(first_last_layers_bf16); the plan's step assumes fp8."

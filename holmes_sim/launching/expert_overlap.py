@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holmes_sim.launching.megatron_precision import OVER_BF16
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
 
-PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8")
+PRECISIONS = (*OVER_BF16, "fp16")
 """Precisions whose flags have bf16 or fp16."""
 
 

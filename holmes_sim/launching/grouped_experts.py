@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holmes_sim.launching.megatron_precision import OVER_BF16
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
-PRECISIONS = ("bf16", "fp8", "mxfp8")
-"""Precisions whose flags have bf16."""
-
 
 def multiplies_together(workload: Workload) -> bool:
     """Whether --moe-grouped-gemm is written."""
-    return bool(workload.model.experts) and workload.precision in PRECISIONS and workload.model.mlp != "gelu"
+    return bool(workload.model.experts) and workload.precision in OVER_BF16 and workload.model.mlp != "gelu"
 
 
 def assumed(plan: Plan) -> Iterator[str]:

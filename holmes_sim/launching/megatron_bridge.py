@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holmes_sim.launching import adapters, context, grouped_experts, megatron_flags, megatron_fsdp
+from holmes_sim.launching import adapters, context, grouped_experts, megatron_flags, megatron_fsdp, megatron_precision
 from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -23,6 +23,8 @@ PRECISIONS = {
     ("bf16", "fp32"): "bf16_mixed",
     ("fp16", "fp16"): "fp16_mixed",
     ("fp8", "fp32"): "bf16_with_fp8_delayed_scaling_mixed",
+    ("mxfp8", "fp32"): "bf16_with_mxfp8_mixed",
+    ("nvfp4", "fp32"): "bf16_with_nvfp4_mixed",
     ("fp32", "fp32"): None,
 }
 """(precision, gradient precision) -> the mixed-precision recipe with both."""
@@ -119,7 +121,7 @@ def overrides(plan: Plan) -> str:
 
 
 def _mixed_precision(plan: Plan) -> str | None:
-    if megatron_flags.scales_by_current_values(plan):
+    if megatron_precision.scales_by_current_values(plan):
         return CURRENT_SCALING
     return _mixed_precisions(plan.config)[plan.workload.precision, plan.config.gradient_precision]
 

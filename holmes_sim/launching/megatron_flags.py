@@ -8,24 +8,26 @@ True means a flag without a value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
-from holmes_sim.launching import context, environment, expert_overlap, grouped_experts, head, model_keys, nets, replicas, tied
-from sim.kernels import tensor_overlap
+from holmes_sim.launching import (
+    context,
+    environment,
+    expert_overlap,
+    grouped_experts,
+    head,
+    megatron_precision,
+    model_keys,
+    nets,
+    replicas,
+    tied,
+)
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
-Flags: TypeAlias = dict[str, str | int | float | bool]
-
-PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",), "mxfp8": ("bf16",)}
-"""Precision of a workload -> flags. fp8 and mxfp8 add their format to bf16."""
-GRADIENTS = dict.fromkeys(("bf16", "fp8", "mxfp8"), ("fp32", "bf16")) | {"fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
-"""Precision -> gradient precisions that validate_args accepts."""
+Flags = megatron_precision.Flags
 SCHEDULES = ("1f1b", "interleaved")
-DISCARDED = ("layernorm", "moe_act")
-"""Modules that are not recomputed under delayed scaling of fp8 (transformer_config.py of Megatron-LM d98e8a64, line 2001)."""
 
 
 def text(flags: Flags) -> str:
@@ -47,18 +49,6 @@ def degrees(plan: Plan) -> Flags:
     if config.sequence_parallel and config.tp > 1:
         found["sequence-parallel"] = True
     return found
-
-
-def without_buffers(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """An overlap of tensor parallelism in fp16 or fp32: user buffers are bf16 or fp8.
-
-    Megatron-LM d98e8a64 and Megatron-Bridge 067f987 (both initialize.py) give `initialize_ub` of Transformer Engine no dtype,
-    so buffers are bf16 (transformer_engine/pytorch/module/base.py at d0067d0d) if they are not fp8."""
-    if tensor_overlap.is_whole(config) and workload.precision in ("fp16", "fp32"):
-        yield (
-            f"tp_overlap with precision {workload.precision}: the user buffers of its Transformer Engine are bf16 or fp8; "
-            f"precision bf16, or a stack without tp_overlap"
-        )
 
 
 def without_layers(plan: Plan) -> Iterator[str]:
@@ -137,31 +127,6 @@ def capacity(config: ParallelConfig) -> Flags:
     return found | ({"moe-pad-expert-input-to-capacity": True} if config.pad_to_capacity else {})
 
 
-def numbers(plan: Plan) -> Flags:
-    """Flags of the precision of weights and gradients."""
-    precision, gradients = plan.workload.precision, plan.config.gradient_precision
-    found: Flags = dict.fromkeys(PRECISIONS[precision], True)
-    if precision == "fp8":
-        found["fp8-format"] = "hybrid"
-        if scales_by_current_values(plan):
-            found["fp8-recipe"] = "tensorwise"
-        if plan.config.fp8_param_gather and plan.config.zero_stage:
-            found["fp8-param-gather"] = True
-    elif precision == "mxfp8":
-        found |= {"fp8-format": "e4m3", "fp8-recipe": "mxfp8"}
-    if gradients == "bf16":
-        found["grad-reduce-in-bf16"] = True
-    elif precision == "fp16" and gradients == "fp32":
-        found["accumulate-allreduce-grads-in-fp32"] = True
-    return found
-
-
-def scales_by_current_values(plan: Plan) -> bool:
-    """Whether each tensor in fp8 has the scale of its own largest value (`Stack.current_scaling`); else that of earlier values,
-    which is the default of --fp8-recipe, delayed (fp8_recipe of transformer_config.py)."""
-    return plan.workload.precision == "fp8" and any(spec.current_scaling for spec in plan.specs)
-
-
 def optimizer(plan: Plan) -> Flags:
     """Flags of the distributed optimizer and of its overlap with compute."""
     config = plan.config
@@ -218,11 +183,7 @@ def assumed(plan: Plan) -> Iterator[str]:
             "changes what is trained."
         )
     yield from grouped_experts.assumed(plan)
-    if workload.precision == "fp8":
-        scaling = "current" if scales_by_current_values(plan) else "delayed"
-        yield f"fp8 uses the format hybrid with {scaling} scaling, over bf16."
-    elif workload.precision == "mxfp8":
-        yield "mxfp8 uses the format e4m3 with a scale for each 32 values, over bf16."
+    yield from megatron_precision.assumed(plan)
     if workload.model.mlp == "gelu":
         yield "Dropout is the default, 0.1; models without gelu are trained without dropout."
     if not nets.one_vendor(plan, range(config.world_size)):
@@ -244,7 +205,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
             "overlap_grad_reduce false: --overlap-param-gather requires --overlap-grad-reduce; "
             "both of them, or overlap_param_gather false too"
         )
-    yield from _unsupported_numbers(config, workload)
+    yield from megatron_precision.unsupported(config, workload)
     if 0 < model.learned_positions < workload.seq_len:
         yield (
             f"learned_positions {model.learned_positions}: fewer than seq_len {workload.seq_len}; "
@@ -278,18 +239,3 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
             f"vendors {', '.join(vendors)}: NCCL does not join them, and gloo cannot send tensors of devices; "
             "devices of one vendor, or a fleet with communicator unified"
         )
-
-
-def _unsupported_numbers(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    precision, gradients = workload.precision, config.gradient_precision
-    if precision not in PRECISIONS:
-        yield f"precision {precision}: there is no flag for it; bf16, fp16, fp32, fp8 or mxfp8"
-    elif gradients not in GRADIENTS[precision]:
-        known = " or ".join(GRADIENTS[precision])
-        yield f"gradient_precision {gradients}: there is no flag for it with precision {precision}; {known}"
-    discarded = [name for name in config.modules if name in DISCARDED]
-    if precision == "fp8" and discarded and not config.current_scaling:
-        named = ", ".join(discarded)
-        yield f"recompute_modules {named} in fp8: not with delayed scaling; a stack with current_scaling, or others"
-    if config.attention == "flash" and precision in ("fp32", "tf32"):
-        yield f"attention flash: its kernels take fp16 and bf16, not {precision}; attention unfused, or precision bf16"

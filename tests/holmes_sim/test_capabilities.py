@@ -37,7 +37,7 @@ def test_megatron():
     assert (found["zero_stages"], found["zero_stages_in_pipelines"]) == ((0, 1, 2, 3), (0, 1))
     assert found["offload"] == ("optimizer", "activations", "optimizer+activations")
     assert (found["unlike_stages"], found["unlike_replicas"]) == ((), ())
-    assert found["precisions"] == ("fp32", "fp16", "bf16", "fp8", "mxfp8")
+    assert found["precisions"] == ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
 
 def test_deepspeed():

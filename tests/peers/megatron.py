@@ -18,7 +18,9 @@ validate_args and core_transformer_config_from_args first; two questions that it
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -110,13 +112,17 @@ def connections(folder: Path) -> str:
 
 
 def parse(words: list[str], world: int, connections: str) -> None:
-    """Megatron-LM's own parser and checks, on rank 0."""
+    """Megatron-LM's own parser and checks, on rank 0. nvfp4 asks for the version of Transformer Engine, which needs a GPU."""
     from megatron.training import arguments
 
     arguments.get_device_arch_version = lambda: 9
     torch.cuda.get_device_properties = lambda _: type("Properties", (), {"major": 9, "minor": 0})()
     os.environ |= {"RANK": "0", "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": connections}
-    with unittest.mock.patch.object(sys, "argv", ["pretrain_gpt.py", *words, *THEIRS.split()]):
+    engine = {"is_te_min_version": lambda *_: True} if "--fp4-format" in words else {}
+    with (
+        unittest.mock.patch.object(sys, "argv", ["pretrain_gpt.py", *words, *THEIRS.split()]),
+        unittest.mock.patch.multiple(arguments, **engine) if engine else contextlib.nullcontext(),
+    ):
         parsed = arguments.validate_args(arguments.parse_args())
     arguments.core_transformer_config_from_args(parsed)
     assert parsed.use_distributed_optimizer == ("--use-distributed-optimizer" in words)
@@ -124,6 +130,9 @@ def parse(words: list[str], world: int, connections: str) -> None:
     assert parsed.overlap_param_gather == ("--overlap-param-gather" in words)
     assert parsed.sequence_parallel == ("--sequence-parallel" in words)
     assert parsed.use_megatron_fsdp == ("--use-megatron-fsdp" in words)
+    for name in ("fp8", "fp4"):
+        after = [later for word, later in itertools.pairwise(words) if word == f"--{name}-format"]
+        assert [getattr(parsed, name)] == (after or [None])
 
 
 def config(flags: dict[str, str], layout: str | None) -> TransformerConfig:

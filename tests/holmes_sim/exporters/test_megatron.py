@@ -144,7 +144,7 @@ def test_overlap_in_fp16_or_fp32_is_refused_by_name(precision, refused):
     assert bool(reasons) is refused
     if refused:
         assert reasons == [
-            f"tp_overlap with precision {precision}: the user buffers of its Transformer Engine are bf16 or fp8; "
+            f"tp_overlap with precision {precision}: the user buffers of its Transformer Engine are bf16, fp8 or mxfp8; "
             "precision bf16, or a stack without tp_overlap"
         ]
     alone = replace(plan, config=replace(plan.config, tp_overlap=False))
@@ -188,6 +188,7 @@ def test_gathers_in_fp8_need_the_distributed_optimizer(facts, asked):
         ("fp16", "fp32", ["--fp16", "--accumulate-allreduce-grads-in-fp32"]),
         ("fp8", "fp32", ["--bf16", "--fp8-format hybrid"]),
         ("mxfp8", "fp32", ["--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"]),
+        ("nvfp4", "fp32", ["--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"]),
     ],
 )
 def test_precision_of_gradients(precision, gradients, flags):
@@ -210,6 +211,24 @@ def test_scales_of_fp8_are_those_of_the_plan(current):
     assert f"mixed_precision=bf16_with_fp8_{kind}_scaling_mixed" in launch.files["bridge-overrides.txt"].content.splitlines()
     assert f"fp8 uses the format hybrid with {kind} scaling, over bf16." in launch.assumed
     assert any("keeps the first and the last layer in bf16" in line for line in launch.assumed) is current
+
+
+@pytest.mark.parametrize("precision", ["mxfp8", "nvfp4"])
+def test_megatron_bridge_has_a_recipe_of_scales_by_block(precision):
+    plan = features.plan_of(replace(BY_NAME["plain"], precision=precision, **features.BLACKWELL))
+    launch = megatron.launch(plan)
+    assert f"mixed_precision=bf16_with_{precision}_mixed" in launch.files["bridge-overrides.txt"].content.splitlines()
+    gathers = "Megatron-Bridge gathers weights in nvfp4 (training/mixed_precision.py); the plan's step assumes bf16."
+    assert (gathers in launch.assumed) is (precision == "nvfp4")
+
+
+def test_user_buffers_do_not_take_nvfp4():
+    plan = features.plan_of(replace(BY_NAME["plain"], precision="nvfp4", **features.BLACKWELL))
+    plan = replace(plan, config=replace(plan.config, tp_overlap=True))
+    assert list(exporters.unsupported("megatron", plan)) == [
+        "tp_overlap with precision nvfp4: the user buffers of its Transformer Engine are bf16, fp8 or mxfp8; "
+        "precision bf16, or a stack without tp_overlap"
+    ]
 
 
 def test_flash_attention_recomputes_nothing_selectively():
@@ -370,7 +389,8 @@ def test_refusals(name, line):
          "vpp 2: virtual stages need a pipeline; pp 2 or more, or vpp 1"),
         ({"schedule": "interleaved"}, {}, "bf16",
          "schedule interleaved: with vpp 1 it runs plain 1F1B; vpp 2 or more, or --schedule 1f1b"),
-        ({"attention": "unfused"}, {}, "tf32", "precision tf32: there is no flag for it; bf16, fp16, fp32, fp8 or mxfp8"),
+        ({"attention": "unfused"}, {}, "tf32",
+         "precision tf32: there is no flag for it; bf16, fp8, mxfp8, nvfp4, fp16 or fp32"),
         ({"gradient_precision": "fp16"}, {}, "bf16",
          "gradient_precision fp16: there is no flag for it with precision bf16; fp32 or bf16"),
         ({}, {"learned_positions": 1024}, "bf16",
