@@ -115,6 +115,12 @@ FEATURES = (
 )  # fmt: skip
 
 
+DEEPSEEK = EXPERTS | {
+    "attention": "mla", "q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
+    "v_head_dim": 64, "dense_layers": 3, "dense_ffn_hidden": 9216, "mtp_layers": 1, "shared_ffn_hidden": 6144,
+    "n_group": 4, "topk_group": 2,
+}  # fmt: skip
+WINDOWS = {"sliding_window": 128, "sliding_window_every": 2, "attention_sinks": True}
 UNLIKE = {"nodes": ACROSS, "model": EXPERTS | {"tied_embeddings": False}, "tp": 2}
 ALONE = {"pp": 1, "dp": 4, "num_microbatches": (4, 4, 4, 4)}
 HOPPER, BLACKWELL = (
@@ -131,6 +137,9 @@ OWN = {
         _feature("ZeRO 3, pp 1, experts, etp 1", **ALONE, model=EXPERTS, ep=4, etp=1, zero_stage=3),
         _feature("mxfp8", precision="mxfp8", **BLACKWELL),
         _feature("nvfp4", precision="nvfp4", **BLACKWELL),
+        _feature("a model like DeepSeek-V3", model=DEEPSEEK, ep=2),
+        _feature("windows of some layers, and sinks", model=WINDOWS),
+        _feature("experts, HybridEP", model=EXPERTS, ep=4, etp=1, dispatcher="hybridep"),
         _feature("nvfp4, experts, ep 2", model=EXPERTS, ep=2, precision="nvfp4", **BLACKWELL),
     ),
     "torchtitan": (
@@ -145,6 +154,10 @@ OWN = {
         _feature("experts, ep 8, etp 1, ZeRO 3, pp 1", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3),
     ),
     "flagscale": (
+        _feature("a model like DeepSeek-V3", model=DEEPSEEK, ep=2),
+        _feature("windows of some layers, and sinks", model=WINDOWS),
+        _feature("optimizer on the hosts", offload=("optimizer",)),
+        _feature("experts, DeepEP", model=EXPERTS, ep=4, etp=1, dispatcher="deepep"),
         _feature("mxfp8", precision="mxfp8", **BLACKWELL),
         _feature("nvfp4", precision="nvfp4", **BLACKWELL),
         _feature("ZeRO 2, pp 1", **ALONE, zero_stage=2),

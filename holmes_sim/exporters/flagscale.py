@@ -39,7 +39,6 @@ from holmes_sim.launching import (
     megatron_fsdp,
     megatron_precision,
     model_facts,
-    model_keys,
     offload,
     torch_launch,
 )
@@ -52,7 +51,7 @@ from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 TITLE = "FlagScale"
-READERS = "its own code (16a2dd5) with megatron-core 0.16.1"
+READERS = "its own code (16a2dd5) with its Megatron-LM (8479eb35)"
 ORDER = 80
 KIND = "framework"
 VENDORS: Vendors = "joined"
@@ -69,8 +68,9 @@ bash FOLDER/run.sh +train.system.checkpoint.save_interval=1000 +train.model.trai
 plan, and sets the rank and the network of every process group. The first host is the master; port 29500 must be free on it
 (`experiment.runner.master_port=...`)."""
 IMPLEMENTATION: dict[str, object] = {"use_mcore_models": True, "transformer_impl": "transformer_engine"}
-UNKNOWN = ("padded_vocab_size", "megatron_fsdp_main_grads_dtype")
-"""Arguments of newer versions of Megatron-LM. Gradients have the precision that `accumulate_allreduce_grads_in_fp32` says."""
+UNKNOWN = ("padded_vocab_size", "megatron_fsdp_main_grads_dtype", "moe_flex_dispatcher_backend")
+"""Arguments of newer versions of Megatron-LM. Gradients have the precision that `accumulate_allreduce_grads_in_fp32` says, and
+the dispatcher flex is DeepEP's (`moe_enable_deepep`)."""
 ASSUMED = (
     "FlagScale's Megatron-LM is made ready on every host, as its installation says (tools/patch/unpatch.py).",
     "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",
@@ -96,14 +96,16 @@ exec python run.py --config-path "$here"/conf --config-name plan experiment.runn
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
-    yield from offload.refused(config, "not tried with its launches")
-    yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
+    yield from megatron_flags.unsupported_layout(config, workload)
     yield from (*_unsupported_zero(config), *adapters.refused(workload), *megatron_precision.without_buffers(config, workload))
-    if config.dispatcher != "alltoall":
-        yield f"dispatcher {config.dispatcher}: not read in its arguments; dispatcher alltoall"
     if device_meshes.are_needed(config):
         yield from device_meshes.unsupported_layout(config, workload)
-    elif config.vpp > 1 and config.pp == 1:
+        return
+    yield from (*offload.with_megatron(config, workload), *offload.kept(config))
+    yield from megatron_flags.unsupported_optimizer(config, workload)
+    if config.dispatcher == "hybridep":
+        yield "dispatcher hybridep: its Megatron-LM has no flag for it; dispatcher alltoall or deepep"
+    if config.vpp > 1 and config.pp == 1:
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
 
 
@@ -168,10 +170,17 @@ def experiment(plan: Plan) -> dict[str, object]:
                 "master_port": torch_launch.PORT,
             },
             "envs": _environments(plan, all_hosts),
+            **_before_start(plan.config, all_hosts),
         },
         "action": "run",
         "hydra": {"run": {"dir": "${experiment.exp_dir}/hydra"}},
     }
+
+
+def _before_start(config: ParallelConfig, all_hosts: tuple[Host, ...]) -> dict[str, object]:
+    """Shell lines that its runner writes before the start of a host's ranks. OmegaConf resolves `${` unless it is escaped."""
+    threads = offload.threads(config, str(max(len(host.ranks) for host in all_hosts)))
+    return {"cmds": {"before_start": threads.strip().replace("${", "\\${")}} if threads else {}
 
 
 def train(plan: Plan) -> dict[str, object]:
@@ -192,10 +201,13 @@ def train(plan: Plan) -> dict[str, object]:
 
 def _alike(plan: Plan) -> dict[str, object]:
     """As `train`, of a plan whose stages are alike: the arguments of Megatron-LM; values of a list are words of their own."""
+    config = plan.config
     found = {key: value for key, value in _keys(megatron.flags(plan)).items() if key not in UNKNOWN}
+    if config.dispatcher == "deepep" and plan.workload.model.experts:
+        found["moe_enable_deepep"] = True
     if "recompute_modules" in found:
         found["recompute_modules"] = str(found["recompute_modules"]).split()
-    vocab = plan.workload.model.vocab // plan.config.tp
+    vocab = plan.workload.model.vocab // config.tp
     return {"system": found, "model": IMPLEMENTATION, "data": {"make_vocab_size_divisible_by": vocab}}
 
 

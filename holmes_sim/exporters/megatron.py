@@ -81,15 +81,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
     yield from unlike_stages.unlike_experts(config)
     yield from megatron_precision.without_buffers(config, workload)
-    if workload.optimizer not in ("adam", "adam-bf16-moments"):
-        yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"
-    if workload.optimizer == "adam-bf16-moments" and not config.zero_stage:
-        yield "zero_stage 0: moments in bf16 need the distributed optimizer; ZeRO 1"
-    yield from (*offload.limited(config, workload), *offload.whole_layers(config, workload))
-    if config.offloads_optimizer and workload.precision in ("fp16", "fp32", "tf32"):
-        yield f"offload optimizer with precision {workload.precision}: its optimizer on the host is for bf16; bf16"
-    if config.offloads_optimizer and config.fp8_param_gather and config.current_scaling and workload.precision == "fp8":
-        yield "offload optimizer with fp8_param_gather: it takes delayed scaling only; a stack without current_scaling"
+    yield from megatron_flags.unsupported_optimizer(config, workload)
+    yield from (*offload.with_megatron(config, workload), *offload.whole_layers(config, workload))
     if config.vpp > 1 and config.pp == 1:
         yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
     yield from _unsupported_adapter(config, workload)

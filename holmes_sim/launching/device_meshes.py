@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from holmes_sim.launching import hosts, megatron_flags
+from holmes_sim.launching import hosts, megatron_flags, model_keys, offload
 from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -22,7 +22,10 @@ def are_needed(config: ParallelConfig) -> bool:
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Layouts that meshes cannot express, in addition to the limits of Megatron-LM."""
+    """Layouts that meshes cannot express, beside the limits of Megatron-LM, and models that were not tried with them."""
+    yield from (*offload.refused(config, "not tried with its meshes of device types"), *model_keys.special(workload))
+    if config.dispatcher != "alltoall":
+        yield f"dispatcher {config.dispatcher}: not tried with its meshes of device types; dispatcher alltoall"
     if tensor_overlap.is_whole(config):
         yield "tp_overlap: not tried with its meshes of device types; a stack without tp_overlap"
     if config.vpp > 1:

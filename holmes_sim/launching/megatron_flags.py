@@ -227,6 +227,14 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"mlp gelu: biases of experts are not sharded by tp {config.expert_tp}; etp 1, or mlp swiglu or relu2"
 
 
+def unsupported_optimizer(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Optimizers without flags, and those that need the distributed optimizer."""
+    if workload.optimizer not in ("adam", "adam-bf16-moments"):
+        yield f"optimizer {workload.optimizer}: it keeps fp32 weights, and moments of 8 bits are fp8; adam or adam-bf16-moments"
+    if workload.optimizer == "adam-bf16-moments" and not config.zero_stage:
+        yield "zero_stage 0: moments in bf16 need the distributed optimizer; ZeRO 1"
+
+
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Stages and devices that neither Megatron-LM nor its forks can express."""
     yield from environment.unsupported(plan)

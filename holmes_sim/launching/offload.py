@@ -27,6 +27,15 @@ def limited(config: ParallelConfig, workload: Workload) -> Iterator[str]:
         yield f"offload optimizer with optimizer {workload.optimizer}: the state on the host is fp32; adam"
 
 
+def with_megatron(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """What Megatron-LM cannot offload, or not as it is modelled, of the optimizer."""
+    yield from limited(config, workload)
+    if config.offloads_optimizer and workload.precision in ("fp16", "fp32", "tf32"):
+        yield f"offload optimizer with precision {workload.precision}: its optimizer on the host is for bf16; bf16"
+    if config.offloads_optimizer and config.fp8_param_gather and config.current_scaling and workload.precision == "fp8":
+        yield "offload optimizer with fp8_param_gather: it takes delayed scaling only; a stack without current_scaling"
+
+
 def whole_layers(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What Megatron-LM cannot copy of activations."""
     if not config.offloads_activations:

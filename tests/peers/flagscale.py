@@ -1,10 +1,11 @@
-"""FlagScale: read by its own code, a checkout of flagos-ai/FlagScale at the path in FLAGSCALE_CHECKOUT, and megatron-core.
+"""FlagScale: read by its own code, a checkout of flagos-ai/FlagScale at the path in FLAGSCALE_CHECKOUT, with the Megatron-LM
+that its installation patches in third_party/Megatron-LM (NVIDIA/Megatron-LM at the submodule's commit, and all patches of
+flagscale/backends/Megatron-LM).
 
 Hydra composes the files as run.py does; SSHTrainRunner and run_node, in a dry run, write the script of every host, whose
 torchrun line torch's own parser reads; the shim says each process's rank. RankMapper sorts ranks by the types of the hostfile,
 pre_validate_args checks meshes and layers, ParallelContext asks for the groups with megatron-core's RankGenerator. Where there
-are no meshes, megatron-core decides as in megatron.py. Its patched Megatron-LM is not run: that its parser knows the other
-names is not read here.
+are no meshes, its Megatron-LM parses and checks the arguments, and decides as in megatron.py; where there are, it parses them.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ import launching
 sys.path.pop()  # this folder has files of the programs' own names
 
 sys.path.insert(0, os.environ["FLAGSCALE_CHECKOUT"])
+sys.path.insert(0, os.environ["FLAGSCALE_CHECKOUT"] + "/third_party/Megatron-LM")
+import megatron.core
 from flagscale.runner import runner_train
 from flagscale.train import arguments
 from flagscale.train.hetero import parallel_context
+from megatron.training import arguments as megatron_arguments
 
-megatron = launching.load(Path(__file__).parent / "megatron.py")
+reading = launching.load(Path(__file__).parent / "megatron.py")
 logging.disable(logging.CRITICAL)
 DEFAULTS = {
     "distributed_backend": "nccl", "distributed_timeout_minutes": 10, "enable_gloo_process_groups": True,
@@ -54,13 +58,16 @@ LISTS = (
     "hetero_process_meshes", "hetero_pipeline_layer_split", "hetero_device_types",
     "expert_tensor_parallel_size_per_process_mesh", "recompute_modules",
 )  # fmt: skip
+THEIRS = ("--save-interval", "1000")
+"""What the user says beside what `megatron.THEIRS` has."""
 KINDS = {"tp": "tp", "pp": "pp", "dp": "dp", "exp_ep": "ep"}
 
 
 def versions() -> dict[str, str]:
     """Programs that read, and their versions."""
-    named = {name: importlib.metadata.version(name) for name in ("hydra-core", "megatron-core", "torch")}
-    return {"flagos-ai/FlagScale": os.environ.get("FLAGSCALE_COMMIT", "16a2dd5"), **named}
+    named = {name: importlib.metadata.version(name) for name in ("hydra-core", "torch")}
+    its_own = {"flagos-ai/FlagScale": os.environ.get("FLAGSCALE_COMMIT", "16a2dd5"), "megatron-core": megatron.core.__version__}
+    return its_own | named
 
 
 def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +80,10 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     args = namespace(words)
     assert getattr(args, "recompute_modules", []) == plan["config"].get("recompute_modules", [])
     if "--enable-hetero" not in words:
-        return megatron.decided(folder, plan, hosts, launching.by_name(words))
+        reading.parse([*words, *THEIRS], len(hosts), "8" if "--use-megatron-fsdp" in words else "1")
+        return reading.decided(folder, plan, hosts, launching.by_name(words))
+    with unittest.mock.patch.object(sys, "argv", ["train_gpt.py", *words, *THEIRS, *reading.THEIRS.split()]):
+        megatron_arguments.parse_args()
     infos = [{"rank": rank, "device_type": types[hosts[str(rank)]]} for rank in range(len(hosts))]
     micro, whole = args.micro_batch_size, args.global_batch_size
     groups, layers, replicas = groups_of(args, infos)

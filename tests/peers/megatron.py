@@ -86,7 +86,8 @@ def decided(folder: Path, plan: dict[str, Any], hosts: dict[str, str], flags: di
     groups = read_groups(folder, plan, flags, len(hosts), (tp, pp, cp, stages // pp))
     config(flags, layout if stages > 1 else None)
     found = PipelineParallelLayerLayout(layout, pp)
-    found.validate_layer_layout(int(flags["num-layers"]), None)
+    further = flags.get("mtp-num-layers")
+    found.validate_layer_layout(int(flags["num-layers"]), int(further) if further else None)
     layers = [found.get_layer_id_list(pp_rank=index % pp, vp_stage=index // pp) for index in range(stages)]
     micro, whole = int(flags["micro-batch-size"]), int(flags["global-batch-size"])
     num_microbatches_calculator.init_num_microbatches_calculator(0, None, whole, micro, len(hosts) // (tp * pp * cp))
@@ -145,6 +146,7 @@ def config(flags: dict[str, str], layout: str | None) -> TransformerConfig:
         "pipeline_model_parallel_size": "pipeline-model-parallel-size", "recompute_num_layers": "recompute-num-layers",
         "expert_model_parallel_size": "expert-model-parallel-size", "moe_router_topk": "moe-router-topk",
         "expert_tensor_parallel_size": "expert-tensor-parallel-size", "moe_ffn_hidden_size": "moe-ffn-hidden-size",
+        "mtp_num_layers": "mtp-num-layers",
     }  # fmt: skip
     facts: dict[str, Any] = {field: int(flags[name]) for field, name in fields.items() if name in flags}
     named = {"recompute_granularity": "recompute-granularity", "recompute_method": "recompute-method"}

@@ -316,3 +316,15 @@ def test_recomputed_modules_are_a_list():
     assert list(exporters.unsupported("flagscale", plan)) == []
     found = read(plan, "conf/train/plan.yaml")["system"]
     assert (found["recompute_granularity"], found["recompute_modules"]) == ("selective", ["layernorm", "mlp"])
+
+
+def test_the_optimizer_on_the_hosts_has_all_cpus_of_a_host():
+    """torchrun gives each rank one thread; OmegaConf resolves `${` unless a backslash is before it."""
+    plan = features.plan_of(features.Feature("", {"offload": ("optimizer",)}))
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    assert flagscale.train(plan)["system"]["optimizer_cpu_offload"] is True
+    (line,) = flagscale.experiment(plan)["experiment"]["cmds"]["before_start"].splitlines()
+    assert line.startswith(
+        'export OMP_NUM_THREADS="\\${OMP_NUM_THREADS:-$(cpus=$(nproc) && echo $((cpus > 4 ? cpus / 4 : 1)))}"'
+    )
+    assert "cmds" not in flagscale.experiment(plan_of("plain"))["experiment"]

@@ -1,11 +1,11 @@
-"""Megatron-LM's flags of mixtures of experts, of models whose layers differ, and who refuses them."""
+"""Flags of mixtures of experts and of models whose layers differ, for Megatron-LM and FlagScale, and who refuses them."""
 
 from __future__ import annotations
 
 import pytest
 
 from holmes_sim import exporters
-from holmes_sim.exporters import megatron
+from holmes_sim.exporters import flagscale, megatron
 from holmes_sim.launching import megatron_groups
 from tests import features
 
@@ -16,6 +16,33 @@ def written(plan):
 
 def refusals(plan):
     return list(exporters.unsupported("megatron", plan))
+
+
+def arguments_of_flagscale(plan):
+    """Its arguments of a plan whose stages are alike."""
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    return flagscale.train(plan)["system"]
+
+
+def test_flagscale_has_deepep_by_the_flag_of_its_megatron_and_not_hybridep():
+    plans = {
+        name: features.plan_of(features.Feature("", {"ep": 4, "etp": 1, "dispatcher": name}, model=features.EXPERTS))
+        for name in ("deepep", "hybridep", "allgather")
+    }
+    arguments = arguments_of_flagscale(plans["deepep"])
+    assert (arguments["moe_token_dispatcher_type"], arguments["moe_enable_deepep"]) == ("flex", True)
+    assert "moe_flex_dispatcher_backend" not in arguments
+    assert arguments_of_flagscale(plans["allgather"])["moe_token_dispatcher_type"] == "allgather"
+    assert list(exporters.unsupported("flagscale", plans["hybridep"])) == [
+        "dispatcher hybridep: its Megatron-LM has no flag for it; dispatcher alltoall or deepep"
+    ]
+
+
+def test_meshes_of_device_types_were_not_tried_with_such_models():
+    unlike = {"tp": 2, "stage_tp": (2, 1), "ep": 2}
+    plan = features.plan_of(features.Feature("", unlike, nodes=features.ACROSS, model=features.DEEPSEEK))
+    faults = list(exporters.unsupported("flagscale", plan))
+    assert any("the export does not write dense_layers 3" in fault for fault in faults)
 
 
 def test_experts_on_a_mesh_of_their_own():
@@ -34,13 +61,7 @@ def test_experts_on_a_mesh_of_their_own():
     assert (expert["ep"], "ep_dp" in expert) == ([(0, 1, 2, 3), (4, 5, 6, 7)], False)
 
 
-LATENT = {
-    "attention": "mla", "q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
-    "v_head_dim": 64,
-}  # fmt: skip
-
-
-def test_groups_of_experts_are_written_for_megatron_alone():
+def test_groups_of_experts_are_written_for_megatron_and_flagscale():
     groups = {"n_group": 4, "topk_group": 2}
     plan = features.plan_of(features.Feature("", {"ep": 2}, model=features.EXPERTS | groups))
     assert refusals(plan) == []
@@ -49,15 +70,16 @@ def test_groups_of_experts_are_written_for_megatron_alone():
         "Options of the router (score function, bias, auxiliary loss, capacity) are left to the framework."
         in megatron.launch(plan).assumed
     )
-    for other in ("flagscale", "holmes", "deepspeed", "torchtitan"):
+    arguments = arguments_of_flagscale(plan)
+    assert (arguments["moe_router_num_groups"], arguments["moe_router_group_topk"]) == (4, 2)
+    for other in ("holmes", "deepspeed", "torchtitan"):
         assert any("n_group 4, topk_group 2" in fault for fault in exporters.unsupported(other, plan)), other
 
 
 def test_flags_of_a_model_like_deepseek():
-    model = (
-        features.EXPERTS | LATENT | {"dense_layers": 3, "dense_ffn_hidden": 9216, "mtp_layers": 1, "shared_ffn_hidden": 6144}
+    plan = features.plan_of(
+        features.Feature("", {}, layers=(13, 11), model=features.DEEPSEEK | {"n_group": 1, "topk_group": 1})
     )
-    plan = features.plan_of(features.Feature("", {}, layers=(13, 11), model=model))
     assert refusals(plan) == []
     lines = written(plan)
     wanted = "--pipeline-model-parallel-l", "--ffn", "--kv", "--q", "--v-", "--m"
@@ -70,7 +92,10 @@ def test_flags_of_a_model_like_deepseek():
         "--moe-layer-freq ([0]*3+[1]*21)", "--mtp-num-layers 1",
     ]  # fmt: skip
     assert "bridge-overrides.txt" not in megatron.launch(plan).files
-    for other in ("flagscale", "holmes", "deepspeed", "torchtitan"):
+    arguments = arguments_of_flagscale(plan)
+    assert (arguments["multi_latent_attention"], arguments["kv_lora_rank"], arguments["qk_head_dim"]) == (True, 256, 64)
+    assert (arguments["moe_layer_freq"], arguments["mtp_num_layers"]) == ("([0]*3+[1]*21)", 1)
+    for other in ("holmes", "deepspeed", "torchtitan"):
         assert any("the export does not write dense_layers 3" in fault for fault in exporters.unsupported(other, plan)), other
 
 
@@ -89,10 +114,11 @@ def test_flags_of_layers_that_alternate(model, flags):
     assert [line for line in lines if line.startswith(("--window", "--moe-layer"))] == flags
 
 
-def test_sinks_are_a_learnable_softmax_of_megatron_and_refused_by_others():
+def test_sinks_are_a_learnable_softmax_of_megatron_and_flagscale_and_refused_by_others():
     plan = features.plan_of(features.Feature("", {}, model={"attention_sinks": True}))
     assert "--softmax-type learnable" in written(plan)
-    for other in ("torchtitan", "deepspeed", "flagscale", "holmes"):
+    assert arguments_of_flagscale(plan)["softmax_type"] == "learnable"
+    for other in ("torchtitan", "deepspeed", "holmes"):
         assert any("attention_sinks True" in fault for fault in exporters.unsupported(other, plan)), other
 
 

@@ -14,7 +14,6 @@ from tests import builders as make
 
 OFFLOADED = ParallelConfig(offload=("optimizer",))
 REASONS = {
-    "flagscale": "not tried with its launches",
     "holmes": "the fork's optimizers keep their state on devices",
     "prime": "its inner optimizer keeps its state on devices",
     "torchtitan": "its enable_cpu_offload moves weights and gradients, too (CPUOffloadPolicy of FSDP)",
@@ -46,7 +45,7 @@ def test_megatron_alone_copies_activations_of_whole_layers(config, reason):
         assert found == (own if name == "megatron" else others), name
 
 
-@pytest.mark.parametrize("name", ["megatron", "deepspeed", *REASONS])
+@pytest.mark.parametrize("name", ["megatron", "flagscale", "deepspeed", *REASONS])
 def test_no_framework_streams_parameters(name):
     plan = make.plan(make.fleet(make.cluster(devices=1)), offload=("optimizer", "parameters"), schedule="gpipe", zero_stage=0)
     found = [
