@@ -68,7 +68,7 @@ class UnlikeWork:
         if one not in self._bounds:
             request = self._context.request
             able = [one_cluster for one_cluster in request.clusters() if one_cluster.node.count >= one.tp_on(one_cluster.name)]
-            classes = [(self._seconds(cluster, one.on(cluster.name)), self._replicas(cluster, one)) for cluster in able]
+            classes = [(self.seconds(cluster, one.on(cluster.name)), self._replicas(cluster, one)) for cluster in able]
             many = request.workload.global_batch_size / shape.microbatch_size
             self._bounds[one] = many * shared_out(self._layers.every, classes)
         return self._bounds[one]
@@ -78,7 +78,7 @@ class UnlikeWork:
         many = slots(cluster, shape.tp_on(cluster.name))
         return many / shape.cp if many >= shape.cp else 0.0
 
-    def _seconds(self, cluster: Cluster, shape: Shape) -> tuple[Seconds, ...]:
+    def seconds(self, cluster: Cluster, shape: Shape) -> tuple[Seconds, ...]:
         """Least seconds of one microbatch on a layer of each kind: compute and tensor-parallel collectives of one replica."""
         context, layers = self._context, self._layers
         many = slots(cluster, shape.tp)

@@ -61,6 +61,10 @@ class Layers:
         """The layers of a stage with the head: those that predict further tokens too."""
         return tuple(n + self.further * (index == self.last) for index, n in enumerate(counts))
 
+    def of_stage(self, counts: Counts, head: bool) -> Counts:
+        """The layers of a stage, those that predict further tokens included where it has the head."""
+        return self.with_further(counts) if head else counts
+
     def only(self, kind: int, number: int) -> Counts:
         """So many layers of one kind."""
         return tuple(number * (index == kind) for index in range(len(self.kinds)))
@@ -68,7 +72,7 @@ class Layers:
     def of(self, counts: Counts, head: bool) -> Workload:
         """The workload of a stage with these layers, and with the head."""
         if (counts, head) not in self._workloads:
-            held = self.with_further(counts) if head else counts
+            held = self.of_stage(counts, head)
             found = replace(self.workload, held=tuple((n, kind) for n, kind in zip(held, self.kinds, strict=True) if n))
             self._workloads[counts, head] = found
         return self._workloads[counts, head]
@@ -171,13 +175,17 @@ class UnlikeStages:
         """Bytes of a stage: linear in both numbers from one microbatch on, as `planner.costs.stage_memory` has them."""
         if not held:
             return self._bytes_at(counts, ends, held, waits)
+        one, more, waiting = self.linear_bytes(counts, ends)
+        return one + (held - 1) * more + waits * waiting
+
+    def linear_bytes(self, counts: Counts, ends: Ends) -> tuple[Bytes, Bytes, Bytes]:
+        """Bytes of a stage beside one microbatch, of each further one in flight, and of each that waits for W."""
         if (counts, ends) not in self._bytes:
             one, two = (self._bytes_at(counts, ends, number, 0) for number in (1, 2))
             waiting = self._bytes_at(counts, ends, 1, 1) if self._splits else one
             self._bytes[counts, ends] = one, two - one, waiting - one
         found: tuple[Bytes, Bytes, Bytes] = self._bytes[counts, ends]
-        one, more, waiting = found
-        return one + (held - 1) * more + waits * waiting
+        return found
 
     def _bytes_at(self, counts: Counts, ends: Ends, held: int, waits: int, alone: bool = False) -> float:
         config = single_stage_config(self.config) if alone or all(ends) else self.config

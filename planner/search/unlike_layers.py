@@ -17,14 +17,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from planner.bounds.unlike_deadline import deadline_bound, might_finish
+from planner.bounds.unlike_lengths import bounds_by_length
+from planner.bounds.unlike_mixed import least_of_mixed, shapes_across
 from planner.bounds.unlike_stages import MOST_CLASSES, Bounded, Pipeline, best_pipelines, single_stages
 from planner.bounds.unlike_work import UnlikeWork, pipeline_bound
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import UnlikeCosts
+from planner.costs.unlike_layers import UnlikeCosts, UnlikeStages
 from planner.placement.ranks import build, with_collectives
 from planner.placement.simulation import fits, step
 from planner.request import Request
 from planner.search.budgets import Budgets
+from planner.search.unlike_exhaust import exhausted
 from planner.search.unlike_splits import splits
 from planner.space import stand_in
 from planner.space.shape import Shape
@@ -40,6 +43,8 @@ from sim.units import Seconds
 
 REFINED = 600
 """Most variants whose pipelines are bounded. Guess: more takes longer, and the least bounds come first."""
+EXHAUSTED = 400
+"""Most pipelines that are built to prove that none of their length is faster. Guess: more prove more, and take longer."""
 BUILT = 3
 """Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
 
@@ -76,6 +81,7 @@ class UnlikeSearch:
     _settled_shape: Shape | None = None
     _costs: UnlikeCosts = field(init=False)
     refined: int = 0
+    exhausted: int = 0
     polished: int = 0
 
     def __post_init__(self) -> None:
@@ -93,7 +99,9 @@ class UnlikeSearch:
         self._begin(bases)
         queue = [(work.bound(one.shape), next(numbers), one) for one in bases]
         heapq.heapify(queue)
-        self.work = min([queue[0][0] if queue else math.inf, *self._across(work)])
+        across = list(shapes_across(self.context, work))
+        self.work = min([queue[0][0] if queue else math.inf, *(bound for bound, _, _ in across)])
+        mixed = least_of_mixed(self._costs, work, across, self.cutoff, self.limit)
         while queue and queue[0][0] < self.cutoff:
             if self.refined >= REFINED or (self.best is not None and self.limit.is_up()):
                 break
@@ -113,6 +121,7 @@ class UnlikeSearch:
         if left < self.settled:
             self._settle(left, queue[0][2].shape)
         self.least_shape = self._settled_shape
+        self.work = mixed
         return self.settled
 
     def polish(self) -> None:
@@ -129,15 +138,22 @@ class UnlikeSearch:
             if self.best is before:
                 return
 
-    def _keep(self, plan: Plan) -> None:
-        """Simulate a plan if it fits and its closed form is below the best step, and keep it if it is faster."""
+    def _keep(self, plan: Plan) -> Seconds:
+        """Simulate a plan if it fits and its closed form is below the best step, and keep it if it is faster.
+
+        Returns a lower bound on its step, infinite where it is no plan of the request."""
         least = math.inf if self.best is None else step(self.best)
-        if not fits(plan) or self.request.refuses(plan) or plan_costs.step_seconds(plan) >= least:
-            return
+        if not fits(plan) or self.request.refuses(plan):
+            return math.inf
+        if (seconds := plan_costs.step_seconds(plan)) >= least:
+            return seconds
         self.polished += 1
         simulated = self.context.timelines.simulate_up_to(plan, least)
-        if isinstance(simulated, Plan) and step(simulated) < least:
+        if not isinstance(simulated, Plan):
+            return least
+        if step(simulated) < least:
             self.best = simulated
+        return step(simulated)
 
     def _settle(self, bound: Seconds, shape: Shape) -> None:
         if bound < self.settled:
@@ -162,14 +178,6 @@ class UnlikeSearch:
                 if _facts(alike.shape) in wanted and (self.best is None or not self.limit.is_up()):
                     for shape in alike.variants[:2]:
                         self._pipelines(one.part, shape, 0.0)
-
-    def _across(self, work: UnlikeWork) -> Iterator[Seconds]:
-        """Total-work bounds of the shapes whose stages may be on several clusters, where there are several."""
-        if all(len(clusters) < 2 for clusters in self.request.joinable()):
-            return
-        for part in stand_in.stand_ins(self.request):
-            with suppress(Infeasible):
-                yield from (work.bound(shape) for shape in searched(part, across=True))
 
     def _alike(self, one: Open) -> Iterator[Open]:
         """The variants of a shape, together with those that differ in the ZeRO stage only."""
@@ -196,14 +204,35 @@ class UnlikeSearch:
         if bound >= self.cutoff:
             return bound
         self.refined += 1
+        lengths = bounds_by_length(self.context, shape, classes, self.cutoff)
         if shape.vpp > 1 or len(classes) > MOST_CLASSES:
             for pipeline in splits(self.context, part, shape, classes)[:BUILT]:
                 self._try(part, shape, pipeline)
-            return bound
+            return max(bound, min(self._exhausted(part, shape, classes, lengths).values(), default=bound))
         found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes)]
         for pipeline in self._promising(found):
             self._try(part, shape, pipeline)
-        return min((each.seconds for each in found), default=math.inf)
+        own = {len(each.pipeline): each.seconds for each in sorted(found, key=lambda one: -one.seconds)}
+        every = {pp: max(seconds, lengths.get(pp, 0.0)) for pp, seconds in own.items()}
+        return min(self._exhausted(part, shape, classes, every).values(), default=math.inf)
+
+    def _exhausted(
+        self, part: Request, shape: Shape, classes: Sequence[UnlikeStages], lengths: dict[int, Seconds]
+    ) -> dict[int, Seconds]:
+        """The bounds by length, after all pipelines of lengths with few of them were tried."""
+
+        def tried(pipeline: Pipeline) -> Seconds | None:
+            if self.limit.is_up() or self.exhausted >= EXHAUSTED:
+                return None
+            self.exhausted += 1
+            return self._try(part, shape, pipeline)
+
+        found = dict(lengths)
+        for pp, seconds in lengths.items():
+            if seconds < self.cutoff:
+                known = exhausted(shape, classes, pp, self.cutoff, tried)
+                found[pp] = seconds if known is None else max(seconds, known)
+        return found
 
     def _promising(self, found: Sequence[Bounded]) -> Iterator[Pipeline]:
         """The pipelines with the least bounds, as long as these are below the fastest plan."""
@@ -211,18 +240,22 @@ class UnlikeSearch:
             if each.seconds < self.cutoff:
                 yield each.pipeline
 
-    def _try(self, part: Request, shape: Shape, pipeline: Pipeline) -> None:
-        """Build the plan of a pipeline with the model's own layers; simulate it if it may be faster than the best."""
+    def _try(self, part: Request, shape: Shape, pipeline: Pipeline) -> Seconds:
+        """Build the plan of a pipeline with the model's own layers; simulate it if it may be faster than the best.
+
+        Returns a lower bound on the plans of the pipeline, infinite where it has none."""
         cluster = self.request.topology.fleet.cluster(pipeline[0][0])
         both = (False, True) if len(pipeline) == 1 and uneven(cluster, shape, 1) else (False,)
         (name, last), further = pipeline[-1], self.request.workload.model.mtp_layers
         stages = (*pipeline[:-1], (name, last + further))
+        least = math.inf
         for evenly in both:
             with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
                 plan = stand_in.of_model(build(part, shape, stages, "certified", evenly), self.request)
-                self._keep(with_collectives(plan))
+                least = min(least, self._keep(with_collectives(plan)))
                 if self.request.refuses(with_collectives(plan)):
-                    self._keep(plan)
+                    least = min(least, self._keep(plan))
+        return least
 
 
 def _facts(config: ParallelConfig | Shape) -> tuple[object, ...]:

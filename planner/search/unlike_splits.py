@@ -16,7 +16,7 @@ from planner.placement.ranks import virtual
 from planner.request import Request
 from planner.space import lengths
 from planner.space.shape import Shape
-from sim.analytic.pipeline_step import PipelineStage, stage_ends
+from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.plan import schedules
 from sim.units import Seconds
 
@@ -39,7 +39,7 @@ def splits(context: PlanningContext, part: Request, shape: Shape, classes: Seque
     class alone, and of all classes, in every order of few."""
     found: list[tuple[Seconds, Pipeline]] = []
     for options in _sequences(context, part, shape, classes):
-        search = _Split(shape, options)
+        search = Split(shape, options)
         seconds, layers = search.descended(part.workload.model.layers)
         further = part.workload.model.layers - options[0].layers.number
         own = (*layers[:-1], layers[-1] - further)
@@ -63,7 +63,7 @@ def _sequences(
             yield every[:pp]
 
 
-class _Split:
+class Split:
     """The closed form of pipelines of given classes, by the layers of each rank; messages are left out."""
 
     def __init__(self, shape: Shape, options: Sequence[UnlikeStages]):
@@ -73,10 +73,10 @@ class _Split:
     def descended(self, total: int) -> tuple[Seconds, tuple[int, ...]]:
         """The split after the best move of a layer has been made as long as it shortens the step."""
         layers = self._even(total)
-        seconds, cycles = self._seconds(layers)
+        seconds, cycles = self.seconds(layers)
         for _ in range(ROUNDS):
             moves: list[tuple[Seconds, list[Seconds], tuple[int, ...]]] = [
-                (*self._seconds(one), one) for one in self._neighbours(layers, cycles)
+                (*self.seconds(one), one) for one in self._neighbours(layers, cycles)
             ]
             best = min(moves, key=lambda move: move[0], default=None)
             if best is None or best[0] >= seconds:
@@ -104,7 +104,7 @@ class _Split:
             if a != b and layers[a] > self._shape.vpp:
                 yield tuple(n - (i == a) + (i == b) for i, n in enumerate(layers))
 
-    def _seconds(self, layers: tuple[int, ...]) -> tuple[Seconds, list[Seconds]]:
+    def seconds(self, layers: tuple[int, ...]) -> tuple[Seconds, list[Seconds]]:
         """(closed form of the step, cycle of each rank); where memory does not suffice, `TOO_FULL` and more, and infinity."""
         pp, number = len(layers), self._layers.number
         ends = [min(end, number) for end in itertools.accumulate(virtual(layers, self._shape.vpp))]
@@ -120,6 +120,7 @@ class _Split:
                 beyond, full = beyond + excess, full | {rank}
             cost, entry = option.cost(counts, role), option.cost(parts[0], (role[0], False))
             found.append(PipelineStage(cost, entry.forward, entry.inputs))
-        every = stage_ends(found, self._options[0].config, self._m, 0.0, (0,) * pp)
+        config = self._options[0].config
+        every = stage_ends(found, config, self._m, 0.0, weights_owed(config, pp, self._m))
         seconds = TOO_FULL * (1 + beyond) if full else max(end.seconds for end in every)
         return seconds, [math.inf if rank in full else one.cost.cycle for rank, one in enumerate(found)]

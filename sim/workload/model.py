@@ -278,15 +278,13 @@ def _kinds(model: Model, first: int, past: int) -> tuple[tuple[int, Model], ...]
     if model.is_uniform:
         return ((past - first, model),)
     found = Counter(
-        (
-            index < model.dense_layers or (index + 1) % model.moe_layer_step != 0,
-            model.has_window(index),
-        )
+        (index < model.dense_layers or (index + 1) % model.moe_layer_step != 0, model.has_window(index))
         for index in range(first, past)
     )
     return tuple((number, _of_kind(model, *kind)) for kind, number in found.items())
 
 
+@functools.lru_cache(maxsize=256)
 def _of_kind(model: Model, dense: bool, windowed: bool) -> Model:
     """The model whose layers are all of one kind."""
     found = replace(

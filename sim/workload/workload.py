@@ -44,8 +44,9 @@ class Workload:
             self.adapter.check(self.model, self.precision)
 
     def __hash__(self) -> int:
-        """Hash of a few fields only, for speed: many results are cached by workload."""
-        return hash((self.model.name, self.model.layers, self.global_batch_size, self.seq_len))
+        """Hash of a few fields only, for speed: many results are cached by workload, and by its kinds and numbers of layers."""
+        model, held = self.model, tuple(number for number, _ in self.held)
+        return hash((model.name, model.layers, model.experts, model.sliding_window, held, self.global_batch_size, self.seq_len))
 
     @property
     def tokens(self) -> int:

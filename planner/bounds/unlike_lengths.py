@@ -1,0 +1,80 @@
+"""Bounds on pipelines of a model whose layers differ, by number of ranks: by their ranks, and by their busiest link.
+
+`planner.bounds.unlike_ranks` bounds pipelines by what their ranks compute and wait for. Besides, a link carries the messages of
+m microbatches in no less than m times the seconds of one microbatch's; where a pipeline crosses a slow border, these are often
+more than all compute. Both hold for every pipeline of so many ranks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from planner.bounds.unlike_deadline import pipeline_lengths
+from planner.bounds.unlike_ranks import RankProgramme, contents
+from planner.costs.context import PlanningContext
+from planner.costs.unlike_layers import UnlikeStages
+from planner.space.shape import Shape
+from sim.errors import NoRoute
+from sim.plan import schedules
+from sim.units import Seconds
+
+MOST_CLASSES = 3
+"""Largest number of classes: each further one doubles the sets of classes behind a rank."""
+MOST_COUNTS = 200
+"""Most orders and numbers of ranks of the classes whose links are looked at (a guess). More: slower."""
+MOST_CONTENTS = 12
+"""Most contents of a rank of so many layers that are told apart. Models with more have none of these bounds (a guess)."""
+
+
+def bounds_by_length(
+    context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], cutoff: Seconds
+) -> dict[int, Seconds]:
+    """Number of ranks, from 2 on -> a lower bound in seconds, at most `cutoff`, on all pipelines of the shape; lengths without
+    a bound are left out.
+
+    There is none for schedules that split the backward, and with virtual stages for those that wait for their sends."""
+    schedule, layers = schedules.get(shape.schedule), classes[0].layers
+    if schedule.SPLITS_BACKWARD or len(classes) > MOST_CLASSES or layers.further > 1:
+        return {}
+    if shape.vpp > 1 and not schedule.OVERLAPS_SENDS:
+        return {}
+    kinds = contents(layers, shape.vpp)
+    if max(map(len, kinds)) > MOST_CONTENTS:
+        return {}
+    every = [pp for pp in pipeline_lengths(context.request, shape, classes) if pp > 1]
+    found = {pp: _busiest_link(context, shape, classes, pp) for pp in every}
+    left = [pp for pp in every if found[pp] < cutoff]
+    if left:
+        programme = RankProgramme(context, shape, classes, kinds, cutoff)
+        found |= {pp: max(found[pp], programme.least(pp)) for pp in left}
+    return {pp: min(seconds, cutoff) for pp, seconds in found.items()}
+
+
+def _busiest_link(context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], pp: int) -> Seconds:
+    """The least seconds for which the busiest link of a pipeline of so many ranks carries its messages, over all orders and
+    numbers of ranks of the classes; 0 where these are many."""
+    m, least, tried = shape.least_microbatches(context.request.workload), math.inf, 0
+    for many in range(1, min(len(classes), pp) + 1):
+        for order in itertools.permutations(classes, many):
+            with suppress(NoRoute):
+                nic = context.fleets.nic_of(tuple(option.cluster for option in order))
+                for counts in numbers_of_ranks(pp, [option.max_stages for option in order]):
+                    tried += 1
+                    if tried > MOST_COUNTS:
+                        return 0.0
+                    runs = tuple((option.cluster, 0, count) for option, count in zip(order, counts, strict=True))
+                    load = context.loads.load(runs, shape, nic, context.fleets.open, whole=True)
+                    least = min(least, m * load)
+    return least
+
+
+def numbers_of_ranks(total: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All numbers of ranks of each class, one or more and at most `most`, that add up to a total."""
+    if len(most) == 1:
+        if 1 <= total <= most[0]:
+            yield (total,)
+        return
+    for count in range(1, min(most[0], total - len(most) + 1) + 1):
+        yield from ((count, *rest) for rest in numbers_of_ranks(total - count, most[1:]))

@@ -1,0 +1,73 @@
+"""Bounds on pipelines of layers that differ by their number of ranks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from planner.bounds.unlike_lengths import bounds_by_length, numbers_of_ranks
+from planner.costs.context import PlanningContext
+from planner.costs.unlike_layers import UnlikeCosts
+from planner.placement.ranks import build
+from planner.placement.simulation import simulate_plan, step
+from planner.request import Request
+from planner.space import stand_in
+from sim.hardware.cluster import Trunk
+from tests import builders as make
+from tests.planner.builders import request
+from tests.planner.unlike import CHEAP_FIRST, PINNED, interleaved, only_shape, question
+
+
+def two_classes(trunk: float, vpp: int = 1, layers: int = 6) -> Request:
+    """Two devices of each of two classes, joined by a trunk of so many bytes a second."""
+    nics = (make.nic("ethernet", 1e8),)
+    clusters = [
+        make.cluster(name, 2, nics=nics, spec=make.device(f"chip-{name}", speed)) for name, speed in (("a", 2e10), ("b", 1e10))
+    ]
+    machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", trunk, 0.0),))
+    wishes = replace(interleaved(vpp) if vpp > 1 else PINNED, pp=None)
+    return request(machines, make.model(layers, **CHEAP_FIRST), 8, wishes)
+
+
+def bounds(wanted: Request, cutoff: float = math.inf) -> dict[int, float]:
+    context, shape = PlanningContext(wanted), only_shape(wanted)
+    return bounds_by_length(context, shape, UnlikeCosts(context).classes(shape), cutoff)
+
+
+def simulated(wanted: Request, stages: tuple[tuple[str, int], ...]) -> float:
+    (part,) = stand_in.stand_ins(wanted)
+    plan = stand_in.of_model(build(part, only_shape(wanted), stages, "test"), wanted)
+    return step(simulate_plan(plan))
+
+
+def test_numbers_of_ranks_of_two_classes() -> None:
+    assert list(numbers_of_ranks(4, [3, 2])) == [(2, 2), (3, 1)]
+    assert list(numbers_of_ranks(3, [2])) == []
+
+
+@pytest.mark.parametrize(("trunk", "vpp"), [(1e8, 1), (1e8, 2), (1e5, 1), (1e5, 2)])
+def test_no_pipeline_is_faster_than_the_bound_of_its_length(trunk: float, vpp: int) -> None:
+    wanted = two_classes(trunk, vpp)
+    found = bounds(wanted)
+    assert set(found) == ({2, 3, 4} if vpp == 1 else {2})  # interleaved takes a number of ranks that divides 8 microbatches
+    steps = [
+        simulated(wanted, ((first, n), (second, 6 - n)))
+        for first, second in (("a", "b"), ("b", "a"), ("a", "a"), ("b", "b"))
+        for n in range(vpp, 7 - vpp)
+    ]
+    assert 0.6 * min(steps) < found[2] <= min(steps) * (1 + 1e-9)
+
+
+def test_a_pipeline_over_a_slow_trunk_takes_as_long_as_all_its_messages() -> None:
+    """Four ranks are on both clusters: 8 microbatches of 64 tokens of hidden size 96 in two bytes, there and back."""
+    wanted = two_classes(1e5)
+    model, nbytes = wanted.workload.model, wanted.workload.seq_len * wanted.workload.model.hidden * 2
+    assert bounds(wanted)[4] >= 8 * nbytes / 1e5
+    assert model.layers == 6
+    assert bounds(wanted, cutoff=1e-6)[4] == 1e-6
+
+
+def test_a_schedule_that_splits_the_backward_has_none() -> None:
+    assert bounds(question(replace(PINNED, schedule="zb-h1"))) == {}
