@@ -20,6 +20,7 @@ from benchmarks.certificates.fleets import draw
 from benchmarks.certificates.judge import layout
 from benchmarks.certificates.space import Stages, pipelines
 from planner.costs.context import PlanningContext
+from planner.costs.node_classes import holds
 from planner.placement.ranks import build, with_collectives
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request
@@ -105,6 +106,8 @@ def plans(request: Request) -> Iterator[Plan]:
     for part, shape in shapes(request):
         for stages in pipelines(replace(part, wishes=replace(part.wishes, recompute=None)), shape):
             cluster = request.topology.fleet.cluster(stages[0][0])
+            if not all(holds(request, request.topology.fleet.cluster(name), shape) for name, _ in stages):
+                continue  # cp or ep groups at unequal positions on their nodes are outside of the space
             for evenly in evenly_options(cluster, shape, stages):
                 yield from _built(request, part, shape, stages, evenly)
 
