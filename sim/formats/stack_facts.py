@@ -116,6 +116,7 @@ class StackConstants(StrictModel):
     gathered_keys: Flag = False
     separate_qkv: Flag = False
     separate_gate: Flag = False
+    summed_norms: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
     cudnn_9_19: Flag = False
     attention_bf16_sums: Flag = False

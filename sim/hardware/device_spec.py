@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sim.errors import PlanError
 from sim.hardware.measured import Profile
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSecond, Watts
-from sim.workload.kernels import Pass
+from sim.workload.kernels import HEAD_NORM, Pass
 from sim.workload.model import NARROW
 
 FUSED_EXPERTS = "mxfp8"
@@ -114,7 +114,8 @@ class DeviceSpec:
     that computes a weight's gradient adds it to the accumulated one. If `fp8_attention`, attention beside products in fp8 or
     less multiplies in fp8, and if `fp8_head`, logits do. If `current_scaling`, casts to fp8 look for the largest value of the
     tensor first. If `fused_experts`, products of experts in mxfp8 apply the
-    activation function themselves, in both directions. `passes` is the bytes that elementwise kernels move, by
+    activation function themselves, in both directions. If `summed_norms`, a kernel of its own sums the gradients of the weights
+    of norms of short rows (`sim.kernels.formulas`). `passes` is the bytes that elementwise kernels move, by
     name of the kernel (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
     `step` is host time once per optimizer step, while the device waits; `update_bytes` is bytes moved through memory for each
     parameter that the rank holds, once per step, beside the optimizer's own (norm and clipping of gradients, copies, zeroing).
@@ -146,6 +147,7 @@ class DeviceSpec:
     fp8_head: bool = False
     current_scaling: bool = False
     fused_experts: bool = False
+    summed_norms: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     profile: Profile | None = None
     idle_watts: Watts | None = None
@@ -190,7 +192,8 @@ class DeviceSpec:
         """Bytes that the forward of an elementwise kernel moves with this device's software, beside products of a precision."""
         if kernel.routed and self.fused_experts and precision == FUSED_EXPERTS:
             return 0.0
-        return kernel.moved * dict(self.passes).get(kernel.name, 1.0)
+        name = "norm" if kernel.name == HEAD_NORM else kernel.name
+        return kernel.moved * dict(self.passes).get(name, 1.0)
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
         """Dense peak at a precision (tf32 falls back to fp32, see `runs`); raises PlanError if the device has none."""

@@ -31,7 +31,7 @@ FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
-    "separate_qkv", "separate_gate", *ATTENTION_FACTS,
+    "separate_qkv", "separate_gate", "summed_norms", *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -107,6 +107,7 @@ class Stack:
     current_scaling: bool = False
     amax_reduction: bool = False
     fused_experts: bool = False
+    summed_norms: bool = False
     dispatcher: str = "alltoall"
     overlap_shared_experts: bool = False
     overlap_expert_communication: bool = False
@@ -141,6 +142,7 @@ class Stack:
             fp8_head=self.fp8_head,
             current_scaling=self.current_scaling,
             fused_experts=self.fused_experts,
+            summed_norms=self.summed_norms,
             passes=self.passes,
         )
 

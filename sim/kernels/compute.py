@@ -35,7 +35,8 @@ from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.adapter_kernels import frozen
-from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels
+from sim.workload.end_kernels import embedding_kernels, head_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding
 from sim.workload.model import NARROW
 from sim.workload.optimizers import OPTIMIZERS
 from sim.workload.workload import Workload

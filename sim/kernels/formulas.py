@@ -52,6 +52,15 @@ softmax twice in and once out, products three times in. At 4 bytes Megatron-LM's
 mask of dropout adds one byte a score."""
 
 
+SUM_ROWS, SUM_BLOCKS, SUM_STEP = 4, 12, 0.188 * MICRO
+"""Rows of a block, blocks at once on a multiprocessor, and seconds for each four partial sums, of the kernel that sums the
+gradient of a norm's weight over short rows (NVIDIA/TransformerEngine d0067d0d transformer_engine/common/normalization/rmsnorm,
+rmsnorm_bwd_semi_cuda_kernel.cu): each block of the backward leaves one partial sum, and four warps for each 32 values add these
+up, so that more multiprocessors make it slower. Rows of 512 values and more have other kernels, which take about 3 us. Measured
+on H100 with heads of 128 values (BastiaanGroot/ML-Infrastructure-Engineer 52ad575d training/profiles, Qwen3-8B with tp 8): 48.4
+us after 1,024 blocks, 74.3 us after more than fit, which are 12 on each of 132 multiprocessors. Other devices: a guess."""
+
+
 def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:
     """Seconds of a (batch of) matrix products on a device; raises PlanError where it has no peak for the precision.
 
@@ -129,7 +138,7 @@ def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, n
         return gemm_seconds(product, device, precision, nbytes) + _cast_seconds(kernel, device, precision, 1)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
-    return pass_seconds(_moved_backward(kernel, device, precision), device, kernel.launches[1])
+    return pass_seconds(_moved_backward(kernel, device, precision), device, kernel.launches[1]) + _sum_seconds(kernel, device)
 
 
 def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:
@@ -173,6 +182,13 @@ def _cast_seconds(kernel: Gemm, device: DeviceSpec, precision: str, product: int
     fused = device.fused_experts and precision == FUSED_EXPERTS
     moved = cast_bytes(kernel, device.curve_of(precision), device.current_scaling, fused)[product]
     return pass_seconds(moved, device) if moved else 0.0
+
+
+def _sum_seconds(kernel: Pass, device: DeviceSpec) -> Seconds:
+    """Seconds in which the gradient of a norm's weight is summed over short rows (`SUM_STEP`)."""
+    if not (kernel.rows and device.summed_norms):
+        return 0.0
+    return SUM_STEP * min(kernel.rows / SUM_ROWS, SUM_BLOCKS * device.compute_units) / SUM_ROWS
 
 
 def _moved_backward(kernel: Pass, device: DeviceSpec, precision: str) -> Bytes:

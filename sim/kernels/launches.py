@@ -6,7 +6,7 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.kernels.ring_copies import ring_launches
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Seconds
-from sim.workload.kernels import Kernel
+from sim.workload.kernels import HEAD_NORM, Kernel
 from sim.workload.workload import Workload
 
 LAUNCH_BACKWARD = 1.3
@@ -42,7 +42,8 @@ def launch_seconds(
         names = [kernel.name for kernel in kernels]
         more = ADAPTER_LAUNCHES * names.count("adapter A") + DEQUANTISE_LAUNCHES * names.count("dequantise")
         dense += more / LAUNCHES
-    dense += ring_launches(kernels) / LAUNCHES
+    norms = sum(kernel.name == HEAD_NORM for kernel in kernels)
+    dense += (ring_launches(kernels) + norms) / LAUNCHES
     launch = device.launch * dense + device.launch_per_rank * ranks
     if overlaps_from_host(workload, config):
         launch *= OVERLAP_LAUNCHES

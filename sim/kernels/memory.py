@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 from sim.hardware.memory_facts import Degrees
 from sim.kernels import frozen_weights, kept_tensors, layer_groups
-from sim.kernels.compute import last_kernels, rank_kernels
+from sim.kernels.compute import first_kernels, last_kernels, rank_kernels
 from sim.kernels.recomputation import freed_bytes
 from sim.plan import schedules
 from sim.plan.offloading import LAYERS_ON_DEVICE
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import GIGA, Bytes
-from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel
 from sim.workload.optimizers import OPTIMIZERS
 from sim.workload.workload import Workload
 
@@ -240,7 +240,7 @@ def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, fi
         working, kept, away = working + LAYERS_ON_DEVICE * largest, 0.0, kept
     working -= config.memory.fragmentation * kept  # blocks of the microbatch at work are freed and taken in the same order
     working += kept_tensors.sequence_bytes(workload, config, layers, last) + config.memory.workspace
-    embedded = sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) if first else 0.0
+    embedded = sum(kernel.saved for kernel in first_kernels(workload, config)) if first else 0.0
     head, deferred = 0.0, sum(number * _deferred_layer_bytes(one, config) for number, one in kinds)
     if last:
         head = logits_bytes(workload, config)

@@ -1,4 +1,4 @@
-"""Forward kernels of one transformer layer, the embedding and the head, by shape.
+"""Forward kernels of one transformer layer, by shape; those of the embedding and the head: `sim.workload.end_kernels`.
 
 A layer is a list of matrix products by (m, n, k), one attention core and elementwise passes by bytes. FLOPs, seconds and saved
 activation bytes are all computed from that list, so they cannot disagree.
@@ -119,7 +119,9 @@ class Pass:
     """An elementwise kernel that reads and writes `moved` bytes of memory; `saved` bytes are kept for the backward pass.
 
     backward: bytes that its backward moves; None: as many for each byte of the forward as passes of a layer usually do.
-    routed: it is the activation function of routed experts. launches: kernels that it stands for, (forward, backward)."""
+    routed: it is the activation function of routed experts. launches: kernels that it stands for, (forward, backward).
+    rows: number of short rows over which its backward sums the gradient of a norm's weight; 0: the sum takes no time of its
+    own, as for rows of a whole hidden state."""
 
     name: str
     moved: Bytes
@@ -127,9 +129,13 @@ class Pass:
     backward: Bytes | None = None
     routed: bool = False
     launches: tuple[int, int] = (1, 1)
+    rows: int = 0
 
 
 Kernel: TypeAlias = Gemm | Attention | Pass
+
+HEAD_NORM = "head norm"
+"""Name of the norms of queries and keys."""
 
 SCORE_BYTES, COPY_BYTES, ROW_BYTES = 4, 24, 4
 """Bytes that a router keeps for the backward beside its input, read in Megatron-Core d98e8a64 (megatron/core/transformer/moe)
@@ -198,6 +204,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
             if model.attention == "mla"
             else [Gemm("qkv", tokens, q + kv, h, saved=entered, casts=column)]
         ),
+        *_head_norms(model, tokens, t, nbytes),
         Pass("heads", 2.0 * tokens * (q + kv) * nbytes),
         Attention(
             "attention",
@@ -234,6 +241,18 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     return tuple(kernels)
 
 
+def _head_norms(model: Model, tokens: int, t: int, nbytes: int) -> list[Kernel]:
+    """The norms of queries and of keys, each over the values of one head: both keep their input, beside what attention keeps.
+
+    Both are kernels of their own before the rotation (Megatron-Core d98e8a64, get_query_key_value_tensors of
+    megatron/core/transformer/attention.py; torchtitan and transformers alike). Tensor parallelism divides the heads."""
+    if not model.has_head_norms:
+        return []
+    rows = (tokens * model.heads // t, tokens * max(model.kv_heads // t, 1))
+    values = (float(number * model.head_dim * nbytes) for number in rows)
+    return [Pass(HEAD_NORM, 2.0 * moved, saved=moved, rows=number) for number, moved in zip(rows, values, strict=True)]
+
+
 def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes: int, column: Casts) -> list[Kernel]:
     """Products that make queries, keys and values from latent vectors (arXiv 2405.04434, section 2.1).
 
@@ -267,34 +286,3 @@ def _mlp_kernels(
         Pass("activation", float(tokens * (up + f) * nbytes), saved=float(tokens * up * nbytes), routed=casts is None),
         Gemm("down", rows, model.hidden, f, count=experts, saved=float(tokens * f * nbytes), casts=second),
     ]
-
-
-def embedding_kernels(model: Model, b: int, s: int, nbytes: int) -> tuple[Kernel, ...]:
-    """Kernels of the input embedding: gather and write rows, then dropout."""
-    values = b * s * model.hidden * nbytes
-    mask = float(b * s * model.hidden) if model.mlp == "gelu" else 0.0
-    return (Pass("embedding", 2.0 * values + 2.0 * values + mask, saved=mask),)
-
-
-def head_kernels(model: Model, b: int, s: int, t: int, nbytes: int) -> tuple[Kernel, ...]:
-    """Kernels of the final norm, the logits and the cross-entropy loss on one of `t` tensor-parallel ranks.
-
-    Each layer that predicts further tokens has these once more, and a product of its two normed inputs before it (arXiv
-    2412.19437, section 2.2, equation 21).
-
-    The loss reads the logits, keeps them in fp32 and makes three more fp32 passes: maximum, exponentials, gradient
-    (arXiv 2205.05198, section 4.3: 4 s b h for norm and projection and 4 s b v for the logits, per rank divided by t).
-    """
-    tokens, h, v = b * s, model.hidden, model.vocab // t
-    values = float(tokens * h * nbytes)
-    head: tuple[Kernel, ...] = (
-        Pass("norm", 2.0 * values, saved=values),
-        Gemm("logits", tokens, v, h, saved=values),
-        Pass("loss", float(tokens * v) * (nbytes + 4 + 3 * 4), saved=4.0 * tokens * v),
-    )
-    further: tuple[Kernel, ...] = (
-        Pass("norm", 4.0 * values, saved=2.0 * values),
-        Gemm("joined", tokens, h // t, 2 * h, saved=2.0 * values),
-        *head,
-    )
-    return head + model.mtp_layers * further

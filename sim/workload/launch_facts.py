@@ -1,4 +1,4 @@
-"""Facts of a model that a launch needs and no step time depends on: positions, norms, biases, initial weights.
+"""Facts of a model that a launch needs: positions, norms, biases, initial weights. Of these, step times depend on `qk_norm`.
 
 A file may leave each of them out: the fact is then None, not known, and a launch says what it assumes in its place."""
 
@@ -17,8 +17,8 @@ class LaunchFacts:
 
     `rope_theta`: base of the rotary frequencies; `rope_scaling`: one of `ROPE_SCALING`, by `rope_factor`; `rotary_fraction`:
     share of each head's dimensions that is rotated (`partial_rotary_factor`); `norm_epsilon`: added to the variance in norms;
-    `qk_norm`: queries and keys have norms; `qkv_bias`: the product of queries, keys and values has a bias; `init_std`: standard
-    deviation of initial weights."""
+    `qk_norm`: queries and keys have norms, each over the values of a head; `qkv_bias`: the product of queries, keys and values
+    has a bias; `init_std`: standard deviation of initial weights."""
 
     rope_theta: float | None = None
     rope_scaling: str | None = None

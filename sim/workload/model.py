@@ -10,6 +10,7 @@ import functools
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from sim.workload import expert_groups
 from sim.workload.launch_facts import LaunchFacts
 
 PRECISION_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
@@ -48,7 +49,8 @@ class Model:
     hidden states, a layer like the last one and a head.
     `attention_sinks`: each head has a learned logit beside its scores (gpt-oss, arXiv 2508.10925, section 2): a parameter.
 
-    `launch` holds the facts that a launch needs and no step time depends on. Raises ValueError for wrong values.
+    `launch` holds the facts that a launch needs; of these the step time depends on `qk_norm` alone (`has_head_norms`). Raises
+    ValueError for wrong values.
     With `attention` mla, `head_dim` is `qk_nope_head_dim` + `qk_rope_head_dim`; `q_lora_rank` 0 makes queries from one product.
     """
 
@@ -104,7 +106,9 @@ class Model:
             raise ValueError(
                 f"shared_ffn_hidden {self.shared_ffn_hidden} is the width of shared experts, but the model has no experts"
             )
-        _check_groups(self)
+        groups = expert_groups.checked(self.n_group, self.topk_group, self.experts, self.experts_per_token)
+        object.__setattr__(self, "n_group", groups[0])
+        object.__setattr__(self, "topk_group", groups[1])
 
     @property
     def query_size(self) -> int:
@@ -131,6 +135,12 @@ class Model:
         """Whether all layers are alike, and none follows the last one."""
         windows = self.sliding_window and (self.sliding_window_every > 1 or self.full_attention_every)
         return not (self.dense_layers or self.moe_layer_step > 1 or windows or self.mtp_layers)
+
+    @property
+    def has_head_norms(self) -> bool:
+        """Whether queries and keys have norms over the values of each head: not if that is not known. With latent attention
+        `launch.qk_norm` says that the latent vectors have norms, which are counted whatever it says."""
+        return self.attention == "standard" and self.launch.qk_norm is True
 
     @property
     def special(self) -> dict[str, int | str]:
@@ -166,9 +176,10 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one layer: attention and MLP matrices, biases of the GELU family, two norms, router, sinks."""
+        """Parameters of one layer: attention and MLP matrices, biases of the GELU family, norms, router, sinks."""
         attention = self.attention_parameters + (self.heads if self.attention_sinks else 0)
         norms = 2 * self.hidden + (self.q_lora_rank + self.kv_lora_rank if self.attention == "mla" else 0)
+        norms += 2 * self.head_dim if self.has_head_norms else 0
         if self.mlp == "gelu":  # GPT style: biases on every product, norms with a shift
             attention += self.query_size + self.key_value_size + self.hidden
             norms *= 2
@@ -239,22 +250,6 @@ def _check_attention(model: Model) -> None:
     if model.kv_heads != model.heads:
         raise ValueError(f"kv_heads {model.kv_heads} must be heads {model.heads} with attention mla; leave it out")
     object.__setattr__(model, "head_dim", model.qk_nope_head_dim + model.qk_rope_head_dim)
-
-
-def _check_groups(model: Model) -> None:
-    """Check the groups of experts, and leave out groups that are all chosen."""
-    groups, chosen = model.n_group, model.topk_group
-    if groups == chosen:
-        groups = chosen = 1
-        object.__setattr__(model, "n_group", 1)
-        object.__setattr__(model, "topk_group", 1)
-    if not 1 <= chosen <= groups:
-        raise ValueError(f"topk_group must be between 1 and n_group {groups}, not {chosen}")
-    if groups > 1 and (not model.experts or model.experts % groups):
-        raise ValueError(f"n_group {groups} does not divide experts {model.experts} into equal groups")
-    if groups > 1 and model.experts // groups * chosen < model.experts_per_token:
-        few = model.experts // groups * chosen
-        raise ValueError(f"topk_group {chosen} of n_group {groups} has {few} experts, fewer than experts_per_token")
 
 
 def _check_kinds(model: Model) -> None:

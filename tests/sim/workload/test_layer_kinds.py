@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sim.formats import catalog
-from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, head_kernels, layer_kernels
+from sim.workload.end_kernels import head_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, layer_kernels
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 
