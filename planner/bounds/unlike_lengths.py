@@ -31,7 +31,7 @@ MOST_CONTENTS = 12
 def bounds_by_length(
     context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], cutoff: Seconds
 ) -> dict[int, Seconds]:
-    """Number of ranks, from 2 on -> a lower bound in seconds, at most `cutoff`, on all pipelines of the shape; lengths without
+    """Number of ranks -> a lower bound in seconds, at most `cutoff`, on all pipelines of the shape; lengths without
     a bound are left out.
 
     There is none for schedules that split the backward, and with virtual stages for those that wait for their sends."""
@@ -43,7 +43,7 @@ def bounds_by_length(
     kinds = contents(layers, shape.vpp)
     if max(map(len, kinds)) > MOST_CONTENTS:
         return {}
-    every = [pp for pp in pipeline_lengths(context.request, shape, classes) if pp > 1]
+    every = list(pipeline_lengths(context.request, shape, classes))
     found = {pp: _busiest_link(context, shape, classes, pp) for pp in every}
     left = [pp for pp in every if found[pp] < cutoff]
     if left:
