@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from planner.bounds.unlike_lengths import numbers_of_ranks
 from planner.bounds.unlike_stages import Pipeline
+from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeStages
 from planner.search.unlike_splits import TOO_FULL, Split
 from planner.space.shape import Shape
@@ -22,7 +23,12 @@ MOST = 400
 
 
 def exhausted(
-    shape: Shape, classes: Sequence[UnlikeStages], pp: int, cutoff: Seconds, tried: Callable[[Pipeline], Seconds | None]
+    context: PlanningContext,
+    shape: Shape,
+    classes: Sequence[UnlikeStages],
+    pp: int,
+    cutoff: Seconds,
+    tried: Callable[[Pipeline], Seconds | None],
 ) -> Seconds | None:
     """A lower bound in seconds on all pipelines of pp ranks of a shape with virtual stages; None where they are many.
 
@@ -34,7 +40,7 @@ def exhausted(
     if splits * len(orders) > MOST:
         return None
     for options in orders:
-        search = Split(shape, options)
+        search = Split(context, shape, options)
         for counts in _splits(total, pp, shape.vpp):
             seconds, _ = search.seconds(counts)
             own = (*counts[:-1], counts[-1] - layers.further)

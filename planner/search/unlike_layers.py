@@ -43,7 +43,7 @@ from sim.units import Seconds
 
 REFINED = 600
 """Most variants whose pipelines are bounded. Guess: more takes longer, and the least bounds come first."""
-EXHAUSTED = 400
+EXHAUSTED = 1_500
 """Most pipelines that are built to prove that none of their length is faster. Guess: more prove more, and take longer."""
 BUILT = 3
 """Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
@@ -230,7 +230,7 @@ class UnlikeSearch:
         found = dict(lengths)
         for pp, seconds in lengths.items():
             if seconds < self.cutoff:
-                known = exhausted(shape, classes, pp, self.cutoff, tried)
+                known = exhausted(self.context, shape, classes, pp, self.cutoff, tried)
                 found[pp] = seconds if known is None else max(seconds, known)
         return found
 

@@ -39,7 +39,7 @@ def splits(context: PlanningContext, part: Request, shape: Shape, classes: Seque
     class alone, and of all classes, in every order of few."""
     found: list[tuple[Seconds, Pipeline]] = []
     for options in _sequences(context, part, shape, classes):
-        search = Split(shape, options)
+        search = Split(context, shape, options)
         seconds, layers = search.descended(part.workload.model.layers)
         further = part.workload.model.layers - options[0].layers.number
         own = (*layers[:-1], layers[-1] - further)
@@ -64,11 +64,15 @@ def _sequences(
 
 
 class Split:
-    """The closed form of pipelines of given classes, by the layers of each rank; messages are left out."""
+    """The closed form of pipelines of given classes, by the layers of each rank; messages take their least seconds."""
 
-    def __init__(self, shape: Shape, options: Sequence[UnlikeStages]):
+    def __init__(self, context: PlanningContext, shape: Shape, options: Sequence[UnlikeStages]):
         self._shape, self._options, self._layers = shape, options, options[0].layers
         self._m = shape.microbatches(self._layers.workload)
+        hops = [context.messages.least(a.cluster, b.cluster, shape) for a, b in itertools.pairwise(options)]
+        self._hops = [0.0, *hops, 0.0]
+        """Seconds of a message to each rank from the one before."""
+        self._waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
 
     def descended(self, total: int) -> tuple[Seconds, tuple[int, ...]]:
         """The split after the best move of a layer has been made as long as it shortens the step."""
@@ -119,7 +123,9 @@ class Split:
             if excess > 0:
                 beyond, full = beyond + excess, full | {rank}
             cost, entry = option.cost(counts, role), option.cost(parts[0], (role[0], False))
-            found.append(PipelineStage(cost, entry.forward, entry.inputs))
+            back, ahead = self._hops[rank : rank + 2]
+            sends = (ahead, back, 0.0) if self._waits else (0.0, 0.0, ahead * self._shape.vpp)
+            found.append(PipelineStage(cost.sending(*sends, cost.weight), entry.forward, entry.inputs, back, back))
         config = self._options[0].config
         every = stage_ends(found, config, self._m, 0.0, weights_owed(config, pp, self._m))
         seconds = TOO_FULL * (1 + beyond) if full else max(end.seconds for end in every)

@@ -15,8 +15,9 @@ from tests.planner.unlike import interleaved, only_shape, question
 
 WANTED = question(interleaved(2))
 SHAPE = only_shape(WANTED)
-CLASSES = UnlikeCosts(PlanningContext(WANTED)).classes(SHAPE)
-CLOSED = {n: Split(SHAPE, (CLASSES[0],) * 2).seconds((n, 8 - n))[0] for n in range(2, 7)}
+CONTEXT = PlanningContext(WANTED)
+CLASSES = UnlikeCosts(CONTEXT).classes(SHAPE)
+CLOSED = {n: Split(CONTEXT, SHAPE, (CLASSES[0],) * 2).seconds((n, 8 - n))[0] for n in range(2, 7)}
 """Closed form of the two ranks of a class, with n and 8 - n layers, by n."""
 
 
@@ -28,19 +29,19 @@ def test_what_is_slow_by_its_closed_form_is_not_built() -> None:
         tried.append(pipeline)
         return 2 * cutoff
 
-    assert exhausted(SHAPE, CLASSES, 2, cutoff, try_) == cutoff  # the third one
+    assert exhausted(CONTEXT, SHAPE, CLASSES, 2, cutoff, try_) == cutoff  # the third one
     best = sorted(CLOSED, key=CLOSED.__getitem__)[:2]
     assert sorted(tried) == sorted((("a", n), ("a", 8 - n)) for n in best)
 
 
 def test_the_bound_is_that_of_the_plans_that_were_built() -> None:
     least = min(CLOSED.values())
-    assert exhausted(SHAPE, CLASSES, 2, math.inf, lambda _: 0.0) == least
-    assert exhausted(SHAPE, CLASSES, 2, math.inf, lambda _: 7.0) == 7.0
-    assert exhausted(SHAPE, CLASSES, 2, math.inf, lambda _: math.inf) == math.inf, "none fits"
+    assert exhausted(CONTEXT, SHAPE, CLASSES, 2, math.inf, lambda _: 0.0) == least
+    assert exhausted(CONTEXT, SHAPE, CLASSES, 2, math.inf, lambda _: 7.0) == 7.0
+    assert exhausted(CONTEXT, SHAPE, CLASSES, 2, math.inf, lambda _: math.inf) == math.inf, "none fits"
 
 
 def test_without_time_or_with_many_pipelines_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert exhausted(SHAPE, CLASSES, 2, math.inf, lambda _: None) is None
+    assert exhausted(CONTEXT, SHAPE, CLASSES, 2, math.inf, lambda _: None) is None
     monkeypatch.setattr(unlike_exhaust, "MOST", 4)
-    assert exhausted(SHAPE, CLASSES, 2, math.inf, lambda _: 0.0) is None
+    assert exhausted(CONTEXT, SHAPE, CLASSES, 2, math.inf, lambda _: 0.0) is None
