@@ -64,8 +64,8 @@ class Branching:
     def _chunked(self, members: Sequence[Shape], every: Sequence[Shape]) -> list[tuple[Shape, Orders]]:
         """`_members` of shapes that differ only in vpp, the least vpp first.
 
-        A test for some vpp holds for all larger ones, which it rules out more readily: the least vpp from which on all are ruled
-        out is sought by bisection."""
+        A test for some vpp holds for all larger ones, and is the tighter the larger it is: the least vpp from which on all are
+        ruled out is sought by bisection."""
         found = list(self._members("schedule", members, members[0], every, AnyChunks))
         left, pruned = 0, len(found)  # the first is not ruled out together with all behind it; those from `pruned` on are
         while pruned - left > 1:
