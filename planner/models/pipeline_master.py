@@ -28,11 +28,12 @@ class Choice:
 
 
 def most_samples(choices: Sequence[Choice], nodes: Sequence[int], replicas: int, limit: TimeLimit) -> tuple[int, ...]:
-    """The number of copies of each choice that together compute most samples, with at most `nodes` of each cluster and at most
-    so many replicas.
+    """The number of copies of each choice that together compute most samples, two or more with at most `nodes` of each cluster
+    and at most so many replicas: one pipeline alone would be a plan of alike replicas.
 
-    All zero where the solver's budget ended first."""
+    All zero where there are none, or the solver's budget ended first."""
     programme, copies = _programme(choices, nodes, replicas)
+    programme.require("several", total((one, 1) for one in copies) >= 2)
     try:
         solution = programme.solve(NODES, limit)
     except NothingFound:

@@ -97,7 +97,8 @@ def estimates(
 
     `near`: of many classes, also over those that are near each other (`class_orders.near_sets`).
     `by_speed`: many classes are ordered by their speed along the pipeline, not by the cheapest borders (`promising`).
-    `waits`: stages that wait for messages between nodes have fewer layers (`generation.assigned_layers`).
+    `waits`: stages that wait for messages between nodes have fewer layers (`generation.assigned_layers`); unless `by_speed`,
+    without sets of which all pipelines are listed, for waits change none of these.
     With `most`, only so many of them: the seconds of the busiest link, which are slow to compute, are left out for others."""
     idle: list[Estimate] = []
     sets = [*class_sets(classes), *(near_sets(context, classes) if near and len(classes) > EVERY_ORDER else ())]
@@ -123,6 +124,8 @@ def _estimated(evaluation: PipelineEvaluation, by_speed: bool, waits: bool) -> I
 
     Seconds are without those of the busiest link."""
     few = every_pipeline(evaluation)
+    if few is not None and waits and not by_speed:
+        return
     if few is None:
         for pipeline in dict.fromkeys(promising(evaluation, by_speed, waits)):
             yield Estimate(rough_stage_seconds(evaluation, pipeline), evaluation, pipeline)

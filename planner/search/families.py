@@ -55,11 +55,27 @@ class Branching:
         else:
             yield from ((shape, None) for shape in unchunked)
         for name in dict.fromkeys(variant.schedule for variant in chunked):
-            members = [variant for variant in chunked if variant.schedule == name]
+            members = sorted((variant for variant in chunked if variant.schedule == name), key=lambda one: one.vpp)
             if len(members) > 1:
-                yield from self._members("schedule", members, min(members, key=lambda one: one.vpp), every, AnyChunks)
+                yield from self._chunked(members, every)
             else:
                 yield from ((shape, None) for shape in members)
+
+    def _chunked(self, members: Sequence[Shape], every: Sequence[Shape]) -> list[tuple[Shape, Orders]]:
+        """`_members` of shapes that differ only in vpp, the least vpp first.
+
+        A test for some vpp holds for all larger ones, and is the tighter the larger it is: the least vpp from which on all are
+        ruled out is sought by bisection."""
+        found = list(self._members("schedule", members, members[0], every, AnyChunks))
+        left, pruned = 0, len(found)  # the first is not ruled out together with all behind it; those from `pruned` on are
+        while pruned - left > 1:
+            middle = (left + pruned) // 2
+            some = members[middle:pruned]
+            if any(True for _ in self._members("schedule", some, some[0], every, AnyChunks)):
+                left = middle
+            else:
+                pruned = middle
+        return found[:pruned]
 
     def zero_stages(self, shape: Shape, among: Orders) -> Iterator[tuple[Shape, Orders]]:
         """A shape under a schedule with each ZeRO stage, unless all are pruned; `among` are the orders that are left."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
-from planner.placement.simulation import simulate_plan, step
+from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.alike_nodes import simulate_alike
 from planner.search.beside import Beside
@@ -140,7 +140,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             context.interrupted = True
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
     context.limit.reserve(-spared)
-    best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(request)
+    best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(context)
     bounds, mixed = [*proof.settled, *open_bounds], mixed or work_of_mixed(incumbent)
     layout = proof.least_layout
     if bounded is not None and bounded.whole > min(bounds, default=math.inf):
@@ -215,9 +215,9 @@ def _with_whole_sums(context: PlanningContext, best: Plan) -> Plan:
     return whole if isinstance(whole, Plan) and step(whole) <= most else best
 
 
-def _any_plan(request: Request) -> Plan:
+def _any_plan(context: PlanningContext) -> Plan:
     """A plan that fits memory, where the search found none in time. Raises Infeasible with the requirement that fails."""
-    fits = fitting(request, "certified")
+    fits = fitting(context.request, "certified")
     if fits is None:
-        raise Infeasible(why_none(request))
-    return simulate_plan(fits)
+        raise Infeasible(why_none(context.request))
+    return context.timelines.simulate(fits)

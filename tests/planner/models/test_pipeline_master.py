@@ -24,6 +24,13 @@ def test_by_hand():
     assert samples_bound(choices, (2, 1), UNLIMITED) == pytest.approx(6.0)
 
 
+def test_one_pipeline_alone_is_no_solution():
+    """All nodes in one pipeline compute most, but two smaller ones are asked for."""
+    whole = Choice((2, 1), 1, 9.0)
+    assert most_samples([whole, Choice((1, 0), 1, 2.0), Choice((1, 1), 1, 3.0)], (2, 1), 4, UNLIMITED) == (0, 1, 1)
+    assert most_samples([whole], (2, 1), 4, UNLIMITED) == (0,)
+
+
 def test_a_quick_bound_by_hand():
     """Prices of 2.5 and 1 for a node; a choice across both clusters computes twice what its nodes cost."""
     choices = [Choice((1, 0), 1, 2.0), Choice((2, 0), 3, 5.0), Choice((0, 1), 1, 1.0)]
@@ -52,8 +59,8 @@ def test_no_choice_has_more_samples(choices, nodes, replicas):
 
     samples = [choice.samples for choice in choices]
     found = most_samples(choices, nodes, replicas, UNLIMITED)
-    every = filter(fits, itertools.product(range(4), repeat=len(choices)))
-    assert fits(found)
-    assert total(found, samples) == pytest.approx(max(total(copies, samples) for copies in every))
+    every = (copies for copies in itertools.product(range(4), repeat=len(choices)) if fits(copies) and sum(copies) > 1)
+    assert fits(found) and sum(found) != 1
+    assert total(found, samples) == pytest.approx(max((total(copies, samples) for copies in every), default=0.0))
     assert samples_bound(choices, nodes, UNLIMITED) >= total(found, samples) * (1 - 1e-9)
     assert quick_bound(choices, nodes) >= samples_bound(choices, nodes, UNLIMITED) * (1 - 1e-9)

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.costs.context import PlanningContext
 from planner.pipelines.columns import ClosedForms, Columns, of_samples
+from planner.search.budgets import Budgets
+from planner.strategies import certified
 from sim.analytic.plan_costs import step_seconds
 from sim.kernels.gradient_buckets import buckets_of_stage
 from sim.plan.pipelines import alike
@@ -135,3 +138,14 @@ def test_closed_forms_take_the_place_of_simulations(columns):
     predicted = ClosedForms().simulate_up_to(plan, 0.0)
     assert predicted.prediction is not None
     assert predicted.prediction.step_s == step_seconds(plan)
+
+
+def test_a_plan_that_only_fits_is_priced_in_closed_form_too():
+    """Where the search for a column finds no plan in its budgets, one that fits memory is taken, without a simulation."""
+    context = PlanningContext(two_kinds())
+    context.proves, context.timelines = False, ClosedForms()
+    plan = certified.plan(context.request, context, Budgets(first_shapes=0, partial_shapes=0, draft_shapes=0, mixed_tries=0))
+    assert plan.prediction is not None
+    assert plan.prediction.step_s == step_seconds(plan)
+    assert plan.prediction.mfu == 0.0
+    assert context.timelines.timeline is None

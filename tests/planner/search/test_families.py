@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from planner.bounds.orders import deadline_tests
+from planner.costs.node_classes import node_classes
 from planner.placement.simulation import step
 from planner.request import Wishes
 from planner.search.families import Branching
@@ -42,6 +44,20 @@ def test_orders_of_classes_that_cannot_finish_in_time_are_left_out():
     children = list(branching.schedules(shape()))
     assert children
     assert all(orders is not None and ("b",) not in orders and ("b", "a") not in orders for _, orders in children)
+
+
+def test_the_least_vpp_that_cannot_beat_the_best_plan_is_found_with_all_larger_ones():
+    """Of 2, 3, 4, 6, 8 and 12 virtual stages, 4 or more cannot; each is ruled out by a test of its own, too."""
+    question = on_one_cluster(layers=12, batch=8, nodes=4, wishes=Wishes(schedule="interleaved"))
+    kept = incumbent(question, best=simulated(question, shape(), *[("c", 3)] * 4))
+    branching = Branching(kept, [])
+    assert [one.vpp for one in variants(question, shape())] == [2, 3, 4, 6, 8, 12]
+    assert [one.vpp for one, _ in branching.schedules(shape())] == [2, 3]
+    assert branching.settled == [kept.target, kept.target]
+    assert kept.context.effort.layouts["schedule", "deadline test"] == 4
+    for vpp in (4, 6, 8, 12):
+        classes = node_classes(kept.context, shape(schedule="interleaved", vpp=vpp))
+        assert deadline_tests(kept.context, classes, kept.target, either=True) == []
 
 
 @pytest.mark.parametrize("seed", [0, 3, 5, 9, 17])
