@@ -30,6 +30,9 @@ last one, among them n round trips. The last forward begins another trip, after 
 are slow, a trip takes longer than the work of the microbatches that the schedule lets in meanwhile. (3) is tested where the
 number of stages is known. With virtual stages, a trip passes all of them, and fill and drain the first ones.
 
+Under schedules that receive first (DeepSpeed), busy(k) also counts the messages that the stage before holds
+(`planner.bounds.stage_messages`), so far as the number of stages is known.
+
 A step also takes no less than a NIC of the stage's nodes needs for its messages, gradients and weights together
 (`planner.bounds.shared_nics`), which matters where no rank waits for messages to leave.
 

@@ -44,6 +44,7 @@ class Filling:
         self.exact = self.counted = sum(counts) == pp  # counted: the number of stages behind a stage is known
         self.classes = [i for i, count in enumerate(counts) for _ in range(count)] if self.exact else []
         self.hops = [0.0, *(stages.hops(self.classes) if self.exact else ()), 0.0]  # before and behind each stage
+        self.both = stages.both(self.classes) if self.exact else []
         self.messages_before: list[float] = [*accumulate(self.hops[:-1])]
         self.earlier: Sequence[int] = range(len(counts))
         self.stages_before = [*accumulate(counts)]
@@ -163,12 +164,13 @@ class Filling:
         return self.borders[i] + max(hops - self.earlier[i], 0) * self.hop[i]
 
     def sizes(self, i: int, role: str, after: int) -> StageSizes:
-        """Seconds of a stage of class i by its layers, with `after` stages behind it: with its own messages where they are
-        known."""
+        """Seconds of a stage of class i by its layers, with `after` stages behind it, and its own messages where known."""
         if not self.exact:
             return self.stages.sizes(i, role, after, self.pp)
         stage = len(self.classes) - 1 - after
-        return self.stages.sizes(i, role, after, self.pp, (self.hops[stage + 1], self.hops[stage]))
+        until = self.round_rate[i] + self.hops[stage + 2] if after else 0.0  # the next stage has a layer
+        known = self.hops[stage + 1], self.hops[stage], stage, len(self.classes), self.both[stage], until
+        return self.stages.sizes(i, role, after, self.pp, self.stages.sending(*known))
 
     def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, again: float, after: int) -> float:
         """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches.

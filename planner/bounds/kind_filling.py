@@ -117,7 +117,8 @@ class KindFilling(Filling):
 
     def sizes(self, i: int, role: str, after: int) -> StageSizes:
         """Seconds of the stage that is placed by its layers, with its messages."""
-        return self.stages.sizes(i, role, after, self.pp, self.stages.sending(self._ahead, self._back))
+        sends = self.stages.sending(self._ahead, self._back, self.length - 1 - after, self.length)
+        return self.stages.sizes(i, role, after, self.pp, sends)
 
     def back(self, i: int) -> float:
         """Least seconds of the message of the stage that is placed to the stage before it."""

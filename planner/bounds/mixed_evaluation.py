@@ -24,20 +24,21 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.bounds.mixed_filling import PlacedStages
-from planner.bounds.mixed_groups import sent
+from planner.bounds.mixed_groups import joint, sent
 from planner.costs.gradient_loads import busy_until
 from planner.costs.mixed_rings import Load
 from planner.costs.stage_positions import alike_replicas
 from planner.space.device_slots import Run, replica_groups
 from planner.space.shape import Shape
-from sim.analytic.candidates import PIPELINE_RANK, UNTIED, Floats
+from sim.analytic.candidates import PIPELINE_RANK, STAGE, UNTIED, Floats
 from sim.analytic.evaluator import Ints, Table
 from sim.analytic.recurrence import steps_and_reductions
 from sim.analytic.stage_costs import StageCosts
+from sim.plan import schedules
 from sim.units import Seconds
 
 SLOWS = [PIPELINE_RANK.index(name) for name in ("gather_slows", "reduce_slows")]
-GATHERED = PIPELINE_RANK.index("gathered")
+GATHERED, JOINT = PIPELINE_RANK.index("gathered"), STAGE.index("joint")
 REPLICAS = 64
 """Replicas of a group whose messages are looked at (a guess): those that are left out are no slower than the bound takes them
 to be. More take longer."""
@@ -45,15 +46,16 @@ to be. More take longer."""
 
 class Messages(NamedTuple):
     """Seconds of the messages of a replica: from each stage to the next, from each to the previous one, and of the sum of a
-    tied embedding's gradient."""
+    tied embedding's gradient; `joint`: as in `sim.analytic.candidates`."""
 
     ahead: tuple[Seconds, ...]
     back: tuple[Seconds, ...]
     tied: Seconds
+    joint: tuple[Seconds, ...]
 
     def covers(self, other: Messages) -> bool:
         """Whether no message takes less than that of another replica."""
-        mine, its = ((*one.ahead, *one.back, one.tied) for one in (self, other))
+        mine, its = ((*one.ahead, *one.back, one.tied, *one.joint) for one in (self, other))
         return all(a >= b for a, b in zip(mine, its, strict=True))
 
 
@@ -145,7 +147,9 @@ class _Group:
             ahead, back = zip(*sent(costs, shape, tuple(runs), many if self.stages.waits and not alone else 1), strict=True)
             loading = 1 if alone else many if first else None
             tied = costs.peers.tied(shape, runs, costs.peers.nic(runs, tp), together, loading)
-            yield Messages(ahead, back, tied if len(runs) > 1 else 0.0)
+            receives_first = schedules.get(shape.schedule).RECEIVES_FIRST
+            both = joint(costs, shape, tuple(runs), 1 if alone else many) if receives_first else [0.0] * len(runs)
+            yield Messages(ahead, back, tied if len(runs) > 1 else 0.0, tuple(both))
             first += max(many - many % shape.cp, shape.cp)
 
     def of_numbers(self, layers: Ints, gathered: Floats, most: int, below: Seconds) -> Iterator[Floats]:
@@ -167,11 +171,13 @@ class _Group:
         """The shortest messages between each two stages of any replica, each by itself; none where replicas are many."""
         every = list(self._of_each(alone=True)) if self.runs[0].count <= REPLICAS * self.shape.cp else []
         if not every:
-            return Messages((0.0,) * len(self.runs), (0.0,) * len(self.runs), 0.0)
-        ahead, back = (
-            tuple(map(min, zip(*ways, strict=True))) for ways in zip(*((one.ahead, one.back) for one in every), strict=True)
+            nothing = (0.0,) * len(self.runs)
+            return Messages(nothing, nothing, 0.0, nothing)
+        ahead, back, both = (
+            tuple(map(min, zip(*ways, strict=True)))
+            for ways in zip(*((one.ahead, one.back, one.joint) for one in every), strict=True)
         )
-        return Messages(ahead, back, min(one.tied for one in every))
+        return Messages(ahead, back, min(one.tied for one in every), both)
 
     def evaluated(self, messages: Messages, layers: Ints, gathered: Floats) -> tuple[Floats, Floats]:
         """Lower bounds of a replica with such messages: of its steps, and of the starts of its reductions, (stages, splits).
@@ -184,6 +190,7 @@ class _Group:
         candidates = every.candidates(np.tile(np.arange(pp), (len(layers), 1)), layers)
         candidates = replace(candidates, pp_ranks=candidates.pp_ranks.copy())
         candidates.pp_ranks[GATHERED] = gathered
+        candidates.stages[JOINT] = np.array(messages.joint)[:, None]
         if not self.is_whole:
             candidates.pp_ranks[SLOWS] = 0.0
         return steps_and_reductions(candidates)

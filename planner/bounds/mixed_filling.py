@@ -54,6 +54,7 @@ from planner.space.device_slots import StageSlots
 from planner.space.mixed_schedules import runs_alike, variants_of_mixed
 from planner.space.shape import Shape
 from sim.analytic.stage_costs import StageCost
+from sim.plan.round_trips import held_forwards
 from sim.plan.schedules import Schedule
 from sim.units import Seconds
 
@@ -78,7 +79,9 @@ class PlacedStages:
         self._least: dict[tuple[object, int], list[Around]] = {}
         self._by_memory: dict[int, int] = {}
         self.alike = runs_alike(costs.context.request, shape, len(placed), self.schedules)
-        self.groups = groups(costs, shape, placed, self.waits, self.alike)
+        even, names = self.total // shape.dp if self.alike else 0, [one.NAME for one in self.schedules]
+        held = [min(held_forwards(name, stage, len(placed), even) for name in names) for stage in range(len(placed))]
+        self.groups = groups(costs, shape, placed, self.waits, self.alike, held)
         self.replicas = [group[0].replicas for group in self.groups]
         self._many = sum(self.replicas)
         self._asked, self._answer = (math.inf, -1.0), list[int]() or None
@@ -222,7 +225,8 @@ class PlacedStages:
         for group, each in zip(self.groups, self.each, strict=True):
             here = group[one.stage]
             cycle, both = here.start + k * here.each + here.sent, test.passed(each, first, one.stage, one.before)
-            until, tail = test.seconds, one.tail + here.tied
+            forward, backward = (start + k * each for start, each in (here.forward, here.backward))
+            until, tail, held = test.seconds, one.tail + here.tied, here.held.seconds(cycle - here.sent, backward)
             if test.forward:
                 arrived, drained = here.arrived, here.drained
                 if test.after is not None:
@@ -237,11 +241,11 @@ class PlacedStages:
                     on_way = drained - group[slow.stage].arrived - group[slow.stage].returned
                     while_inputs = min(while_inputs, test.seconds - slow.seconds - passed * self.inputs - on_way)
                 until = min(until, while_inputs / self.inputs)
-            times: float = math.floor(until / cycle)
+            times: float = math.floor((until - held) / cycle)
             if test.forward:
-                forward, backward = (start + k * each for start, each in (here.forward, here.backward))
                 behind = test.seconds - shared.gathers - forward * one.share - backward - tail
-                times = min(times, 1 + math.floor(min(behind, (test.seconds - shared.both) / self.inputs) / cycle))
+                behind = min(behind, (test.seconds - shared.both) / self.inputs) - held
+                times = min(times, 1 + math.floor(behind / cycle))
                 if here.lane:  # of all replicas together, which may have numbers of their own
                     most = test.seconds / here.lane
                     times = min(times, math.floor(most) if self.alike else most)

@@ -6,10 +6,11 @@ same ways. Messages that share a NIC count for all replicas of a group only wher
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from planner.bounds.stage_messages import NOT_HELD, Held
 from planner.costs.mixed_stages import MixedStageCosts, geometry
 from planner.costs.stage_positions import alike_replicas
 from planner.space.device_slots import Run, StageSlots, replica_groups
@@ -27,7 +28,8 @@ class OnStage(NamedTuple):
     tied embedding's all-reduce takes `tied` behind the reduction.
     Messages of a microbatch, in seconds: `sent`, where ranks wait until they have left, of which reductions do not wait for the
     last one, `back`; else the `lane` that they load; those of the first microbatch up to this stage (`arrived`), and those of
-    the last one from this stage back to the first (`returned`)."""
+    the last one from this stage back to the first (`returned`). `held`: those that the stage before holds until it has received
+    a gradient from this one (`planner.bounds.stage_messages`)."""
 
     replicas: int
     start: Seconds
@@ -40,6 +42,7 @@ class OnStage(NamedTuple):
     lane: Seconds = 0.0
     arrived: Seconds = 0.0
     returned: Seconds = 0.0
+    held: Held = NOT_HELD
 
     @property
     def drained(self) -> Seconds:
@@ -48,12 +51,13 @@ class OnStage(NamedTuple):
 
 
 def groups(
-    costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...], waits: bool, alike: bool
+    costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...], waits: bool, alike: bool, held: Sequence[int] = ()
 ) -> list[tuple[OnStage, ...]]:
     """The groups of replicas of placed stages, each on every stage.
 
-    waits: ranks wait until their messages have left; alike: all replicas have the same number of microbatches. Raises NoRoute
-    where no link joins two stages, NotModelled where a replica's cp ranks straddle clusters."""
+    waits: ranks wait until their messages have left; alike: all replicas have the same number of microbatches; held: how many
+    messages the stage before each stage holds, if any. Raises NoRoute where no link joins two stages, NotModelled where a
+    replica's cp ranks straddle clusters."""
     whole = replica_groups(placed, shape.cp)
     parts = [{runs: runs[0].count} if alike else _by_node(runs, shape.tp) for runs in whole]
     counts = all(every and not any(part[0].count % shape.cp for part in every) for every in parts)
@@ -63,6 +67,8 @@ def groups(
         speeds = _speeds(costs, shape, runs)
         for part, slots in every.items() if counts else [(runs, runs[0].count)]:
             rows = tuple(_with_messages(costs, shape, part, speeds, waits, alike, together) if counts else speeds)
+            if counts and any(held):
+                rows = _with_held(rows, held, joint(costs, shape, part, alike_replicas(part, shape.tp)))
             found[rows] = found.get(rows, 0) + slots // shape.cp
     return [tuple(row._replace(replicas=replicas) for row in rows) for rows, replicas in found.items()]
 
@@ -108,6 +114,27 @@ def sent(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], many: int)
         return costs.peers.sent(shape, runs[stage], runs[other], many, nic) if 0 <= other <= last else 0.0
 
     return [(seconds(stage, stage + 1), seconds(stage, stage - 1)) for stage in range(last + 1)]
+
+
+def joint(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], many: int) -> list[Seconds]:
+    """Seconds that the links of each stage of a replica need for the messages from the stages before and behind it together,
+    beside those of the next replicas, `many` in all; 0 for the first and the last stage. Raises NoRoute."""
+    nic, inner = costs.peers.nic(runs, shape.tp), zip(runs, runs[1:], runs[2:], strict=False)
+    return [0.0, *(costs.peers.both(shape, one, many, nic) for one in inner), 0.0][: len(runs)]
+
+
+def _with_held(rows: Sequence[OnStage], held: Sequence[int], both: Sequence[Seconds]) -> tuple[OnStage, ...]:
+    """The stages where the stage before each of them holds so many messages. both: as `joint` returns it.
+
+    The next stage has at least a layer, and waits until its own activations have left."""
+    found = [rows[0]]
+    for stage in range(1, len(rows)):
+        own, (*_, last) = rows[stage], rows
+        behind = rows[min(stage + 1, len(rows) - 1)]
+        until = sum(sum(one) for one in (behind.forward, behind.backward)) + (behind.sent - behind.back) * (behind is not last)
+        message = own.arrived - rows[stage - 1].arrived
+        found.append(own._replace(held=Held(held[stage], message, own.back, both[stage], until)))
+    return tuple(found)
 
 
 def _with_messages(

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -55,6 +56,7 @@ def allowed_layers(stages: PlacedStages, test: DeadlineOf) -> list[dict[int, lis
     paths.from_behind()
     paths.from_the_front()
     paths.from_behind()
+    paths.by_neighbours()
     if not all(allowed.any() for allowed in paths.allowed):
         return [{} for _ in paths.each]
     found: list[dict[int, list[int]]] = []
@@ -103,6 +105,21 @@ class Paths:
             if number + 1 < len(self.each):
                 self._front[number + 1] = self._after(number)
 
+    def by_neighbours(self) -> None:
+        """Drop the numbers of layers with which no stages behind finish in time, where a stage's waits for held messages depend
+        on the layers of the next one (`planner.bounds.stage_messages`)."""
+        for number in reversed(range(len(self.each) - 1)):
+            one, there = self.each[number], self.each[number + 1]
+            if not self.stages.alike or not any(held.number and held.both for held in one.holds):
+                continue
+            rows, able = _rows(one, there.before)
+            fits, front, behind, many = np.zeros_like(able), self._front[number], self._next(number), np.array(self.most)
+            for k in np.flatnonzero(self.allowed[number + 1].any(axis=0)).tolist():
+                beside = replace(one, held=_held_beside(one, there, k, number + 2 == len(self.each)))
+                in_time = self._longest(beside, front, behind, many).max(axis=0) <= self.seconds
+                fits |= able & in_time & self.allowed[number + 1][rows, k]
+            self.allowed[number] &= fits
+
     def _after(self, number: int) -> Ways:
         """What is before the next stage, by the layers of all stages before it: least seconds until its first forward, from its
         last backward to the end of the step, and of both ways through the stages before."""
@@ -132,9 +149,7 @@ class Paths:
         following = (
             self.each[number + 1].before if number + 1 < len(self.each) else range(self.stages.layers, self.stages.layers + 1)
         )
-        rows = np.array(one.before)[:, None] + np.arange(1, one.forward.shape[-1] + 1) - following.start
-        able = (rows >= 0) & (rows < len(following))
-        rows = np.where(able, rows, 0)
+        rows, able = _rows(one, following)
         trip, back, ends = (np.where(able, way[:, rows, 0], np.inf) for way in ways)
         return trip, back, ends
 
@@ -180,26 +195,46 @@ class Paths:
     def _longest(self, one: OneStage, front: Ways, behind: Ways, m: Numbers) -> Floats:
         """The longest path through a stage with so many microbatches of a replica. It never falls with them."""
         cycle, splits, left, between = one.both + one.sent, self.stages.splits, one.left[m], one.between[m]
+        cycles = m * cycle + one.held
         (first, after, through), (trip, back, ends) = front, behind
         first = np.maximum(first, one.gathers)
         turn = np.maximum(first + one.forward + trip, back)
-        waits = left * (one.forward + one.sent - one.sent_back) + (m - 1) * one.sent_back
+        waits = left * (one.forward + one.sent - one.sent_back) + (m - 1) * one.sent_back + one.held
         inputs = np.maximum((one.forward + one.backward) * self.inputs - one.forward, 0.0)
         whole = np.maximum(one.reductions, 0.0 if splits else after)
         found = [
             turn + waits + m * one.backward + whole,
-            first + m * cycle - one.sent_back + whole,
+            first + cycles - one.sent_back + whole,
             one.forward + trip + waits + m * inputs + through,
-            m * cycle * self.inputs + through - one.sent_back,
-            one.link[0] + one.forward * one.share + one.backward + (m - 1) * cycle + one.reductions,
-            one.link[1] + (m - 1) * cycle * self.inputs,
+            cycles * self.inputs + through - one.sent_back,
+            one.link[0] + one.forward * one.share + one.backward + cycles - cycle + one.reductions,
+            one.link[1] + (cycles - cycle) * self.inputs,
         ]
-        last = first + m * one.forward + (m - 1) * (one.sent - one.sent_back)
+        last = first + m * one.forward + (m - 1) * (one.sent - one.sent_back) + one.held
         if splits:
             found.append(turn + waits + m * inputs + after)
         else:
-            second = np.where(between > 0, turn + between * cycle - (one.sent - one.sent_back), 0.0)
+            further = between * cycle + one.held - (one.sent - one.sent_back)
+            second = np.where(between > 0, turn + further, 0.0)
             last = np.maximum(last, second)
-            two = np.where(between > 0, one.forward + 2 * trip + between * cycle - (one.sent - one.sent_back) + through, 0.0)
+            two = np.where(between > 0, one.forward + 2 * trip + further + through, 0.0)
             found += [np.where(between > 0, second + trip + whole, 0.0) + one.backward, two + one.backward]
         return functools.reduce(np.maximum, found, last + ends)
+
+
+def _rows(one: OneStage, following: range) -> tuple[Numbers, Allowed]:
+    """For the layers before a stage and its own: the index of the layers up to it among those that may be before the next
+    stage, and whether they may be."""
+    rows = np.array(one.before)[:, None] + np.arange(1, one.forward.shape[-1] + 1) - following.start
+    able = (rows >= 0) & (rows < len(following))
+    return np.where(able, rows, 0), able
+
+
+def _held_beside(one: OneStage, there: OneStage, k: int, is_last: bool) -> Floats:
+    """Seconds for which each group waits on a stage for held messages, where the next stage, which may be the last one, has the
+    k-th number of layers."""
+    until = (there.forward + there.backward)[:, 0, k] + (0.0 if is_last else (there.sent - there.sent_back)[:, 0, 0])
+    holds = (held._replace(until=float(seconds)) for held, seconds in zip(one.holds, until, strict=True))
+    passes, backward = (np.broadcast_to(whole[:, 0, :], one.held[:, 0, :].shape) for whole in (one.both, one.backward))
+    found = [held.of_many(*own) for held, *own in zip(holds, passes, backward, strict=True)]
+    return np.array(found)[:, None, :]

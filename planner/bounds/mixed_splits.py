@@ -117,6 +117,7 @@ class _Trips:
         here, behind, last = group[size.stage], group[size.stage + 1 :], group[-1]
         self.stages, self.here, self.size, self.inputs = stages, here, size, stages.inputs
         self.ahead, self.back = (start + size.layers * one for start, one in (here.forward, here.backward))
+        self.held = here.held.seconds(here.start + size.layers * here.each, self.back)
         behind_it = stages.layers - size.layers - size.before
         later = sum(one.start for one in behind) + test.passed(each, size.stage + 1, len(group), behind_it)
         self.round_trip = last.arrived - here.arrived + last.returned - here.returned + later * self.inputs
@@ -134,7 +135,7 @@ class _Trips:
     def after_one(self, left: int, microbatches: int) -> Seconds:
         """left: forwards after the first backward."""
         here = self.here
-        waits = left * (here.sent - here.back) + (microbatches - 1) * here.back
+        waits = left * (here.sent - here.back) + (microbatches - 1) * here.back + self.held
         core = self.ahead + self.round_trip + left * self.ahead + waits
         of_inputs = max((self.ahead + self.back) * self.inputs - self.ahead, 0.0)
         return core + max(
@@ -145,7 +146,7 @@ class _Trips:
     def with_two(self, between: int) -> Seconds:
         """between: microbatches between the first backward and the last forward."""
         cycle = self.here.start + self.size.layers * self.here.each + self.here.sent
-        cycles = between * cycle - (self.next_arrived - self.here.arrived)
+        cycles = between * cycle + self.held - (self.next_arrived - self.here.arrived)
         core = self.ahead + self.round_trip + cycles + self.round_trip + self.back
         ends = self.begin + self.size.tail + self.here.tied, self.here.arrived + self.here.returned + self.filled
         return core + max(ends)

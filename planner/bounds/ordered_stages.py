@@ -8,14 +8,15 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self
 
 from planner.bounds.any_neighbours import Neighbours, least_tied, messages_between, rates_of
 from planner.bounds.shared_nics import least_seconds, loads_of_classes
+from planner.bounds.stage_hops import StageHops, least_messages
+from planner.bounds.stage_messages import NOT_HELD, Held, HeldForwards, Sends
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
-from planner.placement.leaves import oversubscribed
 from planner.space import lengths
 from sim.analytic.stage_costs import StageCost
 from sim.errors import NoRoute
@@ -23,9 +24,6 @@ from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
 from sim.plan.round_trips import RoundTrips, round_trips
-
-Sends: TypeAlias = tuple[float, float]
-"""Seconds of the messages of a stage to the next stage and to the previous one."""
 
 
 def most_by_compute(option: NodeClass, seconds: float) -> int:
@@ -44,38 +42,6 @@ class Before(NamedTuple):
     hop: list[float]
     round_rate: list[float]
     by_rate: list[list[list[tuple[float, int]]]]
-
-
-class StageHops:
-    """Messages of stages whose number in their class is known, and with it their positions on nodes."""
-
-    def __init__(self, stages: OrderedStages):
-        self._stages = stages
-        self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
-
-    @functools.cached_property
-    def _together(self) -> int:
-        return self._stages.context.messages.together(self._stages.clusters, self._stages.shape)
-
-    def between(self, classes: Sequence[int]) -> list[float]:
-        """Least seconds of the message between each two neighbouring stages of a pipeline, whose stages are of these classes.
-
-        On an oversubscribed fabric, other nodes may have other positions: then the positions do not count."""
-        stages = self._stages
-        if any(oversubscribed(cluster) for cluster in stages.clusters):
-            return [stages.messages[a] if a == b else stages.borders[a] for a, b in pairwise(classes)]
-        ends = [(i, index - classes.index(i)) for index, i in enumerate(classes)]
-        return [self._hop(*pair) for pair in pairwise(ends)]
-
-    def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
-        """Least seconds of the messages between two neighbouring stages (class, number of the stage in its class)."""
-        if (source, target) not in self._hops:
-            stages, ((a, i), (b, j)) = self._stages, (source, target)
-            ends = (stages.clusters[a], i), (stages.clusters[b], j)
-            to_and_fro = [(*here, *there) for here, there in (ends, ends[::-1])]
-            hop = stages.context.messages.hop
-            self._hops[source, target] = min(hop(*each, stages.shape, stages.nic, self._together) for each in to_and_fro)
-        return self._hops[source, target]
 
 
 class OrderedStages:
@@ -104,10 +70,12 @@ class OrderedStages:
         self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self.max_stages = [min(option.max_stages, self.longest or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str, int | None, int | None, Sends | None], StageSizes] = {}
-        self.hops = StageHops(self).between
-        self._ahead, self._back = self._least_messages()
+        self.held = HeldForwards(self.shape.schedule, self.m, min(sum(self.max_stages), self.layers))
+        hops = StageHops(context, self.shape, self.clusters, self.nic, (self.messages, self.borders))
+        self.hops, self.both = hops.between, hops.both if self.held.are_some else hops.none
+        self._ahead, self._back = least_messages(order, self.messages, self.borders)
         self._by_compute: dict[float, list[int]] = {}
-        self._sends: dict[tuple[int, str], tuple[float, float]] = {}
+        self._sends: dict[tuple[int, str], Sends] = {}
         self.nics = loads_of_classes(context, order, self.nic) if self.loads_nics else [() for _ in order]
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
@@ -149,28 +117,28 @@ class OrderedStages:
 
     def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
         """Least costs of a stage of class i in a role. sends: its messages, if known; else the least that it sends."""
-        return self.order[i].with_messages(role, layers, *(sends or self.sends(i, role)), recomputed)
+        ahead, back, _ = sends or self.sends(i, role)
+        return self.order[i].with_messages(role, layers, ahead, back, recomputed)
 
-    def sends(self, i: int, role: str) -> tuple[float, float]:
-        """Least seconds of the messages of a stage to the next stage and to the previous one."""
+    def sends(self, i: int, role: str) -> Sends:
+        """Least seconds of the messages of a stage."""
         if (i, role) not in self._sends:
-            self._sends[i, role] = self._ahead[i] if role != "last" else 0.0, self.back(i) if role != "first" else 0.0
+            ends = self._ahead[i] if role != "last" else 0.0, self.back(i) if role != "first" else 0.0
+            self._sends[i, role] = self.sending(*ends)
         return self._sends[i, role]
 
-    def sending(self, ahead: float, back: float) -> Sends:
-        """The messages of a stage, of which the seconds to the next stage and to the previous one are known."""
-        return ahead, back
+    def sending(
+        self, ahead: float, back: float, stage: int | None = None, stages: int = 0, both: float = 0.0, until: float = 0.0
+    ) -> Sends:
+        """The messages of a stage, of which the seconds to the next stage and to the previous one are known; stage: its number
+        in a pipeline of `stages` stages, if known; both, until: as in `Held`. Activations from the previous stage take no less
+        than gradients to it."""
+        number = self.held.number(stage, stages)
+        return Sends(ahead, back, Held(number, back, back, both, until) if number and back else NOT_HELD)
 
     def back(self, i: int) -> float:
         """Least seconds of a message from a stage of class i to the previous stage."""
         return self._back[i]
-
-    def _least_messages(self) -> tuple[list[float], list[float]]:
-        """Least seconds of a message from a stage of each class to the next stage, and to the previous one."""
-        pairs = zip(self.order, self.messages, strict=True)
-        inner = [[message] if option.max_stages > 1 else [] for option, message in pairs]
-        ahead = [min([*own, *self.borders[i : i + 1]], default=0.0) for i, own in enumerate(inner)]
-        return ahead, [min([*own, *self.borders[max(i - 1, 0) : i]], default=0.0) for i, own in enumerate(inner)]
 
     def tail(self, cost: StageCost, role: str) -> float:
         """Seconds of a stage after its last backward."""
@@ -184,10 +152,10 @@ class OrderedStages:
         holder = self.holders[i]
         key = "memory", self.shape.schedule, self.vpp, schedule, role, after, pp
         if key not in holder.shared:
-            holder.shared[key] = holder.memory.most_layers(role, *self._held(schedule, after, pp))
+            holder.shared[key] = holder.memory.most_layers(role, *self._in_flight(schedule, after, pp))
         return int(holder.shared[key])
 
-    def _held(self, schedule: str, after: int, pp: int | None) -> tuple[tuple[tuple[int, int], ...], int]:
+    def _in_flight(self, schedule: str, after: int, pp: int | None) -> tuple[tuple[tuple[int, int], ...], int]:
         """(least activations in flight on a stage with `after` stages behind it, pp where they depend on it, else 0)."""
         if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
             return ((self.vpp, 0),), 0
@@ -199,7 +167,7 @@ class OrderedStages:
         return self._fewest(self.shape.schedule, i, role, after, pp)
 
     def _fewest(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> tuple[int, ...]:
-        return self.holders[i].memory.fewest(role, *self._held(schedule, after, pp))
+        return self.holders[i].memory.fewest(role, *self._in_flight(schedule, after, pp))
 
     def most_by_compute(self, seconds: float) -> list[int]:
         """Most layers of a stage of each class by the work of its layers alone."""
@@ -248,19 +216,16 @@ class OrderedStages:
     def _seconds(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> StageSeconds:
         m, cost = self.m, self.cost(i, role, layers, recomputed[layers] if recomputed else 0, sends)
         begin, tail = -math.inf if self.either else cost.begin(-math.inf, self.config), self.tail(cost, role)
-        own = m * cost.cycle + tail
+        busy = m * cost.busy + sends.held.seconds(cost.both, cost.backward)
+        own = max(m * cost.cycle, busy) + tail
         rank = cost.weight, tail, cost.forward + cost.send_forward, cost.inputs + cost.send_backward
         both = max(max(begin, 0.0) + own, least_seconds(self.context, self.shape, self.nics[i], role, layers))
-        return StageSeconds(begin, own, both, m * cost.busy, m * cost.lane, *rank, cost.forward + cost.inputs)
+        return StageSeconds(begin, own, both, busy, m * cost.lane, *rank, cost.forward + cost.inputs)
 
     @functools.cached_property
     def first_tail(self) -> float:
-        """Least tail of the first stage over all sizes: buckets of more layers may hide more of the reduction, and so may a
-        backward that recomputes all layers, unless the network with the gradients of every microbatch is busier."""
-        every: list[tuple[int, ...]] = [()]
-        if self.shape.recompute == BLOCK:
-            every = [tuple(range(self.layers + 1)), *(every if self.config.reduces_each_microbatch else ())]
-        return min(_least_tail(self, i, counts) for i in self.may_be_first for counts in every)
+        """Least tail of the first stage over all sizes."""
+        return min(_least_tail(self, i, counts) for i in self.may_be_first for counts in _recomputed_most(self))
 
     def only_tail(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> float:
         """Seconds of a stage of class i after its last backward."""
@@ -278,6 +243,15 @@ class OrderedStages:
     def rates(self) -> list[tuple[float, float, float]]:
         """By class, seconds of one layer for one microbatch: (forward, forward + gradients of inputs, gradients of inputs)."""
         return [rates_of(option) for option in self.order]
+
+
+def _recomputed_most(stages: OrderedStages) -> list[tuple[int, ...]]:
+    """Numbers of recomputed layers by size with which a tail is least: buckets of more layers may hide more of the reduction,
+    and so may a backward that recomputes all layers, unless the network with the gradients of every microbatch is busier."""
+    every: list[tuple[int, ...]] = [()]
+    if stages.shape.recompute != BLOCK:
+        return every
+    return [tuple(range(stages.layers + 1)), *(every if stages.config.reduces_each_microbatch else ())]
 
 
 def _least_tail(stages: OrderedStages, i: int, recomputed: tuple[int, ...]) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planner.bounds.mixed_filling import PlacedStages
 from planner.bounds.placed_deadline import DeadlineOf
+from planner.bounds.stage_messages import Held
 from planner.costs.mixed_rings import least_together
 from sim.plan import schedules
 from sim.units import Seconds
@@ -32,9 +33,10 @@ class OneStage:
     before: layers that the stages before it may have. Seconds of its passes (`both`: no less than both passes together), of
     its `gathers` and of its `reductions`, which a tied embedding's sum follows. Seconds of the messages to it from the stage
     before (`ahead`) and from it to that stage (`back`), and those that a rank waits for: `sent`, of which `sent_back`; `lane`:
-    where it does not wait, those that its messages need of their links. By the number of microbatches: forwards `left` after
-    its first backward, and microbatches `between` it and the last forward. link: least seconds of the links whose last stage it
-    is, for gathers alone and for all; share: of its forward, that follows its gathers."""
+    where it does not wait, those that its messages need of their links; `held`: of a step, those that the stage before holds
+    (`holds`, of each group). By the number of microbatches: forwards `left` after its first backward, and microbatches
+    `between` it and the last forward. link: least seconds of the links whose last stage it is, for gathers alone and for all;
+    share: of its forward, that follows its gathers."""
 
     before: range
     forward: Floats
@@ -47,6 +49,8 @@ class OneStage:
     sent: Floats
     sent_back: Floats
     lane: Floats
+    held: Floats
+    holds: tuple[Held, ...]
     left: Numbers
     between: Numbers
     link: tuple[Floats, Floats]
@@ -74,6 +78,8 @@ def stages_of(stages: PlacedStages, test: DeadlineOf, many: int) -> list[OneStag
             return np.array([start + ks * each for start, each in pairs])[:, None, :]
 
         begins, tails, shares = np.array([stages.around(stage, k) for k in ks.tolist()]).T
+        numbers = ks.astype(float)
+        backwards = [(one, one.backward[0] + numbers * one.backward[1]) for one in rows]
         former = [group[stage - 1] for group in stages.groups] if stage else rows
         found.append(
             OneStage(
@@ -88,6 +94,10 @@ def stages_of(stages: PlacedStages, test: DeadlineOf, many: int) -> list[OneStag
                 column([one.sent for one in rows]),
                 column([one.back for one in rows]),
                 column([one.lane for one in rows]),
+                np.array([one.held.of_many(one.start + numbers * one.each, backward) for one, backward in backwards])[
+                    :, None, :
+                ],
+                tuple(one.held for one in rows),
                 _by_number(stages, forwards_left, stage, many),
                 _by_number(stages, microbatches_between, stage, many),
                 _link_seconds(stages, stage, test, np.array(before)[:, None], ks),

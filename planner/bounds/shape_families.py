@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.bounds.ordered_stages import OrderedStages, Sends
+from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.stage_messages import Sends
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from sim.analytic.stage_costs import StageCost
@@ -72,13 +73,15 @@ class AnySchedule(AnyZeroStage):
         self._names = names
         self._most: dict[tuple[object, ...], int] = {}
 
-    def sends(self, i: int, role: str) -> tuple[float, float]:
+    def sends(self, i: int, role: str) -> Sends:
         """0: some of the schedules overlap their messages with compute, and the others have no message lane."""
-        return 0.0, 0.0
+        return Sends(0.0, 0.0)
 
-    def sending(self, ahead: float, back: float) -> Sends:
+    def sending(
+        self, ahead: float, back: float, stage: int | None = None, stages: int = 0, both: float = 0.0, until: float = 0.0
+    ) -> Sends:
         """0, as in `sends`."""
-        return 0.0, 0.0
+        return Sends(0.0, 0.0)
 
     def tail(self, cost: StageCost, role: str) -> float:
         """The tail after a whole backward: less reduction is left after it than after a weight gradient alone."""

@@ -24,8 +24,10 @@ from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import deadline_bound
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.node_messages import INSIDE, Place, least_sent, most_sent
-from planner.bounds.ordered_stages import OrderedStages, Sends
+from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.relaxation import ONE_MICROBATCH, Pace, filled_and_drained, in_any_order
+from planner.bounds.stage_hops import StageHops, least_messages
+from planner.bounds.stage_messages import Sends
 from planner.bounds.stage_sizes import StageSeconds
 from planner.costs.context import PlanningContext
 from planner.costs.least_memory import LeastMemory
@@ -196,8 +198,8 @@ class UnlikeStages(OrderedStages):
         between = self._unlike.between([some.classes for some in self.layout])
         self.messages = [between[i][i] if math.isfinite(between[i][i]) else 0.0 for i in classes]
         self.borders = [between[i][i + 1] for i in classes[:-1]]
-        self.hops = self._hops_between
-        self._ahead, self._back = self._least_messages()
+        self.hops, self.both = self._hops_between, StageHops.none
+        self._ahead, self._back = least_messages(self.order, self.messages, self.borders)
         self.possible, self._sends = all(map(math.isfinite, self.borders)), {}
         return self
 
@@ -222,17 +224,17 @@ class UnlikeStages(OrderedStages):
     def only_tail(self, i: int, role: str, recomputed: tuple[int, ...], sends: Sends, layers: int) -> Seconds:
         """The least under any of the shapes."""
         again = recomputed[layers] if recomputed else 0
-        every = (option.with_messages(role, layers, *sends, again).tail(option.config) for option in self.layout[i].classes)
-        return min(every)
+        ahead, back, _ = sends
+        every = (option.with_messages(role, layers, ahead, back, again) for option in self.layout[i].classes)
+        return min(cost.tail(option.config) for cost, option in zip(every, self.layout[i].classes, strict=True))
 
     def _under(self, option: NodeClass, role: str, again: int, sends: Sends, layers: int) -> StageSeconds:
-        cost = option.with_messages(role, layers, *sends, again)
+        cost = option.with_messages(role, layers, sends.ahead, sends.back, again)
         begin, tail = cost.begin(-math.inf, option.config), cost.tail(option.config)
-        own = self.m * cost.cycle + tail
+        busy = self.m * cost.busy + sends.held.seconds(cost.both, cost.backward)
+        own = max(self.m * cost.cycle, busy) + tail
         passes = cost.forward + cost.send_forward, cost.inputs + cost.send_backward, cost.forward + cost.inputs
-        return StageSeconds(
-            begin, own, max(begin, 0.0) + own, self.m * cost.busy, self.m * cost.lane, cost.weight, tail, *passes
-        )
+        return StageSeconds(begin, own, max(begin, 0.0) + own, busy, self.m * cost.lane, cost.weight, tail, *passes)
 
     @functools.cached_property
     def rates(self) -> list[tuple[float, float, float]]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.bounds.listing import Layers
-from planner.bounds.ordered_stages import OrderedStages, Sends
+from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.stage_messages import Sends
 from sim.analytic.candidates import Floats
 
 
@@ -22,24 +23,33 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
     pp, vpp = len(classes), stages.shape.vpp
     between = [0.0, *stages.hops(classes), 0.0]
     begin, own, both, busy, lane, weight, tail, ahead, back, trip, fill, drain = np.array(
-        [_seconds(stages, stage, classes, layers[:, stage], (between[stage + 1], between[stage])) for stage in range(pp)]
+        [
+            _seconds(stages, stage, classes, layers[:, stage], stages.sending(between[stage + 1], between[stage], stage, pp))
+            for stage in range(pp)
+        ]
     ).transpose(1, 0, 2)
     hops = np.array(between[1:-1])[:, None]
     filled, drained = (_before(one[:-1] + hops) for one in (fill, drain))
-    begun = np.maximum(filled, begin)
+    begun = _begun(begin, fill, hops)
+    held, more = _held(stages, classes, between, (fill + drain, drain))
+    own, busy = np.maximum(own, busy + more + tail), busy + more
+    both = np.maximum(both, np.maximum(begin, 0.0) + own)
     sends = np.array(between[:-1])[:, None] * stages.waits
     deferred = np.array([stages.deferred(stage, pp) if stages.splits else 0 for stage in range(pp)])[:, None]
     work = np.maximum(busy - deferred * weight - sends, lane)
-    steps = np.maximum(np.maximum(begun + own, both).max(axis=0), (begun + work + drained)[1:].max(axis=0) + tail[0])
+    rest_of_step = drained + tail[0] if vpp > 1 else _ended(tail + sends * (not stages.splits), drain, hops)
+    steps = np.maximum(np.maximum(begun + own, both).max(axis=0), (begun + work + rest_of_step)[1:].max(axis=0))
     once = trip.sum(axis=0) + 2 * (vpp * hops.sum() + (vpp - 1) * stages.wrap)  # a microbatch there and back
+    turned = _turned(begun[-1] + fill[-1], drain, hops) if vpp == 1 else None
     for stage in range(pp):
-        before = filled[stage] + drained[stage]
-        longest = once - before
+        longest = once - filled[stage] - drained[stage]
+        returned = begun[stage] + longest if turned is None else turned[stage]
         forward, _, backward = stages.rates[classes[stage]]
-        for count, forwards, backwards, weights, *more in stages.round_trips(stage, pp):
+        for count, forwards, backwards, weights, *others in stages.round_trips(stage, pp):
             rest = forwards * ahead[stage] + backwards * back[stage] + weights * weight[stage]
-            rest += (more[0] * forward + more[1] * backward) * (layers[:, stage] // vpp)
-            steps = np.maximum(steps, once + count * longest + rest + tail[0])
+            rest += (others[0] * forward + others[1] * backward) * (layers[:, stage] // vpp) + held[stage] * (count <= 1)
+            start = returned + (count - 1) * longest if count else begun[stage]
+            steps = np.maximum(steps, start + rest + longest + rest_of_step[stage])
     return np.asarray(steps, dtype=np.float64)
 
 
@@ -47,13 +57,55 @@ def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: 
     """Seconds of a stage in each pipeline, one row for each kind. The last two rows: forward and gradients of inputs of the
     first virtual stage, which fill and drain pass."""
     i, role = classes[stage], "first" if not stage else "last" if stage == len(classes) - 1 else "middle"
-    (ahead, back), vpp, pp = sends, stages.vpp, len(classes)
+    (ahead, back, _), vpp, pp = sends, stages.vpp, len(classes)
     begin, own, both, *rest, to_next, inputs, trip = stages.sizes(i, role, pp - 1 - stage, pp, sends).rows(layers).T
     passes = to_next - ahead * stages.waits, inputs - back * stages.waits
     if vpp > 1:
         forward, _, backward = stages.rates[i]
         passes = forward * (layers // vpp), backward * (layers // vpp)
     return np.array((begin, own, both, *rest, to_next, inputs, trip, *passes))
+
+
+def _begun(begin: Floats, fill: Floats, hops: Floats) -> Floats:
+    """Least seconds until the first forward of each stage begins, by its own gathers and those of the stages before."""
+    found = [np.maximum(begin[0], 0.0)]
+    for stage in range(1, len(begin)):
+        found.append(np.maximum(begin[stage], found[-1] + fill[stage - 1] + hops[stage - 1]))
+    return np.array(found)
+
+
+def _turned(last: Floats, drain: Floats, hops: Floats) -> Floats:
+    """Least seconds until the first gradients of inputs of each stage end; last: until the last stage's first forward ends."""
+    found = [last + drain[-1]]
+    for stage in reversed(range(len(drain) - 1)):
+        found.append(found[-1] + hops[stage] + drain[stage])
+    return np.array(found[::-1])
+
+
+def _ended(tail: Floats, drain: Floats, hops: Floats) -> Floats:
+    """Least seconds from the end of the last gradients of inputs of each stage to the end of the step, by the tails of this
+    stage and of all before it."""
+    found = [tail[0]]
+    for stage in range(1, len(tail)):
+        found.append(np.maximum(tail[stage], hops[stage - 1] + drain[stage - 1] + found[-1]))
+    return np.array(found)
+
+
+def _held(
+    stages: OrderedStages, classes: Sequence[int], between: Sequence[float], seconds: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Seconds for which each stage of each pipeline waits for held messages, all of a step, and those beyond the seconds of the
+    messages themselves. seconds: of both passes and of the backward of each stage."""
+    passes, backward = seconds
+    (found, more), pp = np.zeros((2, *passes.shape)), len(classes)
+    if stages.held.are_some:
+        for stage, both in enumerate(stages.both(classes)):
+            held = stages.sending(between[stage + 1], between[stage], stage, pp).held
+            if both:  # until: it differs from pipeline to pipeline
+                waits = both - passes[stage] + np.minimum(backward[stage], passes[stage + 1] + between[stage + 2] - held.back)
+                more[stage] = held.number * np.maximum(waits - held.message, 0.0)
+            found[stage] = held.number * held.message + more[stage]
+    return found, more
 
 
 def _before(seconds: Floats) -> Floats:

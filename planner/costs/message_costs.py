@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import product
+from typing import TypeAlias
 
 from planner.costs.fleet_views import FleetViews
+from planner.costs.joint_arrivals import joint_seconds
 from planner.costs.stage_positions import Hop, alike_slots, first_apart, have_equal_nics, hops, nic_kinds, period, same_position
 from planner.request import Request
 from planner.space.shape import Shape
@@ -20,6 +22,9 @@ from sim.network.alpha_beta import AlphaBeta
 from sim.network.paths import Capacities
 from sim.network.routes import message_route
 
+End: TypeAlias = tuple[Cluster, int]
+"""A stage: its cluster and its index there."""
+
 
 class MessageCosts:
     """Seconds of messages between stages: of given stages (`hop`), and the least for any position of the stages (`least`)."""
@@ -29,6 +34,7 @@ class MessageCosts:
         self._hops: dict[tuple[object, ...], AlphaBeta] = {}
         self._links: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
+        self._both: dict[tuple[object, ...], float] = {}
 
     def together(self, clusters: Iterable[Cluster], shape: Shape, surely: bool = True) -> int:
         """How many slots of a stage send their messages at the same time as the first slot, and share links; 0: all.
@@ -111,6 +117,20 @@ class MessageCosts:
             self._hops[key] = _first(self._fleets.fleet, between, self._fleets.capacities, together * max(degrees))
         config = shape.config(self._request.workload, 2)
         return self._hops[key].seconds(message_bytes(self._request.workload, config, max(degrees)))
+
+    def both(self, before: End, here: End, behind: End, shape: Shape, nic: str, together: int = 0) -> float:
+        """Seconds that the links of a stage need for the messages from the stages before and behind it, of the first replica
+        and those that keep step with it (`joint_seconds`); 0 with unlike tp. nic, together: as in `hop`."""
+        (cluster, index), others = here, (before, behind)
+        key = *((one.name, i) for one, i in (before, here, behind)), shape.tp, shape.dp, shape.cp, nic, together
+        if shape.cluster_tp:
+            return 0.0
+        if key not in self._both:
+            ways = [
+                [hop[:3] for hop in hops(*other, cluster, index, shape, nic)[: together * shape.tp or None]] for other in others
+            ]
+            self._both[key] = joint_seconds(self._fleets.fleet, self._fleets.capacities, *ways)
+        return self._both[key] * message_bytes(self._request.workload, shape.config(self._request.workload, 2), shape.tp)
 
     def _nearest(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape) -> tuple[int, int]:
         """The first stages of two clusters with the positions of stages i and j, on nodes and relative to each other."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
+from planner.costs.joint_arrivals import joint_seconds
 from planner.space.device_slots import Run
 from planner.space.shape import Shape
 from planner.space.shapes import slot
@@ -28,6 +29,7 @@ class MixedMessages:
         self.context, self.fleet, self.workload = context, context.request.topology.fleet, context.request.workload
         self._lanes: dict[tuple[object, ...], AlphaBeta] = {}
         self._tied: dict[tuple[object, ...], list[AlphaBeta]] = {}
+        self._both: dict[tuple[object, ...], float] = {}
         self._sizes: dict[Shape, Bytes] = {}
 
     def nic(self, runs: Sequence[Run], tp: int) -> str:
@@ -51,6 +53,20 @@ class MixedMessages:
         in all. nic: as `nic` returns it. Raises NoRoute."""
         pairs = self._beside(shape, run, other, together, nic, False)
         return pairs.seconds(self._bytes(shape))
+
+    def both(self, shape: Shape, runs: tuple[Run, Run, Run], together: int, nic: str = "") -> float:
+        """Seconds that the links of a run's first slot need for the messages from the runs before and behind it, beside those
+        of the next slots, `together` in all (`joint_seconds`). nic: as `nic` returns it. Raises NoRoute."""
+        before, here, behind = runs
+        key = _ends(before, here, shape.tp), _ends(here, behind, shape.tp), together, shape.tp, nic
+        if key not in self._both:
+            fleet = self.context.fleets.open
+            ways = [
+                [(x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in _peers(other, here, together, shape.tp)]
+                for other in (before, behind)
+            ]
+            self._both[key] = joint_seconds(fleet, self.context.fleets.open_capacities, *ways)
+        return self._both[key] * self._bytes(shape)
 
     def tied(self, shape: Shape, runs: Sequence[Run], nic: str = "", together: bool = True, many: int | None = None) -> float:
         """Least seconds of the all-reduce of a tied embedding's gradient between the first stage and the last, of those on

@@ -9,7 +9,7 @@ Those that the closed form leaves below the target are simulated, the fastest fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -37,13 +37,13 @@ TRIES = 24
 is the third of its shape."""
 
 
-def simulate_alike(incumbent: Incumbent, least: Shape | None) -> None:
-    """Simulate pipelines with alike inner nodes of the fastest shapes and of the one with the `least` bound, where they may be
+def simulate_alike(incumbent: Incumbent, least: Sequence[Shape]) -> None:
+    """Simulate pipelines with alike inner nodes of the fastest shapes and of those with the `least` bounds, where they may be
     faster than the best plan and the messages of a node take much of its step (`CROWDED`)."""
-    if least is None or incumbent.lower_bound >= incumbent.target:
+    if not least or incumbent.lower_bound >= incumbent.target:
         return
     quick, shapes = QuickTrials(incumbent), [shape for shape, _ in fastest_shapes(incumbent)[:SHAPES]]
-    for shape in dict.fromkeys([replace(least, overlap_param_gather=True), *shapes]):
+    for shape in dict.fromkeys([*(replace(one, overlap_param_gather=True) for one in least), *shapes]):
         for option in node_classes(incumbent.context, shape) if shape.vpp == 1 else ():
             try:
                 every = _candidates(incumbent, shape, option)

@@ -51,8 +51,8 @@ from planner.space.shapes import overlaps, searched_schedules
 class Proof:
     """Settles the shapes of a request. `settled` holds the final bounds, also while the search is interrupted.
 
-    `least_layout` is the layout with the least bound of all, in words, and `least_shape` its shape; empty and None where no
-    bound is below the target."""
+    `least_layout` is the layout with the least bound of all, in words, and `least_shapes` its shape and that of the next one;
+    empty where no bound is below the target."""
 
     def __init__(self, incumbent: Incumbent, improvement: Improvement):
         self.incumbent, self.context = incumbent, incumbent.context
@@ -68,12 +68,12 @@ class Proof:
         self._opened: dict[Shape, tuple[float, OpenVariant]] = {}  # the variants that were evaluated, with their bounds
         self._evaluated: dict[int, tuple[Shape, OpenVariant]] = {}  # those with bounds below the target, by the same index
         self.least_layout = ""
-        self.least_shape: Shape | None = None
+        self.least_shapes: list[Shape] = []
 
     def run(self, bases: list[Shape], once_bounded: Callable[[], None] | None = None) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open.
 
-        once_bounded: is called then, with `least_shape` known, before the last candidates are simulated, which may take long.
+        once_bounded: is called then, with `least_shapes` known, before the last candidates are simulated, which may take long.
 
         Variants whose dp does not divide the batch, and then those whose tp differs between device types, are bounded with the
         others, but evaluated after them: the bounds of the former are weaker, because their replicas need not keep step, and
@@ -166,13 +166,12 @@ class Proof:
     def _find_least_layout(self) -> None:
         """Set `least_layout`: that of the first open node, or of a settled variant with a lower bound."""
         level: Level = "variant"
-        index = min(self._shapes, key=self.settled.__getitem__, default=-1)
-        bound, shape = (self.settled[index], self._shapes[index]) if index >= 0 else (math.inf, None)
-        if self._heap and self._heap[0][0] < bound:
+        every = [(self.settled[i], self._shapes[i]) for i in sorted(self._shapes, key=self.settled.__getitem__)]
+        if self._heap and (not every or self._heap[0][0] < every[0][0]):
             bound, _, shape, node = self._heap[0]
-            level = "variant" if isinstance(node, OpenVariant) else node.kind
-        self.least_shape = shape if bound < self.incumbent.target else None
-        self.least_layout = in_words(self.least_shape, level) if self.least_shape is not None else ""
+            every, level = [(bound, shape), *every], "variant" if isinstance(node, OpenVariant) else node.kind
+        self.least_shapes = list(dict.fromkeys(shape for bound, shape in every if bound < self.incumbent.target))[:2]
+        self.least_layout = in_words(self.least_shapes[0], level) if self.least_shapes else ""
 
     def _settle(self, bounds: Sequence[float], shape: Shape) -> None:
         """Add final bounds of a variant."""

@@ -130,6 +130,8 @@ class PipelineEvaluation:
         messages = [self.messages(one) for one in distinct]
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
+        if schedules.get(self.shape.schedule).RECEIVES_FIRST:
+            candidates.stages[STAGE.index("joint")] = np.array([self._joint(one) for one in distinct])[which].T
         for clusters, rows, layers in self._sharing(pipelines):
             ends = self.context.gradients.gathered(clusters, self.shape, layers)
             candidates.pp_ranks[PIPELINE_RANK.index("gathered"), 0, rows] = ends
@@ -168,6 +170,13 @@ class PipelineEvaluation:
             tied = self.context.tied.seconds(*clusters, ends[-1][1], self.shape, self._nic) if pp > 1 else 0.0
             self._messages[classes] = ahead, back, tied if tied > 0 else UNTIED
         return self._messages[classes]
+
+    def _joint(self, classes: tuple[int, ...]) -> list[float]:
+        """Seconds that the links of each stage need for the messages from both its neighbours (`MessageCosts.both`)."""
+        ends = [(self.classes[i].cluster, index) for i, index in self._indexed(classes)]
+        inner = zip(ends, ends[1:], ends[2:], strict=False)
+        found = (self.context.messages.both(*one, self.shape, self._nic, self._together) for one in inner)
+        return [0.0, *found, 0.0][: len(ends)]
 
     def _indexed(self, classes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
         """(class, number of the stage among those of its class) of each stage."""

@@ -103,7 +103,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 context.limit.reserve(reserved + apart + away)
                 with spent("bounds"):
                     early.after_plan(incumbent)
-                    open_bounds = proof.run([*bases, *unequal, *unlike], lambda: simulate_alike(incumbent, proof.least_shape))
+                    shapes = [*bases, *unequal, *unlike]
+                    open_bounds = proof.run(shapes, lambda: simulate_alike(incumbent, proof.least_shapes))
                     simulate_lengths(incumbent)
                     waits = incumbent.is_best_mixed and incumbent.lower_bound >= incumbent.target
                     if not waits:

@@ -16,7 +16,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 STAGE = (
     "forward", "inputs", "weight", "forward_compute", "inputs_compute", "forward_received", "inputs_received",
-    "gather", "reduce", "parts", "stream", "ahead", "back",
+    "gather", "reduce", "parts", "stream", "ahead", "back", "joint",
 )  # fmt: skip
 """Rows of `Candidates.stages`, seconds of a (virtual) stage unless said otherwise.
 
@@ -24,7 +24,8 @@ forward, inputs, weight: one F, B and W after its message is gathered; B is the 
 *_compute: the part of F and B that overlapping communication slows down. *_received: the gather of the slices of a received
 message. gather: all-gather of parameters, each bucket before its part of the first forward. reduce: reduction of gradients,
 each bucket after its part of the last backward, or of each backward under ZeRO 2 and 3. parts: number of buckets of both.
-ahead, back: messages to the next and to the previous stage.
+ahead, back: messages to the next and to the previous stage. joint: what the links of a stage need for a message from the
+previous stage and one from the next stage together, where these share links and the schedule receives first; else 0.
 
 With sharded parameters (ZeRO 3), forward and inputs include their gathers and count from the moment when the pipeline rank and
 its stream (the queue of its gradient collectives) are free (`sim.kernels.shards`); stream is the time from then until the

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sim.analytic.buckets import buckets, part_by_part, tails
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
 from sim.analytic.clocks import Clocks
-from sim.analytic.pass_order import Loop, Task
+from sim.analytic.pass_order import Key, Loop, Task
 from sim.analytic.work_left import WorkLeft
 from sim.plan import schedules
 from sim.units import Seconds
@@ -35,6 +35,7 @@ class Recurrence:
             for kind, name in (("F", "forward_received"), ("B", "inputs_received"))
         }
         self.wire = {"F": list(stage["ahead"]), "B": list(stage["back"])}
+        self.joint = [row if row.any() else None for row in stage["joint"]]
         if self.waits:
             pairs = {kind: zip(self.seconds[kind], self.wire[kind], strict=True) for kind in "FB"}
             self.sent = {kind: [a + b for a, b in pairs[kind]] for kind in "FB"}
@@ -67,11 +68,14 @@ class Recurrence:
     def advance(self, state: Clocks, tasks: Sequence[Task]) -> None:
         """Advance a state in place over some tasks."""
         clocks, live, slowed, always, waits = state.pp_ranks, state.live, state.slowed, self.always, self.waits
-        for pp_rank, kind, stage, _, receives, held, sends, lane, cut in tasks:
+        for pp_rank, kind, stage, microbatch, receives, held, sends, lane, cut in tasks:
             now = clocks[pp_rank]
             fresh = None  # an array without other references, so that one can add in place
             if receives is not None:
-                now = fresh = np.maximum(now, live.pop(receives))
+                arrived = live.pop(receives)
+                now = fresh = np.maximum(now, arrived)
+                if (joint := self.joint[stage]) is not None and kind != "W":
+                    now = self._joint(live, now, (kind, stage, microbatch, arrived), joint, held, sends)
                 gathered = self.received[kind][stage]
                 if gathered is not None:
                     now += gathered
@@ -93,6 +97,22 @@ class Recurrence:
                     ready = np.maximum(now, state.lanes[lane]) if lane in state.lanes else now
                     live[sends] = state.lanes[lane] = ready + wire
             clocks[pp_rank] = now
+
+    def _joint(
+        self, live: dict[Key, Floats], now: Floats, message: tuple[str, int, int, Floats], joint: Floats, held: Key | None,
+        sends: Key | None,
+    ) -> Floats:  # fmt: skip
+        """When a task may begin that waits for a message from the next stage, and before whose rank's last forward one from the
+        previous stage arrived: their links need `joint` seconds for both, from the begin of the first one on.
+
+        message: kind, stage and microbatch of the task, and when its message arrives on an idle network."""
+        kind, stage, microbatch, arrived = message
+        if kind == "F" and sends is None and stage + 1 < len(self.joint):
+            live["A", stage, microbatch] = arrived
+        elif held is not None and (before := live.pop(("A", stage, held[2]), None)) is not None:
+            begun = np.minimum(before - self.wire["F"][stage - 1], arrived - self.wire["B"][stage + 1])
+            now = np.maximum(now, begun + joint)
+        return now
 
     def _overlapped(self, state: Clocks, pp_rank: int, kind: str, stage: int, now: Floats, cut: bool) -> Floats:
         """The end of a task that gradient collectives may overlap."""

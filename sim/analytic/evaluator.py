@@ -106,7 +106,7 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
     return replace(candidates, head=plan.head_stage % config.pp)
 
 
-COSTS = (*STAGE[:-2], "reduced", "gathered", "gather_slows", "reduce_slows")
+COSTS = (*STAGE[:-3], "reduced", "gathered", "gather_slows", "reduce_slows")
 """Rows of the cost of one stage: `STAGE` without messages, then the stage's contributions to the rows of `PIPELINE_RANK`."""
 LINEAR = COSTS.index("gather")
 """Number of these rows before those of collectives."""
@@ -211,9 +211,9 @@ def _candidates(
 ) -> Candidates:
     """Candidates from arrays of seconds. With n candidates, shapes are: `rows` (len(COSTS), stages, n), `optimizer` (pipeline
     ranks, n), messages `ahead` and `back` (stages, n), `tied` (n,)."""
-    own, pp = len(STAGE) - 2, len(optimizer)
+    own, pp = len(STAGE) - 3, len(optimizer)
     reduced, gathered, *slows = (row.reshape(-1, pp, row.shape[-1]) for row in rows[own:])
-    stages = np.concatenate([rows[:own], ahead[None], back[None]])
+    stages = np.concatenate([rows[:own], ahead[None], back[None], np.zeros_like(ahead)[None]])
     sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
     pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
     zero = tuple(map(config.zero_of, range(pp))) if config.reduces_each_microbatch and not config.gathers_between else ()

@@ -4,12 +4,14 @@
 (`sim.analytic.recurrence`) and the engine never end a step sooner on an idle network, and the bounds of the planner are
 relaxations of this form. Each stage, with m microbatches, implies two lower bounds on the step:
 
-    stage end    begin + m cycle + tail                                                <= step
-    drain end    begin + max(m busy - owed - send, m lane) + drain + first tail        <= step      (not for the first stage)
+    stage end    begin + max(m busy + held, m cycle) + tail                            <= step
+    drain end    begin + max(m busy + held - owed - send, m lane) + drain + first tail <= step      (not for the first stage)
 
 fill        arrival of the first microbatch: forwards and messages of the stages before.
 begin       `StageCost.begin`: the later of fill and the parameter gathers that the first forward waits for.
 busy        seconds of one microbatch on the ranks of the stage; lane: on its message lane (overlapped messages).
+held        seconds of all activations that the rank before holds until it has received a gradient: the stage waits for them
+            after its gradient has left (`sim.plan.round_trips.held_forwards`).
 cycle       seconds of one microbatch on the most loaded of ranks, message lane and data-parallel network.
 drain       from the end of this stage's last backward to that of the first stage: messages and gradients of inputs.
 owed        seconds of the weight gradients (W) that a zero-bubble schedule computes after the last backward (B).
@@ -29,6 +31,7 @@ from dataclasses import dataclass
 from sim.analytic.stage_costs import StageCost
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.round_trips import held_forwards
 from sim.units import Seconds
 
 
@@ -50,7 +53,7 @@ class PipelineStage:
 class StageEnd:
     """The earliest end of the step that one stage implies: `begin` + `cycles` + `after`.
 
-    `cycles` are m cycles of the stage; `after` is the rest of the step."""
+    `cycles` are m cycles of the stage, with the messages that it waits for in between; `after` is the rest of the step."""
 
     begin: Seconds
     cycles: Seconds
@@ -80,10 +83,11 @@ def stage_ends(
         cost, own = held.cost, config.of_pp_rank(stage) if config.stage_zero else config
         fill, drain = fill + held.arrives, drain + held.returns
         tail = cost.tail(own, tied if stage in (0, head % len(stages)) else 0.0)
-        begin, cycles = cost.begin(fill, own), microbatches * cost.cycle
+        waits = held_forwards(config.schedule, stage, len(stages), microbatches) * held.arrives
+        begin, cycles = cost.begin(fill, own), max(microbatches * cost.cycle, microbatches * cost.busy + waits)
         after = tail
         if stage:
-            after = max(tail, cost.last_backward(microbatches, count) - cycles + drain + first_tail)
+            after = max(tail, cost.last_backward(microbatches, count, waits) - cycles + drain + first_tail)
         else:
             first_tail = count * cost.weight + tail
         yield StageEnd(begin, cycles, after)

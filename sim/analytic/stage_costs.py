@@ -71,12 +71,12 @@ class StageCost(NamedTuple):
         only after the work of the next stage and the message back."""
         return max(self.forward + self.backward + self.send_forward + self.send_backward, self.traffic, self.lane)
 
-    def last_backward(self, microbatches: int, deferred: int) -> Seconds:
+    def last_backward(self, microbatches: int, deferred: int, held: Seconds = 0.0) -> Seconds:
         """Least seconds from the first forward to the end of the last backward (B), before its message is sent.
 
-        `deferred` weight gradients (W) follow the last backward. The data-parallel network does not count: no backward waits
-        for a reduction of the microbatch before."""
-        busy = microbatches * self.busy - deferred * self.weight - self.send_backward
+        `deferred` weight gradients (W) follow the last backward. held: seconds of messages that it waits for in between. The
+        data-parallel network does not count: no backward waits for a reduction of the microbatch before."""
+        busy = microbatches * self.busy + held - deferred * self.weight - self.send_backward
         return max(busy, microbatches * self.lane)
 
     def sending(self, ahead: Seconds, back: Seconds, lane: Seconds, weight: Seconds) -> StageCost:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 from sim.plan import schedules
@@ -66,6 +67,26 @@ def of_program(program: Program, rank: int, ranks: int, chunks: int) -> tuple[Ro
         more = (sum(of_chunks) - chunks * min(of_chunks) for of_chunks in by_kind[:2])
         found.append(RoundTrips(trips, *map(min, by_kind), *more))
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def held_forwards(name: str, rank: int, ranks: int, microbatches: int) -> int:
+    """Forwards of a pipeline rank for which it waits for two messages, one after the other: the gradient of its backward just
+    before to the previous rank, and back from there the activations of the forward, which that rank holds until it has received
+    this gradient (RECEIVES_FIRST of `sim.plan.schedules`, `sim.kernels.pass_messages`). 0 where a rank may do other work."""
+    schedule = schedules.get(name)
+    if not rank or schedule.CHUNKED or schedule.SPLITS_BACKWARD or not schedule.RECEIVES_FIRST:
+        return 0
+    own, before = (schedules.actions(name, one, ranks, microbatches, 1) for one in (rank, rank - 1))
+    held = {
+        (backward.microbatch, forward.microbatch)
+        for forward, backward in pairwise(before)
+        if (forward.kind, backward.kind) == ("F", "B") and forward.microbatch - backward.microbatch == ranks - rank
+    }
+    return sum(
+        (backward.kind, forward.kind) == ("B", "F") and (backward.microbatch, forward.microbatch) in held
+        for backward, forward in pairwise(own)
+    )
 
 
 def _window(program: Program, rank: int) -> int:

@@ -35,7 +35,8 @@ def filling(begin: float, deadline: float, trips: tuple[RoundTrips, ...] = (), b
         layers=8, vpp=1, borders=[border, border], messages=[0.0, 0.0, 0.0], waits=False, splits=False,
         order=(0, 1, 2), rates=[(1.0, 3.0, 2.0), (2.0, 2.5, 0.5), (9.0, 18.0, 9.0)], first_tail=0.0, whole_chunks=True,
         most_by_compute=lambda seconds: [4, 4, 4], sizes=lambda i, role, after, pp, sends: sizes, back=lambda i: 0.0,
-        round_trips=lambda stage, stages: trips, hops=lambda classes: [border, border],
+        round_trips=lambda stage, stages: trips, hops=lambda classes: [border, border], both=lambda classes: [0.0] * 3,
+        sending=lambda *known: known,
     )  # fmt: skip
     stages.before = OrderedStages.before.func(stages)
     return Filling(stages, deadline, [1, 1, 1], 3)

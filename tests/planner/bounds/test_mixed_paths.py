@@ -11,7 +11,7 @@ import pytest
 from planner.bounds import mixed_splits
 from planner.bounds.mixed_deadline import PlacementTest
 from planner.bounds.mixed_filling import PlacedStages
-from planner.bounds.mixed_paths import allowed_layers, size_of
+from planner.bounds.mixed_paths import Paths, allowed_layers, size_of
 from planner.bounds.mixed_splits import some_split_holds
 from planner.bounds.placed_deadline import DeadlineOf
 from planner.costs.context import PlanningContext
@@ -78,6 +78,22 @@ def test_stages_wait_for_the_gathers_and_reductions_of_one_of_them(which, monkey
     assert not some_split_holds(stages, 0.97 * least, 0.3)
     monkeypatch.setattr(mixed_splits, "SIZE", 0)
     assert some_split_holds(stages, 0.97 * least, 0.3) and stages.within(0.97 * least, 0.3)
+
+
+def test_waits_of_stages_of_deepspeed_depend_on_the_layers_of_their_neighbours(monkeypatch):
+    """Two messages that arrive over one NIC rule out 0.88 of the fastest step where the layers of the next stage are known."""
+    nics, spec = (make.nic("ethernet", 1e6),), make.device("chip", 5e9, 1e30)
+    clusters = [make.cluster(name, 8, 1, nics, spec) for name in "ab"]
+    fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
+    question = request(fleet, make.model(8), 32, Wishes(schedule="1f1b-deepspeed", zero_stage=1))
+    question, (a, b) = replace(question, target=alike_replicas()), question.clusters()
+    one, placed = replace(ONE, schedule="1f1b-deepspeed"), tuple((Run(a, i, 1), Run(b, i, 1)) for i in range(5))
+    least = min(steps_of(question, one, placed, 8).values())
+    stages = PlacedStages(MixedStageCosts(PlanningContext(question)), one, placed, [schedules.get("1f1b-deepspeed")])
+    assert some_split_holds(stages, least, 0.3)
+    assert not some_split_holds(stages, 0.88 * least, 0.3)
+    monkeypatch.setattr(Paths, "by_neighbours", lambda self: None)
+    assert some_split_holds(stages, 0.88 * least, 0.3)
 
 
 def test_the_size_counts_layers_of_all_stages():

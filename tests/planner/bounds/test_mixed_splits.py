@@ -30,12 +30,14 @@ MESSAGE = 64 * 96 * 2 / 1e5
 ONE, MICROBATCHES = shape(dp=2, zero_stage=0), 8
 
 
-def four_stages(layers: int, batch: int = 2 * MICROBATCHES, speed: float = 2e9) -> tuple[Request, tuple[StageSlots, ...]]:
+def four_stages(
+    layers: int, batch: int = 2 * MICROBATCHES, speed: float = 2e9, schedule: str = "1f1b"
+) -> tuple[Request, tuple[StageSlots, ...]]:
     """Four stages of two replicas, each on nodes of a cluster of its own, for a target whose replicas are alike."""
     nics, spec = (make.nic("ethernet", 1e5),), make.device("chip", speed, 1e30)
     clusters = [make.cluster(name, 4, 1, nics, spec) for name in "ab"]
     fleet = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),))
-    question = request(fleet, make.model(layers), batch, Wishes(schedule="1f1b", zero_stage=0))
+    question = request(fleet, make.model(layers), batch, Wishes(schedule=schedule, zero_stage=0))
     a, b = question.clusters()
     return replace(question, target=alike_replicas()), tuple((Run(a, i, 1), Run(b, i, 1)) for i in range(4))
 
@@ -63,6 +65,21 @@ def test_the_first_stage_waits_for_two_round_trips():
     ]
     assert bound is not None
     assert least * (1 - 2e-3) <= bound <= min(steps)
+
+
+@pytest.mark.parametrize("most", [mixed_splits.SIZE, 0])
+def test_stages_of_deepspeed_wait_for_the_activations_that_others_hold(most, monkeypatch):
+    """Stage 2 of four waits for two messages of its fill, 16 of its own, six that stage 1 holds, and two of its drain, of which
+    one is its own last; both tests of splits know that."""
+    monkeypatch.setattr(mixed_splits, "SIZE", most)
+    question, placed = four_stages(5, speed=2e12, schedule="1f1b-deepspeed")
+    one, context = replace(ONE, schedule="1f1b-deepspeed"), PlanningContext(question)
+    bound = mixed_bound(context, [(one, placed)], 1e9, context.limit).seconds
+    splits = [split for split in itertools.product((1, 2), repeat=4) if sum(split) == 5]
+    plans = [assemble(question, one, split, devices(placed, 1), "by hand", (MICROBATCHES,) * 2) for split in splits]
+    least = min(step(simulate_plan(plan)) for plan in plans)
+    assert bound is not None
+    assert (2 + 16 + 6 + 2 - 1) * MESSAGE * (1 - 2e-3) <= bound <= least
 
 
 @pytest.mark.parametrize(("batch", "counted"), [(16, True), (8, False), (6, False)])

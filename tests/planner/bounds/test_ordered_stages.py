@@ -17,9 +17,6 @@ from planner.costs.node_classes import node_classes
 from planner.space.shape import Shape
 from planner.space.shapes import searched, variants
 from sim.errors import Infeasible
-from sim.hardware.cluster import Fabric
-from tests import builders as make
-from tests.planner.builders import on_one_cluster, shape
 from tests.planner.real_nodes import EIGHT_H100, on_real_nodes
 
 
@@ -32,19 +29,6 @@ def test_the_least_tail_of_a_first_stage_is_not_that_of_one_layer():
     assert tails[0] == pytest.approx(15.393e-3, rel=1e-3)
     assert min(tails) == tails[2] == pytest.approx(13.282e-3, rel=1e-3)
     assert OrderedStages(context, (option,)).first_tail == min(tails)
-
-
-@pytest.mark.parametrize(("fabric", "between"), [(None, 1e7), (Fabric(2, 4.0), 1e8)])
-def test_where_two_stages_fill_a_node_every_second_message_leaves_it(fabric, between):
-    """12,288 bytes, 1e8 bytes a second inside a node and 1e7 between nodes. On an oversubscribed fabric, stages may have other
-    nodes: the least message counts."""
-    question = on_one_cluster(
-        nodes=4, devices=2, nics=(make.nic("ethernet", 1e7),), fabric=fabric, intra_node=make.wire(bandwidth=1e8)
-    )
-    context = PlanningContext(question)
-    stages = OrderedStages(context, node_classes(context, shape()))
-    assert stages.hops([0, 0, 0, 0]) == pytest.approx([12_288 / 1e8, 12_288 / between, 12_288 / 1e8])
-    assert stages.hops([0]) == []
 
 
 @given(st.integers(0, 400), st.data())

@@ -22,7 +22,7 @@ from sim.plan.schedules import is_defined
 from tests.more import after
 from tests.planner.builders import NO_LIMIT, random_request
 
-SCHEDULES = (("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1), ("gpipe", 1), ("interleaved", 2))
+SCHEDULES = (("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1), ("gpipe", 1), ("1f1b-deepspeed", 1), ("interleaved", 2))
 
 
 @pytest.mark.parametrize("seed", after(3, (*range(501, 514), 500), last=9))

@@ -51,7 +51,7 @@ def test_alike_nodes_are_faster_than_moved_layers_where_messages_take_turns():
     for kept in (moved, alike):
         assert kept.offer(shape(), tuple(FLAT))
     move_layers(moved)
-    simulate_alike(alike, shape())
+    simulate_alike(alike, [shape()])
     assert [stage.layers for stage in alike.best.stages] == [5, 1, 3, 1, 3, 3]
     assert step(alike.best) == pytest.approx(4.986, rel=1e-3)
     assert step(moved.best) == pytest.approx(5.040, rel=1e-3)
@@ -64,7 +64,7 @@ def test_only_lengths_that_are_allowed_and_crowded_nics_are_tried():
         assert kept.offer(shape(), tuple(FLAT))
     closed.lower_bound = closed.cutoff
     for kept in (wide, closed, seven):
-        simulate_alike(kept, shape())
+        simulate_alike(kept, [shape()])
     assert [len(kept.seen) for kept in (wide, closed)] == [1, 1]
     assert {len(stages) for _, stages in seven.seen} == {7, 8}
 

@@ -45,6 +45,21 @@ def test_a_sender_waits_until_its_message_has_left(schedule: str, expected: floa
     assert step(schedule, 2, 2, forward=1.0, inputs=2.0, ahead=0.5, back=0.5) == expected
 
 
+@pytest.mark.parametrize(
+    ("ranks", "joint", "period"), [(4, 0.0, 3.5), (4, 1.0, 3.5), (4, 2.0, 4.25), (3, 2.0, 3.5), (3, 3.0, 4.5)]
+)
+def test_both_messages_to_a_stage_of_deepspeed_need_its_links_one_after_the_other(
+    ranks: int, joint: float, period: float
+) -> None:
+    """F and B take 0.25 s, a message 1 s: an inner stage sends two and waits for one that is held, 3.5 s in all. Behind the
+    arrival of its own activations, those from the stage before begin after B and a message, 1.25 s, and the gradient from the
+    stage behind after F, a message and B, or after F and B, 0.5 s, where that is the last one. From the earlier one on, both
+    need the links for `joint` seconds, and the next activations take another second."""
+    links = {"joint": (0.0, *[joint] * (ranks - 2), 0.0)}
+    found = [step("1f1b-deepspeed", ranks, m, forward=0.25, inputs=0.25, ahead=1.0, back=1.0, **links) for m in (40, 41)]
+    assert found[1] - found[0] == pytest.approx(period)
+
+
 def test_messages_of_zb_h1_overlap_with_compute() -> None:
     """Pipeline rank 1: F0 1.5-2.5 B0 -3.5 F1 -4.5 B1 -5.5 W0 W1; rank 0: B0 4-5 W0 -6 B1 6-7 W1 -8."""
     assert step("zb-h1", 2, 2, forward=1.0, inputs=1.0, weight=1.0, ahead=0.5, back=0.5) == 8.0

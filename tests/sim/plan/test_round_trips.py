@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from sim.kernels.pass_messages import pass_messages
 from sim.plan import schedules
-from sim.plan.round_trips import RoundTrips, of_program, round_trips
+from sim.plan.round_trips import RoundTrips, held_forwards, of_program, round_trips
 
 
 def test_the_first_rank_of_1f1b_waits_for_every_fourth_backward():
@@ -40,3 +43,23 @@ def test_a_schedule_of_whole_rounds_is_cut_by_whole_rounds():
         for rank in range(ranks):
             whole = of_program(schedules.actions("interleaved", rank, ranks, 64 * ranks, 1), rank, ranks, 1)
             assert round_trips("interleaved", rank, ranks, 64 * ranks, 1) == whole
+
+
+def test_a_stage_of_deepspeed_waits_for_all_activations_but_those_of_the_warm_up():
+    """32 microbatches on four ranks: the last rank waits after each backward but the last, the second from the third one on."""
+    assert [held_forwards("1f1b-deepspeed", rank, 4, 32) for rank in range(4)] == [0, 29, 30, 31]
+    assert [held_forwards("1f1b-deepspeed", rank, 4, 2) for rank in range(4)] == [0, 0, 0, 1]
+    assert {held_forwards(name, rank, 4, 32) for name in ("1f1b", "gpipe", "zb-h1", "interleaved") for rank in range(4)} == {0}
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, 5, 9])
+@pytest.mark.parametrize("pp", [2, 3, 6])
+def test_what_is_held_is_what_the_messages_of_both_ranks_say(pp, microbatches):
+    """The rank before sends the activations together with a backward whose gradient this rank has just sent."""
+    name = "1f1b-deepspeed"
+    for rank in range(1, pp):
+        own, before = (schedules.actions(name, one, pp, microbatches, 1) for one in (rank, rank - 1))
+        messages = pass_messages(name, rank - 1, pp, pp)
+        held = [(before[index], one) for index in range(len(before)) for one, _ in messages.held(before, index)]
+        after = {(b.microbatch, f.microbatch) for b, f in pairwise(own) if (b.kind, f.kind) == ("B", "F")}
+        assert held_forwards(name, rank, pp, microbatches) == sum((b.microbatch, f.microbatch) in after for b, f in held)
