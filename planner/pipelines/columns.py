@@ -74,11 +74,6 @@ class Column:
         return self.fixed_s + self.each_s * -(-microbatches // self.plan.config.dp)
 
     @property
-    def used_nodes(self) -> int:
-        """Number of nodes of the part that its plan uses."""
-        return _nodes(self.plan)
-
-    @property
     def key(self) -> tuple[Part, int, int, int, int, int, int, int]:
         """The part, and what tells its columns apart: dp, tp, cp, ep and etp, pp and microbatch size."""
         config = self.plan.config

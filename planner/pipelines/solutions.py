@@ -6,8 +6,7 @@ planned yet, these are planned, and it is solved anew: what it promises becomes 
 optimistic, and another pair of limits may come before it (lazy evaluation, as of Minoux, Accelerated greedy algorithms, 1978).
 
 Parts that are not planned yet compute what their devices compute in the best known columns of their clusters, and no more than
-their bound says (`part_bounds`); none where their gradients take longer than the limit, by their bound, or with the share of
-them on each node that these columns have on the links of theirs."""
+their bound says (`part_bounds`); none where their gradients take longer than the limit."""
 
 from __future__ import annotations
 
@@ -116,7 +115,6 @@ class Solutions:
     def _offered(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Choice, Column | None]]:
         """The columns of the master programme for a deadline; None where a part is not planned yet."""
         rates = self._best_rates() if self.columns.searched < MOST_COLUMNS else [0.0] * len(self._nodes)
-        links = self._links(replicas)
         for part, one in itertools.product(self.every, (True, False) if replicas > 2 else (True,)):
             if self.columns.is_known(part, one):
                 for column in self.columns.of(part, one):
@@ -126,8 +124,7 @@ class Solutions:
                 continue
             rate = sum(number * each for number, each in zip(part, rates, strict=True))
             rate *= ACROSS if sum(map(bool, part)) > 1 else 1.0
-            gradients = max(self.bounds.gradients(part, replicas), _gradients(part, links))
-            if rate * deadline > 0 and gradients <= allowed:
+            if rate * deadline > 0 and self.bounds.gradients(part, replicas) <= allowed:
                 most = min(rate * deadline, self.bounds.samples(part, one, deadline))
                 if most:
                     yield Choice(part, 1 if one else 2, most), None
@@ -144,23 +141,6 @@ class Solutions:
                 found[own[0]] = max(found[own[0]], rate / column.part[own[0]])
         share = share or self._batch / self.request.workload.flops
         return [known or share * peak(self.request, single_node(self._nodes, cluster)) for cluster, known in enumerate(found)]
-
-    def _links(self, replicas: int) -> list[float]:
-        """The most of a model's gradients that a node of a cluster reduces in a second in known columns of the cluster alone;
-        infinite without one."""
-        found = [0.0] * len(self._nodes)
-        for column in self.columns.known:
-            own = [cluster for cluster, number in enumerate(column.part) if number]
-            if len(own) == 1:
-                seconds = column.gradients(replicas) * column.used_nodes
-                found[own[0]] = max(found[own[0]], 1 / seconds if seconds else math.inf)
-        return [known or math.inf for known in found]
-
-
-def _gradients(part: Part, links: Sequence[float]) -> Seconds:
-    """Estimated seconds of the gradients of a part whose layers all its nodes share. links: of a node of each cluster, the
-    gradients of a model in a second."""
-    return 1 / sum(number * each for number, each in zip(part, links, strict=True) if number)
 
 
 def single_node(nodes: Sequence[int], cluster: int) -> Part:

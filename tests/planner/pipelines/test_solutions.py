@@ -37,19 +37,6 @@ def test_single_nodes_and_whole_clusters_are_planned_first():
         assert every.columns.is_known(part, one)
 
 
-def test_no_part_is_planned_whose_gradients_take_too_long():
-    """In known columns the links of a node with all layers take 0.145 s for their gradients, so those of five take 0.029 s:
-    more than the largest limit, half the deadline. So nothing but single nodes and whole clusters is planned, although the
-    bound of five nodes is 0.020 s."""
-    asked = two_kinds(nodes=(3, 3), batch=64, rate=1e7)
-    columns = Columns(asked)
-    every = Solutions(asked, parts(asked), columns, PartBounds(asked), TimeLimit(math.inf))
-    assert list(every.ordered(0.05)) == []
-    assert min(column.gradients(2) * column.used_nodes for column in columns.known) == pytest.approx(0.145, rel=1e-3)
-    assert {column.part for column in columns.known} == {(1, 0), (3, 0), (0, 1), (0, 3)}
-    assert not any(columns.is_known(part, one) for part in ((2, 0), (1, 1), (3, 2)) for one in (True, False))
-
-
 @pytest.mark.parametrize("deadline", [0.0, 1e-6])
 def test_nothing_is_promised_within_no_time(deadline):
     assert list(solutions().ordered(deadline)) == []
