@@ -182,10 +182,6 @@ def _bridge_assumed(plan: Plan) -> Iterator[str]:
 def _assumed(plan: Plan) -> Iterator[str]:
     yield from megatron_flags.assumed(plan)
     yield from model_facts.assumed(plan.workload.model, MEGATRON, "Megatron-LM")
-    if plan.workload.model.experts:
-        groups = "" if plan.workload.model.n_group > 1 else " groups,"
-        capacity = "" if plan.config.capacity_factor is not None else ", capacity"
-        yield f"Options of the router (score function,{groups} bias, auxiliary loss{capacity}) are left to the framework."
     if plan.config.offloads_optimizer:
         yield "Copies and the host's optimizer follow one another, as in the plan: without --overlap-cpu-optimizer-d2h-h2d."
     if plan.config.offloads_activations:

@@ -182,6 +182,10 @@ def assumed(plan: Plan) -> Iterator[str]:
             f"Each expert drops the tokens above {config.capacity_factor:g} times the mean, those of least probability: that "
             "changes what is trained."
         )
+    if workload.model.experts:
+        groups = "" if workload.model.n_group > 1 else " groups,"
+        capacity = "" if config.capacity_factor is not None else ", capacity"
+        yield f"Options of the router (score function,{groups} bias, auxiliary loss{capacity}) are left to the framework."
     yield from grouped_experts.assumed(plan)
     yield from megatron_precision.assumed(plan)
     if workload.model.mlp == "gelu":

@@ -16,6 +16,7 @@ from sim.errors import Infeasible, OptionError
 from sim.formats.edits import edited
 from sim.plan.plan import Plan
 from tests.planner.builders import NO_LIMIT
+from tests.planner.unlike import question as unlike_layers
 
 PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none")
 
@@ -138,6 +139,23 @@ def test_a_plan_says_whether_the_time_limit_ended_its_search(time_limit, reached
     found = api.plan(replace(hybrid(), time_limit=time_limit))
     assert found.certificate is not None
     assert found.certificate.time_limit_reached is reached
+
+
+def test_strategies_beside_the_search_of_a_models_own_layers_are_known_before_it(monkeypatch):
+    """The search may take all the time that is left, and begins with the fastest of their plans."""
+    begun: list[tuple[bool, float | None]] = []
+
+    def certified(request, context, best):
+        begun.append((context.answers("megatron"), best and step(best)))
+        return best
+
+    monkeypatch.setattr(api.unlike_certificate, "certified", certified)
+    wanted = unlike_layers()
+    context = PlanningContext(wanted, beside=("megatron",))
+    slowest = api.plan(wanted, "megatron", PlanningContext(wanted))
+    assert step(api.plan(wanted, context=context)) <= step(slowest)
+    assert [known for known, _ in begun] == [True]
+    assert begun[0][1] <= step(slowest)
 
 
 def test_the_winner_is_not_simulated_again(monkeypatch):
