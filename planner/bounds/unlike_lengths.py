@@ -60,7 +60,7 @@ def _busiest_link(context: PlanningContext, shape: Shape, classes: Sequence[Unli
         for order in itertools.permutations(classes, many):
             with suppress(NoRoute):
                 nic = context.fleets.nic_of(tuple(option.cluster for option in order))
-                for counts in numbers_of_ranks(pp, [option.max_stages for option in order]):
+                for counts in shares(pp, [option.max_stages for option in order]):
                     tried += 1
                     if tried > MOST_COUNTS:
                         return 0.0
@@ -70,11 +70,11 @@ def _busiest_link(context: PlanningContext, shape: Shape, classes: Sequence[Unli
     return least
 
 
-def numbers_of_ranks(total: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All numbers of ranks of each class, one or more and at most `most`, that add up to a total."""
+def shares(total: int, most: Sequence[int], least: int = 1) -> Iterator[tuple[int, ...]]:
+    """All ways to divide a total into parts of `least` or more, and at most `most` of each."""
     if len(most) == 1:
-        if 1 <= total <= most[0]:
+        if least <= total <= most[0]:
             yield (total,)
         return
-    for count in range(1, min(most[0], total - len(most) + 1) + 1):
-        yield from ((count, *rest) for rest in numbers_of_ranks(total - count, most[1:]))
+    for count in range(least, min(most[0], total - least * (len(most) - 1)) + 1):
+        yield from ((count, *rest) for rest in shares(total - count, most[1:], least))

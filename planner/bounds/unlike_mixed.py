@@ -81,12 +81,12 @@ def mixed_seconds(costs: UnlikeCosts, work: UnlikeWork, part: Request, shape: Sh
     """A lower bound in seconds, at least `low` and at most `high`, on the plans of a shape whose stages may be mixed.
 
     low: a lower bound. Nothing above it is known where replicas may have unlike numbers of microbatches."""
-    variants = list({(one.schedule, one.zero_stage): one for one in playable_variants(part, shape, True)}.values())
-    able = [schedules.get(one.schedule) for one in variants]
-    if not variants or not shape.divides(part.workload) or not runs_alike(part, shape, 2, able):
+    both = {one: list(playable_variants(part, shape, several=one > 1)) for one in (1, 2)}  # of one stage, and of several
+    able = {pp: [schedules.get(one.schedule) for one in some] for pp, some in both.items()}
+    if not shape.divides(part.workload) or not all(runs_alike(part, shape, pp, some) for pp, some in able.items()):
         return low
     found = high
-    for variant in variants:
+    for variant in {(one.schedule, one.zero_stage): one for some in both.values() for one in some}.values():
         if found <= low:
             break
         for parted in range(sum(1 for _ in costs.context.request.clusters()) - 1):

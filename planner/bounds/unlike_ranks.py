@@ -90,7 +90,7 @@ class RankProgramme:
         self._waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
         self._hops = [[self._hop(a, b) for b in classes] for a in classes]
         self._found: dict[tuple[int, Ends], _Contents] = {}
-        fastest = [min(one.both for one in own) for own in self._seconds]
+        fastest = [min(one.both for one in option.kind_seconds(alone=True)) for option in classes]
         self._most = [int(min(cutoff / (self._m * seconds), self._total)) for seconds in fastest]
         firsts = [self._contents(c, (True, False)) for c in range(len(classes))]
         self._first_tail = min((float(one.tail[one.exists].min()) for one in firsts if one.exists.any()), default=0.0)
@@ -155,11 +155,10 @@ class RankProgramme:
         bounds = fill + work + held.tail[each]
         if rank:
             bounds = np.maximum(bounds, fill + work - back[0] * self._waits + drain + self._first_tail)
-        trip = both + self._others(c, behind, s)[..., None] if s else both + self._rest(held.others[each], rank)
-        if s:
-            trip = np.maximum(trip, both + self._rest(held.others[each], rank))
-        trip = trip + self._head(c, behind, s) + 2 * (self._vpp * sum(ahead) + (self._vpp - 1) * (sum(back) + wrap))
-        rates = [min(getattr(one, name) for one in self._seconds[c]) for name in ("forward", "inputs")]
+        others = np.maximum(self._rest(held.others[each], rank), self._others(c, behind)[..., None] * bool(s))
+        trip = both + others + self._head(c, behind, s) + 2 * (self._vpp * sum(ahead) + (self._vpp - 1) * (sum(back) + wrap))
+        kinds = self._classes[c].kind_seconds(alone=pp == 1)
+        rates = [min(getattr(one, name) for one in kinds) for name in ("forward", "inputs")]
         for trips, forwards, backwards, _, *more in round_trips(self._shape.schedule, rank, pp, m, self._vpp):
             steps = forwards * forward + backwards * backward
             steps = steps + ((more[0] * rates[0] + more[1] * rates[1]) * (own // self._vpp))[..., None]
@@ -174,7 +173,7 @@ class RankProgramme:
         found: Array = bounds.min(axis=-1)
         return found
 
-    def _others(self, c: int, behind: int, s: int) -> Array:
+    def _others(self, c: int, behind: int) -> Array:
         """Least seconds of the layers of a trip on other ranks, by numbers of layers: those behind and, with virtual stages,
         all but B / vpp of those before, each of the fastest kind on the fastest class that may be there."""
         classes = range(len(self._classes))
@@ -182,7 +181,7 @@ class RankProgramme:
         after = min(fastest[i] for i in classes if i == c or behind >> i & 1)
         before = min(fastest[i] for i in classes if i == c or not behind >> i & 1)
         more = self._before - self._before // self._vpp
-        found: Array = self._behind * after * bool(s) + np.maximum(more, 0) * before * (self._vpp > 1)
+        found: Array = self._behind * after + np.maximum(more, 0) * before * (self._vpp > 1)
         return found
 
     def _rest(self, others: Array, rank: int) -> Array:

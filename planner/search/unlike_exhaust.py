@@ -1,4 +1,4 @@
-"""All splits of layers that differ over pipelines of a few virtual stages: each is priced, and built if it may be fast.
+"""All splits of layers that differ over pipelines of a few ranks: each is priced, and built if it may be fast.
 
 A bound on all pipelines of a length (`planner.bounds.unlike_lengths`) leaves open which of them might be as fast as it says.
 Where there are few, they are listed. Those whose closed form is below the fastest plan are built and simulated, and then none
@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from planner.bounds.unlike_lengths import numbers_of_ranks
+from planner.bounds.unlike_lengths import shares
 from planner.bounds.unlike_stages import Pipeline
 from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeStages
@@ -30,7 +30,7 @@ def exhausted(
     cutoff: Seconds,
     tried: Callable[[Pipeline], Seconds | None],
 ) -> Seconds | None:
-    """A lower bound in seconds on all pipelines of pp ranks of a shape with virtual stages; None where they are many.
+    """A lower bound in seconds on all pipelines of pp ranks of a shape; None where they are many.
 
     tried: a lower bound on the plans of a pipeline, after it was built; None where nothing more is built."""
     layers, least = classes[0].layers, math.inf
@@ -41,7 +41,7 @@ def exhausted(
         return None
     for options in orders:
         search = Split(context, shape, options)
-        for counts in _splits(total, pp, shape.vpp):
+        for counts in shares(total, [total] * pp, shape.vpp):
             seconds, _ = search.seconds(counts)
             own = (*counts[:-1], counts[-1] - layers.further)
             if seconds >= TOO_FULL or own[-1] < 0:
@@ -59,14 +59,5 @@ def _orders(classes: Sequence[UnlikeStages], pp: int) -> Iterator[tuple[UnlikeSt
     """The class of each rank, of all pipelines of so many ranks; those of a class are consecutive."""
     for many in range(1, min(len(classes), pp) + 1):
         for order in itertools.permutations(classes, many):
-            for counts in numbers_of_ranks(pp, [option.max_stages for option in order]):
+            for counts in shares(pp, [option.max_stages for option in order]):
                 yield tuple(option for option, count in zip(order, counts, strict=True) for _ in range(count))
-
-
-def _splits(total: int, pp: int, least: int) -> Iterator[tuple[int, ...]]:
-    """All numbers of layers of pp ranks, at least so many each, that add up to a total."""
-    if pp == 1:
-        yield (total,)
-        return
-    for first in range(least, total - least * (pp - 1) + 1):
-        yield from ((first, *rest) for rest in _splits(total - first, pp - 1, least))

@@ -47,8 +47,6 @@ EXHAUSTED = 1_500
 """Most pipelines that are built to prove that none of their length is faster. Guess: more prove more, and take longer."""
 BUILT = 3
 """Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
-
-
 FIRST = 6
 """Layouts of the fastest plans of the stand-ins that are tried first (a guess)."""
 POLISHED = 60
@@ -68,8 +66,8 @@ class Open:
 class UnlikeSearch:
     """The search of one request.
 
-    best: the fastest plan so far, simulated; settled: the least bound of what is done; work: a bound on all plans, mixed stages
-    too, 0 until it is known; least_shape: the shape with the least bound."""
+    best: the fastest plan so far, simulated; settled: the least bound of what is done; work: a bound on all plans, and mixed:
+    on those with mixed stages, 0 until they are known; least_shape: the shape with the least bound."""
 
     request: Request
     context: PlanningContext
@@ -77,6 +75,7 @@ class UnlikeSearch:
     limit: TimeLimit
     settled: Seconds = math.inf
     work: Seconds = 0.0
+    mixed: Seconds = 0.0
     least_shape: Shape | None = None
     _settled_shape: Shape | None = None
     _costs: UnlikeCosts = field(init=False)
@@ -100,8 +99,8 @@ class UnlikeSearch:
         queue = [(work.bound(one.shape), next(numbers), one) for one in bases]
         heapq.heapify(queue)
         across = list(shapes_across(self.context, work))
-        self.work = min([queue[0][0] if queue else math.inf, *(bound for bound, _, _ in across)])
-        mixed = least_of_mixed(self._costs, work, across, self.cutoff, self.limit)
+        self.work = self.mixed = min([queue[0][0] if queue else math.inf, *(bound for bound, _, _ in across)])
+        self.mixed = least_of_mixed(self._costs, work, across, self.cutoff, self.limit)
         while queue and queue[0][0] < self.cutoff:
             if self.refined >= REFINED or (self.best is not None and self.limit.is_up()):
                 break
@@ -121,7 +120,6 @@ class UnlikeSearch:
         if left < self.settled:
             self._settle(left, queue[0][2].shape)
         self.least_shape = self._settled_shape
-        self.work = mixed
         return self.settled
 
     def polish(self) -> None:

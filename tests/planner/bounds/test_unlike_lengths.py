@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds.unlike_lengths import bounds_by_length, numbers_of_ranks
+from planner.bounds.unlike_lengths import bounds_by_length, shares
 from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeCosts
 from planner.placement.ranks import build
@@ -42,9 +42,10 @@ def simulated(wanted: Request, stages: tuple[tuple[str, int], ...]) -> float:
     return step(simulate_plan(plan))
 
 
-def test_numbers_of_ranks_of_two_classes() -> None:
-    assert list(numbers_of_ranks(4, [3, 2])) == [(2, 2), (3, 1)]
-    assert list(numbers_of_ranks(3, [2])) == []
+def test_shares_of_a_total() -> None:
+    assert list(shares(4, [3, 2])) == [(2, 2), (3, 1)]
+    assert list(shares(3, [2])) == []
+    assert list(shares(7, [7, 7], 2)) == [(2, 5), (3, 4), (4, 3), (5, 2)]
 
 
 @pytest.mark.parametrize(("trunk", "vpp"), [(1e8, 1), (1e8, 2), (1e5, 1), (1e5, 2)])

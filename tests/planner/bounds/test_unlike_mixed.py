@@ -81,7 +81,11 @@ def test_a_stage_on_both_clusters_is_as_slow_as_the_slower_one(monkeypatch) -> N
     assert work.bound(shape) < 0.8 * bound
 
 
-def test_replicas_of_unlike_numbers_of_microbatches_have_the_bound_of_work_alone() -> None:
+@pytest.mark.parametrize("alike", [None, 1, 2])
+def test_replicas_of_unlike_numbers_of_microbatches_have_the_bound_of_work_alone(monkeypatch, alike: int | None) -> None:
+    """Also where only pipelines of one stage, or only those of several, have equal replicas (`alike`)."""
+    if alike is not None:
+        monkeypatch.setattr(unlike_mixed, "runs_alike", lambda _request, _shape, pp, _able: pp == alike)
     wanted = wanted_on(1, 1)
     (part,) = stand_in.stand_ins(wanted)
     costs = UnlikeCosts(PlanningContext(wanted))
