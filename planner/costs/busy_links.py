@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.costs.message_loads import End, MessageLoads
+from planner.costs.message_loads import MessageLoads
+from planner.costs.stage_positions import End
 from planner.space.shape import Shape
 from sim.analytic.buckets import tails
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats

@@ -6,11 +6,20 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import product
-from typing import TypeAlias
 
 from planner.costs.fleet_views import FleetViews
 from planner.costs.joint_arrivals import joint_seconds
-from planner.costs.stage_positions import Hop, alike_slots, first_apart, have_equal_nics, hops, nic_kinds, period, same_position
+from planner.costs.stage_positions import (
+    End,
+    Hop,
+    alike_slots,
+    first_apart,
+    have_equal_nics,
+    hops,
+    nic_kinds,
+    period,
+    same_position,
+)
 from planner.request import Request
 from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
@@ -21,9 +30,6 @@ from sim.kernels.payloads import message_bytes
 from sim.network.alpha_beta import AlphaBeta
 from sim.network.paths import Capacities
 from sim.network.routes import message_route
-
-End: TypeAlias = tuple[Cluster, int]
-"""A stage: its cluster and its index there."""
 
 
 class MessageCosts:

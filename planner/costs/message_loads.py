@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from planner.costs.cluster_costs import ClusterCosts
 from planner.costs.fleet_views import FleetViews
-from planner.costs.stage_positions import Stages, hops
+from planner.costs.stage_positions import End, Stages, hops
 from planner.space.shape import Shape
 from planner.space.shapes import stage_slots
 from sim.errors import NoRoute
@@ -25,8 +25,6 @@ from sim.workload.workload import Workload
 
 Use: TypeAlias = Mapping[LinkName, Seconds]
 """Link -> the seconds that it needs for each byte of a message."""
-End: TypeAlias = tuple[Cluster, int]
-"""A stage: its cluster and its index there."""
 
 
 class Links(NamedTuple):

@@ -16,6 +16,8 @@ from planner.space.shapes import slot
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.transport import joint_nics
 
+End: TypeAlias = tuple[Cluster, int]
+"""A stage: its cluster and its index there."""
 Stages: TypeAlias = tuple[Cluster, int, int]
 """Neighbouring stages of a cluster: (cluster, index of the first, count)."""
 Hop: TypeAlias = tuple[Device, Device, str, int]
