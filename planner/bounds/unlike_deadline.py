@@ -54,7 +54,7 @@ class _Count:
 @dataclass(frozen=True, slots=True)
 class _Length:
     """Pipelines of one number of ranks. `least`: seconds of fill and drain of each rank at least; `ends`: seconds of embedding
-    and head for one microbatch, by class; `many`: most ranks of each class, or (`nested`) of this and all classes before."""
+    and head for one microbatch, by class; `many`: most ranks of each class."""
 
     pp: int
     m: int
@@ -62,7 +62,6 @@ class _Length:
     ends: tuple[tuple[Seconds, Seconds], ...]
     many: tuple[int, ...]
     counts: tuple[_Count, ...]
-    nested: bool = False
 
     def within(self, seconds: Seconds) -> bool:
         """Whether some pipeline might end within so many seconds."""
@@ -88,8 +87,6 @@ class _Length:
 
     def _by_class(self, free: Sequence[Sequence[float]]) -> float:
         """The largest weight of ranks of which no class has more than it may have; `free`: of each rank, by class."""
-        if self.nested:
-            return largest_weight(free, self.many)
         return sum(sum(sorted(own, reverse=True)[:many]) for own, many in zip(free, self.many, strict=True))
 
     def _most(self, count: _Count, c: int, rank: int, seconds: Seconds) -> float:
@@ -106,18 +103,6 @@ class _Length:
             most = left[0] / count.passed * (1 + ROUNDING)
             return float(math.floor(most + ROUNDING)) if count.whole else most
         return before + self._most(count, c, rank, own)
-
-
-def largest_weight(weights: Sequence[Sequence[float]], many: Sequence[int]) -> float:
-    """The largest sum of weights of classes of which the first ones have at most so many together, for each number of them.
-
-    These limits form a laminar matroid, so taking the largest first is optimal (J. Edmonds, Matroids and the greedy algorithm,
-    Mathematical Programming 1, 1971)."""
-    left, found = list(many), 0.0
-    for weight, c in sorted(((weight, c) for c, own in enumerate(weights) for weight in own), reverse=True):
-        if all(left[c:]):
-            found, left[c:] = found + weight, [one - 1 for one in left[c:]]
-    return found
 
 
 def deadline_bound(
@@ -171,15 +156,12 @@ def _ends(classes: Sequence[UnlikeStages], kinds: Sequence[Sequence[KindSeconds]
     return tuple(found)
 
 
-def least_seconds(
-    request: Request, shape: Shape, classes: Sequence[UnlikeStages], low: Seconds, high: Seconds, nested: bool = False
-) -> Seconds:
+def least_seconds(request: Request, shape: Shape, classes: Sequence[UnlikeStages], low: Seconds, high: Seconds) -> Seconds:
     """A lower bound in seconds on the step of all pipelines of whole stages of a shape under its schedule, vpp and ZeRO stage.
 
     It is at least `low`, which must be a lower bound, and at most `high`, above which nothing is told apart; infinite only
-    where `high` is and no pipeline has the memory. nested: `max_stages` of a class is that of all classes up to it together."""
-    longest = classes[-1].max_stages if nested else None
-    every = [_length(request, shape, classes, pp, nested) for pp in pipeline_lengths(request, shape, classes, longest)]
+    where `high` is and no pipeline has the memory."""
+    every = [_length(request, shape, classes, pp) for pp in pipeline_lengths(request, shape, classes)]
     every = [one for one in every if one.within(high)]
     if not every:
         return high
@@ -194,27 +176,24 @@ def least_seconds(
     return low
 
 
-def pipeline_lengths(
-    request: Request, shape: Shape, classes: Sequence[UnlikeStages], longest: int | None = None
-) -> Iterator[int]:
-    """The numbers of ranks that are allowed; `longest`: the most, if not those of all classes together."""
+def pipeline_lengths(request: Request, shape: Shape, classes: Sequence[UnlikeStages]) -> Iterator[int]:
+    """The numbers of ranks that are allowed."""
     layers, m = classes[0].layers, shape.microbatches(request.workload)
     further = layers.further if shape.vpp > 1 else layers.further > 0
-    ranks = sum(option.max_stages for option in classes) if longest is None else longest
-    most = min(ranks, (layers.number + further) // shape.vpp)
+    most = min(sum(option.max_stages for option in classes), (layers.number + further) // shape.vpp)
     for pp in range(1, most + 1):
         if lengths.allows(request, shape, pp) and shape.is_defined(m, pp) and runs(request, shape, pp):
             yield pp
 
 
-def _length(request: Request, shape: Shape, classes: Sequence[UnlikeStages], pp: int, nested: bool) -> _Length:
+def _length(request: Request, shape: Shape, classes: Sequence[UnlikeStages], pp: int) -> _Length:
     m = shape.microbatches(request.workload)
     held = _in_flight(shape, m, pp)
     kinds = [option.kind_seconds(pp == 1) for option in classes]
     least = min(one.waited for own in kinds for one in own) * (1 - ROUNDING)
     return _Length(
         pp, m, least, _ends(classes, kinds), tuple(min(option.max_stages, pp) for option in classes),
-        tuple(_counts(shape, classes, kinds, held)), nested,
+        tuple(_counts(shape, classes, kinds, held)),
     )  # fmt: skip
 
 

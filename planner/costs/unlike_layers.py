@@ -18,6 +18,7 @@ from planner.space.shape import Shape, split_backward
 from sim.analytic.stage_amounts import weight_seconds
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Cluster
+from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, memory
 from sim.plan import schedules
 from sim.units import Bytes, Seconds
@@ -89,6 +90,13 @@ class KindSeconds:
     inputs: Seconds
     both: Seconds
     waited: Seconds
+
+    @classmethod
+    def of(cls, seconds: tuple[Seconds, Seconds, Seconds], splits: bool) -> KindSeconds:
+        """Those of a layer with these seconds (`layer_seconds`); splits: the schedule splits off the weight gradients."""
+        forward, backward, weight = seconds
+        inputs, both = max(backward - weight, 0.0) if splits else backward, forward + backward
+        return cls(forward, inputs, both, forward if splits else both)
 
     @property
     def passed(self) -> Seconds:
@@ -220,12 +228,8 @@ class UnlikeStages:
         key = alone and self.cluster.node.device.launch_per_rank > 0
         if key not in self._passes:
             every = self._positions + self._alone if key else self._positions
-            self._passes[key] = [_layer(every, self.layers, kind) for kind in range(len(self.layers.kinds))]
-        found = []
-        for forward, backward, weight in self._passes[key]:
-            inputs, both = max(backward - weight, 0.0) if self._splits else backward, forward + backward
-            found.append(KindSeconds(forward, inputs, both, forward if self._splits else both))
-        return tuple(found)
+            self._passes[key] = [layer_seconds(every, self.layers, kind) for kind in range(len(self.layers.kinds))]
+        return tuple(KindSeconds.of(seconds, self._splits) for seconds in self._passes[key])
 
     def end_seconds(self) -> tuple[Seconds, Seconds]:
         """Least seconds (forward and backward) of one microbatch in the embedding, and in the head without its layers: of their
@@ -238,17 +242,21 @@ class UnlikeStages:
         return found
 
 
-def _layer(every: Sequence[StageCosts], layers: Layers, kind: int) -> tuple[Seconds, Seconds, Seconds]:
+def layer_seconds(
+    every: Sequence[StageCosts], layers: Layers, kind: int, specs: tuple[DeviceSpec, ...] = ()
+) -> tuple[Seconds, Seconds, Seconds]:
     """(forward, backward, weight gradients) of a layer of a kind between others: the least, the least and the most.
 
-    Without the ends and the exchange of cp ranks, the seconds of a stage are those of its layers times their number."""
+    Without the ends and the exchange of cp ranks, the seconds of a stage are those of its layers times their number. specs:
+    device types, if not all of the stages."""
     workload, found = layers.of(layers.only(kind, 1), False), []
     for costs in (replace(one, workload=workload) for one in every):
-        forward, backward = costs.work(1, False, False)
+        forward, backward = costs.work(1, False, False, specs)
         if costs.config.cp > 1 or costs.config.ep > 1:
-            alone, passes = costs.alone(1, False, False), costs.passes(1, False, False)
+            alone, passes = costs.alone(1, False, False, specs), costs.passes(1, False, False, specs)
             forward, backward = forward + passes[0] - alone[0], backward + passes[1] - alone[1]
-        weight = max(weight_seconds(spec, workload, costs.config, 1, False) for spec in costs.collectives.specs)
+        used = specs or costs.collectives.specs
+        weight = max(weight_seconds(spec, workload, costs.config, 1, False) for spec in used)
         found.append((forward, backward, weight))
     forwards, backwards, weights = zip(*found, strict=True)
     return min(forwards), min(backwards), max(weights)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.bounds.mixed_deadline import MixedBound
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request
@@ -55,7 +54,7 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
     request, objective = search.request, step(plan)
     several = any(len(clusters) > 1 for clusters in request.joinable())
     beside = not is_mixed(plan) and not has_searched_degrees(request, plan)
-    least = min(objective, bound, search.mixed) if several else min(objective, bound)
+    least = min(objective, bound, search.mixed.seconds) if several else min(objective, bound)
     gap = 1 - least / objective
     parts = stand_in.stand_ins(request)
     in_space = plan.config.schedule in dict(searched_schedules(parts[0])) or bool(request.wishes.schedule)
@@ -66,7 +65,7 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
         gap=gap,
         solver=SOLVER,
         time_limit_reached=search.limit.reached,
-        mixed_lower_bound_s=search.mixed if several else None,
+        mixed_lower_bound_s=min(search.mixed.seconds, objective) if several else None,
         whole_lower_bound_s=bound if math.isfinite(bound) else None,
         least_bound_layout=_least_layout(search, bound) if gap > Budgets().target_gap else None,
         beside_space=beside,
@@ -77,8 +76,8 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
 
 def _least_layout(search: UnlikeSearch, bound: Seconds) -> str | None:
     """The layout with the least bound in words; `bound`: of plans of whole stages."""
-    if search.mixed < bound:
-        return MixedBound(search.mixed).words
+    if search.mixed.seconds < bound:
+        return search.mixed.words
     return None if search.least_shape is None else in_words(search.least_shape, "variant")
 
 

@@ -2,10 +2,11 @@
 
 A stand-in is a model of equal layers (`planner.space.stand_in`); its shapes are the searched ones. One priority queue holds
 shapes by their lower bounds with the model's own layers. The first item is replaced by what it consists of, with better bounds:
-a shape (`planner.bounds.unlike_work`) by its variants, a variant (`pipeline_bound`) by its pipelines (`unlike_stages`). The
-pipelines with the least bounds are built with the model's own layers; those that fit are priced in closed form, and simulated
-if that is below the fastest plan. Invariant: every plan of the space belongs to an item of the queue, or to one that is
-settled, and takes at least its bound. So the least bound of both is a lower bound on every plan of the space."""
+a shape (`planner.bounds.unlike_work`) by its variants, a variant (`pipeline_bound`) by its pipelines (`unlike_stages`), and a
+placement of mixed stages (`planner.search.unlike_placements`) by its best cut. The pipelines and cuts with the least bounds are
+built with the model's own layers; those that fit are priced in closed form, and simulated if that is below the fastest plan.
+Invariant: every plan of the space belongs to an item of the queue, or to one that is settled, and takes at least its bound. So
+the least bound of both is a lower bound on every plan of the space."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from planner.bounds.mixed_deadline import MixedBound
 from planner.bounds.unlike_deadline import deadline_bound, might_finish
 from planner.bounds.unlike_lengths import bounds_by_length
-from planner.bounds.unlike_mixed import least_of_mixed, shapes_across
 from planner.bounds.unlike_stages import MOST_CLASSES, Bounded, Pipeline, best_pipelines, single_stages
 from planner.bounds.unlike_work import UnlikeWork, pipeline_bound
 from planner.costs.context import PlanningContext
@@ -28,6 +29,7 @@ from planner.placement.simulation import fits, step
 from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.unlike_exhaust import exhausted
+from planner.search.unlike_placements import Placement, PlacementBounds, placements
 from planner.search.unlike_splits import splits
 from planner.space import stand_in
 from planner.space.shape import Shape
@@ -49,6 +51,8 @@ BUILT = 3
 """Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
 FIRST = 6
 """Layouts of the fastest plans of the stand-ins that are tried first (a guess)."""
+PLACED = 60
+"""Most plans with mixed stages that are built (a guess), those of the placements with the least bounds by total work."""
 POLISHED = 60
 """Most simulations of neighbours of the best plan (a guess)."""
 
@@ -75,13 +79,14 @@ class UnlikeSearch:
     limit: TimeLimit
     settled: Seconds = math.inf
     work: Seconds = 0.0
-    mixed: Seconds = 0.0
+    mixed: MixedBound = field(default_factory=lambda: MixedBound(0.0))
     least_shape: Shape | None = None
     _settled_shape: Shape | None = None
     _costs: UnlikeCosts = field(init=False)
     refined: int = 0
     exhausted: int = 0
     polished: int = 0
+    placed: int = 0
 
     def __post_init__(self) -> None:
         self._costs = UnlikeCosts(self.context)
@@ -94,33 +99,47 @@ class UnlikeSearch:
     def run(self) -> Seconds:
         """Search until the gap is small, and return the lower bound on all plans without mixed stages."""
         numbers, work = itertools.count(), UnlikeWork(self.context, self._costs.layers)
-        bases = list(self._bases())
+        bases = list(_bases(self.request))
         self._begin(bases)
-        queue = [(work.bound(one.shape), next(numbers), one) for one in bases]
+        queue: list[tuple[Seconds, int, Open | Placement]] = [(work.bound(one.shape), next(numbers), one) for one in bases]
+        queue += ((bound, next(numbers), one) for bound, one in placements(self.request, work))
         heapq.heapify(queue)
-        across = list(shapes_across(self.context, work))
-        self.work = self.mixed = min([queue[0][0] if queue else math.inf, *(bound for bound, _, _ in across)])
-        self.mixed = least_of_mixed(self._costs, work, across, self.cutoff, self.limit)
-        while queue and queue[0][0] < self.cutoff:
-            if self.refined >= REFINED or (self.best is not None and self.limit.is_up()):
-                break
+        self.work = queue[0][0] if queue else math.inf
+        self.mixed, mixed, bounds = MixedBound(self.work), MixedBound(math.inf), PlacementBounds(self._costs)
+        while queue and queue[0][0] < self.cutoff and not (self.best is not None and self.limit.is_up()):
             bound, _, one = heapq.heappop(queue)
-            if not one.variants:
-                if not self._might_finish(one):
-                    self._settle(max(bound, self.cutoff), one.shape)
-                    continue
+            if isinstance(one, Placement):
+                mixed = min(mixed, MixedBound(self._placed(bounds, one, bound), ((one.shape, one.placed),)), key=_seconds)
+            elif self.refined >= REFINED:
+                self._settle(bound, one.shape)
+            elif one.variants:
+                for shape in one.variants:
+                    self._settle(max(bound, self._pipelines(one.part, shape, bound)), shape)
+            elif not self._might_finish(one):
+                self._settle(max(bound, self.cutoff), one.shape)
+            else:
                 for alike in self._alike(one):
                     seconds = max(bound, self._bound(alike.shape))
                     if seconds < math.inf:
                         heapq.heappush(queue, (seconds, next(numbers), alike))
+        for bound, _, one in queue:
+            if isinstance(one, Placement):
+                mixed = min(mixed, MixedBound(bound, ((one.shape, one.placed),)), key=_seconds)
             else:
-                for shape in one.variants:
-                    self._settle(max(bound, self._pipelines(one.part, shape, bound)), shape)
-        left = queue[0][0] if queue else math.inf
-        if left < self.settled:
-            self._settle(left, queue[0][2].shape)
-        self.least_shape = self._settled_shape
+                self._settle(bound, one.shape)
+        self.mixed, self.least_shape = mixed, self._settled_shape
         return self.settled
+
+    def _placed(self, bounds: PlacementBounds, one: Placement, low: Seconds) -> Seconds:
+        """A lower bound on the plans of a placement, at least `low`; its best cut is simulated if it may be fast."""
+        cut = bounds.of(one, low, self.cutoff)
+        if cut.variant is not None and self.placed < PLACED:
+            self.placed += 1
+            with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
+                plan = bounds.plan(one, cut, self.request)
+                self._keep(with_collectives(plan))
+                self._keep(plan)
+        return cut.seconds
 
     def polish(self) -> None:
         """Move one layer at a time between neighbouring stages of the best plan, as long as a simulated step is shorter.
@@ -156,14 +175,6 @@ class UnlikeSearch:
     def _settle(self, bound: Seconds, shape: Shape) -> None:
         if bound < self.settled:
             self.settled, self._settled_shape = bound, shape
-
-    def _bases(self) -> Iterator[Open]:
-        """The searched shapes of every stand-in."""
-        for part in stand_in.stand_ins(self.request):
-            with suppress(Infeasible):
-                every = [with_tied_shards(part, shape) for shape in searched(part)]
-                equal = [shape for shape in every if shape.divides(part.workload)]
-                yield from (Open(part, shape) for shape in (*every, *unlike_shapes(part, equal)))
 
     def _begin(self, bases: Sequence[Open]) -> None:
         """Try the pipelines of the shapes of the fastest plans of the stand-ins, so that a plan is known early."""
@@ -254,6 +265,19 @@ class UnlikeSearch:
                 if self.request.refuses(with_collectives(plan)):
                     least = min(least, self._keep(plan))
         return least
+
+
+def _bases(request: Request) -> Iterator[Open]:
+    """The searched shapes of every stand-in."""
+    for part in stand_in.stand_ins(request):
+        with suppress(Infeasible):
+            every = [with_tied_shards(part, shape) for shape in searched(part)]
+            equal = [shape for shape in every if shape.divides(part.workload)]
+            yield from (Open(part, shape) for shape in (*every, *unlike_shapes(part, equal)))
+
+
+def _seconds(bound: MixedBound) -> Seconds:
+    return bound.seconds
 
 
 def _facts(config: ParallelConfig | Shape) -> tuple[object, ...]:
