@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import KindSeconds, UnlikeStages
+from planner.costs.unlike_layers import UnlikeStages
+from planner.costs.unlike_passes import KindSeconds
 from planner.request import Request
 from planner.space import lengths
 from planner.space.runnable import runs

@@ -22,16 +22,17 @@ contention but for messages of replicas that keep step."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.bounds.mixed_groups import sent
+from planner.costs.layer_kinds import Counts, Ends, Layers
 from planner.costs.mixed_stages import MixedStageCosts, geometry
 from planner.costs.stage_positions import alike_replicas
-from planner.costs.unlike_layers import Counts, Ends, KindSeconds, Layers, layer_seconds
+from planner.costs.unlike_passes import KindSeconds, LinearPasses, layer_seconds
 from planner.space.device_slots import Run, StageSlots, replica_groups
 from planner.space.shape import Shape
 from sim.analytic.stage_costs import StageCost, StageCosts
@@ -61,6 +62,7 @@ class Place:
     spec: DeviceSpec
     room: Bytes
     kinds: tuple[KindSeconds, ...]
+    passes: dict[Ends, LinearPasses]
     known: dict[tuple[Counts, Ends], StageCost]
     held: dict[tuple[object, ...], bool]
 
@@ -84,14 +86,14 @@ class PlacedCosts:
                 for kind in range(len(self.layers.kinds))
             )
             room = self.costs.context.request.topology.room(spec)
-            self._places[key] = Place(costs, spec, room, kinds, {}, {})
+            self._places[key] = Place(costs, spec, room, kinds, {}, {}, {})
         return self._places[key]
 
     def cost(self, place: Place, counts: Counts, ends: Ends) -> StageCost:
         """Costs of a stage without its messages."""
         if (counts, ends) not in place.known:
-            costs = replace(place.costs, workload=self.layers.of(counts, ends[1]))
-            place.known[counts, ends] = costs.of(sum(counts), *ends, (place.spec,))
+            passes = place.passes.setdefault(ends, LinearPasses(place.costs, self.layers, ends, (place.spec,)))
+            place.known[counts, ends] = passes.cost(counts)
         return place.known[counts, ends]
 
     def fits(self, place: Place, counts: Counts, ends: Ends, pairs: tuple[tuple[int, int], ...]) -> bool:
@@ -174,8 +176,7 @@ class PlacedReplica:
         """Seconds of the first 0 to L layers, each on the fastest of some stages."""
         kinds = [self._places[stage].kinds for stage in stages]
         each = [min(getattr(own[kind], name) for own in kinds) for kind in range(len(self._layers.kinds))]
-        order = (self._layers.counts(at, at + 1).index(1) for at in range(self._number))
-        return np.concatenate([[0.0], np.cumsum([each[kind] for kind in order])])
+        return np.concatenate([[0.0], np.cumsum([each[kind] for kind in self._layers.order])])
 
     def _before(self, stage: int) -> tuple[Array, Array]:
         """Least seconds of fill and of drain before a stage, by its first layer."""

@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import Counts, Ends, Layers, UnlikeStages
+from planner.costs.layer_kinds import Counts, Ends, Layers
+from planner.costs.unlike_layers import UnlikeStages
 from planner.space.shape import Shape
 from sim.plan import schedules
 from sim.plan.round_trips import round_trips
@@ -190,13 +191,9 @@ class RankProgramme:
         if not rank:
             return others
         first = np.minimum(self._before // self._vpp, self._layers.number)
-        passed = np.concatenate([[0.0], np.cumsum([float(self._least[kind]) for kind in self._order()])])
+        passed = np.concatenate([[0.0], np.cumsum([float(self._least[kind]) for kind in self._layers.order])])
         found: Array = np.maximum(others - passed[first][..., None], 0.0)
         return found
-
-    def _order(self) -> list[int]:
-        """The kind of each layer."""
-        return [self._layers.counts(at, at + 1).index(1) for at in range(self._layers.number)]
 
     def _head(self, c: int, behind: int, s: int) -> Seconds:
         """Least seconds of the head on the last rank, where that is another one."""
@@ -211,7 +208,7 @@ class RankProgramme:
         found = []
         for name in ("forward", "inputs"):
             each = [min(getattr(self._seconds[c][kind], name) for c in classes) for kind in range(len(self._layers.kinds))]
-            found.append(np.concatenate([[0.0], np.cumsum([each[kind] for kind in self._order()])]))
+            found.append(np.concatenate([[0.0], np.cumsum([each[kind] for kind in self._layers.order])]))
         return found[0], found[1]
 
     def _messages(

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import Ends, UnlikeStages
+from planner.costs.layer_kinds import Ends
+from planner.costs.unlike_layers import UnlikeStages
 from planner.space import lengths
 from planner.space.runnable import runs
 from planner.space.shape import Shape
@@ -64,17 +65,20 @@ def single_stages(context: PlanningContext, shape: Shape, classes: Sequence[Unli
             yield Bounded(seconds, ((option.cluster.name, request.workload.model.layers),))
 
 
-def best_pipelines(context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages]) -> list[Bounded]:
+def best_pipelines(
+    context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], cutoff: Seconds = math.inf
+) -> list[Bounded]:
     """For each number of stages that is allowed, from 2 on, the pipeline with the least bound; those that fit in memory.
 
-    Each bound holds for all pipelines of so many stages of the shape, which has no virtual stages."""
+    Each bound holds for all pipelines of so many stages of the shape, which has no virtual stages. Bounds of `cutoff` or more
+    may be lower than they could be, and their pipelines need not fit."""
     longest = sum(option.max_stages for option in classes)
     layers = classes[0].layers
     longest = min(longest, layers.number + (layers.further > 0), lengths.longest(context.request, shape) or longest)
     able = [pp for pp in range(2, longest + 1) if _allowed(context, shape, pp)]
     if not able:
         return []
-    return _Programme(context, shape, classes, max(able)).solved(able)
+    return _Programme(context, shape, classes, max(able), cutoff).solved(able)
 
 
 def _allowed(context: PlanningContext, shape: Shape, pp: int) -> bool:
@@ -122,8 +126,11 @@ class _Programme:
     """The dynamic programme of one shape. Positions are layers 0 to L, and L + 1 behind the head: a stage that ends there has
     the head. The last stage may be without layers where further ones are on it."""
 
-    def __init__(self, context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], longest: int):
+    def __init__(
+        self, context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], longest: int, cutoff: Seconds
+    ):  # fmt: skip
         self._context, self._shape, self._classes, self._longest = context, shape, classes, longest
+        self._cutoff = cutoff
         self._layers, self._m = classes[0].layers, shape.microbatches(context.request.workload)
         self._size = self._layers.number + 2
         self._fill, self._drain = self._passed()
@@ -215,8 +222,12 @@ class _Programme:
         bounds = np.full((self._longest, self._size, self._size), np.inf)
         held = [self._in_flight(behind) for behind in range(self._longest)]
         sends: dict[tuple[object, ...], tuple[StageCost, int]] = {}
+        kinds = [one.both * self._m for one in option.kind_seconds()]
         for first, end in self._ranges():
             content = self._content(first, end)
+            if sum(n * seconds for n, seconds in zip(content[0], kinds, strict=True)) >= self._cutoff:
+                bounds[slice(1, None) if end <= self._layers.number else 0, first, end] = self._cutoff
+                continue
             if content not in sends:
                 cost = option.cost(*content)
                 here, there = 0.0 if content[1][0] else back, 0.0 if content[1][1] else ahead

@@ -19,7 +19,9 @@ from dataclasses import replace
 from planner.bounds.relaxation import filled_and_drained
 from planner.bounds.total_work import fewest_stages
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import KindSeconds, Layers, UnlikeStages
+from planner.costs.layer_kinds import Layers
+from planner.costs.unlike_layers import UnlikeStages
+from planner.costs.unlike_passes import KindSeconds
 from planner.request import Request
 from planner.space import lengths
 from planner.space.device_slots import Run, distinct_offsets, rows

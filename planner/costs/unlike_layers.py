@@ -7,101 +7,20 @@ but of the stage's own layers."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from planner.costs.context import PlanningContext
+from planner.costs.layer_kinds import Counts, Ends, Layers
 from planner.costs.node_classes import holds, least_of, most_stages
 from planner.costs.stage_memory import single_stage_config
+from planner.costs.unlike_passes import KindSeconds, LinearPasses, layer_seconds
 from planner.space.shape import Shape, split_backward
-from sim.analytic.stage_amounts import weight_seconds
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Cluster
-from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, memory
 from sim.plan import schedules
 from sim.units import Bytes, Seconds
-from sim.workload.model import Model
-from sim.workload.workload import Workload
-
-Counts: TypeAlias = tuple[int, ...]
-"""Number of layers of each kind, in the order of `Layers.kinds`."""
-Ends: TypeAlias = tuple[bool, bool]
-"""Whether a stage has the embedding, and whether it has the head."""
-
-
-class Layers:
-    """The layers of a model: their kinds in order, and the workload of a stage that holds some of them.
-
-    The layers that predict further tokens are on the stage of the head, and like the last layer."""
-
-    def __init__(self, workload: Workload):
-        model = workload.model
-        kinds = [model.kinds(index, index + 1)[0][1] for index in range(model.layers)]
-        self.workload, self.number, self.further = workload, model.layers, model.mtp_layers
-        self.kinds: tuple[Model, ...] = tuple(dict.fromkeys(kinds))
-        self._workloads: dict[tuple[Counts, bool], Workload] = {}
-        self._before: list[Counts] = [(0,) * len(self.kinds)]
-        for kind in kinds:
-            self._before.append(
-                tuple(n + (kind is one or kind == one) for n, one in zip(self._before[-1], self.kinds, strict=True))
-            )
-        self.last = self.kinds.index(kinds[-1])
-
-    def counts(self, first: int, past: int) -> Counts:
-        """Number of layers of each kind from `first` up to, not including, `past`."""
-        return tuple(b - a for a, b in zip(self._before[first], self._before[past], strict=True))
-
-    @property
-    def every(self) -> Counts:
-        """Number of layers of each kind that a microbatch passes, those that predict further tokens included."""
-        return self.with_further(self._before[-1])
-
-    def with_further(self, counts: Counts) -> Counts:
-        """The layers of a stage with the head: those that predict further tokens too."""
-        return tuple(n + self.further * (index == self.last) for index, n in enumerate(counts))
-
-    def of_stage(self, counts: Counts, head: bool) -> Counts:
-        """The layers of a stage, those that predict further tokens included where it has the head."""
-        return self.with_further(counts) if head else counts
-
-    def only(self, kind: int, number: int) -> Counts:
-        """So many layers of one kind."""
-        return tuple(number * (index == kind) for index in range(len(self.kinds)))
-
-    def of(self, counts: Counts, head: bool) -> Workload:
-        """The workload of a stage with these layers, and with the head."""
-        if (counts, head) not in self._workloads:
-            held = self.of_stage(counts, head)
-            found = replace(self.workload, held=tuple((n, kind) for n, kind in zip(held, self.kinds, strict=True) if n))
-            self._workloads[counts, head] = found
-        return self._workloads[counts, head]
-
-
-@dataclass(frozen=True, slots=True)
-class KindSeconds:
-    """Least seconds of one microbatch on one layer of a kind.
-
-    `inputs`: the backward, without weight gradients where the schedule splits it; `both`: forward and whole backward. `waited`:
-    what later stages wait for while the pipeline fills and, unless the backward is split, drains."""
-
-    forward: Seconds
-    inputs: Seconds
-    both: Seconds
-    waited: Seconds
-
-    @classmethod
-    def of(cls, seconds: tuple[Seconds, Seconds, Seconds], splits: bool) -> KindSeconds:
-        """Those of a layer with these seconds (`layer_seconds`); splits: the schedule splits off the weight gradients."""
-        forward, backward, weight = seconds
-        inputs, both = max(backward - weight, 0.0) if splits else backward, forward + backward
-        return cls(forward, inputs, both, forward if splits else both)
-
-    @property
-    def passed(self) -> Seconds:
-        """Forward and gradients of inputs."""
-        return self.forward + self.inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +65,14 @@ class UnlikeStages:
         self._splits = schedules.get(shape.schedule).SPLITS_BACKWARD
         split = split_backward(self._own)
         self._costs = costs.cache(cluster.name, split, self._splits)
+        self._linear: dict[object, list[LinearPasses]] = costs.cache(cluster.name, split, self._splits, "linear")
         self._bytes = costs.cache(cluster.name, split, shape.schedule, shape.vpp)
         stage = 3 if self.config.shards_parameters else 1
         passes = replace(split, zero_stage=stage, zero_shard_size=None, overlap_param_gather=True, tied_shards=False)
-        self._passes = costs.cache(cluster.name, passes if max(shape.cp, shape.ep) > 1 else replace(passes, dp=1))
+        narrow = passes if max(shape.cp, shape.ep) > 1 else replace(passes, dp=1)
+        self._passes = costs.cache(cluster.name, narrow)
+        self._held_bytes: dict[object, Bytes] = costs.cache("held bytes", split)
+        self._activations: dict[object, memory.Activations] = costs.cache("activations", narrow)
 
     @functools.cached_property
     def _positions(self) -> tuple[StageCosts, ...]:
@@ -164,9 +87,10 @@ class UnlikeStages:
     def cost(self, counts: Counts, ends: Ends) -> StageCost:
         """Costs of a stage without its messages; of the only stage of a pipeline where it has both ends."""
         if (counts, ends) not in self._costs:
-            workload = self.layers.of(counts, ends[1])
-            every = (replace(one, workload=workload) for one in (self._alone if all(ends) else self._positions))
-            cost = least_of([one.of(sum(counts), *ends) for one in every])
+            every = self._alone if all(ends) else self._positions
+            if ends not in self._linear:
+                self._linear[ends] = [LinearPasses(one, self.layers, ends) for one in every]
+            cost = least_of([one.cost(counts) for one in self._linear[ends]])
             self._costs[counts, ends] = cost.sending(0.0, 0.0, 0.0, cost.weight if self._splits else 0.0)
         found: StageCost = self._costs[counts, ends]
         return found
@@ -196,8 +120,14 @@ class UnlikeStages:
         return found
 
     def _bytes_at(self, counts: Counts, ends: Ends, held: int, waits: int, alone: bool = False) -> float:
-        config = single_stage_config(self.config) if alone or all(ends) else self.config
-        inside = memory.rank_bytes(self.layers.of(counts, ends[1]), config, sum(counts), held * config.vpp, *ends, waits)
+        alone |= all(ends)
+        config = single_stage_config(self.config) if alone else self.config
+        workload, layers, key = self.layers.of(counts, ends[1]), sum(counts), (counts, ends, alone)
+        if key not in self._held_bytes:
+            self._held_bytes[key] = memory.held_bytes(workload, config, layers, *ends)
+        if key not in self._activations:
+            self._activations[key] = memory.activation_bytes(workload, config, layers, *ends)
+        inside = self._activations[key].beside(self._held_bytes[key], config, held * config.vpp, waits)
         return inside + memory.outside_torch(config)
 
     @property
@@ -240,23 +170,3 @@ class UnlikeStages:
             self._passes["ends"] = tuple(sum(end(device, workload, config)) for end in ends)
         found: tuple[Seconds, Seconds] = self._passes["ends"]
         return found
-
-
-def layer_seconds(
-    every: Sequence[StageCosts], layers: Layers, kind: int, specs: tuple[DeviceSpec, ...] = ()
-) -> tuple[Seconds, Seconds, Seconds]:
-    """(forward, backward, weight gradients) of a layer of a kind between others: the least, the least and the most.
-
-    Without the ends and the exchange of cp ranks, the seconds of a stage are those of its layers times their number. specs:
-    device types, if not all of the stages."""
-    workload, found = layers.of(layers.only(kind, 1), False), []
-    for costs in (replace(one, workload=workload) for one in every):
-        forward, backward = costs.work(1, False, False, specs)
-        if costs.config.cp > 1 or costs.config.ep > 1:
-            alone, passes = costs.alone(1, False, False, specs), costs.passes(1, False, False, specs)
-            forward, backward = forward + passes[0] - alone[0], backward + passes[1] - alone[1]
-        used = specs or costs.collectives.specs
-        weight = max(weight_seconds(spec, workload, costs.config, 1, False) for spec in used)
-        found.append((forward, backward, weight))
-    forwards, backwards, weights = zip(*found, strict=True)
-    return min(forwards), min(backwards), max(weights)

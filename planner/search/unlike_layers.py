@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from planner.bounds.mixed_deadline import MixedBound
 from planner.bounds.unlike_deadline import deadline_bound, might_finish
 from planner.bounds.unlike_lengths import bounds_by_length
-from planner.bounds.unlike_stages import MOST_CLASSES, Bounded, Pipeline, best_pipelines, single_stages
+from planner.bounds.unlike_stages import MOST_CLASSES, Pipeline, best_pipelines, single_stages
 from planner.bounds.unlike_work import UnlikeWork, pipeline_bound
 from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeCosts, UnlikeStages
@@ -30,16 +30,15 @@ from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.unlike_exhaust import exhausted
 from planner.search.unlike_placements import Placement, PlacementBounds, placements
+from planner.search.unlike_shapes import Open, layout_of, of_each_schedule, open_shapes
 from planner.search.unlike_splits import splits
 from planner.space import stand_in
 from planner.space.shape import Shape
-from planner.space.shapes import overlaps, searched, uneven, variants, zero_stages
-from planner.space.tied_shards import with_tied_shards
-from planner.space.unlike_tp import unlike_shapes
+from planner.space.shapes import uneven, zero_stages
 from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
-from sim.plan.parallel_config import ParallelConfig
+from sim.field_changes import changed
 from sim.plan.plan import Plan, Stage
 from sim.units import Seconds
 
@@ -55,15 +54,6 @@ PLACED = 60
 """Most plans with mixed stages that are built (a guess), those of the placements with the least bounds by total work."""
 POLISHED = 60
 """Most simulations of neighbours of the best plan (a guess)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """A shape with the stand-in that has it, or its `variants` with one schedule and vpp, under all ZeRO stages."""
-
-    part: Request
-    shape: Shape
-    variants: tuple[Shape, ...] = ()
 
 
 @dataclass(slots=True)
@@ -83,6 +73,7 @@ class UnlikeSearch:
     least_shape: Shape | None = None
     _settled_shape: Shape | None = None
     _costs: UnlikeCosts = field(init=False)
+    _known: dict[Shape, tuple[Seconds, dict[int, Seconds]]] = field(default_factory=dict)
     refined: int = 0
     exhausted: int = 0
     polished: int = 0
@@ -99,7 +90,7 @@ class UnlikeSearch:
     def run(self) -> Seconds:
         """Search until the gap is small, and return the lower bound on all plans without mixed stages."""
         numbers, work = itertools.count(), UnlikeWork(self.context, self._costs.layers)
-        bases = list(_bases(self.request))
+        bases = list(open_shapes(self.request))
         self._begin(bases)
         queue: list[tuple[Seconds, int, Open | Placement]] = [(work.bound(one.shape), next(numbers), one) for one in bases]
         queue += ((bound, next(numbers), one) for bound, one in placements(self.request, work))
@@ -118,8 +109,9 @@ class UnlikeSearch:
             elif not self._might_finish(one):
                 self._settle(max(bound, self.cutoff), one.shape)
             else:
-                for alike in self._alike(one):
-                    seconds = max(bound, self._bound(alike.shape))
+                for alike in of_each_schedule(one):
+                    classes = self._costs.classes(alike.shape)
+                    seconds = max(bound, pipeline_bound(self.request, alike.shape, classes)) if classes else math.inf
                     if seconds < math.inf:
                         heapq.heappush(queue, (seconds, next(numbers), alike))
         for bound, _, one in queue:
@@ -179,21 +171,14 @@ class UnlikeSearch:
     def _begin(self, bases: Sequence[Open]) -> None:
         """Try the pipelines of the shapes of the fastest plans of the stand-ins, so that a plan is known early."""
         simulated = [plan for context in self.context.stand_ins.values() for plan in context.simulated]
-        found = dict.fromkeys(_facts(plan.config) for plan in sorted(simulated, key=step))
+        found = dict.fromkeys(layout_of(plan.config) for plan in sorted(simulated, key=step))
         wanted = set(itertools.islice(found, FIRST))
         degrees = {facts[:-2] for facts in wanted}
-        for one in (one for one in bases if _facts(one.shape)[:-2] in degrees):
-            for alike in self._alike(one):
-                if _facts(alike.shape) in wanted and (self.best is None or not self.limit.is_up()):
+        for one in (one for one in bases if layout_of(one.shape)[:-2] in degrees):
+            for alike in of_each_schedule(one):
+                if layout_of(alike.shape) in wanted and (self.best is None or not self.limit.is_up()):
                     for shape in alike.variants[:2]:
                         self._pipelines(one.part, shape, 0.0)
-
-    def _alike(self, one: Open) -> Iterator[Open]:
-        """The variants of a shape, together with those that differ in the ZeRO stage only."""
-        found: dict[tuple[str, int], list[Shape]] = {}
-        for variant in variants(one.part, one.shape):
-            found.setdefault((variant.schedule, variant.vpp), []).extend(overlaps(variant))
-        yield from (Open(one.part, every[0], tuple(every)) for every in found.values())
 
     def _might_finish(self, one: Open) -> bool:
         """Whether some pipeline of a shape might be worth finding."""
@@ -201,29 +186,39 @@ class UnlikeSearch:
         every = [self._costs.classes(replace(one.shape, zero_stage=zero)) for zero in zeros]
         return bool(every[0]) and might_finish(self.context, every, self.cutoff)
 
-    def _bound(self, shape: Shape) -> Seconds:
-        """A lower bound on the pipelines of a variant under every ZeRO stage; infinite where there is none."""
-        classes = self._costs.classes(shape)
-        return pipeline_bound(self.request, shape, classes) if classes else math.inf
-
     def _pipelines(self, part: Request, shape: Shape, bound: Seconds) -> Seconds:
         """A lower bound on the pipelines of a variant, the best of which are built and, if they are fast, simulated."""
         classes = self._costs.classes(shape)
-        bound = deadline_bound(self.context, shape, classes, bound, max(bound, self.cutoff))
+        bound, lengths = self._bounded(shape, bound)
         if bound >= self.cutoff:
             return bound
-        self.refined += 1
-        lengths = bounds_by_length(self.context, shape, classes, self.cutoff)
         if shape.vpp > 1 or len(classes) > MOST_CLASSES:
             for pipeline in splits(self.context, part, shape, classes)[:BUILT]:
                 self._try(part, shape, pipeline)
             return max(bound, min(self._exhausted(part, shape, classes, lengths).values(), default=bound))
-        found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes)]
-        for pipeline in self._promising(found):
-            self._try(part, shape, pipeline)
+        found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes, self.cutoff)]
+        for each in sorted(found, key=lambda one: one.seconds)[:BUILT]:
+            if each.seconds < self.cutoff:
+                self._try(part, shape, each.pipeline)
         own = {len(each.pipeline): each.seconds for each in sorted(found, key=lambda one: -one.seconds)}
         every = {pp: max(seconds, lengths.get(pp, 0.0)) for pp, seconds in own.items()}
         return min(self._exhausted(part, shape, classes, every).values(), default=math.inf)
+
+    def _bounded(self, shape: Shape, low: Seconds) -> tuple[Seconds, dict[int, Seconds]]:
+        """A lower bound on the pipelines of a variant, at least `low`, and where that is below the cutoff those by length.
+
+        With virtual stages they are the same for both orders of weight gathers, of which that behind the optimizer has the
+        longer tail and nothing shorter."""
+        one = changed(shape, overlap_param_gather=True) if shape.vpp > 1 else shape
+        if one not in self._known:
+            classes = self._costs.classes(one)
+            bound, lengths = deadline_bound(self.context, one, classes, low, max(low, self.cutoff)), dict[int, Seconds]()
+            if bound < self.cutoff:
+                self.refined += 1
+                lengths = bounds_by_length(self.context, one, classes, self.cutoff)
+            self._known[one] = bound, lengths
+        bound, lengths = self._known[one]
+        return max(bound, low), lengths
 
     def _exhausted(
         self, part: Request, shape: Shape, classes: Sequence[UnlikeStages], lengths: dict[int, Seconds]
@@ -243,12 +238,6 @@ class UnlikeSearch:
                 found[pp] = seconds if known is None else max(seconds, known)
         return found
 
-    def _promising(self, found: Sequence[Bounded]) -> Iterator[Pipeline]:
-        """The pipelines with the least bounds, as long as these are below the fastest plan."""
-        for each in sorted(found, key=lambda one: one.seconds)[:BUILT]:
-            if each.seconds < self.cutoff:
-                yield each.pipeline
-
     def _try(self, part: Request, shape: Shape, pipeline: Pipeline) -> Seconds:
         """Build the plan of a pipeline with the model's own layers; simulate it if it may be faster than the best.
 
@@ -267,23 +256,8 @@ class UnlikeSearch:
         return least
 
 
-def _bases(request: Request) -> Iterator[Open]:
-    """The searched shapes of every stand-in."""
-    for part in stand_in.stand_ins(request):
-        with suppress(Infeasible):
-            every = [with_tied_shards(part, shape) for shape in searched(part)]
-            equal = [shape for shape in every if shape.divides(part.workload)]
-            yield from (Open(part, shape) for shape in (*every, *unlike_shapes(part, equal)))
-
-
 def _seconds(bound: MixedBound) -> Seconds:
     return bound.seconds
-
-
-def _facts(config: ParallelConfig | Shape) -> tuple[object, ...]:
-    """The layout of a plan or shape without its ZeRO stage: degrees, microbatch size, recomputation; last schedule and vpp."""
-    degrees = config.tp, config.dp, config.cp, config.ep, config.etp
-    return (*degrees, config.microbatch_size, config.recompute, config.schedule, config.vpp)
 
 
 def _neighbours(plan: Plan) -> Iterator[tuple[Stage, ...]]:

@@ -184,15 +184,10 @@ def _deferred_layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 def rank_bytes(
     workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
 ) -> Bytes:
-    """Bytes that torch needs on a rank with `layers` layers, `first` with the embedding, `last` with the head.
-
-    `in_flight` counts activations of microbatches that wait for B, in units of one virtual stage (layers / vpp layers), and
-    `deferred` the microbatches that wait for W.
-    """
-    activations = activation_bytes(workload, config, layers, first, last)
-    heads = heads_in_flight(config, in_flight) * activations.head
-    held = in_flight * activations.each(config) + deferred * activations.deferred + heads
-    return held_bytes(workload, config, layers, first, last) + activations.working + held
+    """Bytes that torch needs on a rank with `layers` layers, `first` with the embedding, `last` with the head. `in_flight`:
+    activations of microbatches that wait for B, each of one virtual stage (layers / vpp); `deferred`: those that wait for W."""
+    held = held_bytes(workload, config, layers, first, last)
+    return activation_bytes(workload, config, layers, first, last).beside(held, config, in_flight, deferred)
 
 
 def held_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
@@ -225,6 +220,11 @@ class Activations(NamedTuple):
     def each(self, config: Degrees) -> Bytes:
         """Bytes of each microbatch in flight on one virtual stage, with its share of the fragmentation."""
         return self.kept / config.vpp * (1 + config.memory.fragmentation) + self.embedded
+
+    def beside(self, held: Bytes, config: ParallelConfig, in_flight: float, deferred: int) -> Bytes:
+        """`rank_bytes` of so many microbatches, beside the `held_bytes`."""
+        heads = heads_in_flight(config, in_flight) * self.head
+        return held + self.working + (in_flight * self.each(config) + deferred * self.deferred + heads)
 
 
 def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Activations:

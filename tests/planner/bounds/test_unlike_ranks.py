@@ -9,7 +9,8 @@ from planner import api
 from planner.bounds.unlike_deadline import deadline_bound
 from planner.bounds.unlike_ranks import RankProgramme, contents
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import Layers, UnlikeCosts
+from planner.costs.layer_kinds import Layers
+from planner.costs.unlike_layers import UnlikeCosts
 from planner.placement.simulation import step
 from planner.request import Request
 from tests.planner.unlike import PINNED, interleaved, only_shape, question

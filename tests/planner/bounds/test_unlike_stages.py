@@ -28,7 +28,7 @@ def test_cheap_layers_are_many_on_a_stage() -> None:
     assert found.pipeline == (("a", 6), ("a", 2))
     closed = [_closed_form(wanted, (("a", n), ("a", 8 - n))) for n in range(1, 8)]
     assert closed.index(min(closed)) == 5
-    assert 0.99 * min(closed) < found.seconds <= min(closed)
+    assert 0.99 * min(closed) < found.seconds <= min(closed) * (1 + 1e-12)
 
 
 def test_a_pipeline_of_one_stage_has_its_closed_form() -> None:

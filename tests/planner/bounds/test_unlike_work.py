@@ -9,7 +9,8 @@ import pytest
 from planner import api
 from planner.bounds.unlike_work import UnlikeWork, pipeline_bound, shared_out
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import Layers, UnlikeCosts
+from planner.costs.layer_kinds import Layers
+from planner.costs.unlike_layers import UnlikeCosts
 from planner.placement.simulation import step
 from tests.planner.unlike import interleaved, only_shape, question
 

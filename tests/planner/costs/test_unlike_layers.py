@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner import api
 from planner.costs.context import PlanningContext
-from planner.costs.unlike_layers import Layers, UnlikeCosts
+from planner.costs.unlike_layers import UnlikeCosts
 from sim.analytic.plan_costs import PlanCosts
 from sim.kernels import memory
-from tests.planner.unlike import only_shape, question
-
-
-def test_layers_of_each_kind_are_counted() -> None:
-    layers = Layers(question(mtp_layers=1).workload)
-    assert (layers.number, layers.further, len(layers.kinds)) == (8, 1, 2)
-    assert [layers.counts(*stage) for stage in ((0, 3), (3, 6), (4, 8))] == [(3, 0), (1, 2), (0, 4)]
-    assert layers.every == (4, 5)
-    assert layers.only(1, 3) == (0, 3)
-    assert [(n, kind.ffn_hidden) for n, kind in layers.of((1, 2), True).held] == [(1, 24), (3, 384)]
+from tests.planner.unlike import interleaved, only_shape, question
 
 
 def test_costs_and_bytes_are_those_of_a_plan() -> None:
@@ -46,3 +39,17 @@ def test_a_stage_is_the_sum_of_its_kinds() -> None:
     assert 0 < small.beside_one < large.beside_one
     assert large.beside(3, 0) == pytest.approx(large.beside_one + 2 * large.further)
     assert base + 8 * large.beside(3, 0) < option.room
+
+
+def test_bytes_are_those_of_the_memory_model() -> None:
+    """Under every number of virtual stages, which share the parts that do not depend on it."""
+    wanted = question(interleaved(2))
+    costs = UnlikeCosts(PlanningContext(wanted))
+    for vpp in (2, 1, 4):
+        (option,) = costs.classes(replace(only_shape(wanted), vpp=vpp))
+        for counts, ends in (((2, 3), (False, False)), ((4, 0), (True, False)), ((0, 4), (False, True))):
+            one, more, _ = option.linear_bytes(counts, ends)
+            for held in (1, 2):
+                workload, config = option.layers.of(counts, ends[1]), option.config
+                inside = memory.rank_bytes(workload, config, sum(counts), held * vpp, *ends)
+                assert one + (held - 1) * more == pytest.approx(inside + memory.outside_torch(config), rel=1e-12)
