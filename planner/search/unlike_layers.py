@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,8 @@ EXHAUSTED = 1_500
 """Most pipelines that are built to prove that none of their length is faster. Guess: more prove more, and take longer."""
 BUILT = 3
 """Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
+FAILED = 6
+"""Most pipelines of a layout, under all its ZeRO stages, that are built without being faster than the best plan (a guess)."""
 FIRST = 6
 """Layouts of the fastest plans of the stand-ins that are tried first (a guess)."""
 PLACED = 60
@@ -73,6 +76,7 @@ class UnlikeSearch:
     least_shape: Shape | None = None
     _settled_shape: Shape | None = None
     _costs: UnlikeCosts = field(init=False)
+    _failed: Counter[tuple[object, ...]] = field(default_factory=Counter)
     _known: dict[Shape, tuple[Seconds, dict[int, Seconds]]] = field(default_factory=dict)
     refined: int = 0
     exhausted: int = 0
@@ -90,8 +94,7 @@ class UnlikeSearch:
     def run(self) -> Seconds:
         """Search until the gap is small, and return the lower bound on all plans without mixed stages."""
         numbers, work = itertools.count(), UnlikeWork(self.context, self._costs.layers)
-        bases = list(open_shapes(self.request))
-        self._begin(bases)
+        self._begin(bases := list(open_shapes(self.request)))
         queue: list[tuple[Seconds, int, Open | Placement]] = [(work.bound(one.shape), next(numbers), one) for one in bases]
         queue += ((bound, next(numbers), one) for bound, one in placements(self.request, work))
         heapq.heapify(queue)
@@ -193,16 +196,19 @@ class UnlikeSearch:
         if bound >= self.cutoff:
             return bound
         if shape.vpp > 1 or len(classes) > MOST_CLASSES:
-            for pipeline in splits(self.context, part, shape, classes)[:BUILT]:
-                self._try(part, shape, pipeline)
-            return max(bound, min(self._exhausted(part, shape, classes, lengths).values(), default=bound))
-        found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes, self.cutoff)]
-        for each in sorted(found, key=lambda one: one.seconds)[:BUILT]:
-            if each.seconds < self.cutoff:
-                self._try(part, shape, each.pipeline)
-        own = {len(each.pipeline): each.seconds for each in sorted(found, key=lambda one: -one.seconds)}
-        every = {pp: max(seconds, lengths.get(pp, 0.0)) for pp, seconds in own.items()}
-        return min(self._exhausted(part, shape, classes, every).values(), default=math.inf)
+            some, every, otherwise = splits(self.context, part, shape, classes), lengths, bound
+        else:
+            found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes, self.cutoff)]
+            found.sort(key=lambda one: one.seconds)
+            some = [each.pipeline for each in found if each.seconds < self.cutoff]
+            own = {len(each.pipeline): each.seconds for each in reversed(found)}
+            every, otherwise = {pp: max(seconds, lengths.get(pp, 0.0)) for pp, seconds in own.items()}, math.inf
+        layout = layout_of(shape)
+        for pipeline in some[:BUILT] if self._failed[layout] < FAILED else ():
+            before = self.best
+            self._try(part, shape, pipeline)
+            self._failed[layout] += self.best is before
+        return max(bound, min(self._exhausted(part, shape, classes, every).values(), default=otherwise))
 
     def _bounded(self, shape: Shape, low: Seconds) -> tuple[Seconds, dict[int, Seconds]]:
         """A lower bound on the pipelines of a variant, at least `low`, and where that is below the cutoff those by length.
