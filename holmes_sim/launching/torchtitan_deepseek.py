@@ -4,8 +4,8 @@ Read in torchtitan 0.3.0 (models/deepseek_v3, models/common/moe.py, moe_sharding
 compile.py); its kimi_k2_7 without a vision encoder is the same model, whose layers the same function builds:
 
 - With q_lora_rank 0 queries come from one product. wq_a, wkv_a and their norms are whole on each tensor-parallel rank, which
-  gathers the hidden state before them: each rank makes the latent vectors of all tokens. The plan, as Megatron-LM, has each
-  rank make those of its own slice.
+  gathers the hidden state before them: each rank makes the latent vectors of all tokens. Without `whole_latents` in the stack
+  the plan, as Megatron-LM, has each rank make those of its own slice.
 - Routers have n_group groups of at least 2 experts, scored by the sum of the best two; the catalogue knows no score function:
   it is that of DeepSeek-V3 for models that a bias balances, otherwise that of DeepSeek-V2.
 - mtp_layers follow the last layer and are copies of it. They take neither a pipeline nor cp, have MTPLoss, which computes whole
@@ -100,10 +100,10 @@ def assumed(config: ParallelConfig, workload: Workload) -> Iterator[str]:
             f"Experts are chosen by {score}, their weights {'add up to 1' if norm else 'are as scored'}, times {scale:g}, with "
             f"a bias that balances their load (load_balance_coeff 0.001), as in its {like}: set your model's in model()."
         )
-    if config.tp > 1 and config.sequence_parallel:
+    if config.tp > 1 and config.sequence_parallel and not config.whole_latents:
         yield (
             f"Each tensor-parallel rank makes the latent vectors of all tokens, the plan's step counts 1/{config.tp} of them: "
-            f"{_again(config, workload):.1%} more FLOPs in the products of layers."
+            f"{_again(config, workload):.1%} more FLOPs in the products of layers. A stack with whole_latents counts them."
         )
     if model.mtp_layers:
         yield "MTPLoss has whole logits of each prediction, and weighs further tokens by 0.3 (mtp_scale)."

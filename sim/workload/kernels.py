@@ -151,7 +151,8 @@ class LayerSharding:
 
     load: rows of the experts of the busiest rank, over the mean of routed tokens. sent: copies of tokens that a rank sends,
     over those that it routed: padding included, dropped tokens not. fused_dispatch: the exchange itself sorts tokens by
-    expert. steps, streams: those of the attention core (`Attention`)."""
+    expert. steps, streams: those of the attention core (`Attention`). whole_latents: each of the `tp` ranks makes the latent
+    vectors of all tokens (`_latent`)."""
 
     tp: int = 1
     sequence_parallel: bool = False
@@ -163,6 +164,7 @@ class LayerSharding:
     fused_dispatch: bool = False
     steps: int = 1
     streams: int = 1
+    whole_latents: bool = False
 
 
 def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes: int) -> tuple[Kernel, ...]:
@@ -200,7 +202,7 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     kernels: list[Kernel] = [
         Pass("norm", 2.0 * entered, saved=entered),
         *(
-            _latent(model, tokens, t, own, entered, nbytes, column)
+            _latent(model, tokens, t, tokens if sharding.whole_latents else own, nbytes, column)
             if model.attention == "mla"
             else [Gemm("qkv", tokens, q + kv, h, saved=entered, casts=column)]
         ),
@@ -253,13 +255,14 @@ def _head_norms(model: Model, tokens: int, t: int, nbytes: int) -> list[Kernel]:
     return [Pass(HEAD_NORM, 2.0 * moved, saved=moved, rows=number) for number, moved in zip(rows, values, strict=True)]
 
 
-def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes: int, column: Casts) -> list[Kernel]:
+def _latent(model: Model, tokens: int, t: int, own: int, nbytes: int, column: Casts) -> list[Kernel]:
     """Products that make queries, keys and values from latent vectors (arXiv 2405.04434, section 2.1).
 
     Those down to the ranks are not divided by tensor parallelism; a rank makes those of its `own` tokens (Megatron-Core,
-    megatron/core/transformer/multi_latent_attention.py). With q_lora_rank 0 queries come from the hidden state."""
+    megatron/core/transformer/multi_latent_attention.py), or of all, whose hidden state it gathers before and keeps (torchtitan
+    0.3.0, models/deepseek_v3/sharding.py). With q_lora_rank 0 queries come from the hidden state."""
     h, compressed = model.hidden, model.q_lora_rank + model.kv_lora_rank
-    down = Gemm("qkv", own, compressed + model.qk_rope_head_dim, h, saved=entered)
+    down = Gemm("qkv", own, compressed + model.qk_rope_head_dim, h, saved=float(own * h * nbytes))
     kept = float(tokens * nbytes)
     queries = model.q_lora_rank or h
     return [

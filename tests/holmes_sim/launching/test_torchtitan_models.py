@@ -238,15 +238,16 @@ def test_latent_vectors_of_all_tokens_are_said_with_their_share():
     """Products of a layer on one rank with tp 2, per token of the sequence, in weights: latent vectors 2304 x (256 + 32 + 768)
     of half of the tokens, queries 768 x 24 x 96 / 2, keys and values 256 x 24 x 128 / 2, projection 24 x 64 x 2304 / 2, MLP
     3 x 2304 x 6144 / 2."""
-    lines = torchtitan.launch(
-        plan_of(features.DEEPSEEK | features.NO_EXPERTS | {"mtp_layers": 0, "n_group": 1, "topk_group": 1})
-    )
+    other = features.NO_EXPERTS | {"mtp_layers": 0, "n_group": 1, "topk_group": 1}
+    lines = torchtitan.launch(plan_of(features.DEEPSEEK | other))
     latent = 2304 * (256 + 32 + 768) / 2
     whole = latent + (768 * 24 * 96 + 256 * 24 * 128 + 24 * 64 * 2304 + 3 * 2304 * 6144) / 2
     assert [line for line in lines.assumed if "latent" in line] == [
         "Each tensor-parallel rank makes the latent vectors of all tokens, the plan's step counts 1/2 of them: "
-        f"{latent / whole:.1%} more FLOPs in the products of layers."
+        f"{latent / whole:.1%} more FLOPs in the products of layers. A stack with whole_latents counts them."
     ]
+    counted = torchtitan.launch(plan_of(features.DEEPSEEK | other, whole_latents=True))
+    assert not [line for line in counted.assumed if "latent" in line]
 
 
 @pytest.mark.parametrize("model", ["deepseek-v2-lite", "gpt-oss-20b", "gemma-3-4b", "qwen2-57b-a14b"])
