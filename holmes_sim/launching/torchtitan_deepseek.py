@@ -19,7 +19,6 @@ from holmes_sim.launching import torchtitan_family, torchtitan_options
 from holmes_sim.launching.torchtitan_family import Family
 from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
-from sim.workload.kernels import Gemm, LayerSharding
 from sim.workload.model import Model
 from sim.workload.routing import balanced_by_bias
 from sim.workload.workload import Workload
@@ -113,16 +112,8 @@ def assumed(config: ParallelConfig, workload: Workload) -> Iterator[str]:
 
 def _again(config: ParallelConfig, workload: Workload) -> float:
     """Products of latent vectors that a rank makes beyond the plan, as a share of all products of layers that are planned."""
-    sharding = LayerSharding(
-        config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp if workload.model.experts else config.tp
-    )
-    whole = latent = 0.0
-    for number, one in workload.of_layers(0, workload.model.layers, True).alike(workload.model.layers):
-        for kernel in one.kernels(config.microbatch_size, sharding):
-            if isinstance(kernel, Gemm):
-                whole += number * kernel.flops
-                latent += number * kernel.flops if kernel.name == LATENT else 0.0
-    return latent * (config.tp - 1) / whole
+    found = torchtitan_family.products(config, workload)
+    return found[LATENT] * (config.tp - 1) / found.total()
 
 
 def shared(model: Model) -> int:

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holmes_sim.launching import torchtitan_family
 from holmes_sim.launching.torchtitan_family import DISPATCHERS
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
+ROUTER = "router"
+"""Name of a router's product (`sim.workload.kernels`)."""
 PADDED = {"fp8": 16, "mxfp8": 128}
 """Precision -> rows of an expert are padded to a multiple (Float8GroupedExpertsConverter.PAD_MULTIPLE; mx.py: what kernels on
 compute capability 10 require)."""
@@ -85,7 +88,11 @@ def assumed(plan: Plan) -> Iterator[str]:
     config, precision = plan.config, plan.workload.precision
     if not plan.workload.model.experts:
         return
-    yield "Routers multiply in fp32, which takes longer than the plan's step counts."
+    found = torchtitan_family.products(config, plan.workload)
+    yield (
+        f"Routers multiply in fp32, which takes longer than the plan counts: {found[ROUTER] / found.total():.1%} of the FLOPs "
+        "in products of layers."
+    )
     if precision in PADDED:
         yield f"Rows of each expert are padded to a multiple of {PADDED[precision]}; the plan's step counts none of them."
     if config.ep > 1 and config.dispatcher != "alltoall":

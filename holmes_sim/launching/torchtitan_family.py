@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from holmes_sim.launching.model_facts import Options
+from sim.kernels.compute import rank_kernels
 from sim.plan.parallel_config import ParallelConfig
+from sim.workload.kernels import Gemm
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 
@@ -41,6 +44,16 @@ class Family:
     tied: str
     unsupported: Check
     assumed: Check
+
+
+def products(config: ParallelConfig, workload: Workload) -> Counter[str]:
+    """Name -> FLOPs of the matrix products of all layers of one microbatch, on one rank."""
+    found = Counter[str]()
+    for number, one in workload.of_layers(0, workload.model.layers, True).alike(workload.model.layers):
+        for kernel in rank_kernels(one, config):
+            if isinstance(kernel, Gemm):
+                found[kernel.name] += number * round(kernel.flops)
+    return found
 
 
 def has_window(model: Model) -> str:
