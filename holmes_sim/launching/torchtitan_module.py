@@ -125,7 +125,9 @@ def _settings(plan: Plan) -> Iterator[str]:
     yield ""
     shard = config.shards // config.cp if config.zero_stage else 1
     yield "parallelism = config.parallelism"
-    yield 'parallelism.spmd_backend = "partial_dtensor"  # DTensors, as torch 2.13 and 2.14 shard them'
+    backend = torchtitan_precision.backend(plan)
+    why = "  # DTensors, as torch 2.13 and 2.14 shard them" if backend == "partial_dtensor" else ""
+    yield f'parallelism.spmd_backend = "{backend}"{why}'
     yield f"parallelism.data_parallel_replicate_degree = {config.dp // shard}"
     yield f"parallelism.data_parallel_shard_degree = {shard}"
     yield f'parallelism.fsdp_reshard_after_forward = "{"always" if config.zero_stage == 3 else "never"}"'

@@ -1,7 +1,7 @@
-"""torchtitan's products in 8 bits, and its compiled layers.
+"""torchtitan's products in 8 and 4 bits, and its compiled layers.
 
-Read in torchtitan 0.3.0 (components/quantization/float8.py and mx.py, distributed/compile.py) and torchao 0.18.0
-(float8/float8_linear.py, prototype/moe_training/mxfp8_linear.py):
+Read in torchtitan 0.3.0 (components/quantization/float8.py, mx.py and nvfp4.py, distributed/compile.py) and torchao 0.18.0
+(float8/float8_linear.py, prototype/moe_training/mxfp8_linear.py, nvfp4_training):
 
 - A converter replaces Linear configurations: float8 has a scale for each row, of its own largest value; mxfp8 one for each 32
   values. Those of logits are left out, as in the plan and in torchtitan's own llama3_405b; so are those of routers, and of two
@@ -11,6 +11,8 @@ Read in torchtitan 0.3.0 (components/quantization/float8.py and mx.py, distribut
 - Weights are gathered in the precision of `mixed_precision_param`: gathers in fp8 (`enable_fsdp_float8_all_gather` of torchao)
   need one scale for a tensor, which its recipes do not offer. So are inputs of products that tensor-parallel ranks gather.
 - mxfp8 runs on NVIDIA devices of compute capability 10 or more; float8 on 8.9 or more, and on AMD's gfx942 and later.
+- nvfp4 has a scale for a tensor and one for each 16 values, rounds gradients at random, and rotates both inputs of a product,
+  whose dimensions 128 must divide. Its converter has no grouped products.
 - Casts are kernels of their own unless layers are compiled; asynchronous tensor parallelism needs compiled layers, too. The
   backward of a compiled layer is one node of autograd, so that torch cannot split it (distributed/pipelining/_backward.py).
 """
@@ -22,27 +24,30 @@ from collections.abc import Iterator
 
 from holmes_sim.launching.torchtitan_experts import PADDED
 from sim.kernels import tensor_overlap
+from sim.kernels.casts import GATHERED
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
-TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "bfloat16", "mxfp8": "bfloat16"}
+TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "bfloat16", "mxfp8": "bfloat16", "nvfp4": "bfloat16"}
 """Precision of a workload -> mixed_precision_param."""
-CONVERTERS = {"fp8": "Float8", "mxfp8": "MXFP8"}
+CONVERTERS = {"fp8": "Float8", "mxfp8": "MXFP8", "nvfp4": "NVFP4"}
 """Precision of a workload -> beginning of the names of its converters, of Linear configurations and of grouped experts."""
-MULTIPLES = {"fp8": 16, "mxfp8": 32}
+BLACKWELL = ("mxfp8", "nvfp4")
+"""Precisions for devices of NVIDIA of compute capability 10 or more."""
+MULTIPLES = {"fp8": 16, "mxfp8": 32, "nvfp4": 128}
 """Precision of a workload -> what must divide the dimensions of a product."""
 
 
 def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Precisions, and dimensions of products in 8 bits, that torchtitan does not take."""
+    """Precisions, and dimensions of narrow products, that torchtitan does not take."""
     precision = workload.precision
-    if precision == "nvfp4":
-        yield "precision nvfp4: its converter needs the backend spmd_types, which was not tried; bf16, fp8, mxfp8 or fp32"
-    elif precision not in TYPES:
-        known = "bf16, fp8, mxfp8 or fp32"
+    if precision not in TYPES:
+        known = "bf16, fp8, mxfp8, nvfp4 or fp32"
         yield f"precision {precision}: mixed_precision_param supports bfloat16 and float32; {known}"
+    if precision == "nvfp4" and workload.model.experts:
+        yield "precision nvfp4 with experts: it has no converter of their grouped products; bf16, fp8 or mxfp8"
     if _compiles(config, workload) and schedules.get(config.schedule).SPLITS_BACKWARD:
         also = " and tp_overlap" if tensor_overlap.is_whole(config) else ""
         yield (
@@ -83,10 +88,11 @@ def _products(config: ParallelConfig, workload: Workload) -> dict[str, tuple[int
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
-    """Devices on which its mxfp8 does not run."""
+    """Devices on which its mxfp8 and nvfp4 do not run."""
     vendors = {plan.fleet.spec(device).vendor for device in plan.placement}
-    if plan.workload.precision == "mxfp8" and vendors != {"nvidia"}:
-        yield f"precision mxfp8 on devices of {', '.join(sorted(vendors))}: it is for those of nvidia; fp8 or bf16"
+    if plan.workload.precision in BLACKWELL and vendors != {"nvidia"}:
+        of = ", ".join(sorted(vendors))
+        yield f"precision {plan.workload.precision} on devices of {of}: it is for those of nvidia; fp8 or bf16"
 
 
 def _converters(plan: Plan) -> dict[str, str]:
@@ -120,6 +126,11 @@ def converted(plan: Plan) -> str:
     return "".join(f"\n    {'return' if call == calls[-1] else 'shape ='} {call}" for call in calls)
 
 
+def backend(plan: Plan) -> str:
+    """spmd_backend: converters of nvfp4 need torchtitan's types in place of DTensors (llama3_debugmodel_nvfp4)."""
+    return "spmd_types" if plan.workload.precision == "nvfp4" else "partial_dtensor"
+
+
 def settings(plan: Plan) -> Iterator[str]:
     """Statements of the config function: compiled layers."""
     if _compiles(plan.config, plan.workload):
@@ -136,7 +147,8 @@ def assumed(plan: Plan) -> Iterator[str]:
         scaling = "current" if config.current_scaling else "delayed"
         yield f"float8 scales each row by its own largest value; the plan's step assumes {scaling} scaling of tensors."
     if precision in CONVERTERS and config.tp > 1:
-        yield "Tensor-parallel ranks gather inputs of products in bf16; the plan's step counts 1 byte for each value."
+        size = GATHERED[precision]
+        yield f"Tensor-parallel ranks gather inputs of products in bf16; the plan counts {size:g} bytes for each value."
     if tensor_overlap.is_whole(config):
         yield "Asynchronous tensor parallelism needs symmetric memory (NVLink) among the ranks of a group."
 

@@ -63,18 +63,18 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
 
 def _on_any_device() -> None:
     """Have converters of precisions believe that they are on their devices."""
-    from torchtitan.components.quantization import float8, mx
+    from torchtitan.components.quantization import float8, mx, nvfp4
 
-    float8.has_cuda_capability = mx.has_cuda_capability = lambda *_: True
+    float8.has_cuda_capability = mx.has_cuda_capability = nvfp4.has_cuda_capability = lambda *_: True
 
 
 def _precision(config: Any, model: Any, precision: str) -> None:
     """See that the products of all layers, and no others, are in the precision, in layers that are compiled then."""
-    from torchtitan.components.quantization import Float8Linear, MXFP8Linear
+    from torchtitan.components.quantization import Float8Linear, MXFP8Linear, NVFP4Linear
     from torchtitan.models.common.linear import Linear
     from torchtitan.models.common.moe import GroupedExperts
 
-    kinds, left_out = {"fp8": Float8Linear, "mxfp8": MXFP8Linear}, ("router.gate", "eh_proj")
+    kinds, left_out = {"fp8": Float8Linear, "mxfp8": MXFP8Linear, "nvfp4": NVFP4Linear}, ("router.gate", "eh_proj")
     products = {
         name: kind
         for name, kind in ((name, type(one)) for name, one in model.named_modules())
@@ -110,7 +110,7 @@ def _config(folder: Path, words: list[str]) -> Any:
 
 
 class _Fake:
-    """torch.distributed as one rank of many sees it, without any other."""
+    """torch.distributed as one rank of many sees it, without any other, and without the meshes of a rank before it."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
@@ -124,8 +124,10 @@ class _Fake:
 
     def __exit__(self, *_: object) -> None:
         import torch.distributed as dist
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
         dist.destroy_process_group()
+        _clear_sharding_prop_cache()
         sys.excepthook = self.hook
 
 
