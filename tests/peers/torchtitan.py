@@ -162,7 +162,9 @@ def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[li
                 if mesh.size() > 1:
                     seen[kind].add(tuple(sorted(dist.get_process_group_ranks(mesh.get_group()))))
             if shared_by is not None:
-                shards = sorted(dist.get_process_group_ranks(dims.get_mesh("fsdp").get_group()))
+                types = config.parallelism.spmd_backend == "spmd_types"
+                sharing = dims.get_activated_mesh(["dp_shard", "cp"]) if types else dims.get_mesh("fsdp")
+                shards = sorted(sharing.mesh.flatten().tolist())
                 assert len(shards) == shared_by and shards == list(range(shards[0], shards[-1] + 1, dims.tp)), shards
     return {kind: sorted(map(list, ranks)) for kind, ranks in seen.items()}
 
