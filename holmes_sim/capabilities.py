@@ -47,16 +47,27 @@ UNLIKE: dict[str, dict[str, Any]] = {
     "recompute": {"recompute": "full", "stage_recompute": ("full", "none")},
 }
 """What stages may have of their own -> the fields of a pipeline of two stages that have it."""
+EXPERTS: dict[str, Any] = {"experts": 8, "experts_per_token": 2}
+LATENT: dict[str, Any] = {
+    "attention": "mla", "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+}  # fmt: skip
 MODELS: dict[str, dict[str, Any]] = {
     "swiglu": {},
     "gelu": {"mlp": "gelu"},
     "relu2": {"mlp": "relu2"},
     "tied_embeddings": {"tied_embeddings": True},
-    "experts": {"experts": 8, "experts_per_token": 2},
+    "experts": EXPERTS,
     "learned_positions": {"learned_positions": 4096},
     "kv_heads": {"kv_heads": 8},
+    "shared_ffn_hidden": EXPERTS | {"shared_ffn_hidden": 11008},
+    "dense_layers": EXPERTS | {"dense_layers": 1, "dense_ffn_hidden": 11008},
+    "n_group": EXPERTS | {"n_group": 4, "topk_group": 2},
+    "mla": LATENT,
+    "mtp_layers": LATENT | {"mtp_layers": 1},
+    "sliding_window": {"sliding_window": 1024},
+    "attention_sinks": EXPERTS | {"attention_sinks": True},
 }
-"""Key of a model, or its kind of MLP -> what it changes of the plain one."""
+"""Key of a model, or its kind of MLP or attention -> what it changes of the plain one."""
 ATTENTION = ("flash", "unfused")
 """Kinds of attention, one of which must do."""
 

@@ -121,7 +121,12 @@ DEEPSEEK = EXPERTS | {
     "n_group": 4, "topk_group": 2,
 }  # fmt: skip
 WINDOWS = {"sliding_window": 128, "sliding_window_every": 2, "attention_sinks": True}
+LITE = {key: value for key, value in DEEPSEEK.items() if key not in ("q_lora_rank", "mtp_layers", "n_group", "topk_group")}
+NO_EXPERTS = {"experts": 0, "experts_per_token": 0, "shared_ffn_hidden": 0, "dense_layers": 0, "dense_ffn_hidden": 0}
+MIXED = EXPERTS | {"shared_ffn_hidden": 3072, "moe_layer_step": 2, "dense_ffn_hidden": 9216, "n_group": 4, "topk_group": 2}
+OSS = EXPERTS | WINDOWS | {"kv_heads": 8, "head_dim": 64}
 UNLIKE = {"nodes": ACROSS, "model": EXPERTS | {"tied_embeddings": False}, "tp": 2}
+SHARDED = {"pp": 1, "tp": 1, "dp": 8, "num_microbatches": (2,) * 8, "zero_stage": 3, "ep": 8}
 ALONE = {"pp": 1, "dp": 4, "num_microbatches": (4, 4, 4, 4)}
 HOPPER, BLACKWELL = (
     {"nodes": ("b/node0", "b/node1"), "second": on} for on in (("h100-sxm5-80gb", "nvlink4"), ("b200-sxm-180gb", "nvlink5"))
@@ -146,12 +151,39 @@ OWN = {
         _feature("fp8", precision="fp8", **HOPPER),
         _feature("fp8, ZeRO 3, pp 1", **ALONE, precision="fp8", zero_stage=3, **HOPPER),
         _feature("mxfp8", precision="mxfp8", **BLACKWELL),
+        _feature("nvfp4", precision="nvfp4", model={"kv_heads": 8, "head_dim": 128}, **BLACKWELL),
+        _feature(
+            "nvfp4, ZeRO 3 shared by half of dp, cp 2",
+            pp=1,
+            cp=2,
+            num_microbatches=(8, 8),
+            zero_stage=3,
+            zero_shard_size=2,
+            precision="nvfp4",
+            **BLACKWELL,
+        ),
         _feature("asynchronous tp", tp_overlap=True),
         _feature("queries and keys with norms", model={"qk_norm": True, "head_dim": 128, "kv_heads": 8}),
         _feature("experts without norms of queries and keys", model=EXPERTS | {"qk_norm": False}),
         _feature("experts, ep 2, tp 1", model=EXPERTS, ep=2, tp=1, dp=4, num_microbatches=(4, 4, 4, 4)),
         _feature("experts, ep 4, etp 1", model=EXPERTS, ep=4, etp=1),
         _feature("experts, ep 8, etp 1, ZeRO 3, pp 1", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3),
+        _feature("shared experts, groups of experts, dense layers", model=MIXED, ep=4, etp=1),
+        _feature("a model like DeepSeek-V3", **SHARDED, model=DEEPSEEK),
+        _feature("a model like DeepSeek-V3, tp 2, ep 8", **ALONE, model=DEEPSEEK, ep=8, etp=1, zero_stage=3),
+        _feature("a model like DeepSeek-V3 in a pipeline", model=DEEPSEEK | {"mtp_layers": 0}, ep=4, etp=1),
+        _feature("latent attention, queries from one product", model=LITE, tp=1, dp=4, num_microbatches=(4, 4, 4, 4), ep=2),
+        _feature("latent attention, cp 2", model=LITE, cp=2, dp=1, num_microbatches=(16,), ep=2, etp=1),
+        _feature("latent attention, dense", model=LITE | NO_EXPERTS),
+        _feature("windows of some layers, and sinks", model=OSS, ep=4, etp=1),
+        _feature("windows of some layers, and sinks, cp 2", model=OSS, cp=2, dp=1, num_microbatches=(16,)),
+        _feature("windows of most layers", model={"sliding_window": 128, "full_attention_every": 6}),
+        _feature("windows, experts", model=EXPERTS | {"sliding_window": 128}, tp=1, dp=4, num_microbatches=(4,) * 4, ep=4),
+        _feature("a model like DeepSeek-V3, fp8", **SHARDED, model=DEEPSEEK, precision="fp8", **HOPPER),
+        _feature("experts, fp8", model=EXPERTS, ep=4, etp=1, precision="fp8", **HOPPER),
+        _feature("shared experts, dense layers, mxfp8", model=MIXED, ep=4, etp=1, precision="mxfp8", **BLACKWELL),
+        _feature("experts, DeepEP", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3, dispatcher="deepep"),
+        _feature("experts, HybridEP", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3, dispatcher="hybridep"),
     ),
     "flagscale": (
         _feature("a model like DeepSeek-V3", model=DEEPSEEK, ep=2),

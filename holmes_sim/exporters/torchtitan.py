@@ -1,7 +1,7 @@
 """torchtitan: a config function for a plan, launched by torchrun; islands by torchft.
 
 Names and rules are those of torchtitan 0.3.0 (config/configs.py, distributed/parallel_dims.py, pipeline_parallel.py, fsdp.py,
-models/llama3, models/qwen3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/schedules.py, stage.py):
+models/common/decoder.py) on torch 2.14 (distributed/pipelining/schedules.py, stage.py):
 
 - Its mesh pp, dp_replicate, dp_shard, cp, tp numbers ranks as plans do; the ranks of an HSDP shard group are consecutive.
 - FSDP always shards optimizer state, gradients and weights over dp_shard x cp. In a pipeline, full gradients are kept and
@@ -32,6 +32,7 @@ from holmes_sim.launching import (
     replicas,
     torch_launch,
     torchft,
+    torchtitan_experts,
     torchtitan_models,
     torchtitan_precision,
     unlike_stages,
@@ -66,7 +67,7 @@ UNSHARDED = 3
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Layouts that torchtitan's llama3 and qwen3 cannot express, or executes differently."""
+    """Layouts that torchtitan's models cannot express, or execute differently."""
     yield from (
         *torchtitan_models.unsupported(config, workload),
         *replicas.unequal(config),
@@ -84,7 +85,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"attention {config.attention}: it has fused attention only (flex, varlen); flash"
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
-    yield from (*model_keys.special(workload), *context.ulysses(config, "its ranks rotate keys and values"))
+    yield from (*model_keys.other_optimizer(workload), *context.ulysses(config, "its ranks rotate keys and values"))
     yield from adapters.unsupported(workload, adapters.TORCHTITAN)
     yield from torchtitan_precision.unsupported(config, workload)
     yield from (*_unsupported_sequence(config, workload.seq_len), *_unsupported_pipeline(config), *_unsupported_shards(config))
@@ -93,6 +94,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Devices of several vendors, or of one that torchtitan does not run on."""
     yield from (*environment.unsupported(plan), *head.unsupported(plan), *torchtitan_precision.unsupported_placement(plan))
+    yield from torchtitan_experts.unsupported_placement(plan)
     vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
     if len(vendors) > 1:
         yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"
@@ -174,11 +176,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         f"vocabulary of {model.vocab}.",
         *model_facts.assumed(model, own.options, "torchtitan"),
     ]
-    if model.experts:
-        lines.append(
-            "Experts are chosen by softmax, and the weights of the chosen ones add up to 1, with a bias that balances their "
-            "load (load_balance_coeff 0.001), as in its qwen3."
-        )
+    lines += torchtitan_models.assumed(plan)
     if config.dp_cp > 1 and config.pp > 1:
         lines.append(
             "torch's pipelines reduce gradients after a stage's last backward; overlap_grad_reduce is "

@@ -12,10 +12,15 @@ from sim.workload.model import Model
 from sim.workload.workload import Workload
 
 
-def special(workload: Workload) -> Iterator[str]:
-    """Faults of exports that write neither such keys of a model nor another optimizer than Adam with fp32 moments."""
+def other_optimizer(workload: Workload) -> Iterator[str]:
+    """Faults of exports that do not write another optimizer than Adam with fp32 moments."""
     if workload.optimizer != "adam":
         yield f"optimizer {workload.optimizer}: the export does not set it; adam"
+
+
+def special(workload: Workload) -> Iterator[str]:
+    """Faults of exports that write neither such keys of a model nor another optimizer than Adam with fp32 moments."""
+    yield from other_optimizer(workload)
     if found := workload.model.special:
         words = ", ".join(f"{key} {value}" for key, value in found.items())
         yield f"model {workload.model.name}: the export does not write {words}; a model of equal layers without them"

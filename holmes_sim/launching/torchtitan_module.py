@@ -1,7 +1,7 @@
 """The config function of a plan for torchtitan 0.3.0, as the text of a Python module.
 
-Its names are those of torchtitan.models.llama3 and qwen3, and of config/configs.py; `holmes_sim.exporters.torchtitan` says the
-rules."""
+Its names are those of torchtitan.models (`torchtitan_models`) and of config/configs.py; `holmes_sim.exporters.torchtitan` says
+the rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Data, tokenizer, optimizer and number of steps are those of {base}: change them 
 from dataclasses import replace
 {imports}
 from torchtitan.models import {family}
-from torchtitan.models.common import {classes}
+from torchtitan.models.common import {classes}{more}
 from torchtitan.models.{family}.config_registry import {base}
 from torchtitan.trainer import Trainer
 
@@ -74,7 +74,10 @@ def module(plan: Plan) -> str:
         imports += "\nfrom torchtitan.distributed.activation_checkpoint import FullAC"
     imports += torchtitan_precision.imports(plan)
     own = torchtitan_models.family(model)
-    shape, after = torchtitan_models.text(plan.workload, rope(model, own.options))
+    shape, after = torchtitan_models.text(config, plan.workload, rope(model, own.options))
+    more = "\nfrom torchtitan.models.common.param_init import skip_param_init" if "skip_param_init" in shape else ""
+    if model.mtp_layers:
+        more += "\nfrom torchtitan.models.deepseek_v3 import MTPLoss"
     after += CONVERTED.format(r=adapter.r, alpha=2 * adapter.r, modules=_names(plan.workload)) if adapter else ""
     after += torchtitan_precision.converted(plan)
     if after and "return" not in after:
@@ -83,8 +86,8 @@ def module(plan: Plan) -> str:
     name, topology = (re.sub(r'["\\]', "", text) for text in (model.name, plan.topology.name))
     return TEMPLATE.format(
         name=name, topology=topology, digest=planfile.digest(plan), imports=imports,
-        family=own.name, classes=own.imports, base=own.base, model=own.config, hidden=model.hidden, vocab=model.vocab,
-        tied=model.tied_embeddings, shape=shape, gives="shape =" if after else "return", converted=after,
+        family=own.name, classes=own.classes, more=more, base=own.base, model=own.config, hidden=model.hidden,
+        vocab=model.vocab, tied=model.tied_embeddings, shape=shape, gives="shape =" if after else "return", converted=after,
         parts=PARTS.format(pp=config.pp, stages=f"[{stages}]") if config.pp > 1 else "",
         settings="\n".join(f"    {line}".rstrip() for line in _settings(plan)),
     )  # fmt: skip
@@ -99,7 +102,10 @@ def _settings(plan: Plan) -> Iterator[str]:
     config, workload = plan.config, plan.workload
     microbatches = config.num_microbatches[0]
     yield f"config.model_spec = replace(config.model_spec, flavor={json.dumps(workload.model.name)}, model=model())"
-    yield f"config.loss.loss_fn.global_vocab_size = {workload.model.vocab}"
+    if workload.model.mtp_layers:
+        yield f"config.loss = MTPLoss.Config(global_vocab_size={workload.model.vocab})"
+    else:
+        yield f"config.loss.loss_fn.global_vocab_size = {workload.model.vocab}"
     yield f"config.activation_checkpoint = {'FullAC.Config()' if config.recompute == 'full' else 'None'}"
     yield from torchtitan_precision.settings(plan)
     yield ""
@@ -119,13 +125,15 @@ def _settings(plan: Plan) -> Iterator[str]:
     yield ""
     shard = config.shards // config.cp if config.zero_stage else 1
     yield "parallelism = config.parallelism"
-    yield 'parallelism.spmd_backend = "partial_dtensor"  # DTensors, as torch 2.13 and 2.14 shard them'
+    backend = torchtitan_precision.backend(plan)
+    why = "  # DTensors, as torch 2.13 and 2.14 shard them" if backend == "partial_dtensor" else ""
+    yield f'parallelism.spmd_backend = "{backend}"{why}'
     yield f"parallelism.data_parallel_replicate_degree = {config.dp // shard}"
     yield f"parallelism.data_parallel_shard_degree = {shard}"
     yield f'parallelism.fsdp_reshard_after_forward = "{"always" if config.zero_stage == 3 else "never"}"'
     yield f"parallelism.context_parallel_degree = {config.cp}"
     yield f"parallelism.tensor_parallel_degree = {config.tp}"
-    if workload.model.experts:
+    if workload.model.experts or workload.model.attention == "mla":
         yield f"parallelism.expert_parallel_degree = {config.ep}"
     yield f"parallelism.enable_sequence_parallel = {config.sequence_parallel}"
     yield f"parallelism.pipeline_parallel_degree = {config.pp}"

@@ -44,6 +44,7 @@ class Shape:
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False
+    whole_latents: bool = False
     separate_qkv: bool = False
     separate_gate: bool = False
     early_stop: bool = False

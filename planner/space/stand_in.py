@@ -2,15 +2,21 @@
 
 The planner searches models of equal layers. For another one it plans a model all of whose layers are of the kind with most
 parameters, so that memory suffices, with a layer more for each that predicts further tokens. The plan then gets the model's own
-layers, and is simulated with them. There is no bound: none of a model of equal layers holds for it."""
+layers, and is simulated with them. There is no bound: none of a model of equal layers holds for it. What a launch target cannot
+express is asked of the model itself, such as layers that predict further tokens in a pipeline."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.request import Request
+from planner.target import Target
 from sim.errors import Infeasible, NotModelled, PlanError
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan, Stage
+from sim.workload.model import Model
 from sim.workload.workload import Workload
 
 SHARE = 0.7
@@ -41,11 +47,22 @@ def stand_ins(request: Request) -> tuple[Request, ...]:
             request,
             topology=replace(request.topology, workload=workload),
             workload=workload,
+            target=request.target and _asked_of(request.target, model),
             wishes=replace(request.wishes, recompute=way),
             time_limit=SHARE * request.time_limit / len(ways),
         )
         for way in ways
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _asked_of(target: Target, model: Model) -> Target:
+    """A target that says of layouts what it cannot express of a model, whatever model stands for it."""
+
+    def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+        return target.unsupported_layout(config, replace(workload, model=model))
+
+    return replace(target, unsupported_layout=unsupported_layout)
 
 
 def of_model(plan: Plan, request: Request) -> Plan:

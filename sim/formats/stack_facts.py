@@ -114,6 +114,7 @@ class StackConstants(StrictModel):
     tp_backward_overlap: Flag = False
     copied_sequences: Flag = False
     gathered_keys: Flag = False
+    whole_latents: Flag = False
     separate_qkv: Flag = False
     separate_gate: Flag = False
     summed_norms: Flag = False

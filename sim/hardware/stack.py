@@ -31,7 +31,7 @@ FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
-    "separate_qkv", "separate_gate", "summed_norms", *ATTENTION_FACTS,
+    "whole_latents", "separate_qkv", "separate_gate", "summed_norms", *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -58,7 +58,8 @@ class Stack:
     parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do.
     `copied_sequences`: they copy what they gather and scatter. `gathered_keys`: cp ranks gather keys and values at once, of
     as many heads as queries. `separate_qkv`, `separate_gate`: queries, keys and values, or gate and up, have input gradients
-    of their own, which ranks sum one by one (all seven: `ParallelConfig`). `newest_attention`: attention has the newest
+    of their own, which ranks sum one by one. `whole_latents`: with latent attention, each tensor-parallel rank makes the latent
+    vectors of all tokens (all eight: `ParallelConfig`). `newest_attention`: attention has the newest
     kernels; `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the gradients of queries in bf16
     (NVTE_CK_IS_V3_ATOMIC_FP32=0 of Transformer Engine for ROCm), both where the device has rates.
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
@@ -92,6 +93,7 @@ class Stack:
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False
+    whole_latents: bool = False
     separate_qkv: bool = False
     separate_gate: bool = False
     newest_attention: bool = False
@@ -195,7 +197,7 @@ def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
     names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
     others = "separate_qkv", "separate_gate", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
-    facts = {name: getattr(stack, name) for name in (*names, *others)}
+    facts = {name: getattr(stack, name) for name in (*names, *others, "whole_latents")}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

@@ -108,6 +108,7 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
     sharding = LayerSharding(
         config.tp, config.sequence_parallel, config.cp, config.ep, config.expert_tp, config.load, config.sent,
         config.dispatcher in DEDUPLICATED, ring_ranks(config), streams(config),
+        config.whole_latents,
     )  # fmt: skip
     kernels = with_ring(workload.kernels(config.microbatch_size, sharding), workload.bytes_per_value, config)
     return with_copies(with_gathers(kernels, workload.bytes_per_value, config), workload, config)

@@ -56,19 +56,18 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     `stage_zero` and `stage_offload`: ZeRO stage and offload (a word of `sim.plan.offloading.CHOICES`) of each pipeline rank,
     where they differ; `zero_stage` is then the largest, and `offload` all that some stage offloads. Empty: all are equal.
     `stage_recompute`: recomputation of each pipeline rank, where it differs (`sim.plan.recomputation`); `recompute` is then the
-    most of it. Empty: as `recompute` and `recompute_modules` say.
-    `message_compression`: how messages of the pipeline are written where they cross between clusters (`sim.compression`).
+    most of it. Empty: as `recompute` and `recompute_modules` say. `message_compression`: of messages between clusters.
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
     sequence parallelism, input gradients are scattered beside products of weight gradients. `copied_sequences`: gathers and
     scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `gathered_keys`: cp ranks gather keys and values at
-    once (`sim.kernels.ring_copies`). `separate_qkv`, `separate_gate`: products with sums of their own
-    (`sim.kernels.input_sums`). `early_stop`: recomputation ends before a layer's last product. `whole_messages`: without
-    sequence parallelism tp ranks send whole messages, not slices (`payloads.message_bytes`). `fp8_param_gather`: weights of fp8
-    products are gathered as 1 byte each. `current_scaling`: ranks that gather tensors in fp8 find their largest values
-    together. `amax_reduction`: after each pass of a stage in fp8, its ranks find those of all tensors together. `memory`: what
-    it keeps beyond Megatron-LM. `refuses`: plans it cannot run. Raises PlanError if values are unknown or contradict each
-    other, NotDefined if no schedule or reduction exists for them, NotModelled if their costs are not modelled."""
+    once (`sim.kernels.ring_copies`). `whole_latents`: each tp rank makes all latent vectors. `separate_qkv`, `separate_gate`:
+    products with sums of their own (`sim.kernels.input_sums`). `early_stop`: recomputation ends before a layer's last product.
+    `whole_messages`: without sequence parallelism tp ranks send whole messages, not slices (`payloads.message_bytes`).
+    `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `current_scaling`: ranks that gather tensors in fp8
+    find their largest values together. `amax_reduction`: after each pass of a stage in fp8, its ranks find those of all tensors
+    together. `memory`: what it keeps beyond Megatron-LM. `refuses`: plans it cannot run. Raises PlanError if values are unknown
+    or contradict each other, NotDefined if no schedule or reduction exists, NotModelled if their costs are not modelled."""
 
     vpp: int = 1
     schedule: str = "1f1b"
@@ -97,6 +96,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False
+    whole_latents: bool = False
     separate_qkv: bool = False
     separate_gate: bool = False
     early_stop: bool = False

@@ -48,9 +48,9 @@ COMMON = (
 )  # fmt: skip
 """Settings of a configuration that all pipelines have in common."""
 SOFTWARE = (
-    "all_reduces", "tp_overlap", "tp_backward_overlap", "copied_sequences", "gathered_keys", "separate_qkv",
-    "separate_gate", "early_stop", "whole_messages", "fp8_param_gather", "current_scaling", "amax_reduction", "memory",
-    "domain",
+    "all_reduces", "tp_overlap", "tp_backward_overlap", "copied_sequences", "gathered_keys", "whole_latents",
+    "separate_qkv", "separate_gate", "early_stop", "whole_messages", "fp8_param_gather", "current_scaling", "amax_reduction",
+    "memory", "domain",
 )  # fmt: skip
 """Facts of the software and of the fleet."""
 OWN = (

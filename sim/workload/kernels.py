@@ -151,7 +151,8 @@ class LayerSharding:
 
     load: rows of the experts of the busiest rank, over the mean of routed tokens. sent: copies of tokens that a rank sends,
     over those that it routed: padding included, dropped tokens not. fused_dispatch: the exchange itself sorts tokens by
-    expert. steps, streams: those of the attention core (`Attention`)."""
+    expert. steps, streams: those of the attention core (`Attention`). whole_latents: each of the `tp` ranks makes the latent
+    vectors of all tokens (`_latent`)."""
 
     tp: int = 1
     sequence_parallel: bool = False
@@ -163,6 +164,7 @@ class LayerSharding:
     fused_dispatch: bool = False
     steps: int = 1
     streams: int = 1
+    whole_latents: bool = False
 
 
 def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes: int) -> tuple[Kernel, ...]:
@@ -196,11 +198,12 @@ def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes:
     parts = t if sequence_parallel else 1  # ranks that gather an input, and the gradient of a result
     column, row = Casts(parts, 1, True), Casts(1, parts)
     entered = outside * nbytes
+    made = (tokens, tokens * h * nbytes) if sharding.whole_latents else (own, entered)  # latent vectors of a rank, bytes kept
     mask = float(outside) if model.mlp == "gelu" else 0.0  # the Llama family trains without dropout
     kernels: list[Kernel] = [
         Pass("norm", 2.0 * entered, saved=entered),
         *(
-            _latent(model, tokens, t, own, entered, nbytes, column)
+            _latent(model, tokens, t, *made, nbytes, column)
             if model.attention == "mla"
             else [Gemm("qkv", tokens, q + kv, h, saved=entered, casts=column)]
         ),
@@ -257,7 +260,8 @@ def _latent(model: Model, tokens: int, t: int, own: int, entered: Bytes, nbytes:
     """Products that make queries, keys and values from latent vectors (arXiv 2405.04434, section 2.1).
 
     Those down to the ranks are not divided by tensor parallelism; a rank makes those of its `own` tokens (Megatron-Core,
-    megatron/core/transformer/multi_latent_attention.py). With q_lora_rank 0 queries come from the hidden state."""
+    megatron/core/transformer/multi_latent_attention.py), or of all, whose hidden state it gathers before and keeps (torchtitan
+    0.3.0, models/deepseek_v3/sharding.py). With q_lora_rank 0 queries come from the hidden state."""
     h, compressed = model.hidden, model.q_lora_rank + model.kv_lora_rank
     down = Gemm("qkv", own, compressed + model.qk_rope_head_dim, h, saved=entered)
     kept = float(tokens * nbytes)

@@ -48,6 +48,16 @@ def test_deepspeed():
     assert "recompute_layers" not in found["recompute_in_pipelines"]
 
 
+def test_torchtitan():
+    found = capabilities.of("torchtitan")
+    assert found["precisions"] == ("fp32", "bf16", "fp8", "mxfp8", "nvfp4")
+    assert found["models"] == (
+        "swiglu", "tied_embeddings", "experts", "kv_heads", "shared_ffn_hidden", "dense_layers", "n_group", "mla", "mtp_layers",
+        "sliding_window", "attention_sinks",
+    )  # fmt: skip
+    assert "mla" not in capabilities.of("deepspeed")["models"]
+
+
 def test_stages_may_differ_for_flagscale_and_in_all_ways_for_torchrun():
     assert capabilities.of("flagscale")["unlike_stages"] == ("tp", "dp", "ep", "etp", "recompute_layers")
     assert capabilities.of("torchrun")["unlike_stages"] == tuple(capabilities.UNLIKE)

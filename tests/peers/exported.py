@@ -13,6 +13,7 @@ from holmes_sim import commands, exporters
 from holmes_sim.launching import hosts
 from holmes_sim.launching.folder import Launch
 from sim.plan.plan import Plan
+from sim.workload.model import Model
 from tests import corpus, features
 
 VERDICTS = Path(__file__).parent / "verdicts"
@@ -53,6 +54,12 @@ def expressible(target: str, shipped: Plans) -> Iterator[tuple[str, Plan]]:
     return ((name, plan) for name, plan in plans(target, shipped) if not any(exporters.unsupported(target, plan)))
 
 
+def _parameters(model: Model) -> int:
+    """Parameters of a model, with those of layers that predict further tokens, which are like its last one."""
+    further = sum(kind.layer_parameters for _, kind in model.kinds(model.layers - 1, model.layers)) * model.mtp_layers
+    return model.parameters + further
+
+
 def facts(plan: Plan) -> dict[str, Any]:
     """What a reader may find: ranks of every group, layers of every stage, the host of every rank, batches."""
     config = plan.config
@@ -63,6 +70,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "hosts": {str(rank): host.name for host in hosts.of_plan(plan) for rank in host.ranks},
         "microbatch_size": config.microbatch_size,
         "global_batch_size": plan.workload.global_batch_size,
+        "parameters": _parameters(plan.workload.model),
     }
     if len(set(config.num_microbatches)) == 1:
         found["microbatches"] = config.num_microbatches[0]

@@ -7,8 +7,11 @@
   device, divides it by tensor and context parallelism, recomputes, and shards it by FSDP.
 - `microbatches`, `microbatch_size`, `global_batch_size`: as Trainer.__init__ divides them.
 
-Seen, not returned: parameters of the model and ranks that share weights are the plan's; every module of the model is in one
-stage; the schedule that pipelining_fn builds loads the CSV, validates it, and torch's simulator runs it to its end.
+- `parameters`: those of the model, built on the meta device, without biases and norms that the plan's model does not have.
+
+Seen, not returned: ranks that share weights, windows, groups of experts and chosen experts of every layer are the plan's; every
+module of the model is in one stage; the schedule that pipelining_fn builds loads the CSV, validates it, and torch's simulator
+runs it to its end. DeepEP is not there: an object that does nothing stands for it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 
 def versions() -> dict[str, str]:
@@ -31,6 +35,7 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     _on_any_device()
+    sys.modules.setdefault("deep_ep", MagicMock(__version__="2.0.0"))
     lines = [_words(script) for script in sorted((folder / "launch").glob("*.sh"))]
     world = sum(int(_option(line, "--nproc-per-node")) for line in lines)
     config = _config(folder, lines[0][lines[0].index("torchtitan.train") + 1 :])
@@ -38,9 +43,10 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     with torch.device("meta"):
         model = config.model_spec.model.build()
     shape = plan["workload"]["model"]
-    assert sum(weight.numel() for weight in model.parameters()) == _parameters(shape), shape
+    _layers(config.model_spec.model, shape)
     _precision(config, model, plan["workload"]["precision"])
-    found: dict[str, Any] = {"world_size": world, "groups": _groups(config, world, plan["config"].get("zero_shard_size"))}
+    groups = _groups(config, world, plan["config"].get("zero_shard_size"))
+    found: dict[str, Any] = {"world_size": world, "parameters": _parameters(model, shape), "groups": groups}
     training, parallelism = config.training, config.parallelism
     pipelined = parallelism.pipeline_parallel_degree > 1
     size = parallelism.pipeline_parallel_microbatch_size if pipelined else training.local_batch_size
@@ -57,26 +63,29 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
 
 def _on_any_device() -> None:
     """Have converters of precisions believe that they are on their devices."""
-    from torchtitan.components.quantization import float8, mx
+    from torchtitan.components.quantization import float8, mx, nvfp4
 
-    float8.has_cuda_capability = mx.has_cuda_capability = lambda *_: True
+    float8.has_cuda_capability = mx.has_cuda_capability = nvfp4.has_cuda_capability = lambda *_: True
 
 
 def _precision(config: Any, model: Any, precision: str) -> None:
     """See that the products of all layers, and no others, are in the precision, in layers that are compiled then."""
-    from torchtitan.components.quantization import Float8Linear, MXFP8Linear
+    from torchtitan.components.quantization import Float8Linear, MXFP8Linear, NVFP4Linear
     from torchtitan.models.common.linear import Linear
+    from torchtitan.models.common.moe import GroupedExperts
 
-    kinds = {"fp8": Float8Linear, "mxfp8": MXFP8Linear}
+    kinds, left_out = {"fp8": Float8Linear, "mxfp8": MXFP8Linear, "nvfp4": NVFP4Linear}, ("router.gate", "eh_proj")
     products = {
         name: kind
         for name, kind in ((name, type(one)) for name, one in model.named_modules())
         if issubclass(kind, (Linear, *kinds.values()))
     }
-    in_layers = {name for name in products if name.startswith("layers.")}
+    in_layers = {name for name in products if "layers." in name and not name.endswith(left_out)}
     assert {name for name, kind in products.items() if kind in kinds.values()} == (in_layers if precision in kinds else set())
-    assert {products[name] for name in in_layers} == {kinds.get(precision, Linear)}, products
-    assert config.compile.enable or precision not in kinds
+    assert all(issubclass(products[name], kinds.get(precision, Linear)) for name in in_layers), products
+    grouped = {type(one).__name__ for one in model.modules() if isinstance(one, GroupedExperts)}
+    assert all(name.startswith({"fp8": "Float8", "mxfp8": "MXFP8"}.get(precision, "G")) for name in grouped), grouped
+    assert (config.compile.enable and "model" in config.compile.components) or precision not in kinds
     assert config.training.mixed_precision_param == ("float32" if precision == "fp32" else "bfloat16")
 
 
@@ -101,7 +110,7 @@ def _config(folder: Path, words: list[str]) -> Any:
 
 
 class _Fake:
-    """torch.distributed as one rank of many sees it, without any other."""
+    """torch.distributed as one rank of many sees it, without any other, and without the meshes of a rank before it."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
@@ -115,8 +124,10 @@ class _Fake:
 
     def __exit__(self, *_: object) -> None:
         import torch.distributed as dist
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
         dist.destroy_process_group()
+        _clear_sharding_prop_cache()
         sys.excepthook = self.hook
 
 
@@ -151,7 +162,9 @@ def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[li
                 if mesh.size() > 1:
                     seen[kind].add(tuple(sorted(dist.get_process_group_ranks(mesh.get_group()))))
             if shared_by is not None:
-                shards = sorted(dist.get_process_group_ranks(dims.get_mesh("fsdp").get_group()))
+                types = config.parallelism.spmd_backend == "spmd_types"
+                sharing = dims.get_activated_mesh(["dp_shard", "cp"]) if types else dims.get_mesh("fsdp")
+                shards = sorted(sharing.mesh.flatten().tolist())
                 assert len(shards) == shared_by and shards == list(range(shards[0], shards[-1] + 1, dims.tp)), shards
     return {kind: sorted(map(list, ranks)) for kind, ranks in seen.items()}
 
@@ -193,14 +206,41 @@ def _simulate(schedule: Any) -> None:
         schedules._simulate_comms_compute(kept, lambda stage: schedule.stage_index_to_group_rank[stage], schedule._num_stages)
 
 
-def _parameters(model: dict[str, Any]) -> int:
-    """Of a Llama or a Qwen3: attention, gated MLP or experts with a router, and norms of a layer; embedding, norm, head."""
-    hidden, heads = model["hidden"], model["heads"]
-    width = model.get("head_dim") or hidden // heads
-    attention = hidden * (2 * heads + 2 * model["kv_heads"]) * width
-    experts = model.get("experts", 0)
-    qwen = experts or model.get("qk_norm") or width * heads != hidden
-    norms = 2 * hidden + (2 * width if qwen and model.get("qk_norm", True) else 0)
-    layer = attention + 3 * hidden * model["ffn_hidden"] * max(experts, 1) + hidden * experts + norms
-    ends = 1 if model["tied_embeddings"] else 2
-    return int(model["layers"] * layer + ends * model["vocab"] * hidden + hidden)
+def _layers(config: Any, model: dict[str, Any]) -> None:
+    """See that every layer has the window, the experts and the groups of experts that a layer of the plan has."""
+    window, every, full = (model.get(key, usual) for key, usual in _WINDOWS.items())
+    for at, layer in enumerate(config.layers):
+        inside = window and at % every == 0 and (not full or (at + 1) % full)
+        assert _window(layer.attention) == (window if inside else 0), (at, layer.attention)
+        routed = model.get("experts", 0) and at >= model.get("dense_layers", 0)
+        routed = routed and (at + 1) % model.get("moe_layer_step", 1) == 0
+        assert bool(layer.moe) == bool(routed) and bool(layer.feed_forward) != bool(routed), at
+        if routed:
+            router, groups = layer.moe.router, (model.get("n_group", 1), model.get("topk_group", 1))
+            assert (router.num_experts, router.top_k) == (model["experts"], model["experts_per_token"])
+            assert (router.num_expert_groups or 1, router.num_limited_groups or 1) == groups
+            assert layer.moe.routed_experts.token_dispatcher.num_experts == model["experts"]
+    assert len(getattr(config, "mtp_layers", ())) == model.get("mtp_layers", 0)
+
+
+_WINDOWS = {"sliding_window": 0, "sliding_window_every": 1, "full_attention_every": 0}
+
+
+def _window(attention: Any) -> int:
+    """Tokens that a layer's attention sees, itself included; 0: all."""
+    if hasattr(attention, "sliding_window_size"):
+        return attention.sliding_window_size or 0
+    left, right = getattr(attention.inner_attention, "window_size", (-1, 0))
+    assert right == 0
+    return int(left) + 1
+
+
+def _parameters(built: Any, model: dict[str, Any]) -> int:
+    """Parameters of a model without what the plan's model does not have: biases, and norms of queries and keys of which it says
+    nothing."""
+    norms = ("q_norm.weight", "k_norm.weight") if model.get("attention") != "mla" and not model.get("qk_norm") else ()
+    return sum(
+        weight.numel()
+        for name, weight in built.named_parameters()
+        if not name.endswith((".bias", "bias_EG", "bias_ED", *norms))
+    )

@@ -228,9 +228,6 @@ REFUSED = [
     ({"shape": {}}, "mlp gelu: its models for text are gated; swiglu"),
     ({"shape": LLAMA | {"mlp": "relu2"}}, "mlp relu2: its models for text are gated; swiglu"),
     ({"shape": LLAMA | {"learned_positions": 64}}, "learned_positions 64: its models have rotary positions only; 0"),
-    ({"shape": EXPERTS | {"shared_ffn_hidden": 64}}, "shared_ffn_hidden 64: qwen3 has no shared experts; 0"),
-    ({"shape": EXPERTS, "dp": 2, "ep": 2, "dispatcher": "deepep"},
-     "dispatcher deepep: its other ways to send tokens were not tried; alltoall"),
     ({"shape": EXPERTS, "capacity_factor": 1.5}, "capacity_factor 1.5: experts take all their tokens; none"),
     ({"shape": EXPERTS, "tp": 2, "dp": 2, "ep": 2, "sequence_parallel": True},
      "etp 2 with ep 2: ranks of an ep group hold whole experts, others 1/tp; etp 1"),
@@ -240,9 +237,8 @@ REFUSED = [
      "ep 2: it divides the 1 ranks of a shard group and tp; a divisor of 1"),
     ({"pp": 2, "shape": LLAMA | {"tied_embeddings": True}},
      "tied_embeddings with pp 2: it does not tie weights across stages; pp 1"),
-    ({"precision": "fp16"}, "precision fp16: mixed_precision_param supports bfloat16 and float32; bf16, fp8, mxfp8 or fp32"),
-    ({"precision": "nvfp4"},
-     "precision nvfp4: its converter needs the backend spmd_types, which was not tried; bf16, fp8, mxfp8 or fp32"),
+    ({"precision": "fp16"},
+     "precision fp16: mixed_precision_param supports bfloat16 and float32; bf16, fp8, mxfp8, nvfp4 or fp32"),
     ({"precision": "fp8", "fp8_param_gather": True, "shape": WIDE},
      "fp8_param_gather: it gathers weights in bf16, because each row has a scale; a stack without fp8_param_gather"),
     ({"precision": "fp8", "shape": WIDE | {"ffn_hidden": 200}},
@@ -251,8 +247,6 @@ REFUSED = [
      "precision fp8 with tokens of a microbatch over 1 rank: its products take multiples of 16; bf16, or another degree"),
     ({"precision": "fp8", "shape": WIDE, "pp": 2, "microbatches": 2, "schedule": "zb-h1"},
      "schedule zb-h1 with precision fp8: layers are compiled, and their backward is not split; 1f1b or interleaved"),
-    ({"precision": "fp8", "shape": EXPERTS | {"hidden": 192}},
-     "precision fp8 with experts: their grouped products were not tried so; bf16"),
     ({"attention": "unfused"}, "attention unfused: it has fused attention only (flex, varlen); flash"),
     ({"gradient_precision": "bf16"}, "gradient_precision bf16: gradients are reduced as fp32 (mixed_precision_reduce); fp32"),
     ({"pp": 2, "dp": 2, "microbatches": (3, 5)},
@@ -324,23 +318,41 @@ def test_norms_of_queries_and_keys_are_those_of_the_model(one_fabric, facts, bas
 @pytest.mark.parametrize(
     ("precision", "converter"),
     [
+        ("nvfp4", "NVFP4LinearConverter.Config(fqns=['layers'], model_compile_enabled=True)"),
         ("fp8", "Float8LinearConverter.Config(filter_fqns=['lm_head'], model_compile_enabled=True)"),
         ("mxfp8", "MXFP8LinearConverter.Config(fqns=['layers'], model_compile_enabled=True)"),
     ],
 )
 def test_products_of_layers_are_in_8_bits(one_fabric, precision, converter):
-    plan = builders.plan(of("nvidia", one_fabric), tp=2, precision=precision, shape=WIDE)
+    plan = builders.plan(of("nvidia", one_fabric), tp=2, precision=precision, shape=WIDE, seq_len=128)
     assert f"return {converter}.build().convert(shape)" in model_of(plan)
     said = settings(plan)
     assert said["training.mixed_precision_param"] == "'bfloat16'"
     assert said["config.compile"] == "CompileConfig(enable=True, components=['model'])"
 
 
-def test_mxfp8_runs_on_devices_of_nvidia(one_fabric):
-    plan = builders.plan(of("amd", one_fabric), precision="mxfp8", shape=WIDE)
+@pytest.mark.parametrize("precision", ["mxfp8", "nvfp4"])
+def test_mxfp8_and_nvfp4_run_on_devices_of_nvidia(one_fabric, precision):
+    plan = builders.plan(of("amd", one_fabric), precision=precision, shape=WIDE, seq_len=128)
     assert list(exporters.unsupported("torchtitan", plan)) == [
-        "precision mxfp8 on devices of amd: it is for those of nvidia; fp8 or bf16"
+        f"precision {precision} on devices of amd: it is for those of nvidia; fp8 or bf16"
     ]
+
+
+@pytest.mark.parametrize(("shape", "line"), [
+    (EXPERTS | {"hidden": 768, "ffn_hidden": 1024},
+     "precision nvfp4 with experts: it has no converter of their grouped products; bf16, fp8 or mxfp8"),
+    (WIDE | {"ffn_hidden": 960},
+     "precision nvfp4 with ffn_hidden 960 over 1 rank: its products take multiples of 128; bf16, or another degree"),
+])  # fmt: skip
+def test_nvfp4_has_products_of_128s_and_none_of_experts(one_fabric, shape, line):
+    plan = builders.plan(of("nvidia", one_fabric), precision="nvfp4", seq_len=128, shape=shape)
+    assert list(exporters.unsupported("torchtitan", plan)) == [line]
+
+
+def test_nvfp4_has_types_in_place_of_dtensors(one_fabric):
+    plan = builders.plan(of("nvidia", one_fabric), precision="nvfp4", shape=WIDE, seq_len=128)
+    assert settings(plan)["parallelism.spmd_backend"] == "'spmd_types'"
 
 
 def test_tensor_parallelism_beside_products_is_asynchronous(one_fabric):

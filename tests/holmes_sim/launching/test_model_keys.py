@@ -71,7 +71,7 @@ def test_groups_of_experts_are_written_for_megatron_and_flagscale():
     ) & set(flagscale.launch(plan).assumed)
     arguments = arguments_of_flagscale(plan)
     assert (arguments["moe_router_num_groups"], arguments["moe_router_group_topk"]) == (4, 2)
-    for other in ("holmes", "deepspeed", "torchtitan"):
+    for other in ("holmes", "deepspeed"):
         assert any("n_group 4, topk_group 2" in fault for fault in exporters.unsupported(other, plan)), other
 
 
@@ -94,7 +94,7 @@ def test_flags_of_a_model_like_deepseek():
     arguments = arguments_of_flagscale(plan)
     assert (arguments["multi_latent_attention"], arguments["kv_lora_rank"], arguments["qk_head_dim"]) == (True, 256, 64)
     assert (arguments["moe_layer_freq"], arguments["mtp_num_layers"]) == ("([0]*3+[1]*21)", 1)
-    for other in ("holmes", "deepspeed", "torchtitan"):
+    for other in ("holmes", "deepspeed"):
         assert any("the export does not write dense_layers 3" in fault for fault in exporters.unsupported(other, plan)), other
 
 
@@ -117,7 +117,7 @@ def test_sinks_are_a_learnable_softmax_of_megatron_and_flagscale_and_refused_by_
     plan = features.plan_of(features.Feature("", {}, model={"attention_sinks": True}))
     assert "--softmax-type learnable" in written(plan)
     assert arguments_of_flagscale(plan)["softmax_type"] == "learnable"
-    for other in ("torchtitan", "deepspeed", "holmes"):
+    for other in ("deepspeed", "holmes"):
         assert any("attention_sinks True" in fault for fault in exporters.unsupported(other, plan)), other
 
 

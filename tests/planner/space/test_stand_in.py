@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,13 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request, Wishes
 from planner.space import stand_in
+from planner.space.runnable import runs
 from planner.space.shapes import searched
+from planner.target import Target
 from sim.errors import Infeasible, NotModelled
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Stage
+from sim.workload.workload import Workload
 from tests import builders as make
 from tests.planner.builders import SEARCHED_ONCE, request
 
@@ -26,6 +31,23 @@ MIXED = {
 def question(wishes: Wishes = SEARCHED_ONCE, layers: int = 3, batch: int = 4) -> Request:
     """Four devices and a model of one dense layer, others with experts, and one that predicts a further token."""
     return request(make.fleet(make.cluster("a", nodes=2, devices=2)), make.model(layers, **MIXED), batch, wishes)
+
+
+def test_a_target_is_asked_about_the_model_itself() -> None:
+    """One that predicts no further tokens in a pipeline: stand-ins have layers in their place."""
+
+    def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+        if workload.model.mtp_layers and config.pp > 1:
+            yield "mtp_layers"
+
+    limits = Target("one", "any", (), unsupported, lambda plan: iter(()))
+    free, wanted = question(Wishes()), replace(question(Wishes()), target=limits)
+    for one, able in ((free, {(1, True), (2, True)}), (wanted, {(1, True), (2, False)})):
+        parts = stand_in.stand_ins(one)
+        assert {(pp, runs(part, shape, pp)) for part in parts for shape in searched(part) for pp in (1, 2)} == able
+    assert [part.target for part in stand_in.stand_ins(free)] == [None, None]
+    first, second = stand_in.stand_ins(wanted)
+    assert first.target is second.target, "results that are kept by target are found again"
 
 
 def test_all_layers_are_of_the_kind_with_most_parameters() -> None:

@@ -112,6 +112,17 @@ def test_latent_attention_is_made_of_low_rank_products() -> None:
     assert (core.head_dim, core.value_dim, core.flops) == (16, 8, 4 * 32**2 * (16 + 8))
 
 
+def test_ranks_of_some_software_make_the_latent_vectors_of_all_tokens() -> None:
+    """tp 2 with sequence parallelism: 32 tokens instead of 16, whose hidden state and latent vectors are kept, at 2 bytes."""
+    own = layer_kernels(LATENT, 1, 32, LayerSharding(2, True), 2)
+    whole = layer_kernels(LATENT, 1, 32, LayerSharding(2, True, whole_latents=True), 2)
+    assert gemms(whole)["qkv"] == (32, 44, 64)
+    differ = [(one.name, one.saved, other.saved) for one, other in zip(own, whole, strict=True) if one != other]
+    assert differ == [("qkv", 16 * 64 * 2, 32 * 64 * 2), ("latent norm", 16 * 40 * 2, 32 * 40 * 2)]
+    alone = LayerSharding(whole_latents=True)
+    assert layer_kernels(LATENT, 1, 32, alone, 2) == layer_kernels(LATENT, 1, 32, LayerSharding(), 2)
+
+
 def test_queries_may_come_from_one_product() -> None:
     lite = gemms(layer_kernels(replace(LATENT, q_lora_rank=0), 1, 32, LayerSharding(), 2))
     assert (lite["qkv"], lite["queries"]) == ((32, 20, 64), (32, 64, 64))
