@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holmes_sim import validation
 from tests.published_runs import check_file, config, runs
 
 TORCHTUNE, AUTOMODEL = "new_software/torchtune", "new_software/automodel"
@@ -17,8 +18,9 @@ def test_every_run_can_be_simulated_with_facts_of_its_software(name: str, number
 @pytest.mark.parametrize(
     ("name", "rate"),
     [
-        ("torchtune-3b-a100-g1-packed", 7_075), ("torchtune-3b-a100-g1-compile", 8_998), ("torchtune-3b-a100-g1-chunked", 9_174),
-        ("torchtune-3b-a100-g1-recomputed", 7_210), ("torchtune-3b-a100-g1-fused-optimizer", 7_309),
+        ("torchtune-3b-a100-g1-packed", 7_075), ("torchtune-3b-a100-g1-compile", 8_998),
+        ("torchtune-3b-a100-g1-chunked", 9_174), ("torchtune-3b-a100-g1-recomputed", 7_210),
+        ("torchtune-3b-a100-g1-fused-optimizer", 7_309),
         ("torchtune-3b-a100-g1-offloaded", 7_301), ("torchtune-3b-a100-g1-lora", 8_210), ("torchtune-3b-a100-g1-qlora", 8_035),
         ("torchtune-8b-rtx-4090-g1-lora", 3_083), ("torchtune-8b-rtx-4090-g1-qlora", 2_413),
         ("torchtune-70b-a100-g8-lora", 3_497), ("torchtune-405b-a100-g8-qlora", 653),
@@ -56,3 +58,21 @@ def test_only_70b_runs_asynchronous_tensor_parallelism() -> None:
         "automodel-llama3-70b-h100-g8-tp2-lora", "automodel-llama3-70b-h100-g16-tp2-lora",
     }  # fmt: skip
     assert all(facts.tp_overlap == facts.sequence_parallel for facts in found.values())
+
+
+def test_adapters_of_automodel_move_what_was_counted_in_its_source() -> None:
+    """PEFT's sums move 7 outputs and 3 inputs of each projection. AutoModel's move 3 and 3, and its own models join the inputs
+    of queries, keys and values and of gate and up; dropout behind an adapter moves 5 outputs more."""
+    h, kv, f = 8192, 1024, 28672  # Llama 3 70B
+    outputs = h + 2 * kv + h + 2 * f + h
+    assert (3 * outputs + 3 * (3 * h + f)) / (7 * outputs + 3 * (6 * h + f)) == pytest.approx(0.5, abs=0.005)
+    h, kv, f = 3584, 512, 18944  # Qwen2.5 7B
+    outputs, inputs = h + 2 * kv + h + 2 * f + h, 6 * h + f
+    assert (3 * outputs + 3 * inputs) / (7 * outputs + 3 * inputs) == pytest.approx(0.58, abs=0.005)
+    h, kv, f = 4096, 1024, 14336  # Llama 3 8B
+    outputs, inputs = h + 2 * kv + h + 2 * f + h, 6 * h + f
+    assert (8 * outputs + 3 * inputs) / (7 * outputs + 3 * inputs) == pytest.approx(1.1, abs=0.005)
+    found = {case.id: dict(validation.stack_of(case, "default")[1].passes)["adapter"] for case in runs(AUTOMODEL).values()}
+    assert found["automodel-llama3-70b-h100-g8-tp2-lora"] == 0.5
+    assert found["automodel-qwen2.5-7b-h100-g1-lora"] == 0.58
+    assert found["automodel-llama3-8b-h100-g1-lora"] == 1.1

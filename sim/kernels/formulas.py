@@ -193,4 +193,6 @@ def _sum_seconds(kernel: Pass, device: DeviceSpec) -> Seconds:
 
 def _moved_backward(kernel: Pass, device: DeviceSpec, precision: str) -> Bytes:
     """Bytes that the backward of a pass moves."""
-    return PASS_BACKWARD * device.moved(kernel, precision) if kernel.backward is None else kernel.backward
+    if kernel.backward is None:
+        return PASS_BACKWARD * device.moved(kernel, precision)
+    return kernel.backward * device.multiple(kernel)

@@ -136,6 +136,8 @@ Kernel: TypeAlias = Gemm | Attention | Pass
 
 HEAD_NORM = "head norm"
 """Name of the norms of queries and keys."""
+ADAPTER_SUM = "adapter sum"
+"""Name of the passes that scale the result of an adapter and add it to that of its product (`sim.workload.adapter_kernels`)."""
 
 SCORE_BYTES, COPY_BYTES, ROW_BYTES = 4, 24, 4
 """Bytes that a router keeps for the backward beside its input, read in Megatron-Core d98e8a64 (megatron/core/transformer/moe)
