@@ -52,7 +52,7 @@ def _adapted(kernel: Kernel, model: Model, adapter: Adapter, sharding: LayerShar
 
 def _adapter(tokens: int, inputs: int, outputs: int, r: int, nbytes: int) -> Iterator[Kernel]:
     """Both products of an adapter, and its sum with the base's output; A's input is kept as that of the base."""
-    yield Gemm("adapter A", tokens, r, inputs)
-    yield Gemm("adapter B", tokens, outputs, r, saved=float(tokens * r * nbytes))
+    yield Gemm("adapter A", tokens, r, inputs, thin=True)
+    yield Gemm("adapter B", tokens, outputs, r, saved=float(tokens * r * nbytes), thin=True)
     entered, values = (float(tokens * width * nbytes) for width in (inputs, outputs))
     yield Pass(ADAPTER_SUM, 5.0 * values, backward=2.0 * values + 3.0 * entered)
