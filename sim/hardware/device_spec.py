@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from sim.errors import PlanError
 from sim.hardware.measured import Profile
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSecond, Watts
-from sim.workload.kernels import HEAD_NORM, Pass
+from sim.workload.kernels import ADAPTER_SUM, HEAD_NORM, Pass
 from sim.workload.model import NARROW
 
 FUSED_EXPERTS = "mxfp8"
 """Precision of products that apply the activation function of experts (Transformer Engine's fused operations
 ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward, transformer_engine/pytorch/ops/fused)."""
+
+SOFTWARE_NAMES = {HEAD_NORM: "norm", ADAPTER_SUM: "adapter"}
+"""Name of a kernel -> name by which a stack's `passes` has it, where they differ."""
 
 CASTS = ("contained", "copy", "transposed", "blocks")
 """What a curve of matrix products says of the casts of their inputs (`GemmCurve.casts`)."""
@@ -192,8 +195,11 @@ class DeviceSpec:
         """Bytes that the forward of an elementwise kernel moves with this device's software, beside products of a precision."""
         if kernel.routed and self.fused_experts and precision == FUSED_EXPERTS:
             return 0.0
-        name = "norm" if kernel.name == HEAD_NORM else kernel.name
-        return kernel.moved * dict(self.passes).get(name, 1.0)
+        return kernel.moved * self.multiple(kernel)
+
+    def multiple(self, kernel: Pass) -> float:
+        """Bytes that an elementwise kernel of this device's software moves, over those of the kernel as it is counted."""
+        return dict(self.passes).get(SOFTWARE_NAMES.get(kernel.name, kernel.name), 1.0)
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
         """Dense peak at a precision (tf32 falls back to fp32, see `runs`); raises PlanError if the device has none."""

@@ -35,9 +35,9 @@ FACTS = (
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
-PASSES = ("norm", "heads", "residual", "activation", "loss", "scores")
-"""Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`), and the scores of
-unfused attention (`sim.kernels.formulas`)."""
+PASSES = ("norm", "heads", "residual", "activation", "loss", "scores", "adapter")
+"""Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`), the scores of
+unfused attention (`sim.kernels.formulas`), and the sums of adapters, of which PEFT's are 1 (`sim.workload.adapter_kernels`)."""
 
 OVERLAPPED_LINKS = ("nvlink", "hccs")
 """What the names of links begin with over which collectives overlap products: NVLink by Transformer Engine's user buffers, HCCS

@@ -65,14 +65,16 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, ad
     """Seconds of a (batch of) matrix products on a device; raises PlanError where it has no peak for the precision.
 
     `added`: bytes that each value of the result moves beside its own, where it is added to one in memory, at the rate of an
-    elementwise pass; `EXPOSED_ACCUMULATION` of their time is not hidden behind the FLOPs."""
+    elementwise pass; `EXPOSED_ACCUMULATION` of their time is not hidden behind the FLOPs. Thin products move their bytes at
+    that rate, too: the memory term of a curve was fitted where computing decides, and on A100 it exceeds the bandwidth."""
     curve = device.curve_of(precision)
     rows, columns = curve.tile
     tiles = math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
     waves = math.ceil(tiles / device.compute_units)
     padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
     flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
-    moving = gemm.values * nbytes / (device.memory_bandwidth * curve.memory_efficiency)
+    reached = device.elementwise_efficiency if gemm.thin else curve.memory_efficiency
+    moving = gemm.values * nbytes / (device.memory_bandwidth * reached)
     adding = added * gemm.m * gemm.n / (device.memory_bandwidth * device.elementwise_efficiency)
     share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.reached
     busy = max(flops / (device.peak_of(precision) * share) + EXPOSED_ACCUMULATION * adding, moving + adding)
@@ -193,4 +195,6 @@ def _sum_seconds(kernel: Pass, device: DeviceSpec) -> Seconds:
 
 def _moved_backward(kernel: Pass, device: DeviceSpec, precision: str) -> Bytes:
     """Bytes that the backward of a pass moves."""
-    return PASS_BACKWARD * device.moved(kernel, precision) if kernel.backward is None else kernel.backward
+    if kernel.backward is None:
+        return PASS_BACKWARD * device.moved(kernel, precision)
+    return kernel.backward * device.multiple(kernel)

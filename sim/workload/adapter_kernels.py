@@ -4,7 +4,8 @@ A frozen product has no gradient of its weight. Its input is kept where an adapt
 of A is kept for that of B. Software computes an adapter in kernels of its own (PEFT, src/peft/tuners/lora/layer.py: result +
 lora_B(lora_A(x)) * scaling): both products, the scaling, and the sum. The scaling reads and writes the outputs, the sum reads
 two of that size and writes one: 5 passes over the outputs. Backward: the gradient is scaled (2 over the outputs), and the
-gradient of the input is added to that of the base (3 over the inputs).
+gradient of the input is added to that of the base (3 over the inputs). Other software has a multiple of these (`adapter` of
+`sim.hardware.stack.PASSES`).
 
 Base weights in 4 bits are written out at full width before each product, in forward and backward, and not kept (arXiv
 2305.14314, equation 5 and section 3; bitsandbytes, MatMul4Bit): a pass that reads the stored bytes and writes the others.
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sim.workload.adapter import PRODUCTS, ROW_PARALLEL, Adapter
-from sim.workload.kernels import Gemm, Kernel, LayerSharding, Pass
+from sim.workload.kernels import ADAPTER_SUM, Gemm, Kernel, LayerSharding, Pass
 from sim.workload.model import Model
 
 
@@ -51,7 +52,7 @@ def _adapted(kernel: Kernel, model: Model, adapter: Adapter, sharding: LayerShar
 
 def _adapter(tokens: int, inputs: int, outputs: int, r: int, nbytes: int) -> Iterator[Kernel]:
     """Both products of an adapter, and its sum with the base's output; A's input is kept as that of the base."""
-    yield Gemm("adapter A", tokens, r, inputs)
-    yield Gemm("adapter B", tokens, outputs, r, saved=float(tokens * r * nbytes))
+    yield Gemm("adapter A", tokens, r, inputs, thin=True)
+    yield Gemm("adapter B", tokens, outputs, r, saved=float(tokens * r * nbytes), thin=True)
     entered, values = (float(tokens * width * nbytes) for width in (inputs, outputs))
-    yield Pass("adapter sum", 5.0 * values, backward=2.0 * values + 3.0 * entered)
+    yield Pass(ADAPTER_SUM, 5.0 * values, backward=2.0 * values + 3.0 * entered)

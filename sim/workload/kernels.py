@@ -36,7 +36,7 @@ class Gemm:
     """`count` matrix products, (m x k) by (k x n) each; `saved` bytes are kept for the backward pass.
 
     frozen: the weight (k x n) is not trained, so the backward computes no gradient of it. casts: of its inputs; None: its
-    inputs stay as they are."""
+    inputs stay as they are. thin: one side is the rank of an adapter, too short for the curve of matrix products."""
 
     name: str
     m: int
@@ -46,6 +46,7 @@ class Gemm:
     saved: Bytes = 0.0
     frozen: bool = False
     casts: Casts | None = PLAIN
+    thin: bool = False
 
     @property
     def flops(self) -> Flops:
@@ -136,6 +137,8 @@ Kernel: TypeAlias = Gemm | Attention | Pass
 
 HEAD_NORM = "head norm"
 """Name of the norms of queries and keys."""
+ADAPTER_SUM = "adapter sum"
+"""Name of the passes that scale the result of an adapter and add it to that of its product (`sim.workload.adapter_kernels`)."""
 
 SCORE_BYTES, COPY_BYTES, ROW_BYTES = 4, 24, 4
 """Bytes that a router keeps for the backward beside its input, read in Megatron-Core d98e8a64 (megatron/core/transformer/moe)

@@ -12,7 +12,7 @@ from sim.errors import PlanError
 from sim.formats.catalog import device as device_of
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.kernels import formulas
-from sim.workload.kernels import Attention, Gemm, Pass
+from sim.workload.kernels import ADAPTER_SUM, Attention, Gemm, Pass
 from tests import builders
 
 LAUNCH = formulas.PASS_LAUNCH
@@ -138,6 +138,26 @@ def test_attention_multiplies_in_fp8_where_the_software_does_and_products_are_na
     assert device.attention_of("fp8").forward == 0.625
     assert device.attention_of("bf16").forward == 0.5
     assert replace(device, fp8_attention=False).attention_of("fp8").forward == 0.5
+
+
+def test_a_thin_product_of_an_adapter_moves_its_bytes_at_the_rate_of_passes() -> None:
+    """8,000 x 16 x 4,000 have 32.192 million values of 2 bytes: 80.48 us at 0.8 of 1 TB/s, whatever the curve says."""
+    curve = GemmCurve(1e-6, 1.0, 1.5)
+    device = builders.device(speed=1e15, memory_bandwidth=1e12, elementwise_efficiency=0.8, gemm=curve)
+    wide, thin = Gemm("g", 8000, 16, 4000), Gemm("g", 8000, 16, 4000, thin=True)
+    assert formulas.gemm_seconds(thin, device, "bf16", 2) == pytest.approx(1e-6 + 80.48e-6, rel=1e-9)
+    assert formulas.gemm_seconds(wide, device, "bf16", 2) == pytest.approx(1e-6 + 64.384e-6 / 1.5, rel=1e-9)
+
+
+def test_software_sums_adapters_in_a_multiple_of_peft_s_passes_both_ways() -> None:
+    """5e6 bytes forward and 4e6 backward at 1 TB/s, half of them with `adapter: 0.5`; no other key changes them."""
+    device = builders.device(memory_bandwidth=1e12, elementwise_efficiency=1.0, passes=(("norm", 9.0), ("adapter", 0.5)))
+    sums = Pass(ADAPTER_SUM, 5e6, backward=4e6)
+    forward = formulas.forward_seconds(sums, device, "bf16", 2, "flash")
+    assert forward == pytest.approx(LAUNCH + 2.5e-6, rel=1e-12)
+    assert formulas.backward_seconds(sums, device, "bf16", 2, "flash") == pytest.approx(LAUNCH + 2e-6, rel=1e-12)
+    plain = replace(device, passes=(("norm", 9.0),))
+    assert formulas.backward_seconds(sums, plain, "bf16", 2, "flash") == pytest.approx(LAUNCH + 4e-6, rel=1e-12)
 
 
 @pytest.mark.parametrize(("routed", "precision", "moved"), [(True, "mxfp8", 0.0), (False, "mxfp8", 8e6), (True, "bf16", 8e6)])

@@ -52,6 +52,12 @@ def test_inputs_are_kept_where_an_adapter_needs_them() -> None:
     assert every == whole | {"adapter A": 0, "adapter B": 7 * 2 * S * 4}
 
 
+def test_both_products_of_an_adapter_are_thin_and_no_other() -> None:
+    found = [one for one in kernels(Adapter(4)) if isinstance(one, Gemm)]
+    assert {one.name for one in found if one.thin} == {"adapter A", "adapter B"}
+    assert all(one.name.startswith("adapter") == one.thin for one in found)
+
+
 def test_the_sum_moves_five_times_the_outputs() -> None:
     (one,) = (one for one in kernels(Adapter(4, ("k_proj",))) if one.name == "adapter sum")
     assert (one.moved, one.backward) == (5 * 2 * S * KV, 2 * 2 * S * KV + 3 * 2 * S * H)
