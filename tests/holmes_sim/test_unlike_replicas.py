@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.certificates.pipelines import owned
-from holmes_sim import exporters, printing, targets, unlike_pipelines
+from holmes_sim import exporters, printing, targets, unlike_pipelines, unlike_replicas
 from holmes_sim.intervals import plan_facts
 from holmes_sim.reporting.pipelines_page import pipelines_page
 from holmes_sim.results import Planned
@@ -136,6 +136,16 @@ def test_large_fleets_are_not_searched_and_the_proof_has_the_time(fast_nodes):
     assert known is not None
     assert (known.plan, known.not_searched) == (None, "the fleet has more than 2,048 devices")
     assert (spared(large, fast_nodes), spared(free, fast_nodes)) == (0.0, 30.0)
+
+
+def test_large_fleets_in_use_are_not_searched(monkeypatch):
+    """The plan uses all of four devices."""
+    unlike = replace(owned(0), target=targets.any_framework(), time_limit=100.0)
+    every = simulate_plan(build(unlike, shape(1, 2), (("c0", 2), ("c1", 1)), "by hand"))
+    monkeypatch.setattr(unlike_replicas, "LARGEST_IN_USE", 3)
+    known = searched(unlike, every, math.inf)
+    assert known is not None
+    assert (known.plan, known.not_searched) == (None, "the plan uses nearly all of more than 3 devices")
 
 
 def test_unlike_nodes_are_searched_and_a_pipeline_on_each_cluster_is_faster():
