@@ -32,6 +32,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `sync_losses [STEPS [SEEDS]]`: losses of a small GPT under each sync strategy, 2 and 4 islands; four minutes. Needs torch.
 - `robust_losses [STEPS [SEEDS]]`: losses of a small GPT with each aggregation of islands, with and without a wrong island;
   eleven minutes. Needs torch.
+- `clocks [TOPOLOGY ...]`: whether plans depend on the speed of the machine; twenty minutes.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -43,6 +44,7 @@ import sys
 from benchmarks import (
     alike_stages,
     checkouts,
+    clocks,
     collectives,
     engine,
     evaluator,
@@ -121,6 +123,7 @@ WITH_OPTIONS = {
     "alike": alike_stages.show,
     "certificates": run.show,
     "checkouts": checkouts.show,
+    "clocks": clocks.show,
     "layouts": published_layouts.show,
     "planning": planning.show,
     "shortlist": shortlist.show,

@@ -16,6 +16,7 @@ from planner.costs.context import PlanningContext
 from planner.limits import NO_LIMITS
 from planner.pipelines import search
 from planner.pipelines.assembly import step_of
+from planner.pipelines.budgets import BRIEF, USUAL
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.target import ANY
@@ -28,12 +29,7 @@ from sim.plan.plan import Plan
 from sim.units import Seconds, time_text
 
 LONGEST_S: Seconds = 30.0
-"""Time limit of the search (a guess): its work is counted, and takes less on most machines (25 CPU seconds for 40 devices)."""
-SHORTEST_S: Seconds = 10.0
-"""Time limit of the search after a plan that took less (a guess); after others, the search may take as long as the plan."""
-HURRIED_S: Seconds = 3.0
-"""Time limit of the search where hardly any device is idle (a guess): it found nothing to tell on the shipped topologies of
-this kind, and something on one of three small fleets, in less time."""
+"""Most seconds of the time limit that are left for the search (a guess): its work is counted, and mostly takes less."""
 SPARED = 0.3
 """Share of the time limit that the search for a plan of alike replicas leaves, where devices of its first plan are idle (a
 guess): what it proves in the last third seldom makes its plan faster."""
@@ -42,6 +38,8 @@ IDLE = 0.02
 LARGEST = 2_048
 """Number of devices of a fleet up to which unlike pipelines are searched (a guess): the limit of 50 s ends the search on larger
 ones before it has plans of all parts, and takes that time from the proof."""
+LARGEST_IN_USE = 512
+"""The same where hardly any device is idle (a guess): on `hethub-768` nothing is found in 6 CPU seconds."""
 BOTH = f"the searched layouts of alike replicas (`space` of the certificate, and of its `unlike_degrees` if known), and {SPACE}"
 """The plans of alike replicas and of unlike pipelines that one bound holds for, in one line."""
 NONE = "no searched plan of alike replicas, and none of unlike pipelines,"
@@ -173,12 +171,6 @@ def in_words(pipelines: Iterable[Plan]) -> str:
     return ", ".join(f"{number} on {text}{' each' * (number > 1)}" for text, number in alike.items())
 
 
-def allowed(left: Seconds, spent: Seconds) -> Seconds:
-    """Time limit of the search where the time limit of the plan leaves so many seconds, after so many were spent on the plan:
-    whoever waits for a plan waits no more than twice as long, where that is not short."""
-    return min(max(spent, SHORTEST_S), LONGEST_S, left)
-
-
 def spared(request: Request, plan: Plan) -> Seconds:
     """Seconds of the time limit that the search needs after a plan of alike replicas, whose first one is given; 0 where nothing
     will be searched, or hardly any device is idle (`IDLE`): then the search has the time that is left."""
@@ -208,8 +200,8 @@ def searched(
     progress: Callable[[str], None] = lambda text: None,
     fastest_s: Seconds = math.inf,
 ) -> UnlikeReplicas | None:
-    """What is known of unlike pipelines after a search within some seconds (`allowed`; at most `HURRIED_S` where hardly any
-    device is idle), and their bound.
+    """What is known of unlike pipelines after a search, and their bound. Its work is counted, less where hardly any device is
+    idle (`BRIEF`); it ends after some seconds at the latest.
 
     fastest_s: the step of another plan of alike replicas that no framework runs, but the torch backend: one of unlike pipelines
     must be faster than both. None where the request pins or limits something or asks for another target (`is_wanted`), or the
@@ -219,7 +211,7 @@ def searched(
     if not is_wanted(request) or seconds <= 0:
         return None
     uses_all = idle(request, plan) < IDLE
-    limit, alike_s = TimeLimit(min(seconds, HURRIED_S) if uses_all else seconds), step(plan)
+    limit, alike_s, budgets = TimeLimit(seconds), step(plan), BRIEF if uses_all else USUAL
     progress("unlike pipelines: lower bound")
     try:
         context = PlanningContext(request)
@@ -228,6 +220,8 @@ def searched(
         known = UnlikeReplicas(alike_s, bound_s, counted=counted)
         if is_large(request):
             return replace(known, not_searched=f"the fleet has more than {LARGEST:,} devices")
+        if uses_all and request.topology.fleet.devices > LARGEST_IN_USE:
+            return replace(known, not_searched=f"the plan uses nearly all of more than {LARGEST_IN_USE} devices")
         if len(list(request.clusters())) == 1 and uses_all:
             return replace(known, not_searched="all nodes are alike, and the plan uses nearly all devices")
         deadline = min(alike_s, fastest_s) * (1 - LEAST_GAIN)
@@ -235,7 +229,7 @@ def searched(
             return replace(known, not_searched=f"no pipelines on whole nodes save {LEAST_GAIN:.0%}, {why}")
         if bound_s >= deadline:
             return replace(known, not_searched=f"none saves {LEAST_GAIN:.0%}, by their lower bound")
-        found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"), every)
+        found = search.best(request, deadline, limit, lambda text: progress(f"unlike pipelines: {text}"), every, budgets)
     except HolmesError:  # the plan itself is not concerned
         return None
     best = found.plan if found is not None else None

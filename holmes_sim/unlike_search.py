@@ -23,9 +23,6 @@ from planner.second_process import SecondProcess, has_free_core
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
-WHOLE = 2.0
-"""How much longer a plan is taken to need in all than to its first plan, by which the time limit of a search beside it is set
-(a guess). Where it is larger, `plan` waits longer for the search."""
 AHEAD_S: Seconds = 3.0
 """Seconds after its time limit in which a search beside the plan may hand over its answer (a guess)."""
 
@@ -69,9 +66,7 @@ class UnlikeSearch:
         """Begin the search beside that of the plan, if it is to and can begin now."""
         if not self._is_beside or self._second is not None or self._first is None or not self.beyond.has_ended():
             return
-        spent = time.perf_counter() - self.begun
-        left = self.request.time_limit - spent - AHEAD_S
-        seconds = unlike_replicas.allowed(left, WHOLE * spent)
+        seconds = self.request.time_limit - (time.perf_counter() - self.begun) - AHEAD_S
         self._limit = time.perf_counter(), seconds
         facts = self.request, self._first, seconds
         call = partial(unlike_replicas.searched, *facts, fastest_s=self.beyond.least_step(self._first))
@@ -100,7 +95,7 @@ class UnlikeSearch:
             known = self._second.answer() if has_ended else None
             limit = 1e-3  # for the bound alone
         else:
-            known, limit = None, unlike_replicas.allowed(left, time.perf_counter() - self.begun)
+            known, limit = None, left
         if known is None and self.wanted and left > 0:
             known = unlike_replicas.searched(self.request, self._first or found, limit, progress, fastest_s)
         return against(known, found, fastest_s) if known is not None else None

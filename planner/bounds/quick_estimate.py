@@ -46,7 +46,15 @@ def quick_estimate(
 
 
 def estimate_over(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass], tails: bool, messages: bool) -> float:
-    """The estimate for a pipeline over all of these classes, with layers in proportion to the speed of the stages.
+    """The estimate for a pipeline over all of these classes of a shape; each is computed once."""
+    key, known = ("quick estimate", *classes, tails, messages), classes[0].shared
+    if key not in known:
+        known[key] = _estimate_over(context, shape, classes, tails, messages)
+    return float(known[key])
+
+
+def _estimate_over(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass], tails: bool, messages: bool) -> float:
+    """The estimate with layers in proportion to the speed of the stages.
 
     It is the sum of m - 1 microbatches on the slowest stage (with a message over its costliest border), one microbatch on every
     stage, and the longest tail."""

@@ -49,7 +49,7 @@ class NodeClass:
         self.splits = schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int, int], StageCost] = {}
         self._with_messages: dict[tuple[str, int, float, float, int], StageCost] = {}
-        self.shared: dict[tuple[object, ...], Any] = {}  # a cache of deadline tests of several orders
+        self.shared: dict[tuple[object, ...], Any] = {}  # a cache of what callers compute of several classes
         self.memory: Memory = (BlockMemory if shape.recompute == BLOCK else StageMemory)(context, cluster, self.own)
 
     @functools.cached_property

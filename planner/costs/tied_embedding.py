@@ -34,8 +34,8 @@ class TiedEmbeddingCosts:
         nbytes = self._bytes(first, last, shape)
         if not nbytes:
             return 0.0
-        together = all(self._reduce_together(cluster, shape) for cluster in (first, last))
-        if not together and not shape.config(self._workload, 2).gathers_ahead:
+        together = self._reduce_together(first, last, shape)
+        if together is None:
             return 0.0
         return min(one.seconds(nbytes) for one in self._protocols(first, last, index, shape, nic, together))
 
@@ -46,11 +46,15 @@ class TiedEmbeddingCosts:
         least, nbytes = math.inf, self._bytes(first, last, shape)
         if not nbytes:
             return 0.0
+        together = self._reduce_together(first, last, shape)
         fewest = 1 if first == last else 0  # a pipeline of one stage needs no all-reduce
         indices = range(fewest, min(most, first_apart(first, shape) + period(last, shape)))
         for index, kind in product(indices, [nic] if nic else nic_kinds(self._fleets.fleet, first, last)):
+            if together is None:
+                return 0.0
             with suppress(NoRoute):
-                least = min(least, self.seconds(first, last, index, shape, kind))
+                found = self._protocols(first, last, index, shape, kind, together)
+                least = min(least, *(one.seconds(nbytes) for one in found))
         return least
 
     def _bytes(self, first: Cluster, last: Cluster, shape: Shape) -> float:
@@ -77,6 +81,10 @@ class TiedEmbeddingCosts:
             )
         return self._costs[key]
 
-    def _reduce_together(self, cluster: Cluster, shape: Shape) -> bool:
-        """Whether all ranks of each stage of a cluster take equally long to reduce gradients."""
-        return all(costs.reduce_together for costs in self._cluster_costs.collectives(cluster, shape))
+    def _reduce_together(self, first: Cluster, last: Cluster, shape: Shape) -> bool | None:
+        """Whether all ranks of each stage of two clusters take equally long to reduce gradients; None where they do not and
+        weights are gathered after the sum, which then may take no time."""
+        every = (costs for cluster in (first, last) for costs in self._cluster_costs.collectives(cluster, shape))
+        if all(costs.reduce_together for costs in every):
+            return True
+        return False if shape.config(self._workload, 2).gathers_ahead else None

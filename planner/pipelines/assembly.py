@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
+from planner.pipelines.budgets import Work
 from planner.pipelines.columns import Column, of_samples
 from planner.placement.simulation import fits
 from planner.request import Request
@@ -65,6 +67,20 @@ def estimated(batch: int, columns: Sequence[Column]) -> Seconds:
     return computed_s + max(one.gradients(replicas) for one in columns)
 
 
+def together(
+    known: Sequence[Column], number: int, nodes: Sequence[int], batch: int, below: Seconds
+) -> Iterator[tuple[Column, ...]]:
+    """Each `number` of known columns that have nodes of their own and compute a batch in less than `below` seconds, if
+    gradients take none; a column may be several of them. nodes: of each cluster."""
+    most = [column.samples(below) for column in known]
+    for chosen in combinations_with_replacement(range(len(known)), number):
+        if sum(most[index] for index in chosen) >= batch:
+            several = tuple(known[index] for index in chosen)
+            used = map(sum, zip(*(column.part for column in several), strict=True))
+            if all(taken <= have for taken, have in zip(used, nodes, strict=True)):
+                yield several
+
+
 def _begun(batch: int, columns: Sequence[Column]) -> list[int]:
     """A division of most of a batch with which the greedy one begins: all microbatches that are done by some time, which is
     found by bisection, and at least one of each replica."""
@@ -118,19 +134,24 @@ def shares(config: ParallelConfig, microbatches: int) -> tuple[int, ...]:
     return tuple(each + (replica // together < more) for replica in range(config.dp))
 
 
-def simulated(plan: PipelinesPlan, below: Seconds = math.inf) -> tuple[PipelinesPlan, Timeline] | None:
+def simulated(
+    plan: PipelinesPlan, below: Seconds = math.inf, work: Work | None = None
+) -> tuple[PipelinesPlan, Timeline] | None:
     """A plan with its prediction, and the timeline of its step; None where it is proved that the step is not `below` so many
-    seconds."""
+    seconds. work: counts the events of the simulation."""
     timeline = simulate_up_to(plan, below)
+    if work is not None:
+        work.events += timeline.events
     return None if isinstance(timeline, Abandoned) else (plan.annotated(predict(plan, timeline)), timeline)
 
 
 def balanced(
-    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b", below: Seconds = math.inf
-) -> PipelinesPlan | None:
+    request: Request, columns: Sequence[Column], microbatches: Sequence[int], schedule: str = "1f1b", below: Seconds = math.inf,
+    work: Work | None = None,
+) -> PipelinesPlan | None:  # fmt: skip
     """The fastest simulated plan of some divisions of a batch: microbatches move from the pipelines that end last, before they
     reduce gradients, to those that end first. None where the first division has no plan, or is far from `below` so many seconds
-    (`MISJUDGED`)."""
+    (`MISJUDGED`). work: as in `simulated`."""
     best: PipelinesPlan | None = None
     tried: set[tuple[int, ...]] = set()
     numbers: tuple[int, ...] | None = tuple(microbatches)
@@ -140,7 +161,7 @@ def balanced(
             plan = assembled(request, columns, numbers, schedule)
         except HolmesError:  # a schedule may need more microbatches, or no recomputation
             plan = None
-        found = simulated(plan, below * (1 + MISJUDGED) if best is None else step_of(best)) if plan is not None else None
+        found = simulated(plan, below * (1 + MISJUDGED) if best is None else step_of(best), work) if plan is not None else None
         if found is None or (best is not None and step_of(found[0]) >= step_of(best)):
             break
         best, ends = found[0], computed(*found)

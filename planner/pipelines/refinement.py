@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.pipelines.assembly import shares, simulated, step_of
+from planner.pipelines.budgets import Work
 from planner.placement.recomputation import recomputing
 from planner.placement.simulation import fits
-from planner.time_limit import TimeLimit
 from sim.engine.engine import simulate
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
@@ -83,9 +83,9 @@ class Choice:
         return cls(tuple(map(Entry.of, plan.pipelines)), config.schedule, config.overlap_param_gather)
 
 
-def refined(starts: Sequence[PipelinesPlan], limit: TimeLimit) -> PipelinesPlan:
+def refined(starts: Sequence[PipelinesPlan], work: Work) -> PipelinesPlan:
     """The fastest plan that is reached from some, by changes that keep devices and degrees; they have predictions."""
-    search = _BestFirst(starts, limit)
+    search = _BestFirst(starts, work)
     while search.goes_on():
         search.expand()
     return search.best
@@ -94,8 +94,8 @@ def refined(starts: Sequence[PipelinesPlan], limit: TimeLimit) -> PipelinesPlan:
 class _BestFirst:
     """The plans that are simulated, those without neighbours yet in a heap."""
 
-    def __init__(self, starts: Sequence[PipelinesPlan], limit: TimeLimit):
-        self.limit, self.left, self.since = limit, FORWARDS, 0
+    def __init__(self, starts: Sequence[PipelinesPlan], work: Work):
+        self.work, self.left, self.since = work, FORWARDS, 0
         self.best = min(starts, key=step_of)
         self.heap: list[tuple[float, int, PipelinesPlan, Timeline | None]] = []
         self.numbers = itertools.count()  # of equal steps, the plan that was found first
@@ -106,7 +106,7 @@ class _BestFirst:
 
     def goes_on(self) -> bool:
         """Whether some plan's neighbours are to be simulated: those of the best, or of one that is nearly as fast."""
-        if not self.heap or self.left <= 0 or self.limit.is_up():
+        if not self.heap or self.left <= 0 or self.work.is_over():
             return False
         step_s, _, plan, _ = self.heap[0]
         return step_s <= step_of(self.best) * (1 + NEAR) and (plan is self.best or self.since + _cost(plan) <= PATIENCE)
@@ -115,11 +115,13 @@ class _BestFirst:
         """Simulate neighbours of the fastest plan that has none yet, as far as the budgets go: of a large plan those before the
         first that is clearly faster."""
         step_s, _, plan, timeline = heapq.heappop(self.heap)
-        timeline = timeline if timeline is not None else simulate(plan)
+        if timeline is None:
+            timeline = simulate(plan)
+            self.work.events += timeline.events
         tries, is_large = 0, TRIES * _cost(plan) > FORWARDS
         near = 1 + NEAR if TRIES * _cost(plan) <= PATIENCE else 1.0
         for choice in _neighbours(plan, timeline):
-            if tries >= TRIES or self.left <= 0 or self.limit.is_up():
+            if tries >= TRIES or self.left <= 0 or self.work.is_over():
                 break
             if (key := _identity(plan, choice)) in self.seen:
                 continue
@@ -130,7 +132,7 @@ class _BestFirst:
             tries += 1
             self.left -= _cost(changed)
             self.since += _cost(changed)
-            found = simulated(changed, step_of(self.best) * near)
+            found = simulated(changed, step_of(self.best) * near, self.work)
             if found is not None:
                 self._push(*found)
                 if is_large and step_of(found[0]) < step_s * (1 - CLEARLY):

@@ -16,15 +16,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, combinations_with_replacement, islice, product
+from itertools import chain, islice, product
 
 from planner.bounds.pipeline_modes import Modes
-from planner.pipelines.assembly import balanced, divided, estimated, forwards, microbatches, step_of
+from planner.pipelines.assembly import balanced, divided, estimated, forwards, microbatches, step_of, together
+from planner.pipelines.budgets import USUAL, PipelineBudgets, Work
 from planner.pipelines.columns import Column, Columns, divides_experts, is_resized, layouts
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, parts
 from planner.pipelines.refinement import SCHEDULES, refined
-from planner.pipelines.solutions import MOST_COLUMNS, Solutions
+from planner.pipelines.solutions import Solutions
 from planner.request import Request
 from planner.time_limit import TimeLimit
 from sim.plan.pipelines import PipelinesPlan
@@ -73,17 +74,17 @@ class Found:
 
 def best(
     request: Request, deadline: Seconds, limit: TimeLimit | None = None, progress: Callable[[str], None] = lambda text: None,
-    known: Modes | None = None,
+    known: Modes | None = None, budgets: PipelineBudgets = USUAL,
 ) -> Found | None:  # fmt: skip
     """The fastest plan of unlike pipelines with a step below `deadline`; None where the search finds none.
 
-    The model must have equal layers, and a fleet more than one node. Work is counted, and the time limit is a safeguard.
-    known: the modes of its clusters, if they are known."""
+    The model must have equal layers, and a fleet more than one node. Work is counted (`budgets`), and the time limit is a
+    safeguard. known: the modes of its clusters, if they are known."""
     every = parts(request)
     if not every or not is_modelled(request):
         return None
     bounds = PartBounds(request, True, known)
-    search = _Search(request, every, limit or TimeLimit(request.time_limit), progress, bounds)
+    search = _Search(request, every, Work(limit or TimeLimit(request.time_limit), budgets), progress, bounds)
     return search.best(deadline)
 
 
@@ -113,12 +114,10 @@ Tried = tuple[PipelinesPlan, tuple[Column, ...]]
 class _Search:
     """One search: its columns, and the solutions that were tried."""
 
-    def __init__(
-        self, request: Request, every: list[Part], limit: TimeLimit, progress: Callable[[str], None], bounds: PartBounds
-    ):
-        self.request, self.every, self.limit = request, every, limit
-        self.columns = Columns(request, progress, limit)
-        self.solutions = Solutions(request, every, self.columns, bounds, limit)
+    def __init__(self, request: Request, every: list[Part], work: Work, progress: Callable[[str], None], bounds: PartBounds):
+        self.request, self.every, self.work = request, every, work
+        self.columns = Columns(request, progress, work.limit)
+        self.solutions = Solutions(request, every, self.columns, bounds, work)
         self.nodes = tuple(cluster.nodes for cluster in request.clusters())
         self.keys = set[tuple[object, ...]]()  # of the columns and schedules that were tried
         self.tried = list[Tried]()
@@ -133,25 +132,27 @@ class _Search:
             return None
         self._exchange(best, MISJUDGED)
         self._reschedule()
-        self._divide_sequences()
-        found = refined([plan for plan, _ in self._starts()], self.limit)
+        if self.work.budgets.every_part:
+            self._divide_sequences()
+        found = refined([plan for plan, _ in self._starts()], self.work)
         return Found(found, self.columns.searched) if step_of(found) < deadline else None
 
     def _by_master(self, deadline: Seconds) -> Tried | None:
         """The fastest of the solutions of the master programme, each of which is the next one's deadline."""
         best: Tried | None = None
         begun, rounds, is_faster, plans_more = self.forwards, self.rounds, True, False
+        every_part = self.work.budgets.every_part
         while is_faster:
             is_faster = False
             solutions = self.solutions.ordered(deadline, plans_more)
             for columns in self._and_smaller(solutions if plans_more else islice(solutions, FIRST)):
-                if self.rounds >= rounds + ROUNDS or self.forwards - begun >= FORWARDS or self.limit.is_up():
+                if self.rounds >= rounds + ROUNDS or self.forwards - begun >= FORWARDS or self.work.is_over():
                     break
                 plan = self._simulated(columns, deadline)
                 if plan is not None and step_of(plan) < deadline:
                     best, deadline, begun, is_faster = (plan, columns), step_of(plan), self.forwards, True
                     break
-            is_faster, plans_more = is_faster or not plans_more, True
+            is_faster, plans_more = is_faster or plans_more != every_part, every_part
         return best
 
     def _and_smaller(self, solutions: Iterator[tuple[Column, ...]]) -> Iterator[tuple[Column, ...]]:
@@ -163,21 +164,22 @@ class _Search:
 
     def _by_sets(self, best: Tried | None, deadline: Seconds) -> Tried | None:
         """The best plan, or a faster one of `_sets`."""
-        for columns, schedule in self._sets():
+        for columns, schedule in self._sets(step_of(best[0]) if best else deadline):
             plan = self._simulated(columns, step_of(best[0]) if best else deadline, schedule)
             if plan is not None and step_of(plan) < (step_of(best[0]) if best else deadline):
                 best = plan, columns
         return best
 
-    def _sets(self) -> Iterator[tuple[tuple[Column, ...], str]]:
-        """Two and three columns on nodes of their own with a schedule, the fastest by estimates first, where there are few
-        parts: estimates are rough there, and simulations short."""
+    def _sets(self, below: Seconds) -> Iterator[tuple[tuple[Column, ...], str]]:
+        """Two and three columns on nodes of their own with a schedule that compute the batch in less than `below` seconds, the
+        fastest by estimates first, where there are few parts: estimates are rough there, and simulations short."""
         if len(self.every) > FEW_PARTS:
             return
-        for part, one in product(self.every, (True, False)):
-            if self.columns.searched < MOST_COLUMNS and not self.limit.is_up():
+        budgets = self.work.budgets
+        for part, one in product(self.every if budgets.every_part else (), (True, False)):
+            if self.columns.searched < budgets.columns and not self.work.is_over():
                 self.columns.of(part, one)
-        every = [] if self.limit.is_up() else list(self._disjoint())
+        every = [] if self.work.is_over() else list(self._disjoint(below))
         times, begun = Counter[tuple[object, ...]](), self.forwards
         for _, number in sorted((estimated(self._batch, columns), number) for number, (columns, _) in enumerate(every)):
             columns, schedule = every[number]
@@ -187,18 +189,15 @@ class _Search:
             if times[layouts(columns), schedule] <= SIZES:
                 yield columns, schedule
 
-    def _disjoint(self) -> Iterator[tuple[tuple[Column, ...], str]]:
-        """Two known columns on nodes of their own, and three where columns are few, under each of `OF_SETS`; once there are
-        columns with context parallelism, those with some of them."""
+    def _disjoint(self, below: Seconds) -> Iterator[tuple[tuple[Column, ...], str]]:
+        """Two known columns on nodes of their own, and three where columns are few, under each of `OF_SETS`, that compute the
+        batch in less than `below` seconds; once there are columns with context parallelism, those with some of them."""
         is_divided = any(column.plan.config.cp > 1 for column in self.columns.known)
         for schedule in OF_SETS:
             known = self._under(schedule)
             for number in (2, 3) if math.comb(len(known), 3) <= TRIPLES else (2,):
-                for several in combinations_with_replacement(known, number):
-                    if is_divided and all(column.plan.config.cp == 1 for column in several):
-                        continue
-                    used = map(sum, zip(*(column.part for column in several), strict=True))
-                    if all(number <= have for number, have in zip(used, self.nodes, strict=True)):
+                for several in together(known, number, self.nodes, self._batch, below):
+                    if not is_divided or any(column.plan.config.cp > 1 for column in several):
                         yield several, schedule
 
     def _exchange(self, best: Tried, slower: float) -> None:
@@ -226,7 +225,7 @@ class _Search:
         own = [(column.part, column.plan.config.dp == 1) for column in best[1]] if best else []
         known = sorted({(column.part, one) for column in self.columns.known for one in (True, False)}, reverse=True)
         for part, one in list(dict.fromkeys((*own, *known)))[:MIXED]:
-            if not self.limit.is_up():
+            if not self.work.is_over():
                 self.columns.divide_experts(part, one)
         if best is not None:
             deadline = step_of(best[0])
@@ -238,7 +237,7 @@ class _Search:
         best = self._fastest(1, 0.0)[0]
         own = ((column.part, column.plan.config.dp == 1) for column in best[1])
         for part, one in product(self.every, (True, False)) if len(self.every) <= FEW_PARTS else dict.fromkeys(own):
-            if not self.limit.is_up():
+            if not self.work.is_over():
                 self.columns.divide_sequences(part, one)
         self._exchange(self._by_sets(best, step_of(best[0])) or best, 0.0)
 
@@ -287,7 +286,7 @@ class _Search:
         """The simulated plan of columns, with numbers of microbatches to begin with; None where they were tried, have no plan,
         or are far from `below` so many seconds."""
         key = schedule, *sorted(column.key for column in columns)
-        if len(columns) < 2 or key in self.keys or self.limit.is_up():
+        if len(columns) < 2 or key in self.keys or self.work.is_over():
             return None
         self.keys.add(key)
         numbers = numbers or divided(self._batch, columns)
@@ -295,6 +294,6 @@ class _Search:
             return None
         self.rounds += 1
         self.forwards += forwards(columns, numbers)
-        plan = balanced(self.request, columns, numbers, schedule, below)
+        plan = balanced(self.request, columns, numbers, schedule, below, self.work)
         self.tried += [(plan, columns)] if plan is not None else []
         return plan

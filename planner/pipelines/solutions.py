@@ -16,15 +16,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from planner.models.pipeline_master import Choice, most_samples, quick_bound
+from planner.pipelines.budgets import Work
 from planner.pipelines.columns import Column, Columns
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import Part, peak
 from planner.request import Request
-from planner.time_limit import TimeLimit
 from sim.units import Seconds
 
-MOST_COLUMNS = 24
-"""Searches for columns after which no more begin (a guess); one takes some tenths of a second to seconds."""
 REPLICAS = (2, 3, 4, 8, 64)
 """Limits of the number of replicas that are tried (a guess): of n replicas, a rank sends (n - 1) / n of its gradients."""
 ALIKE = 0.1
@@ -44,8 +42,8 @@ Limits = tuple[int, Seconds]
 class Solutions:
     """The solutions of a request for parts of its fleet."""
 
-    def __init__(self, request: Request, every: Sequence[Part], columns: Columns, bounds: PartBounds, limit: TimeLimit):
-        self.request, self.every, self.columns, self.bounds, self.limit = request, every, columns, bounds, limit
+    def __init__(self, request: Request, every: Sequence[Part], columns: Columns, bounds: PartBounds, work: Work):
+        self.request, self.every, self.columns, self.bounds, self.work = request, every, columns, bounds, work
         self._clusters = tuple(request.clusters())
         self._nodes = tuple(cluster.nodes for cluster in self._clusters)
         self._batch = request.workload.global_batch_size
@@ -57,7 +55,7 @@ class Solutions:
         seen = set[Limits]()
         waiting = [(-math.inf, *limits) for limits in self._limits(deadline, seen)]
         heapq.heapify(waiting)
-        while waiting and not self.limit.is_up():
+        while waiting and not self.work.limit.is_up():
             _, replicas, allowed = heapq.heappop(waiting)
             every = self._offered(deadline - allowed, replicas, allowed)
             offered = [one for one in every if plans_more or one[1] is not None]
@@ -75,7 +73,7 @@ class Solutions:
                 heapq.heappush(waiting, (-samples, replicas, allowed))
             elif unknown:
                 for part, one in unknown:
-                    if not self.limit.is_up():
+                    if not self.work.limit.is_up():
                         self.columns.of(part, one)
                 for limits in ((replicas, allowed), *self._limits(deadline, seen)):
                     heapq.heappush(waiting, (-samples, *limits))
@@ -89,7 +87,7 @@ class Solutions:
             node = single_node(self._nodes, cluster)
             whole = tuple(number * one for one in node)
             for part, one in ((node, True), (whole, True), (whole, False)):
-                if part in self.every and self.columns.searched < MOST_COLUMNS and not self.limit.is_up():
+                if part in self.every and self.columns.searched < self.work.budgets.columns and not self.work.limit.is_up():
                     self.columns.of(part, one)
 
     def _limits(self, deadline: Seconds, seen: set[Limits]) -> Iterator[Limits]:
@@ -109,12 +107,12 @@ class Solutions:
 
     def _chosen(self, offered: list[tuple[Choice, Column | None]], replicas: int) -> list[tuple[Choice, Column | None]]:
         """Those of the offered columns that together compute most samples, each as often as it has copies."""
-        copies = most_samples([choice for choice, _ in offered], self._nodes, replicas, self.limit) if offered else ()
+        copies = most_samples([choice for choice, _ in offered], self._nodes, replicas, self.work.limit) if offered else ()
         return [one for one, number in zip(offered, copies, strict=True) for _ in range(number)]
 
     def _offered(self, deadline: Seconds, replicas: int, allowed: Seconds) -> Iterator[tuple[Choice, Column | None]]:
         """The columns of the master programme for a deadline; None where a part is not planned yet."""
-        rates = self._best_rates() if self.columns.searched < MOST_COLUMNS else [0.0] * len(self._nodes)
+        rates = self._best_rates() if self.columns.searched < self.work.budgets.columns else [0.0] * len(self._nodes)
         for part, one in itertools.product(self.every, (True, False) if replicas > 2 else (True,)):
             if self.columns.is_known(part, one):
                 for column in self.columns.of(part, one):

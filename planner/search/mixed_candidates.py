@@ -17,6 +17,7 @@ from planner.space.shape import Shape
 from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan import schedules
+from sim.units import Seconds
 
 MOVES = 600
 """Estimates of steps after which no more layers of a candidate are moved (a guess): a third of a second."""
@@ -64,7 +65,7 @@ def candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ..
         fill = sum(s + k * c for k, (s, c) in zip(layers, linear, strict=True))
         seconds = max(m * cycle for m, cycle in zip(microbatches, slowest, strict=True)) + (pp - 1) / pp * fill
         if whole:
-            seconds = _whole_step(costs, shape, stages, layers, list(zip(microbatches, groups, strict=True)))
+            seconds = _WholeStep(costs, shape, stages, list(zip(microbatches, groups, strict=True))).seconds(layers)
         return MixedCandidate(seconds, shape, stages, layers, per_replica)
     except (NoRoute, NotDefined, NotModelled):
         return None
@@ -81,14 +82,14 @@ def with_moved_layers(costs: MixedStageCosts, one: MixedCandidate) -> MixedCandi
         groups.append((one.microbatches[first], runs))
         first += runs[0].count // shape.cp
     most = [costs.most(shape, stage, i, pp, max(one.microbatches)) for i, stage in enumerate(stages)]
-    best, tries = one, 0
+    best, tries, step = one, 0, _WholeStep(costs, shape, stages, groups)
     while tries + pp * (pp - 1) <= MOVES:
         found = best
         for a, b in itertools.permutations(range(pp), 2):
             layers = tuple(k - (i == a) + (i == b) for i, k in enumerate(best.layers))
             if layers[a] and layers[b] <= most[b]:
                 tries += 1
-                seconds = _whole_step(costs, shape, stages, layers, groups)
+                seconds = step.seconds(layers)
                 if seconds < found.seconds * (1 - ROUNDED):
                     found = replace(best, seconds=seconds, layers=layers)
         if found is best:
@@ -97,34 +98,47 @@ def with_moved_layers(costs: MixedStageCosts, one: MixedCandidate) -> MixedCandi
     return None if best is one else best
 
 
-def _whole_step(
-    costs: MixedStageCosts,
-    shape: Shape,
-    stages: tuple[StageSlots, ...],
-    layers: tuple[int, ...],
-    groups: list[tuple[int, tuple[Run, ...]]],
-) -> float:
-    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica, with the messages of `_hops`, and at least
-    the seconds of links that the gradients of several stages share (`planner.costs.mixed_rings`).
+class _WholeStep:
+    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica of a placement, with messages of `_hops`,
+    and at least the seconds of links that the gradients of several stages share (`planner.costs.mixed_rings`).
 
     groups: (microbatches, the run on each stage) of each group of equal replicas."""
-    schedule, rings = schedules.get(shape.schedule), costs.rings.loads(shape, stages)
-    pp, waits = len(stages), not schedule.OVERLAPS_SENDS
-    config = costs.config(shape, pp)
-    alone = [both / 2 for both in costs.messages(shape, stages)]
-    latest = 0.0
-    for m, runs in groups:
-        there, pipeline = _hops(costs, shape, runs, alone), []
-        for i, (stage, run, k) in enumerate(zip(stages, runs, layers, strict=True)):
-            cost = costs.cost(shape, stage, k, (i == 0, i == pp - 1), run.cluster.node.device)
-            ahead, back = there[i] if i + 1 < pp else 0.0, there[i - 1] if i else 0.0
-            sends = (ahead, back, 0.0) if waits else (0.0, 0.0, ahead)
-            pipeline.append(PipelineStage(cost.sending(*sends, cost.weight), cost.forward, cost.inputs, back, back))
-            cycle = pipeline[-1].cost.busy - cost.weight * schedule.SPLITS_BACKWARD
-            latest = max(latest, rings.seconds(i, layers) + (m - 1) * cycle)
-        owed = weights_owed(config, pp, m)
-        latest = max(latest, *(end.seconds for end in stage_ends(pipeline, config, m, 0.0, owed)))
-    return latest
+
+    def __init__(
+        self,
+        costs: MixedStageCosts,
+        shape: Shape,
+        stages: tuple[StageSlots, ...],
+        groups: list[tuple[int, tuple[Run, ...]]],
+    ):
+        self._costs, self._shape, self._stages, pp = costs, shape, stages, len(stages)
+        self._schedule, self._rings = schedules.get(shape.schedule), costs.rings.loads(shape, stages)
+        self._config = costs.config(shape, pp)
+        alone = [both / 2 for both in costs.messages(shape, stages)]
+        self._groups = [(m, runs, _hops(costs, shape, runs, alone), weights_owed(self._config, pp, m)) for m, runs in groups]
+        self._known: dict[tuple[int, int, int], PipelineStage] = {}  # by group, stage and layers
+
+    def seconds(self, layers: tuple[int, ...]) -> Seconds:
+        """Seconds of the step with so many layers on each stage."""
+        latest = 0.0
+        for number, (m, _, _, owed) in enumerate(self._groups):
+            pipeline = [self._stage(number, i, k) for i, k in enumerate(layers)]
+            for i, one in enumerate(pipeline):
+                cycle = one.cost.busy - one.cost.weight * self._schedule.SPLITS_BACKWARD
+                latest = max(latest, self._rings.seconds(i, layers) + (m - 1) * cycle)
+            latest = max(latest, *(end.seconds for end in stage_ends(pipeline, self._config, m, 0.0, owed)))
+        return latest
+
+    def _stage(self, number: int, i: int, layers: int) -> PipelineStage:
+        """A stage of a group of replicas with so many layers."""
+        if (key := (number, i, layers)) not in self._known:
+            (_, runs, there, _), last = self._groups[number], len(self._stages) - 1
+            device = runs[i].cluster.node.device
+            cost = self._costs.cost(self._shape, self._stages[i], layers, (i == 0, i == last), device)
+            ahead, back = there[i] if i < last else 0.0, there[i - 1] if i else 0.0
+            sends = (0.0, 0.0, ahead) if self._schedule.OVERLAPS_SENDS else (ahead, back, 0.0)
+            self._known[key] = PipelineStage(cost.sending(*sends, cost.weight), cost.forward, cost.inputs, back, back)
+        return self._known[key]
 
 
 def _hops(costs: MixedStageCosts, shape: Shape, runs: tuple[Run, ...], alone: list[float]) -> list[float]:

@@ -100,6 +100,8 @@ class Shape:
 
     def tp_on(self, cluster: str) -> int:
         """Tensor-parallel degree of the stages on a cluster."""
+        if not self.cluster_tp:  # nearly always
+            return self.tp
         return next((tp for name, tp in self.cluster_tp if name == cluster), self.tp)
 
     def on(self, cluster: str) -> Shape:

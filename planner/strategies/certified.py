@@ -142,7 +142,9 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
     context.limit.reserve(-spared)
     best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(context)
-    bounds, mixed = [*proof.settled, *open_bounds], mixed or work_of_mixed(incumbent)
+    bounds = [*proof.settled, *open_bounds]
+    if mixed is None and context.proves:
+        mixed = work_of_mixed(incumbent)
     layout = proof.least_layout
     if bounded is not None and bounded.whole > min(bounds, default=math.inf):
         bounds, layout = [bounded.whole], bounded.least_layout

@@ -152,18 +152,22 @@ class PlanCosts:
         load = P2PLoad(self.plan, self.sites, ends[:, 0], ends[:, 1], list(pairs.values()))
         return load.alpha_beta_cost("send_recv", self.capacities)
 
-    def step(self, replicas: tuple[int, ...], tied: Seconds) -> Seconds:
-        """Seconds of a step of a class of replicas (`sim.analytic.pipeline_step`); `tied` is what `tied_seconds` returns."""
+    def step(self, replicas: tuple[int, ...], tied: Seconds, known: Sequence[PipelineStage] = ()) -> Seconds:
+        """Seconds of a step of a class of replicas (`sim.analytic.pipeline_step`). tied: what `tied_seconds` returns.
+        known: what `pipeline_ranks` returns, if that was called before."""
         config = self.plan.config
         microbatches = microbatches_of(config, replicas[0])
-        owed = weights_owed(config, config.pp, microbatches)
-        stages = [self._pipeline_stage(pp_rank, replicas) for pp_rank in range(config.pp)]
-        return max(
-            end.seconds for end in stage_ends(stages, config, microbatches, tied, owed, config.rank_of(self.plan.head_stage))
-        )
+        owed, ranks = weights_owed(config, config.pp, microbatches), known or self.pipeline_ranks(replicas)
+        ends = stage_ends(ranks, config, microbatches, tied, owed, config.rank_of(self.plan.head_stage))
+        return max(end.seconds for end in ends)
 
-    def _pipeline_stage(self, pp_rank: int, replicas: tuple[int, ...]) -> PipelineStage:
-        cost, entry = self.stage(pp_rank, replicas), self.stage(pp_rank, replicas, entry=True)
+    def pipeline_ranks(self, replicas: tuple[int, ...]) -> list[PipelineStage]:
+        """The pipeline ranks of a class of replicas; they do not depend on the number of microbatches."""
+        return [self._pipeline_rank(pp_rank, replicas) for pp_rank in range(self.plan.config.pp)]
+
+    def _pipeline_rank(self, pp_rank: int, replicas: tuple[int, ...]) -> PipelineStage:
+        cost, has_several = self.stage(pp_rank, replicas), len(self.plan.stages_of(pp_rank)) > 1
+        entry = self.stage(pp_rank, replicas, entry=True) if has_several else cost
         if not pp_rank:
             return PipelineStage(cost, entry.forward, entry.inputs)
         there, back = self.message(pp_rank - 1, pp_rank, replicas), self.message(pp_rank, pp_rank - 1, replicas)
@@ -236,9 +240,15 @@ def step_seconds(plan: Plan) -> Seconds:
 
 def steps_seconds(plans: Sequence[Plan]) -> list[Seconds]:
     """`step_seconds` of plans that differ in nothing but the numbers of microbatches."""
-    found = PlanCosts(plans[0])
-    tied = tied_seconds(found)
-    return [max(found.of(plan).step(replicas, tied) for replicas in replica_classes(plan)) for plan in plans]
+    found, ranks = PlanCosts(plans[0]), dict[tuple[int, ...], list[PipelineStage]]()
+    tied, steps = tied_seconds(found), list[Seconds]()
+    for plan in plans:
+        classes = replica_classes(plan)
+        for replicas in classes:
+            if replicas not in ranks:
+                ranks[replicas] = found.pipeline_ranks(replicas)
+        steps.append(max(found.of(plan).step(replicas, tied, ranks[replicas]) for replicas in classes))
+    return steps
 
 
 def upper_bound_seconds(plan: Plan) -> Seconds:

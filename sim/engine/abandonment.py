@@ -22,12 +22,13 @@ simulation. A smaller one costs more where a steady state is found soon, a large
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A simulation that was abandoned: the step takes longer than `limit_s`, which was given.
+    """A simulation that was abandoned after some `events`: the step takes longer than `limit_s`, which was given.
 
     `estimate_s` estimates the step and is no bound: the delay against an idle network is extrapolated to the whole step."""
 
     limit_s: Seconds
     estimate_s: Seconds
+    events: int = 0
 
 
 class Abandonment:

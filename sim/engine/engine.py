@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import simpy
 
@@ -129,7 +130,8 @@ class _Simulation:
     def outcome(self) -> Timeline | Abandoned:
         """The timeline of the step, or that it is proved to take longer than the limit."""
         events = self.run()
-        return self.abandonment.found or self._finished(events)
+        found = self.abandonment.found
+        return replace(found, events=events) if found is not None else self._finished(events)
 
     def run(self) -> int:
         """Run to the end of the step, or until it is proved to take longer than the limit; returns the number of events."""

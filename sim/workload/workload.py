@@ -45,7 +45,7 @@ class Workload:
 
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: many results are cached by workload, and by its kinds and numbers of layers."""
-        model, held = self.model, tuple(number for number, _ in self.held)
+        model, held = self.model, tuple(number for number, _ in self.held) if self.held else ()
         return hash((model.name, model.layers, model.experts, model.sliding_window, held, self.global_batch_size, self.seq_len))
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.pipelines.assembly import assembled, balanced, computed, divided, simulated, step_of
+from planner.pipelines.assembly import assembled, balanced, computed, divided, simulated, step_of, together
 from planner.pipelines.columns import Column, Columns, of_samples
 from sim.engine.engine import simulate
 from tests.more import after
@@ -46,6 +46,17 @@ def test_bisection_begins_the_greedy_division(chosen, size):
             numbers[soonest] += 1
             left -= (size, 1, 2)[soonest]
         assert divided(batch, columns) == tuple(numbers)
+
+
+def test_columns_together_have_nodes_and_can_compute_the_batch_in_time(chosen):
+    """In the time of five microbatches, each column computes five: two columns have too little time for twelve samples, and
+    more than two of `a`, or two of `b`, have no nodes."""
+    fast, _, slow = chosen
+    below = fast.step(5) * (1 + 1e-6)
+    assert (fast.samples(below), slow.samples(below)) == (5, 5)
+    found = [list(together((fast, slow), number, (2, 1), 12, below)) for number in (2, 3)]
+    assert found == [[], [(fast, fast, slow)]]
+    assert list(together((fast, slow), 2, (2, 1), 10, below)) == [(fast, fast), (fast, slow)]
 
 
 def test_copies_of_a_column_are_on_nodes_of_their_own(chosen):

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.certificates.pipelines import owned, plans, with_microbatches
 from planner.pipelines.assembly import step_of
+from planner.pipelines.budgets import Work
 from planner.pipelines.refinement import Entry, refined
 from planner.time_limit import TimeLimit
 from sim.engine.engine import simulate
@@ -35,7 +36,7 @@ def test_layers_and_samples_are_balanced():
         {"layers": (4,), "microbatches": 6},
     )
     first = predicted(pipelines(nodes(3, bandwidth=1e15), shapes, shape={"hidden": 3072}, seq_len=2048))
-    found = refined([first], NO_LIMIT)
+    found = refined([first], Work(NO_LIMIT))
     assert [layers for layers, *_ in entries(found)] == [(2, 2), (4,)]
     (_, many, size), (_, few, other) = entries(found)
     assert many * size + few * other == 12
@@ -47,7 +48,7 @@ def test_few_large_microbatches_launch_fewer_kernels():
     """Short sequences take the time that the host needs to launch kernels: each pipeline gets one microbatch."""
     shapes = ({"layers": (2,), "microbatches": 2}, {"layers": (2,), "microbatches": 4})
     first = predicted(pipelines(nodes(2, bandwidth=1e15), shapes, seq_len=64))
-    found = refined([first], NO_LIMIT)
+    found = refined([first], Work(NO_LIMIT))
     assert entries(found) == [((2,), 1, 2), ((2,), 1, 4)]
     assert step_of(found) < 0.4 * step_of(first)
 
@@ -60,7 +61,7 @@ def test_changes_that_are_slower_alone_are_made_together():
     two = [one for one in plans(asked, (("c1", 0),), schedule="1f1b", overlap_param_gather=True) if one.config.pp == 2]
     own = [with_microbatches(one, 1, 4) for one in (starts[0], next(one for one in two if one.layers == (1, 2)))]
     first = predicted(of_plans([one for one in own if one is not None], MadeBy("by hand", "1")))
-    found = refined([first], NO_LIMIT)
+    found = refined([first], Work(NO_LIMIT))
     assert entries(found) == [((3,), 1, 2), ((2, 1), 3, 2)]
     assert found.schedule == "zb-h2"
     assert step_of(found) == pytest.approx(0.0313892, rel=1e-5)
@@ -74,7 +75,7 @@ def test_layers_move_in_all_pipelines_of_equal_stages():
     both = [next(one for one in plans(asked, ((name, 0),), **common) if one.layers == (1, 2)) for name in ("c0", "c1")]
     own = [with_microbatches(one, *shares) for one, shares in zip(both, ((1, 4), (2, 2)), strict=True)]
     first = predicted(of_plans([one for one in own if one is not None], MadeBy("by hand", "1")))
-    found = refined([first], NO_LIMIT)
+    found = refined([first], Work(NO_LIMIT))
     assert [layers for layers, *_ in entries(found)] == [(2, 1), (2, 1)]
     assert step_of(found) == pytest.approx(0.1300190, rel=1e-5)
     assert step_of(first) == pytest.approx(0.1330852, rel=1e-3)
@@ -87,14 +88,14 @@ def test_weights_are_gathered_when_it_is_faster():
     own = [with_microbatches(one, 1, 4) for one in nodes]
     first = predicted(of_plans([one for one in own if one is not None], MadeBy("by hand", "1")))
     assert first.pipelines[0].config.overlap_param_gather
-    found = refined([first], NO_LIMIT)
+    found = refined([first], Work(NO_LIMIT))
     assert not found.pipelines[0].config.overlap_param_gather
     assert step_of(found) < 0.95 * step_of(first)
 
 
 def test_nothing_changes_without_time():
     first = predicted(pipelines(nodes(3), ({"pp": 2, "layers": (3, 1)}, {"layers": (4,)})))
-    assert refined([first], TimeLimit(0.0)) is first
+    assert refined([first], Work(TimeLimit(0.0))) is first
 
 
 @pytest.mark.parametrize("seed", after(4, range(40), last=8))
@@ -102,7 +103,7 @@ def test_the_plan_is_never_slower_and_trains_the_batch(seed):
     _, plan = drawn(seed)
     if plan is not None:
         first = predicted(plan)
-        found = refined([first], NO_LIMIT)
+        found = refined([first], Work(NO_LIMIT))
         assert step_of(found) <= step_of(first)
         assert step_of(found) == pytest.approx(simulate(found).step_s)
         assert found.workload == plan.workload

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from planner.pipelines.budgets import Work
 from planner.pipelines.columns import Columns
 from planner.pipelines.part_bounds import PartBounds
 from planner.pipelines.parts import parts
@@ -17,7 +18,7 @@ ASKED = two_kinds(batch=32)
 
 
 def solutions(seconds: float = math.inf) -> Solutions:
-    return Solutions(ASKED, parts(ASKED), Columns(ASKED), PartBounds(ASKED), TimeLimit(seconds))
+    return Solutions(ASKED, parts(ASKED), Columns(ASKED), PartBounds(ASKED), Work(TimeLimit(seconds)))
 
 
 def test_solutions_have_nodes_of_their_own_and_compute_most_of_the_batch():

@@ -37,6 +37,7 @@ def test_a_step_up_to_the_limit_is_never_abandoned(data: st.DataObject) -> None:
     if isinstance(found, Abandoned):
         assert share < 1
         assert found.limit_s == share * whole.step_s < found.estimate_s
+        assert 0 < found.events <= whole.events
     else:
         assert found == whole
 
