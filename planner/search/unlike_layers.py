@@ -2,11 +2,11 @@
 
 A stand-in is a model of equal layers (`planner.space.stand_in`); its shapes are the searched ones. One priority queue holds
 shapes by their lower bounds with the model's own layers. The first item is replaced by what it consists of, with better bounds:
-a shape (`planner.bounds.unlike_work`) by its variants, a variant (`pipeline_bound`) by its pipelines (`unlike_stages`), and a
-placement of mixed stages (`planner.search.unlike_placements`) by its best cut. The pipelines and cuts with the least bounds are
-built with the model's own layers; those that fit are priced in closed form, and simulated if that is below the fastest plan.
-Invariant: every plan of the space belongs to an item of the queue, or to one that is settled, and takes at least its bound. So
-the least bound of both is a lower bound on every plan of the space."""
+a shape (`planner.bounds.unlike_work`) by its variants, a variant (`pipeline_bound`) by its pipelines (`unlike_stages`). The
+pipelines with the least bounds are built with the model's own layers; those that fit are priced in closed form, and simulated
+if that is below the fastest plan. Invariant: every plan of whole stages belongs to an item of the queue, or to one that is
+settled, and takes at least its bound. So the least bound of both is a lower bound on all of them. Plans with mixed stages are
+searched beside (`planner.search.unlike_mixed_proof`)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,19 @@ from planner.bounds.unlike_deadline import deadline_bound, might_finish
 from planner.bounds.unlike_lengths import bounds_by_length
 from planner.bounds.unlike_stages import MOST_CLASSES, Pipeline, best_pipelines, single_stages
 from planner.bounds.unlike_work import UnlikeWork, pipeline_bound
-from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeCosts, UnlikeStages
 from planner.placement.ranks import build, with_collectives
-from planner.placement.simulation import fits, step
+from planner.placement.simulation import step
 from planner.request import Request
-from planner.search.budgets import Budgets
+from planner.search.fastest_plan import FastestPlan
 from planner.search.unlike_exhaust import exhausted
-from planner.search.unlike_placements import Placement, PlacementBounds, placements
+from planner.search.unlike_mixed_proof import UnlikeMixedProof
+from planner.search.unlike_placements import placements
 from planner.search.unlike_shapes import Open, layout_of, of_each_schedule, open_shapes
 from planner.search.unlike_splits import splits
 from planner.space import stand_in
 from planner.space.shape import Shape
 from planner.space.shapes import uneven, zero_stages
-from planner.time_limit import TimeLimit
-from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
 from sim.field_changes import changed
 from sim.plan.plan import Plan, Stage
@@ -53,23 +51,17 @@ FAILED = 6
 """Most pipelines of a layout, under all its ZeRO stages, that are built without being faster than the best plan (a guess)."""
 FIRST = 6
 """Layouts of the fastest plans of the stand-ins that are tried first (a guess)."""
-PLACED = 60
-"""Most plans with mixed stages that are built (a guess), those of the placements with the least bounds by total work."""
 POLISHED = 60
 """Most simulations of neighbours of the best plan (a guess)."""
 
 
 @dataclass(slots=True)
-class UnlikeSearch:
-    """The search of one request.
+class UnlikeSearch(FastestPlan):
+    """The search of one request, also of its plans with mixed stages.
 
-    best: the fastest plan so far, simulated; settled: the least bound of what is done; work: a bound on all plans, and mixed:
-    on those with mixed stages, 0 until they are known; least_shape: the shape with the least bound."""
+    settled: the least bound of what is done; work: a bound on all plans, and mixed: on those with mixed stages, 0 until they
+    are known; least_shape: the shape with the least bound."""
 
-    request: Request
-    context: PlanningContext
-    best: Plan | None
-    limit: TimeLimit
     settled: Seconds = math.inf
     work: Seconds = 0.0
     mixed: MixedBound = field(default_factory=lambda: MixedBound(0.0))
@@ -80,33 +72,33 @@ class UnlikeSearch:
     _known: dict[Shape, tuple[Seconds, dict[int, Seconds]]] = field(default_factory=dict)
     refined: int = 0
     exhausted: int = 0
-    polished: int = 0
-    placed: int = 0
 
     def __post_init__(self) -> None:
         self._costs = UnlikeCosts(self.context)
 
-    @property
-    def cutoff(self) -> Seconds:
-        """Steps from which on a plan is not worth finding."""
-        return math.inf if self.best is None else step(self.best) * (1 - Budgets().target_gap)
-
     def run(self) -> Seconds:
         """Search until the gap is small, and return the lower bound on all plans without mixed stages."""
-        numbers, work = itertools.count(), UnlikeWork(self.context, self._costs.layers)
-        self._begin(bases := list(open_shapes(self.request)))
-        queue: list[tuple[Seconds, int, Open | Placement]] = [(work.bound(one.shape), next(numbers), one) for one in bases]
-        queue += ((bound, next(numbers), one) for bound, one in placements(self.request, work))
+        work, bases = UnlikeWork(self.context, self._costs.layers), list(open_shapes(self.request))
+        self._begin(bases)
+        bounds = [work.bound(one.shape) for one in bases]
+        self.work = min([*bounds, *(bound for bound, _ in placements(self.request, work))], default=math.inf)
+        self.mixed = MixedBound(self.work)
+        with UnlikeMixedProof(self._costs, work) as proof:
+            proof.begin(self)
+            self._search([(bound, number, one) for number, (bound, one) in enumerate(zip(bounds, bases, strict=True))])
+            self.mixed = proof.collect(self)
+        self.least_shape = self._settled_shape
+        return self.settled
+
+    def _search(self, queue: list[tuple[Seconds, int, Open]]) -> None:
+        """Settle all shapes of a queue, or their least bound; items are (bound, number, shapes)."""
         heapq.heapify(queue)
-        self.work = queue[0][0] if queue else math.inf
-        self.mixed, mixed, bounds = MixedBound(self.work), MixedBound(math.inf), PlacementBounds(self._costs)
-        while queue and queue[0][0] < self.cutoff and not (self.best is not None and self.limit.is_up()):
+        numbers = itertools.count(len(queue))
+        while queue and queue[0][0] < self.cutoff:
+            if self.refined >= REFINED or (self.best is not None and self.limit.is_up()):
+                break
             bound, _, one = heapq.heappop(queue)
-            if isinstance(one, Placement):
-                mixed = min(mixed, MixedBound(self._placed(bounds, one, bound), ((one.shape, one.placed),)), key=_seconds)
-            elif self.refined >= REFINED:
-                self._settle(bound, one.shape)
-            elif one.variants:
+            if one.variants:
                 for shape in one.variants:
                     self._settle(max(bound, self._pipelines(one.part, shape, bound)), shape)
             elif not self._might_finish(one):
@@ -117,55 +109,23 @@ class UnlikeSearch:
                     seconds = max(bound, pipeline_bound(self.request, alike.shape, classes)) if classes else math.inf
                     if seconds < math.inf:
                         heapq.heappush(queue, (seconds, next(numbers), alike))
-        for bound, _, one in queue:
-            if isinstance(one, Placement):
-                mixed = min(mixed, MixedBound(bound, ((one.shape, one.placed),)), key=_seconds)
-            else:
-                self._settle(bound, one.shape)
-        self.mixed, self.least_shape = mixed, self._settled_shape
-        return self.settled
-
-    def _placed(self, bounds: PlacementBounds, one: Placement, low: Seconds) -> Seconds:
-        """A lower bound on the plans of a placement, at least `low`; its best cut is simulated if it may be fast."""
-        cut = bounds.of(one, low, self.cutoff)
-        if cut.variant is not None and self.placed < PLACED:
-            self.placed += 1
-            with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
-                plan = bounds.plan(one, cut, self.request)
-                self._keep(with_collectives(plan))
-                self._keep(plan)
-        return cut.seconds
+        if queue:
+            self._settle(queue[0][0], queue[0][2].shape)
 
     def polish(self) -> None:
         """Move one layer at a time between neighbouring stages of the best plan, as long as a simulated step is shorter.
 
         Only without virtual stages, whose sizes are the space's."""
+        most = self.simulated + POLISHED
         while self.best is not None and self.best.config.vpp == 1 and not self.limit.is_up():
             before = self.best
             for stages in _neighbours(before):
-                if self.polished >= POLISHED or self.limit.is_up():
+                if self.simulated >= most or self.limit.is_up():
                     return
                 with suppress(PlanError):
-                    self._keep(replace(before, stages=stages, prediction=None, certificate=None))
+                    self.keep(replace(before, stages=stages, prediction=None, certificate=None))
             if self.best is before:
                 return
-
-    def _keep(self, plan: Plan) -> Seconds:
-        """Simulate a plan if it fits and its closed form is below the best step, and keep it if it is faster.
-
-        Returns a lower bound on its step, infinite where it is no plan of the request."""
-        least = math.inf if self.best is None else step(self.best)
-        if not fits(plan) or self.request.refuses(plan):
-            return math.inf
-        if (seconds := plan_costs.step_seconds(plan)) >= least:
-            return seconds
-        self.polished += 1
-        simulated = self.context.timelines.simulate_up_to(plan, least)
-        if not isinstance(simulated, Plan):
-            return least
-        if step(simulated) < least:
-            self.best = simulated
-        return step(simulated)
 
     def _settle(self, bound: Seconds, shape: Shape) -> None:
         if bound < self.settled:
@@ -256,14 +216,10 @@ class UnlikeSearch:
         for evenly in both:
             with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
                 plan = stand_in.of_model(build(part, shape, stages, "certified", evenly), self.request)
-                least = min(least, self._keep(with_collectives(plan)))
+                least = min(least, self.keep(with_collectives(plan)))
                 if self.request.refuses(with_collectives(plan)):
-                    least = min(least, self._keep(plan))
+                    least = min(least, self.keep(plan))
         return least
-
-
-def _seconds(bound: MixedBound) -> Seconds:
-    return bound.seconds
 
 
 def _neighbours(plan: Plan) -> Iterator[tuple[Stage, ...]]:

@@ -58,11 +58,11 @@ def stand_ins(request: Request) -> tuple[Request, ...]:
 @functools.lru_cache(maxsize=64)
 def _asked_of(target: Target, model: Model) -> Target:
     """A target that says of layouts what it cannot express of a model, whatever model stands for it."""
+    return replace(target, unsupported_layout=functools.partial(_unsupported, target, model))
 
-    def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-        return target.unsupported_layout(config, replace(workload, model=model))
 
-    return replace(target, unsupported_layout=unsupported_layout)
+def _unsupported(target: Target, model: Model, config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    return target.unsupported_layout(config, replace(workload, model=model))
 
 
 def of_model(plan: Plan, request: Request) -> Plan:

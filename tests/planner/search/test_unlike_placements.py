@@ -14,10 +14,8 @@ from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
 from planner.search import unlike_placements
 from planner.search.mixed import is_mixed
-from planner.search.unlike_layers import UnlikeSearch
 from planner.search.unlike_placements import PlacementBounds, placements
 from planner.space.mixed_schedules import runs_alike
-from planner.time_limit import TimeLimit
 from tests.planner.bounds.test_unlike_placed import wanted_on
 from tests.planner.unlike import question
 
@@ -73,19 +71,3 @@ def test_dp_that_does_not_divide_the_batch_has_no_plan_of_equal_replicas() -> No
     costs = costs_of(wanted)
     (pair,) = [(low, one) for low, one in every(wanted, costs) if one.shape.dp == 3]
     assert PlacementBounds(costs).of(pair[1], pair[0], 1e9) == (1e9, None, ())
-
-
-@pytest.mark.usefixtures("alike")
-def test_the_search_proves_mixed_plans_and_finds_the_fastest() -> None:
-    """Without a first plan; the bound of mixed plans ends no lower than what could be worth finding."""
-    wanted = wanted_on(1, 3)
-    context = PlanningContext(wanted)
-    search = UnlikeSearch(wanted, context, None, TimeLimit(math.inf))
-    search.run()
-    costs = costs_of(wanted)
-    bounds = PlacementBounds(costs)
-    plans = (bounds.plan(one, bounds.of(one, low, math.inf), wanted) for low, one in every(wanted, costs))
-    assert search.best is not None
-    assert step(search.best) <= min(step(simulate_plan(plan)) for plan in plans)
-    assert search.mixed.seconds <= step(search.best)
-    assert search.mixed.seconds >= 0.92 * search.cutoff

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -48,6 +49,7 @@ def test_a_target_is_asked_about_the_model_itself() -> None:
     assert [part.target for part in stand_in.stand_ins(free)] == [None, None]
     first, second = stand_in.stand_ins(wanted)
     assert first.target is second.target, "results that are kept by target are found again"
+    assert first.target is not None and isinstance(first.target.unsupported_layout, functools.partial), "it can be pickled"
 
 
 def test_all_layers_are_of_the_kind_with_most_parameters() -> None:
