@@ -1,17 +1,21 @@
 """Judges certificates of models whose layers differ by brute force: `python -m benchmarks.certificates.unlike`.
 
 The fleets are those of `benchmarks.certificates.fleets`; their models get layers of two or more kinds. Every plan of the
-stated space is built with the model's own layers: all shapes of the stand-ins, all splits, all orders of the clusters. They
-are simulated in the order of their closed form, a lower bound, until no other can be faster."""
+stated space is built with the model's own layers: all shapes of the stand-ins, all splits, all orders of the clusters, and all
+splits of the placements of mixed stages whose replicas have equally many microbatches. They are simulated in the order of their
+closed form, a lower bound, until no other can be faster. Replicas may have numbers of their own, unless a target says that they
+may not: then mixed stages have a bound that is closer than that of their total work. Odd seeds have such a target."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from benchmarks.certificates.bounds import evenly_options
@@ -21,21 +25,27 @@ from benchmarks.certificates.judge import layout
 from benchmarks.certificates.space import Stages, pipelines
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import holds
-from planner.placement.ranks import build, with_collectives
+from planner.placement.ranks import assemble, build, with_collectives
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request
+from planner.search.mixed import mixed_placements
 from planner.search.unlike_layers import UnlikeSearch
 from planner.space import stand_in
+from planner.space.device_slots import StageSlots, devices
+from planner.space.mixed_schedules import playable_variants
 from planner.space.shape import Shape
 from planner.space.shapes import overlaps, searched, variants
 from planner.space.tied_shards import with_tied_shards
 from planner.space.unlike_tp import unlike_shapes
+from planner.target import Target
 from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
 from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 LARGEST = 400
 """Pipelines of a drawn fleet with its own model, at most; experts over several ranks and two ways to recompute add to them."""
@@ -67,7 +77,27 @@ def unlike(seed: int, largest: int = LARGEST) -> Request:
     workload = replace(drawn.workload, model=_model(drawn.workload.model, chance))
     topology = replace(drawn.topology, workload=workload)
     wishes = replace(drawn.wishes, recompute=None if drawn.wishes.recompute not in ("none", "full") else drawn.wishes.recompute)
-    return replace(drawn, topology=topology, workload=workload, wishes=wishes, time_limit=math.inf)
+    return replace(
+        drawn,
+        topology=topology,
+        workload=workload,
+        wishes=wishes,
+        time_limit=math.inf,
+        target=ALIKE if seed % 2 else drawn.target,
+    )
+
+
+def _alike(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    if len(set(config.num_microbatches)) > 1:
+        yield "num_microbatches: replicas have equally many"
+
+
+def _nothing(plan: Plan) -> Iterator[str]:
+    yield from ()
+
+
+ALIKE = Target("alike", "any", (), unsupported_layout=_alike, unsupported_placement=_nothing)
+"""A target that runs everything but replicas with unlike numbers of microbatches."""
 
 
 def _model(model: Model, chance: random.Random) -> Model:
@@ -109,14 +139,27 @@ def plans(request: Request) -> Iterator[Plan]:
             if not all(holds(request, request.topology.fleet.cluster(name), shape) for name, _ in stages):
                 continue  # cp or ep groups at unequal positions on their nodes are outside of the space
             for evenly in evenly_options(cluster, shape, stages):
-                yield from _built(request, part, shape, stages, evenly)
+                yield from _built(request, partial(build, part, shape, stages, "brute force", evenly))
+    for part, shape, placed, layers in cuts(request):
+        yield from _built(request, partial(assemble, part, shape, layers, devices(placed, shape.tp), "brute force"))
 
 
-def _built(request: Request, part: Request, shape: Shape, stages: Stages, evenly: bool) -> Iterator[Plan]:
+def _built(request: Request, build: Callable[[], Plan]) -> Iterator[Plan]:
     with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
-        plan = stand_in.of_model(build(part, shape, stages, "brute force", evenly), request)
-        if fits(plan):
+        plan = stand_in.of_model(build(), request)
+        if fits(plan) and not request.refuses(plan):
             yield with_collectives(plan)
+
+
+def cuts(request: Request) -> Iterator[tuple[Request, Shape, tuple[StageSlots, ...], tuple[int, ...]]]:
+    """Every split of the layers of every placement of mixed stages, where dp divides the batch."""
+    for part in stand_in.stand_ins(request):
+        layers = part.workload.model.layers
+        for base, placed in mixed_placements(part):
+            every = playable_variants(part, base, len(placed) > 1) if base.divides(part.workload) else ()
+            for shape in (one for variant in every for one in overlaps(variant)):
+                for cut in itertools.combinations(range(1, layers), len(placed) - 1):
+                    yield part, shape, placed, tuple(b - a for a, b in itertools.pairwise((0, *cut, layers)))
 
 
 def shapes(request: Request) -> Iterator[tuple[Request, Shape]]:
@@ -133,7 +176,7 @@ def shapes(request: Request) -> Iterator[tuple[Request, Shape]]:
 def judge(seed: int, largest: int = LARGEST) -> Verdict | None:
     """Search and bound the request of a seed, and compare with brute force; None where its space is too large."""
     request = unlike(seed, largest)
-    if sum(1 for _ in zip(range(MOST + 1), _pipelines(request), strict=False)) > MOST:
+    if sum(1 for _ in zip(range(MOST + 1), itertools.chain(_pipelines(request), cuts(request)), strict=False)) > MOST:
         return None
     search = UnlikeSearch(request, PlanningContext(request), None, TimeLimit(math.inf))
     bound = search.run()
@@ -143,7 +186,7 @@ def judge(seed: int, largest: int = LARGEST) -> Verdict | None:
         seed=seed,
         kinds=", ".join(f"{key} {value}" for key, value in request.workload.model.special.items()),
         plans=built,
-        bound_s=bound,
+        bound_s=min(bound, search.mixed.seconds),
         step_s=step(search.best) if search.best else math.inf,
         best_s=step(found) if found else math.inf,
         best=layout(found),
