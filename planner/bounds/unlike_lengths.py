@@ -34,11 +34,11 @@ def bounds_by_length(
     """Number of ranks -> a lower bound in seconds, at most `cutoff`, on all pipelines of the shape; lengths without
     a bound are left out.
 
-    There is none for schedules that split the backward, and with virtual stages for those that wait for their sends."""
+    With virtual stages there is none for schedules that split the backward, or wait for their sends."""
     schedule, layers = schedules.get(shape.schedule), classes[0].layers
-    if schedule.SPLITS_BACKWARD or len(classes) > MOST_CLASSES or layers.further > 1:
+    if len(classes) > MOST_CLASSES or layers.further > 1:
         return {}
-    if shape.vpp > 1 and not schedule.OVERLAPS_SENDS:
+    if shape.vpp > 1 and (schedule.SPLITS_BACKWARD or not schedule.OVERLAPS_SENDS):
         return {}
     kinds = contents(layers, shape.vpp)
     if max(map(len, kinds)) > MOST_CONTENTS:

@@ -6,7 +6,7 @@ Which layers these are is left open: the rank may have any content (layers of ea
 have. Each content implies three lower bounds on the step, those of `planner.bounds.deadline_test`:
 
     (1) stage end     fill(B) + m cycle + tail
-    (2) drain end     fill(B) + m busy + drain(B) + first tail
+    (2) drain end     fill(B) + m busy - weight gradients that may follow + drain(B) + first tail
     (3) round trips   fill(B) + (n + 1) trip + other steps of the rank + drain(B) + first tail
 
 fill, drain   the first virtual stages of the ranks before have at least (B - ranks (vpp - 1)) / vpp layers, the first ones of
@@ -45,11 +45,12 @@ Array: TypeAlias = NDArray[np.float64]
 class _Contents(NamedTuple):
     """Of every number of layers and every content, shape (layers + 1, contents); 0 where there is none (`exists`).
 
-    forward, backward, tail: seconds of `StageCost`; one, further: bytes beside one microbatch, and of each further one;
+    forward, backward, weight, tail: seconds of `StageCost`; one, further: bytes beside one microbatch, and of each further one;
     others: seconds of the layers on all other ranks, each on its fastest class."""
 
     forward: Array
     backward: Array
+    weight: Array
     tail: Array
     one: Array
     further: Array
@@ -86,9 +87,9 @@ class RankProgramme:
         self._m = shape.microbatches(context.request.workload)
         self._total = self._layers.number + self._layers.further
         self._seconds = [option.kind_seconds() for option in classes]
-        least = [min(own[kind].both for own in self._seconds) for kind in range(len(self._layers.kinds))]
-        self._least = np.array(least)
-        self._waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
+        schedule = schedules.get(shape.schedule)
+        self._waits, self._trip = not schedule.OVERLAPS_SENDS, "passed" if schedule.SPLITS_BACKWARD else "both"
+        self._least = np.array([min(getattr(one, self._trip) for one in own) for own in zip(*self._seconds, strict=True)])
         self._hops = [[self._hop(a, b) for b in classes] for a in classes]
         self._found: dict[tuple[int, Ends], _Contents] = {}
         fastest = [min(one.both for one in option.kind_seconds(alone=True)) for option in classes]
@@ -149,19 +150,21 @@ class RankProgramme:
         fill, drain = (seconds[np.where(allowed, chunks, 0)] + sum(back) for seconds in self._passed(before))
         fill, drain = (one[..., None] if rank else np.zeros_like(one)[..., None] for one in (fill, drain))
         sends = (ahead[0] + back[0]) * self._waits
-        forward, backward = held.forward[each], held.backward[each]
-        both = forward + backward
+        forward, backward, weight = held.forward[each], held.backward[each], held.weight[each]
+        both, owed = forward + backward, min(schedules.most_in_flight(self._shape.schedule, pp, m, self._vpp)[1], m)
         lane = 0.0 if self._waits else (self._vpp * ahead[0] if s else (self._vpp - 1) * wrap)
         work = m * np.maximum(both + sends, lane)
         bounds = fill + work + held.tail[each]
         if rank:
-            bounds = np.maximum(bounds, fill + work - back[0] * self._waits + drain + self._first_tail)
+            last = np.maximum(m * (both + sends) - owed * weight - back[0] * self._waits, m * lane)
+            bounds = np.maximum(bounds, fill + last + drain + self._first_tail)
         others = np.maximum(self._rest(held.others[each], rank), self._others(c, behind)[..., None] * bool(s))
-        trip = both + others + self._head(c, behind, s) + 2 * (self._vpp * sum(ahead) + (self._vpp - 1) * (sum(back) + wrap))
+        messages = 2 * (self._vpp * sum(ahead) + (self._vpp - 1) * (sum(back) + wrap))
+        trip = both - weight + others + self._head(c, behind, s) + messages
         kinds = self._classes[c].kind_seconds(alone=pp == 1)
         rates = [min(getattr(one, name) for one in kinds) for name in ("forward", "inputs")]
-        for trips, forwards, backwards, _, *more in round_trips(self._shape.schedule, rank, pp, m, self._vpp):
-            steps = forwards * forward + backwards * backward
+        for trips, forwards, backwards, weights, *more in round_trips(self._shape.schedule, rank, pp, m, self._vpp):
+            steps = forwards * forward + backwards * (backward - weight) + weights * weight
             steps = steps + ((more[0] * rates[0] + more[1] * rates[1]) * (own // self._vpp))[..., None]
             after = drain + self._first_tail if rank else held.tail[each]
             bounds = np.maximum(bounds, fill + (trips + 1) * trip + steps + after)
@@ -178,7 +181,7 @@ class RankProgramme:
         """Least seconds of the layers of a trip on other ranks, by numbers of layers: those behind and, with virtual stages,
         all but B / vpp of those before, each of the fastest kind on the fastest class that may be there."""
         classes = range(len(self._classes))
-        fastest = [min(one.both for one in own) for own in self._seconds]
+        fastest = [min(getattr(one, self._trip) for one in own) for own in self._seconds]
         after = min(fastest[i] for i in classes if i == c or behind >> i & 1)
         before = min(fastest[i] for i in classes if i == c or not behind >> i & 1)
         more = self._before - self._before // self._vpp
@@ -196,8 +199,8 @@ class RankProgramme:
         return found
 
     def _head(self, c: int, behind: int, s: int) -> Seconds:
-        """Least seconds of the head on the last rank, where that is another one."""
-        if not s:
+        """Least seconds of the head on the last rank, where that is another one; none where a part of them may be put off."""
+        if not s or self._trip == "passed":
             return 0.0
         where = [i for i in range(len(self._classes)) if (behind >> i & 1 if behind else i == c)]
         return min(self._classes[i].end_seconds()[1] for i in where)
@@ -256,7 +259,7 @@ class RankProgramme:
                     cost = option.cost(counts, ends)
                     one, more, _ = option.linear_bytes(counts, ends)
                     others = [n - k for n, k in zip(self._layers.every, self._layers.of_stage(counts, ends[1]), strict=True)]
-                    values = cost.forward, cost.backward, cost.tail(option.config), one, more, float(self._least @ others), True
+                    values = (*cost[:2], cost.weight, cost.tail(option.config), one, more, float(self._least @ others), True)
                     for array, value in zip(found, values, strict=True):
                         array[number + further, x] = value
             self._found[c, ends] = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from planner.space import stand_in
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.planner.builders import request
-from tests.planner.unlike import CHEAP_FIRST, PINNED, interleaved, only_shape, question
+from tests.planner.unlike import CHEAP_FIRST, PINNED, interleaved, only_shape
 
 
 def two_classes(trunk: float, vpp: int = 1, layers: int = 6) -> Request:
@@ -73,5 +74,19 @@ def test_a_pipeline_over_a_slow_trunk_takes_as_long_as_all_its_messages() -> Non
     assert bounds(wanted, cutoff=1e-6)[4] == 1e-6
 
 
-def test_a_schedule_that_splits_the_backward_has_none() -> None:
-    assert bounds(question(replace(PINNED, schedule="zb-h1"))) == {}
+@pytest.mark.parametrize("schedule", ["zb-h1", "zb-h2", "zb-latency"])
+@pytest.mark.parametrize("trunk", [1e8, 1e5])
+def test_pipelines_that_split_the_backward_are_no_faster_than_the_bound_of_their_length(schedule: str, trunk: float) -> None:
+    """All pipelines of two and of three ranks; without slow messages the bound of one length is within 20 % of its fastest."""
+    wanted = two_classes(trunk)
+    wanted = replace(wanted, wishes=replace(wanted.wishes, schedule=schedule))
+    found, nearest = bounds(wanted), 0.0
+    for pp in (2, 3):
+        orders = [one for one in itertools.product("ab", repeat=pp) if list(one) in (sorted(one), sorted(one)[::-1])]
+        orders = [one for one in orders if max(map(one.count, "ab")) <= 2]
+        cuts = [(0, *cut, 6) for cut in itertools.combinations(range(1, 6), pp - 1)]
+        layers = [tuple(b - a for a, b in itertools.pairwise(cut)) for cut in cuts]
+        fastest = min(simulated(wanted, tuple(zip(order, own, strict=True))) for order in orders for own in layers)
+        assert 0 < found[pp] <= fastest * (1 + 1e-9)
+        nearest = max(nearest, found[pp] / fastest)
+    assert nearest > (0.8 if trunk == 1e8 else 0.5)
