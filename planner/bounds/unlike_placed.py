@@ -1,9 +1,9 @@
 """Bounds on plans with mixed stages of a model whose layers differ, by their placement: a dynamic programme over its cuts.
 
 A placement fixes the slots of every replica of every stage (`planner.search.mixed`); which layers each stage has is left open.
-Where all replicas have equally many microbatches, a step is at least that of each replica. Take one: on each stage it has
-compute, collectives, messages and memory of its own, and the gradients of all replicas of the stage. A stage i with the layers
-from a to b implies three lower bounds on the step, as in `planner.bounds.unlike_ranks`:
+A step is at least that of each replica. All have equally many microbatches, unless each may have a number of its own
+(`may_finish`). Take one replica: on each stage it has compute, collectives, messages and memory of its own, and all replicas'
+gradients. A stage i with the layers from a to b implies three lower bounds on the step, as in `planner.bounds.unlike_ranks`:
 
     (1) stage end     fill(i, a) + m cycle + tail
     (2) drain end     fill(i, a) + m busy + drain(i, a) + first tail
@@ -21,6 +21,8 @@ contention but for messages of replicas that keep step."""
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -106,30 +108,52 @@ class PlacedCosts:
         return place.held[key]
 
 
-def replicas_of(costs: PlacedCosts, shape: Shape, placed: Sequence[StageSlots]) -> Iterator[PlacedReplica]:
+def replicas_of(costs: PlacedCosts, shape: Shape, placed: Sequence[StageSlots], own: int = 0) -> Iterator[PlacedReplica]:
     """The first replica of each group of those that are placed alike, under the schedule and ZeRO stage of a shape.
 
-    Raises NoRoute where no link joins two stages, NotModelled where a replica's cp ranks straddle clusters."""
+    own: its number of microbatches, where replicas may have numbers of their own. Raises NoRoute where no link joins two
+    stages, NotModelled where a replica's cp ranks straddle clusters."""
     first = 0
     for runs in replica_groups(placed, shape.cp):
         rows = tuple(range(first, first := first + runs[0].count))
         places = [costs.place(shape, stage, rows, run, len(placed)) for stage, run in zip(placed, runs, strict=True)]
-        yield PlacedReplica(costs, shape, places, runs)
+        yield PlacedReplica(costs, shape, places, runs, own)
+
+
+def may_finish(costs: PlacedCosts, shape: Shape, placed: Sequence[StageSlots], seconds: Seconds) -> bool:
+    """Whether replicas with numbers of microbatches of their own, at least one each, might process the batch in so many
+    seconds (False is a proof that they do not). Raises as `replicas_of`.
+
+    Each group of replicas by itself has as many microbatches as its bound allows."""
+    total = costs.layers.workload.global_batch_size // shape.microbatch_size
+    groups = [runs[0].count // shape.cp for runs in replica_groups(placed, shape.cp)]
+    done = 0
+    for number, replicas in enumerate(groups):
+
+        def is_late(own: int, number: int = number) -> bool:
+            replica = next(itertools.islice(replicas_of(costs, shape, placed, own), number, None))
+            return replica.least(seconds).seconds >= seconds
+
+        most = bisect.bisect_left(range(1, total + 1), True, key=is_late)
+        if not most:
+            return False
+        done += most * replicas
+    return done >= total
 
 
 class PlacedReplica:
     """The dynamic programme of one replica. Positions are layers 0 to L; a stage of the layers from a to b begins with layer
     a. Only the last stage may be without layers, where those that predict further tokens are on it."""
 
-    def __init__(self, costs: PlacedCosts, shape: Shape, places: Sequence[Place], runs: tuple[Run, ...]):
+    def __init__(self, costs: PlacedCosts, shape: Shape, places: Sequence[Place], runs: tuple[Run, ...], own: int = 0):
         self._costs, self._shape, self._places, self._pp = costs, shape, places, len(places)
         self._layers, self._number = costs.layers, costs.layers.number
-        self._m = shape.microbatches(costs.layers.workload)
+        self._m = own or shape.microbatches(costs.layers.workload)
         self._config = places[0].costs.config
         schedule = schedules.get(shape.schedule)
         self._waits, self._splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._owed = schedules.most_in_flight(shape.schedule, self._pp, self._m, 1)[1]
-        messages = sent(costs.costs, shape, runs, alike_replicas(runs, shape.tp) if self._waits else 1)
+        messages = sent(costs.costs, shape, runs, alike_replicas(runs, shape.tp) if self._waits and not own else 1)
         self._ahead, self._back = (np.array(way) for way in zip(*messages, strict=True))
         self._passed = [self._before(stage) for stage in range(self._pp)]
         self._behind = [self._later(stage) for stage in range(self._pp)]

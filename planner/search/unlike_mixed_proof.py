@@ -97,7 +97,9 @@ class UnlikeMixedProof:
         self._open.close()
 
     def begin(self, search: FastestPlan) -> None:
-        """Begin below the step of the best plan, in a second process where that is of use, else at once."""
+        """Begin below the step of the best plan, if there is one: in a second process where that is of use, else at once."""
+        if search.best is None:
+            return
         request, left = search.request, search.limit.seconds_left
         is_small = request.topology.fleet.devices < BESIDE_FROM
         if not is_small and left > AHEAD_S and has_free_core() and any(len(one) > 1 for one in request.joinable()):
@@ -120,8 +122,9 @@ class UnlikeMixedProof:
         return MixedSearch(search.request, search.context, search.best, limit).run(self.costs, self.work)
 
     def _answer(self, search: FastestPlan) -> Proved | None:
-        """What the second process found; None where it failed or has not ended in time."""
-        assert self._second is not None
+        """What the second process found, if there is one; None where it failed or has not ended in time."""
+        if self._second is None:
+            return None
         search.context.progress(ACTIVITY)
         found = self._second.answer() if self._second.ends(search.limit.seconds_left) else None
         if found is None or found.best is None:

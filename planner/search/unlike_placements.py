@@ -6,11 +6,12 @@ deadline is the step of the fastest plan: most placements are ruled out by the s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from planner.bounds.unlike_placed import Cut, PlacedCosts, replicas_of
+from planner.bounds.unlike_placed import Cut, PlacedCosts, may_finish, replicas_of
 from planner.bounds.unlike_work import UnlikeWork
 from planner.costs.mixed_stages import mixed_costs
 from planner.costs.unlike_layers import UnlikeCosts
@@ -26,6 +27,10 @@ from sim.errors import NoRoute, NotModelled
 from sim.plan import schedules
 from sim.plan.plan import Plan
 from sim.units import Seconds
+
+HALVINGS = 4
+"""Halvings of the difference between both bounds of a placement whose replicas may have numbers of microbatches of their own (a
+guess): more take longer, and give a higher bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +68,36 @@ class PlacementBounds:
     def of(self, one: Placement, low: Seconds, high: Seconds) -> BestCut:
         """A lower bound in seconds, at least `low` and at most `high`, on the plans of a placement; `high` where it has none.
 
-        low: a lower bound. Nothing above it is known where replicas may have unlike numbers of microbatches."""
+        low: a lower bound. There is no cut where replicas may have unlike numbers of microbatches."""
         part, shape, several = one.part, one.shape, len(one.placed) > 1
         variants = list(playable_variants(part, shape, several))
         able = [schedules.get(variant.schedule) for variant in variants]
+        every = [each for variant in variants for each in overlaps(variant)]
         if not runs_alike(part, shape, len(one.placed), able):
-            return BestCut(low)
+            return BestCut(self._of_own(every, one.placed, low, high))
         best = BestCut(high)
-        for variant in variants if shape.divides(part.workload) else ():
-            for overlapped in overlaps(variant):
-                cut = self._of_variant(overlapped, one.placed, best.seconds)
-                if cut.seconds < best.seconds:
-                    best = BestCut(max(cut.seconds, low), overlapped, cut.layers)
+        for variant in every if shape.divides(part.workload) else ():
+            cut = self._of_variant(variant, one.placed, best.seconds)
+            if cut.seconds < best.seconds:
+                best = BestCut(max(cut.seconds, low), variant, cut.layers)
         return best
+
+    def _of_own(self, variants: Sequence[Shape], placed: tuple[StageSlots, ...], low: Seconds, high: Seconds) -> Seconds:
+        """A lower bound, at least `low` and at most `high`, where replicas have numbers of microbatches of their own."""
+        if math.isinf(high) or not self._may_finish(variants, placed, high):
+            return low if math.isinf(high) else high
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._may_finish(variants, placed, middle) else (middle, high)
+        return low
+
+    def _may_finish(self, variants: Sequence[Shape], placed: tuple[StageSlots, ...], seconds: Seconds) -> bool:
+        """Whether some plan might end within so many seconds."""
+        for variant in variants:
+            with suppress(NoRoute, NotModelled):  # no plan has such stages
+                if may_finish(self._costs, variant, placed, seconds):
+                    return True
+        return False
 
     def _of_variant(self, shape: Shape, placed: tuple[StageSlots, ...], cutoff: Seconds) -> Cut:
         """The largest of the bounds of all replicas, at most `cutoff`."""

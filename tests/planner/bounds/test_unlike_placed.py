@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds.unlike_placed import PlacedCosts, replicas_of
+from planner.bounds.unlike_placed import PlacedCosts, may_finish, replicas_of
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import mixed_costs
 from planner.costs.unlike_layers import UnlikeCosts
@@ -51,13 +51,15 @@ def costs_of(wanted: Request) -> PlacedCosts:
     return PlacedCosts(mixed_costs(costs.context), costs.layers)
 
 
-def steps(wanted: Request, part: Request, shape: Shape, placed: tuple[StageSlots, ...]) -> Iterator[float]:
-    """Simulated steps of all splits of a placement that fit, with the model's own layers."""
+def steps(
+    wanted: Request, part: Request, shape: Shape, placed: tuple[StageSlots, ...], microbatches: tuple[int, ...] = ()
+) -> Iterator[float]:
+    """Simulated steps of all splits of a placement that fit, with the model's own layers; `microbatches` of each replica."""
     layers, further = wanted.workload.model.layers, wanted.workload.model.mtp_layers
     for cut in itertools.combinations(range(1, layers + further), len(placed) - 1):
         counts = tuple(b - a for a, b in itertools.pairwise((0, *cut, layers + further)))
         with suppress(Infeasible, NoRoute, NotDefined, NotModelled):
-            plan = stand_in.of_model(assemble(part, shape, counts, devices(placed, shape.tp), "test"), wanted)
+            plan = stand_in.of_model(assemble(part, shape, counts, devices(placed, shape.tp), "test", microbatches), wanted)
             if fits(plan):
                 yield step(simulate_plan(plan))
 
@@ -76,6 +78,24 @@ def test_no_mixed_plan_of_equal_replicas_is_faster_than_the_bound_of_its_placeme
             assert 0 < found <= least * (1 + 1e-9), (shape, placed)
             nearest = max(nearest, found / least)
     assert nearest > 0.92
+
+
+@pytest.mark.parametrize(("fast", "slow"), [(3, 1), (3, 3), (2, 3)])
+@pytest.mark.parametrize("rate", [1e12, 2e7])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h2"])
+def test_no_replicas_with_numbers_of_their_own_are_faster_than_what_they_may_finish(fast, slow, rate, schedule) -> None:
+    """All splits of all placements of two replicas, and all numbers of microbatches, of which there are eight."""
+    wanted = wanted_on(fast, slow, rate)
+    (part,), costs, tried = stand_in.stand_ins(wanted), costs_of(wanted), 0
+    for base, placed in mixed_placements(part):
+        shape = replace(base, schedule=schedule)
+        every = (steps(wanted, part, shape, placed, (own, 8 - own)) for own in range(1, 8))
+        least = min(itertools.chain(*every), default=math.inf)
+        if math.isfinite(least):
+            tried += 1
+            assert may_finish(costs, shape, placed, least * (1 + 1e-6)), (shape, placed)
+            assert not may_finish(costs, shape, placed, least / (2 if rate == 1e12 else 3))  # slow links are shared
+    assert tried
 
 
 def test_a_stage_on_both_clusters_is_as_slow_as_the_slower_one() -> None:

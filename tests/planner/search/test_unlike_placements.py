@@ -56,12 +56,17 @@ def test_the_bound_is_between_the_given_ones_and_its_cut_is_a_plan_that_takes_lo
     assert tried > 3
 
 
-def test_replicas_of_unlike_numbers_of_microbatches_have_the_bound_of_work_alone() -> None:
+def test_replicas_of_unlike_numbers_of_microbatches_have_a_bound_and_no_cut() -> None:
+    """Between total work and the deadline, within a sixteenth of their difference of the least that may be."""
     wanted = wanted_on(1, 1)
     costs = costs_of(wanted)
     low, one = every(wanted, costs)[0]
     assert not runs_alike(one.part, one.shape, 1, [unlike_placements.schedules.get("1f1b")])
-    assert PlacementBounds(costs).of(one, low, math.inf) == (low, None, ())
+    bounds = PlacementBounds(costs)
+    seconds, *nothing = bounds.of(one, low, 2 * low)
+    assert nothing == [None, ()] and low <= seconds < 2 * low
+    assert bounds.of(one, low, seconds) == (seconds, None, ())
+    assert bounds.of(one, low, math.inf) == (low, None, ())
 
 
 @pytest.mark.usefixtures("alike")
