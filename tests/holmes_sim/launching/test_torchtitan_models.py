@@ -15,6 +15,7 @@ from sim.formats.edits import edited
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
 from tests import features
+from tests.more import after
 
 BASES = {
     "llama-3-8b": "llama3_8b",
@@ -250,7 +251,7 @@ def test_latent_vectors_of_all_tokens_are_said_with_their_share():
     assert not [line for line in counted.assumed if "latent" in line]
 
 
-@pytest.mark.parametrize("model", ["deepseek-v2-lite", "gpt-oss-20b", "gemma-3-4b", "qwen2-57b-a14b"])
+@pytest.mark.parametrize("model", after(1, ["deepseek-v2-lite", "gpt-oss-20b", "gemma-3-4b", "qwen2-57b-a14b"]))
 def test_plans_for_torchtitan_of_these_models_are_exported(model):
     """From a search of a second."""
     edits = {"workload.model": model, "workload.precision": "bf16", "workload.seq_len": 2048, "workload.global_batch_size": 32}
