@@ -1,6 +1,7 @@
 """Seconds of the passes of layers that differ: of a layer of a kind, and of a stage with some layers of each kind.
 
-Without the exchange of cp ranks, the passes of a stage are linear in its layers of each kind."""
+Without the exchange of cp ranks, the passes of a stage are linear in its layers of each kind, but for exchanges that run beside
+compute (`sim.kernels.beside`): what the layers of one kind do not need of their compute may hide those of another kind."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from planner.costs.layer_kinds import Counts, Ends, Layers
 from sim.analytic.stage_amounts import weight_seconds
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.device_spec import DeviceSpec
+from sim.kernels import beside
+from sim.plan.program import TENSOR
 from sim.units import Seconds
 
 
@@ -42,11 +45,12 @@ class KindSeconds:
 
 class LinearPasses:
     """Costs of the stages with the same ends on some devices. Their passes are linear in the layers of each kind, which is used
-    without cp; gradients and weights are not, since they are reduced and gathered in buckets."""
+    without cp and where no two kinds have exchanges beside compute; gradients and weights are not, since they are reduced and
+    gathered in buckets."""
 
     def __init__(self, costs: StageCosts, layers: Layers, ends: Ends, specs: tuple[DeviceSpec, ...] = ()):
         self._costs, self._layers, self._ends, self._specs = costs, layers, ends, specs
-        self._is_linear = costs.config.cp == 1 and not all(ends)
+        self._is_linear = costs.config.cp == 1 and not all(ends) and _exchanging(costs, layers, ("beside", *TENSOR)) < 2
 
     def cost(self, counts: Counts) -> StageCost:
         """Costs of a stage without its messages."""
@@ -77,12 +81,13 @@ def layer_seconds(
 ) -> tuple[Seconds, Seconds, Seconds]:
     """(forward, backward, weight gradients) of a layer of a kind between others: the least, the least and the most.
 
-    Without the ends and the exchange of cp ranks, the seconds of a stage are those of its layers times their number. specs:
-    device types, if not all of the stages."""
+    Without the ends and the exchange of cp ranks, the seconds of a stage are at least those of its layers times their number.
+    Where two kinds have exchanges of tokens beside compute, what they and other collectives take is left out. specs: device
+    types, if not all of the stages."""
     workload, found = layers.of(layers.only(kind, 1), False), []
     for costs in (replace(one, workload=workload) for one in every):
         forward, backward = costs.work(1, False, False, specs)
-        if costs.config.cp > 1 or costs.config.ep > 1:
+        if max(costs.config.cp, costs.config.ep) > 1 and _exchanging(costs, layers, ("beside",)) < 2:
             alone, passes = costs.alone(1, False, False, specs), costs.passes(1, False, False, specs)
             forward, backward = forward + passes[0] - alone[0], backward + passes[1] - alone[1]
         used = specs or costs.collectives.specs
@@ -90,3 +95,10 @@ def layer_seconds(
         found.append((forward, backward, weight))
     forwards, backwards, weights = zip(*found, strict=True)
     return min(forwards), min(backwards), max(weights)
+
+
+def _exchanging(costs: StageCosts, layers: Layers, names: Sequence[str]) -> int:
+    """Number of kinds of layers with exchanges of these kinds beside compute."""
+    every = (layers.of(layers.only(kind, 1), False) for kind in range(len(layers.kinds)))
+    found = ([one for way in (False, True) for one in beside.exchanges(workload, costs.config, 1, way)] for workload in every)
+    return sum(any(one.kind in names for one in exchanges) for exchanges in found)
