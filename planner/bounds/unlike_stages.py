@@ -37,6 +37,11 @@ Pipeline: TypeAlias = tuple[tuple[str, int], ...]
 """(cluster, layers of the model) of each stage."""
 Tables: TypeAlias = dict[tuple[bool, bool], Array]
 """Bounds of the stages of a class by stages behind, first layer and end, for each (next, previous) stage of another class."""
+Behind: TypeAlias = tuple[int, ...]
+"""The classes of the stages behind, from the last one on; of many classes in any order."""
+ORDERED = 3
+"""Largest number of classes of which each order has a pipeline of its own: messages that share links tell them apart, which no
+bound does. Guess: of more, there are too many."""
 MOST_CLASSES = 4
 """Largest number of classes whose stages are told apart; more classes are bounded by `planner.bounds.unlike_work` alone. The
 programme has twice as many sets of classes for each further class."""
@@ -68,10 +73,11 @@ def single_stages(context: PlanningContext, shape: Shape, classes: Sequence[Unli
 def best_pipelines(
     context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], cutoff: Seconds = math.inf
 ) -> list[Bounded]:
-    """For each number of stages that is allowed, from 2 on, the pipeline with the least bound; those that fit in memory.
+    """For each number of stages that is allowed, from 2 on, the pipeline with the least bound, and with few classes (`ORDERED`)
+    that of each order; those that fit in memory.
 
-    Each bound holds for all pipelines of so many stages of the shape, which has no virtual stages. Bounds of `cutoff` or more
-    may be lower than they could be, and their pipelines need not fit."""
+    Each bound holds for all pipelines of so many stages of the shape, in this order, which has no virtual stages. Bounds of
+    `cutoff` or more may be lower than they could be, and their pipelines need not fit."""
     longest = sum(option.max_stages for option in classes)
     layers = classes[0].layers
     longest = min(longest, layers.number + (layers.further > 0), lengths.longest(context.request, shape) or longest)
@@ -143,35 +149,47 @@ class _Programme:
         )
 
     def solved(self, able: Sequence[int]) -> list[Bounded]:
-        """The best pipeline for each number of stages."""
+        """The best pipeline for each number of stages, and where there are few classes for each order of them."""
         tables = [self._tables(option) for option in self._classes]
         numbers, n = range(len(self._classes)), self._longest
         empty = np.full((n + 1, self._size), np.inf)
         empty[0, -1] = 0.0
-        found: dict[int, Array] = {0: empty}
-        filled: dict[tuple[int, int], _Filling] = {}
-        for behind in sorted(range(1 << len(self._classes)), key=int.bit_count):
-            for c in (c for c in numbers if not behind >> c & 1):
-                most = min(self._classes[c].max_stages, n)
-                filled[behind, c] = filling = _Filling(found[behind], tables[c], bool(behind), most)
-                after, least = behind | 1 << c, np.minimum.reduce(filling.ended)
-                found[after] = np.minimum(found[after], least) if after in found else least
+        found: dict[Behind, Array] = {(): empty}
+        filled: dict[tuple[Behind, int], _Filling] = {}
+        for used in numbers:
+            for behind in [one for one in found if len(one) == used]:
+                for c in (c for c in numbers if c not in behind):
+                    most = min(self._classes[c].max_stages, n)
+                    filled[behind, c] = filling = _Filling(found[behind], tables[c], bool(behind), most)
+                    after, least = self._after(behind, c), np.minimum.reduce(filling.ended)
+                    found[after] = np.minimum(found[after], least) if after in found else least
         best = []
         for pp in able:
-            value, where = min(((float(found[some][pp, 0]), some) for some in found), default=(math.inf, 0))
-            if value < math.inf:
-                best.append(Bounded(value, self._pipeline(found, filled, where, pp)))
+            every = sorted((float(one[pp, 0]), where) for where, one in found.items())
+            for value, where in every if self._ordered else every[:1]:
+                if value < math.inf:
+                    best.append(Bounded(value, self._pipeline(found, filled, where, pp)))
         return best
 
-    def _pipeline(self, found: dict[int, Array], filled: dict[tuple[int, int], _Filling], where: int, pp: int) -> Pipeline:
+    @property
+    def _ordered(self) -> bool:
+        """Whether orders of the classes are told apart."""
+        return len(self._classes) <= ORDERED
+
+    def _after(self, behind: Behind, c: int) -> Behind:
+        """The classes of the stages behind, once those of another class come before them."""
+        return (*behind, c) if self._ordered else tuple(sorted((*behind, c)))
+
+    def _pipeline(
+        self, found: dict[Behind, Array], filled: dict[tuple[Behind, int], _Filling], where: Behind, pp: int
+    ) -> Pipeline:
         """The stages that have a value, from the first to the last."""
         stages, first = list[tuple[str, int]](), 0
         while where:
             value = found[where][pp, first]
-            c = next(
-                c for c in range(len(self._classes)) if where >> c & 1 and filled[where & ~(1 << c), c].has(pp, first, value)
-            )
-            where &= ~(1 << c)
+            last = where[-1:] if self._ordered else where
+            before = ((tuple(one for one in where if one != c), c) for c in last)
+            where, c = next(pair for pair in before if pair in filled and filled[pair].has(pp, first, value))
             for past in filled[where, c].ends(pp, first, value):
                 stages.append((self._classes[c].cluster.name, min(past, self._layers.number) - first))
                 first, pp = past, pp - 1

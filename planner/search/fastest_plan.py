@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import fits, step
@@ -17,13 +17,18 @@ from sim.units import Seconds
 
 @dataclass(slots=True)
 class FastestPlan:
-    """The search of one request. best: the fastest plan so far; simulated: the number of simulations."""
+    """The search of one request. best: the fastest plan so far; plain: the latest one without virtual stages; simulated: the
+    number of simulations."""
 
     request: Request
     context: PlanningContext
     best: Plan | None
     limit: TimeLimit
     simulated: int = 0
+    plain: Plan | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.plain = self.best if self.best is not None and self.best.config.vpp == 1 else None
 
     @property
     def cutoff(self) -> Seconds:
@@ -45,4 +50,5 @@ class FastestPlan:
             return least
         if step(simulated) < least:
             self.best = simulated
+            self.plain = simulated if simulated.config.vpp == 1 else self.plain
         return step(simulated)

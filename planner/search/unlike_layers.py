@@ -46,8 +46,10 @@ REFINED = 600
 EXHAUSTED = 1_500
 """Most pipelines that are built to prove that none of their length is faster. Guess: more prove more, and take longer."""
 BUILT = 3
-"""Most pipelines of a variant that are built (a guess). Larger: slower, and the others have higher bounds."""
-FAILED = 6
+"""Most pipelines of a variant with virtual stages that are built (a guess). Larger: slower; the others have higher bounds."""
+ORDERS_BUILT = 6
+"""The same without virtual stages, where each order of three classes has a pipeline (a guess)."""
+FAILED = 8
 """Most pipelines of a layout, under all its ZeRO stages, that are built without being faster than the best plan (a guess)."""
 FIRST = 6
 """Layouts of the fastest plans of the stand-ins that are tried first (a guess)."""
@@ -67,6 +69,7 @@ class UnlikeSearch(FastestPlan):
     mixed: MixedBound = field(default_factory=lambda: MixedBound(0.0))
     least_shape: Shape | None = None
     _settled_shape: Shape | None = None
+    _polished: Plan | None = None
     _costs: UnlikeCosts = field(init=False)
     _failed: Counter[tuple[object, ...]] = field(default_factory=Counter)
     _known: dict[Shape, tuple[Seconds, dict[int, Seconds]]] = field(default_factory=dict)
@@ -74,12 +77,14 @@ class UnlikeSearch(FastestPlan):
     exhausted: int = 0
 
     def __post_init__(self) -> None:
+        FastestPlan.__post_init__(self)
         self._costs = UnlikeCosts(self.context)
 
     def run(self) -> Seconds:
         """Search until the gap is small, and return the lower bound on all plans without mixed stages."""
         work, bases = UnlikeWork(self.context, self._costs.layers), list(open_shapes(self.request))
         self._begin(bases)
+        self.polish()
         bounds = [work.bound(one.shape) for one in bases]
         self.work = min([*bounds, *(bound for bound, _ in placements(self.request, work))], default=math.inf)
         self.mixed = MixedBound(self.work)
@@ -115,17 +120,19 @@ class UnlikeSearch(FastestPlan):
     def polish(self) -> None:
         """Move one layer at a time between neighbouring stages of the best plan, as long as a simulated step is shorter.
 
-        Only without virtual stages, whose sizes are the space's."""
-        most = self.simulated + POLISHED
-        while self.best is not None and self.best.config.vpp == 1 and not self.limit.is_up():
-            before = self.best
+        Only without virtual stages, whose sizes are the space's: else those of the latest best plan without them."""
+        moved = FastestPlan(self.request, self.context, self.plain, self.limit)
+        while (before := moved.best) is not None and before is not self._polished:
             for stages in _neighbours(before):
-                if self.simulated >= most or self.limit.is_up():
-                    return
+                if moved.simulated >= POLISHED or self.limit.is_up():
+                    break
                 with suppress(PlanError):
-                    self.keep(replace(before, stages=stages, prediction=None, certificate=None))
-            if self.best is before:
-                return
+                    moved.keep(replace(before, stages=stages, prediction=None, certificate=None))
+            if moved.best is before or moved.simulated >= POLISHED or self.limit.is_up():
+                break
+        self.plain = self._polished = moved.best
+        if moved.best is not None and self.best is not None and step(moved.best) < step(self.best):
+            self.best = moved.best
 
     def _settle(self, bound: Seconds, shape: Shape) -> None:
         if bound < self.settled:
@@ -156,15 +163,15 @@ class UnlikeSearch(FastestPlan):
         if bound >= self.cutoff:
             return bound
         if shape.vpp > 1 or len(classes) > MOST_CLASSES:
-            some, every, otherwise = splits(self.context, part, shape, classes), lengths, bound
+            some, every, otherwise = splits(self.context, part, shape, classes)[:BUILT], lengths, bound
         else:
             found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes, self.cutoff)]
             found.sort(key=lambda one: one.seconds)
-            some = [each.pipeline for each in found if each.seconds < self.cutoff]
+            some = [each.pipeline for each in found if each.seconds < self.cutoff][:ORDERS_BUILT]
             own = {len(each.pipeline): each.seconds for each in reversed(found)}
             every, otherwise = {pp: max(seconds, lengths.get(pp, 0.0)) for pp, seconds in own.items()}, math.inf
         layout = layout_of(shape)
-        for pipeline in some[:BUILT] if self._failed[layout] < FAILED else ():
+        for pipeline in some if self._failed[layout] < FAILED else ():
             before = self.best
             self._try(part, shape, pipeline)
             self._failed[layout] += self.best is before

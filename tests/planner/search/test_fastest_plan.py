@@ -11,7 +11,7 @@ from planner.placement.simulation import step
 from planner.search.fastest_plan import FastestPlan
 from planner.time_limit import TimeLimit
 from sim.plan.plan import Plan
-from tests.planner.unlike import question
+from tests.planner.unlike import interleaved, question
 
 
 def as_slow(plan: Plan, factor: float) -> Plan:
@@ -43,3 +43,14 @@ def test_a_plan_that_does_not_fit_has_no_step() -> None:
     search = FastestPlan(full, PlanningContext(full), None, TimeLimit(math.inf))
     assert search.keep(replace(plan, topology=full.topology, prediction=None, certificate=None)) == math.inf
     assert search.best is None and search.simulated == 0
+
+
+def test_the_latest_best_plan_without_virtual_stages_is_remembered() -> None:
+    wanted = question()
+    plain, chunked = api.plan(wanted), api.plan(question(interleaved(2)))
+    search = FastestPlan(wanted, PlanningContext(wanted), as_slow(plain, 4.0), TimeLimit(math.inf))
+    assert search.plain is search.best
+    search.keep(replace(chunked, prediction=None, certificate=None))
+    assert search.best is not None and search.best.config.vpp == 2
+    assert search.plain is not None and step(search.plain) == 4 * step(plain)
+    assert FastestPlan(wanted, PlanningContext(wanted), chunked, TimeLimit(math.inf)).plain is None

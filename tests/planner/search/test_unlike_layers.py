@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from planner.search.unlike_layers import UnlikeSearch
 from planner.space import stand_in
 from planner.time_limit import TimeLimit
 from tests.more import after
-from tests.planner.unlike import question
+from tests.planner.unlike import interleaved, question
 
 
 def test_the_models_own_layers_are_split_better_than_those_of_its_stand_in() -> None:
@@ -38,6 +39,21 @@ def test_a_plan_that_is_near_the_bound_is_kept() -> None:
     search.run()
     search.polish()
     assert search.best is best
+
+
+def test_layers_of_the_plan_without_virtual_stages_are_moved_where_another_one_is_the_best() -> None:
+    """The even split of the plain plan takes a fifth longer than six and two layers; the best plan is between both."""
+    wanted = question()
+    (part,) = stand_in.stand_ins(wanted)
+    even = simulate_plan(stand_in.of_model(api.plan(part), wanted))
+    chunked = api.plan(question(interleaved(2)))
+    assert chunked.prediction is not None
+    between = chunked.annotated(prediction=replace(chunked.prediction, step_s=0.9 * step(even)))
+    search = UnlikeSearch(wanted, PlanningContext(wanted), even, TimeLimit(math.inf))
+    search.best = between
+    search.polish()
+    assert search.best is search.plain and search.best is not None
+    assert [stage.layers for stage in search.best.stages] == [6, 2]
 
 
 @pytest.mark.parametrize("seed", after(2, [13, 8, 11, 3, 9, 72, 21], last=5))
