@@ -3,8 +3,8 @@
 The fleets are those of `benchmarks.certificates.fleets`; their models get layers of two or more kinds. Every plan of the
 stated space is built with the model's own layers: all shapes of the stand-ins, all splits, all orders of the clusters, and all
 splits of the placements of mixed stages whose replicas have equally many microbatches. They are simulated in the order of their
-closed form, a lower bound, until no other can be faster. Replicas may have numbers of their own, unless a target says that they
-may not: then mixed stages have a bound that is closer than that of their total work. Odd seeds have such a target."""
+closed form, a lower bound, until no other can be faster. Replicas may have numbers of their own, but for the target of odd
+seeds."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.certificates.unlike import ALIKE
 from planner.target import Target
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -21,18 +22,13 @@ def only_1f1b(config: ParallelConfig, workload: Workload) -> Iterator[str]:
         yield "num_microbatches: alike"
 
 
-def _alike(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    if len(set(config.num_microbatches)) > 1:
-        yield "num_microbatches: alike"
-
-
 def _nothing(plan: Plan) -> Iterator[str]:
     yield from ()
 
 
 def alike_replicas() -> Target:
     """A target that runs everything but replicas with unlike numbers of microbatches."""
-    return Target("alike", "any", (), unsupported_layout=_alike, unsupported_placement=_nothing)
+    return ALIKE
 
 
 def at_most_two_stages(plan: Plan) -> Iterator[str]:
