@@ -10,7 +10,6 @@ virtual stages.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -18,19 +17,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import plan_costs, stage_amounts
-from sim.analytic.alike_configs import summing_alike
-from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
+from sim.analytic import plan_costs
+from sim.analytic.candidates import UNTIED, Candidates, Floats, join
+from sim.analytic.cost_rows import COSTS, candidates_of, costs_of, extended, is_linear, optimizer_of, without_vpp
 from sim.analytic.equal_replicas import microbatches_of, replica_classes
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
-from sim.analytic.slowed_compute import slowed_compute
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
 from sim.field_changes import changed
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import shards
-from sim.kernels.shards import Bucket
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -93,131 +89,17 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
     for pp_rank in range(config.pp):
         specs, mine = found.specs(pp_rank, replicas), plan.stages_of(pp_rank)
         for stage in mine:
-            at = _without_vpp(found.at(pp_rank, replicas, (stage,)))
-            rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, *plan.ends((stage,)), specs)
+            at = without_vpp(found.at(pp_rank, replicas, (stage,)))
+            rows[:, stage, 0] = costs_of(at, plan.stages[stage].layers, *plan.ends((stage,)), specs)
         layers = sum(plan.stages[stage].layers for stage in mine)
         whole = found.at(pp_rank, replicas, mine)
-        optimizer[pp_rank] = _optimizer(whole, layers, *plan.ends(mine), specs)
+        optimizer[pp_rank] = optimizer_of(whole, layers, *plan.ends(mine), specs)
     for stage in range(last if config.pp > 1 else 0):
         here, there = stage % config.pp, (stage + 1) % config.pp
         ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
     microbatches = microbatches_of(config, replicas[0])
-    candidates = _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
+    candidates = candidates_of(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
     return replace(candidates, head=plan.head_stage % config.pp)
-
-
-COSTS = (*STAGE[:-3], "reduced", "gathered", "gather_slows", "reduce_slows")
-"""Rows of the cost of one stage: `STAGE` without messages, then the stage's contributions to the rows of `PIPELINE_RANK`."""
-LINEAR = COSTS.index("gather")
-"""Number of these rows before those of collectives."""
-
-
-def _without_vpp(costs: StageCosts) -> StageCosts:
-    """Costs of each virtual stage separately: with vpp 1, collectives are not divided by the stages of a pipeline rank."""
-    return replace(costs, config=_with_one_stage(costs.config), stages=costs.config.vpp) if costs.config.vpp > 1 else costs
-
-
-@functools.lru_cache(maxsize=4096)
-def _with_one_stage(config: ParallelConfig) -> ParallelConfig:
-    return changed(config, vpp=1)
-
-
-def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
-    """`COSTS` of one stage, the only one of its pipeline rank (`_without_vpp`)."""
-    config, specs = at.config, specs or at.collectives.specs
-    cost = at.of(layers, first, last, specs)
-    received = cost.received, at.received(layers, first, last, True)
-    weight = at.weight_gradients(layers, first, last, specs) if config.reduces_between else cost.weight
-    forward, backward = map(max, zip(*(slowed_compute(spec, at, layers, first, last) for spec in specs), strict=True))
-    passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - weight)
-    stream, collectives = 0.0, _collectives(at, cost.reduce, cost.gather, layers, first, last, specs)
-    if config.shards_parameters and config.gathers_ahead:
-        own = max(_groups(at, layers, first, last, specs), key=lambda both: both[False].seconds + 2 * both[True].seconds)
-        *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
-        collectives = 0.0, own[False].seconds, *collectives[2:]
-    gather, reduce, *rest = collectives
-    return (*passes, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, *rest)
-
-
-def _collectives(
-    at: StageCosts, reduce: Seconds, gather: Seconds, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]
-) -> tuple[float, ...]:
-    """gather, reduce, reduced, gathered, gather_slows and reduce_slows of `COSTS`, without ZeRO 3."""
-    specs = specs or at.collectives.specs
-    alike = summing_alike(at.config, any(spec.profile is not None for spec in specs))
-    key, known = (alike, at.workload, layers, first, last, specs), at.collectives.known_slowdowns
-    if key not in known:
-        known[key] = _slowdowns(at, layers, first, last, specs)
-    ahead, behind = at.config.gathers_ahead, at.config.reduces_behind
-    return (
-        gather if ahead else 0.0, reduce if behind else 0.0, 0.0 if behind else reduce, 0.0 if ahead else gather, *known[key],
-    )  # fmt: skip
-
-
-def _slowdowns(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> tuple[float, float]:
-    """gather_slows and reduce_slows of `COSTS`."""
-    slows = dict[str, list[float]]()
-    for group, operation, nbytes, _ in at.in_buckets(layers, first, last, specs)[2]:
-        both = slows.setdefault(group, [0.0, 0.0])
-        both[operation == "all_gather"] = at.collectives.interference(group, operation, nbytes)
-    gathers, reduces = (min((both[way] for both in slows.values()), default=0.0) for way in (True, False))
-    return gathers, reduces
-
-
-def _is_linear(at: StageCosts, specs: tuple[DeviceSpec, ...]) -> bool:
-    """Whether the first `LINEAR` of `COSTS` and the optimizer's seconds are linear in the layers: not where passes wait for
-    collectives (ZeRO 3, and ZeRO 2 without overlap)."""
-    alike = stage_amounts.extends(at.workload, at.config, specs or at.collectives.specs)
-    return alike and not (at.config.shards_parameters or at.config.reduces_between)
-
-
-def _extended(
-    one: tuple[float, ...], two: tuple[float, ...], at: StageCosts, layers: int, first: bool, last: bool,
-    specs: tuple[DeviceSpec, ...],
-) -> tuple[float, ...]:  # fmt: skip
-    """`COSTS` and optimizer seconds of a stage of any number of layers, given those of one layer and of two (`_is_linear`)."""
-    reduce, gather, _, parts, _ = at.synchronised(layers, first, last, specs)
-    own = [a + (layers - 1) * (b - a) for a, b in zip(one, two, strict=True)]
-    ahead, behind, *rest = _collectives(at, reduce, gather, layers, first, last, specs)
-    return (*own[:LINEAR], ahead, behind, float(parts), 0.0, *rest, own[-1])
-
-
-def _groups(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> list[tuple[Bucket, Bucket]]:
-    """(reductions, gathers) of a stage by kind of group: total seconds of each, and the slowdown of compute they cause."""
-    found: dict[str, list[Bucket]] = {}
-    for group, operation, nbytes, count in at.in_buckets(layers, first, last, specs)[2]:
-        both = found.setdefault(group, [Bucket(0.0, 0.0), Bucket(0.0, 0.0)])
-        slows = at.collectives.interference(group, operation, nbytes)
-        both[operation == "all_gather"] = Bucket(at.collectives.seconds(group, operation, nbytes, count), slows)
-    return [(reduce, gather) for reduce, gather in found.values()]
-
-
-def _sharded(
-    passes: Sequence[Seconds], compute: Sequence[Seconds], parts: int, reduce: Bucket, gather: Bucket, closes: bool
-) -> tuple[Seconds, Seconds, Seconds]:
-    """Seconds of F, of B and of the stream in B under ZeRO 3, from when rank and stream are free; B reduces if it `closes`."""
-    reduce, gather = (Bucket(whole.seconds / parts, whole.slows) for whole in (reduce, gather))
-    forward, _ = shards.sharded_pass(parts, compute[0], passes[0], gather, None)
-    return forward, *shards.sharded_pass(parts, compute[1], passes[1], gather, reduce if closes else None)
-
-
-def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
-    shape = at.workload, at.config, layers, first, last
-    return max(stage_amounts.optimizer_seconds(spec, *shape) for spec in specs or at.collectives.specs)
-
-
-def _candidates(
-    config: ParallelConfig, microbatches: int, rows: Floats, optimizer: Floats, ahead: Floats, back: Floats, tied: Floats
-) -> Candidates:
-    """Candidates from arrays of seconds. With n candidates, shapes are: `rows` (len(COSTS), stages, n), `optimizer` (pipeline
-    ranks, n), messages `ahead` and `back` (stages, n), `tied` (n,)."""
-    own, pp = len(STAGE) - 3, len(optimizer)
-    reduced, gathered, *slows = (row.reshape(-1, pp, row.shape[-1]) for row in rows[own:])
-    stages = np.concatenate([rows[:own], ahead[None], back[None], np.zeros_like(ahead)[None]])
-    sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
-    pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
-    zero = tuple(map(config.zero_of, range(pp))) if config.reduces_each_microbatch and not config.gathers_between else ()
-    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)
 
 
 class Table:
@@ -235,7 +117,7 @@ class Table:
         recomputes: bool = False, specs: Sequence[tuple[DeviceSpec, ...]] = (),
     ):  # fmt: skip
         self._shared: StageRows = {} if shared is None else shared
-        self.classes, self.config, self.messages = tuple(map(_without_vpp, classes)), classes[0].config, messages
+        self.classes, self.config, self.messages = tuple(map(without_vpp, classes)), classes[0].config, messages
         self.tied = np.full_like(messages, UNTIED) if tied is None else tied
         self.specs = specs or [()] * len(classes)
         check(self.config)
@@ -259,7 +141,7 @@ class Table:
         if pp > 1:
             ahead[:-1], back[1:] = self.messages[of_stage[:-1], of_stage[1:]], self.messages[of_stage[1:], of_stage[:-1]]
         tied = self.tied[classes[0], classes[-1]]
-        return _candidates(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
+        return candidates_of(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
 
     def _of(self, classes: Ints, layers: Ints, recomputed: Ints | int) -> Floats:
         """`COSTS` and the optimizer of stages (or pipeline ranks) in pipeline order; computes and caches missing sizes."""
@@ -279,13 +161,13 @@ class Table:
         costs, specs = self.classes[which], self.specs[which]
         key = costs, specs, layers, recomputed, ends
         if key not in self._shared:
-            if layers > 2 and not recomputed and _is_linear(costs, specs):
+            if layers > 2 and not recomputed and is_linear(costs, specs):
                 one, two = (self._row((which * self._sizes + few) * self._counts, ends) for few in (1, 2))
-                self._shared[key] = _extended(one, two, costs, layers, ends >= 2, ends % 2 == 1, specs)
+                self._shared[key] = extended(one, two, costs, layers, ends >= 2, ends % 2 == 1, specs)
                 return self._shared[key]
             if recomputed:
                 config = changed(costs.config, recompute="full", recompute_layers=(recomputed,))
                 costs = replace(costs, config=config)
             stage = costs, layers, ends >= 2, ends % 2 == 1
-            self._shared[key] = (*_costs(*stage, specs), _optimizer(*stage, specs))
+            self._shared[key] = (*costs_of(*stage, specs), optimizer_of(*stage, specs))
         return self._shared[key]
