@@ -177,6 +177,11 @@ def least_seconds(request: Request, shape: Shape, classes: Sequence[UnlikeStages
     return low
 
 
+def cannot_finish(request: Request, shape: Shape, classes: Sequence[UnlikeStages], pp: int, seconds: Seconds) -> bool:
+    """Whether no pipeline of so many ranks ends within so many seconds, by this test."""
+    return not _length(request, shape, classes, pp).within(seconds)
+
+
 def pipeline_lengths(request: Request, shape: Shape, classes: Sequence[UnlikeStages]) -> Iterator[int]:
     """The numbers of ranks that are allowed."""
     layers, m = classes[0].layers, shape.microbatches(request.workload)

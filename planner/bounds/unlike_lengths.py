@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from planner.bounds.unlike_deadline import pipeline_lengths
-from planner.bounds.unlike_ranks import RankProgramme, contents
+from planner.bounds.rank_programme import RankProgramme
+from planner.bounds.rank_states import states_of
+from planner.bounds.unlike_deadline import cannot_finish, pipeline_lengths
 from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeStages
 from planner.space.shape import Shape
@@ -35,21 +36,24 @@ def bounds_by_length(
     a bound are left out.
 
     With virtual stages there is none for schedules that split the backward, or wait for their sends."""
-    schedule, layers = schedules.get(shape.schedule), classes[0].layers
-    if len(classes) > MOST_CLASSES or layers.further > 1:
+    if len(classes) > MOST_CLASSES or (programme := rank_programme(context, shape, classes, cutoff)) is None:
         return {}
-    if shape.vpp > 1 and (schedule.SPLITS_BACKWARD or not schedule.OVERLAPS_SENDS):
-        return {}
-    kinds = contents(layers, shape.vpp)
-    if max(map(len, kinds)) > MOST_CONTENTS:
-        return {}
-    every = list(pipeline_lengths(context.request, shape, classes))
-    found = {pp: _busiest_link(context, shape, classes, pp) for pp in every}
-    left = [pp for pp in every if found[pp] < cutoff]
-    if left:
-        programme = RankProgramme(context, shape, classes, kinds, cutoff)
-        found |= {pp: max(found[pp], programme.least(pp)) for pp in left}
+    every = pipeline_lengths(context.request, shape, classes)
+    found = {pp: cutoff if cannot_finish(context.request, shape, classes, pp, cutoff) else 0.0 for pp in every}
+    found |= {pp: _busiest_link(context, shape, classes, pp) for pp, seconds in found.items() if seconds < cutoff}
+    found |= {pp: max(seconds, programme.least(pp)) for pp, seconds in found.items() if seconds < cutoff}
     return {pp: min(seconds, cutoff) for pp, seconds in found.items()}
+
+
+def rank_programme(
+    context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], cutoff: Seconds
+) -> RankProgramme | None:
+    """The programmes over the ranks of a shape, where there are some."""
+    schedule, layers = schedules.get(shape.schedule), classes[0].layers
+    if layers.further > 1 or (shape.vpp > 1 and (schedule.SPLITS_BACKWARD or not schedule.OVERLAPS_SENDS)):
+        return None
+    states = states_of(layers, shape.vpp)
+    return RankProgramme(context, shape, classes, states, cutoff) if max(map(len, states.kinds)) <= MOST_CONTENTS else None
 
 
 def _busiest_link(context: PlanningContext, shape: Shape, classes: Sequence[UnlikeStages], pp: int) -> Seconds:

@@ -7,8 +7,9 @@ but of the stage's own layers."""
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.costs.context import PlanningContext
 from planner.costs.layer_kinds import Counts, Ends, Layers
@@ -34,6 +35,20 @@ class KindBytes:
     def beside(self, held: float, waits: float) -> Bytes:
         """Bytes of a layer beside so many microbatches, between F and B and between B and W."""
         return self.beside_one + (held - 1.0) * self.further + waits * self.waiting
+
+
+class RankBytes(NamedTuple):
+    """Bytes of a rank: fixed ones, those of each microbatch in flight on one virtual stage, of each that waits for W, and of
+    the logits of each in the head."""
+
+    fixed: Bytes
+    each: Bytes
+    waiting: Bytes
+    head: Bytes
+
+    def beside(self, held: float, waits: float, ahead: float) -> Bytes:
+        """All bytes beside so many microbatches between F and B, and between B and W; `ahead`: `UnlikeStages.ahead_of_head`."""
+        return self.fixed + held * self.each + waits * self.waiting + max(1.0, held - ahead) * self.head
 
 
 class UnlikeCosts:
@@ -95,40 +110,41 @@ class UnlikeStages:
         found: StageCost = self._costs[counts, ends]
         return found
 
+    def at(self, number: int, counts: Counts, head: bool) -> StageCosts:
+        """Costs of the stage with this number among those of the cluster in a pipeline, by its position on its nodes."""
+        return replace(self._positions[number % len(self._positions)], workload=self.layers.of(counts, head))
+
     def fits(self, counts: Counts, ends: Ends, in_flight: tuple[tuple[int, int], ...]) -> bool:
-        """Whether a stage fits beside its microbatches in flight (`schedules.in_flight`)."""
-        return all(self._held(counts, ends, *pair) <= self._room * (1 + 1e-12) for pair in in_flight)
+        """Whether a stage without virtual ones fits beside its microbatches in flight (`schedules.in_flight`)."""
+        return self.excess(counts, ends, in_flight, 1) <= 1e-12
 
-    def excess(self, counts: Counts, ends: Ends, in_flight: tuple[tuple[int, int], ...]) -> float:
-        """By which fraction of a device's room a stage exceeds it; negative where it fits."""
-        return max(self._held(counts, ends, *pair) for pair in in_flight) / self._room - 1
+    def excess(self, counts: Counts, ends: Ends, in_flight: tuple[tuple[int, int], ...], pp: int) -> float:
+        """By which fraction of a device's room a rank of pp exceeds it; negative where it fits."""
+        held, ahead = self.bytes(counts, ends), self.ahead_of_head(pp)
+        return max(held.beside(*pair, ahead) for pair in in_flight) / self._room - 1
 
-    def _held(self, counts: Counts, ends: Ends, held: int, waits: int) -> Bytes:
-        """Bytes of a stage: linear in both numbers from one microbatch on, as `planner.costs.stage_memory` has them."""
-        if not held:
-            return self._bytes_at(counts, ends, held, waits)
-        one, more, waiting = self.linear_bytes(counts, ends)
-        return one + (held - 1) * more + waits * waiting
+    def ahead_of_head(self, pp: int) -> float:
+        """Microbatches in flight on the last rank of pp, on virtual stages before that of the head
+        (`sim.kernels.memory.heads_in_flight`)."""
+        return math.inf if self.config.offloads_parameters else (self.config.vpp - 1) * pp
 
-    def linear_bytes(self, counts: Counts, ends: Ends) -> tuple[Bytes, Bytes, Bytes]:
-        """Bytes of a stage beside one microbatch, of each further one in flight, and of each that waits for W."""
+    def bytes(self, counts: Counts, ends: Ends) -> RankBytes:
+        """Bytes of a rank with these layers."""
         if (counts, ends) not in self._bytes:
-            one, two = (self._bytes_at(counts, ends, number, 0) for number in (1, 2))
-            waiting = self._bytes_at(counts, ends, 1, 1) if self._splits else one
-            self._bytes[counts, ends] = one, two - one, waiting - one
-        found: tuple[Bytes, Bytes, Bytes] = self._bytes[counts, ends]
+            self._bytes[counts, ends] = self._rank_bytes(counts, ends, all(ends))
+        found: RankBytes = self._bytes[counts, ends]
         return found
 
-    def _bytes_at(self, counts: Counts, ends: Ends, held: int, waits: int, alone: bool = False) -> float:
-        alone |= all(ends)
+    def _rank_bytes(self, counts: Counts, ends: Ends, alone: bool) -> RankBytes:
         config = single_stage_config(self.config) if alone else self.config
         workload, layers, key = self.layers.of(counts, ends[1]), sum(counts), (counts, ends, alone)
         if key not in self._held_bytes:
             self._held_bytes[key] = memory.held_bytes(workload, config, layers, *ends)
         if key not in self._activations:
             self._activations[key] = memory.activation_bytes(workload, config, layers, *ends)
-        inside = self._activations[key].beside(self._held_bytes[key], config, held * config.vpp, waits)
-        return inside + memory.outside_torch(config)
+        found = self._activations[key]
+        fixed = self._held_bytes[key] + found.working + memory.outside_torch(config)
+        return RankBytes(fixed, found.each(config), found.deferred, found.head)
 
     @property
     def room(self) -> Bytes:
@@ -140,13 +156,10 @@ class UnlikeStages:
         if "kinds" not in self._bytes:
             bases, each = [], []
             for kind in range(len(self.layers.kinds)):
-                one, two = (self.layers.only(kind, number) for number in (1, 2))
-                pairs = ((1, 0), (2, 0), (1, int(self._splits)))
-                (a, more, waits), (b, twice, twice_waits) = (
-                    [self._bytes_at(counts, (False, False), *pair, True) for pair in pairs] for counts in (one, two)
-                )
-                bases.append(2 * a - b)
-                each.append(KindBytes(b - a, (twice - b) - (more - a), (twice_waits - b) - (waits - a)))
+                one, two = (self._rank_bytes(self.layers.only(kind, number), (False, False), True) for number in (1, 2))
+                more = (two.each - one.each) * self.config.vpp
+                bases.append(2 * one.fixed - two.fixed)
+                each.append(KindBytes(two.fixed - one.fixed + more, more, (two.waiting - one.waiting) * self._splits))
             self._bytes["kinds"] = min(bases), tuple(each)
         found: tuple[Bytes, tuple[KindBytes, ...]] = self._bytes["kinds"]
         return found

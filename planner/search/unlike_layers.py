@@ -2,7 +2,8 @@
 
 A stand-in is a model of equal layers (`planner.space.stand_in`); its shapes are the searched ones. One priority queue holds
 shapes by their lower bounds with the model's own layers. The first item is replaced by what it consists of, with better bounds:
-a shape (`planner.bounds.unlike_work`) by its variants, a variant (`pipeline_bound`) by its pipelines (`unlike_stages`). The
+a shape (`planner.bounds.unlike_work`) by its variants, variants (`pipeline_bound`) by their numbers of ranks
+(`planner.search.unlike_variants`), and these, where they are few, by their pipelines on an idle network (`unlike_exhaust`). The
 pipelines with the least bounds are built with the model's own layers; those that fit are priced in closed form, and simulated
 if that is below the fastest plan. Invariant: every plan of whole stages belongs to an item of the queue, or to one that is
 settled, and takes at least its bound. So the least bound of both is a lower bound on all of them. Plans with mixed stages are
@@ -17,44 +18,66 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
 
 from planner.bounds.mixed_deadline import MixedBound
-from planner.bounds.unlike_deadline import deadline_bound, might_finish
-from planner.bounds.unlike_lengths import bounds_by_length
-from planner.bounds.unlike_stages import MOST_CLASSES, Pipeline, best_pipelines, single_stages
+from planner.bounds.unlike_deadline import might_finish
+from planner.bounds.unlike_stages import Pipeline
 from planner.bounds.unlike_work import UnlikeWork, pipeline_bound
-from planner.costs.unlike_layers import UnlikeCosts, UnlikeStages
+from planner.costs.unlike_layers import UnlikeCosts
 from planner.placement.ranks import build, with_collectives
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.fastest_plan import FastestPlan
-from planner.search.unlike_exhaust import exhausted
+from planner.search.unlike_exhaust import Ranks, are_few, listed, orders
 from planner.search.unlike_mixed_proof import UnlikeMixedProof
 from planner.search.unlike_placements import placements
 from planner.search.unlike_shapes import Open, layout_of, of_each_schedule, open_shapes
-from planner.search.unlike_splits import splits
+from planner.search.unlike_variants import BUILT, Variants
 from planner.space import stand_in
 from planner.space.shape import Shape
 from planner.space.shapes import uneven, zero_stages
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError
-from sim.field_changes import changed
 from sim.plan.plan import Plan, Stage
 from sim.units import Seconds
 
-REFINED = 600
+REFINED = 3_000
 """Most variants whose pipelines are bounded. Guess: more takes longer, and the least bounds come first."""
 EXHAUSTED = 1_500
-"""Most pipelines that are built to prove that none of their length is faster. Guess: more prove more, and take longer."""
-BUILT = 3
-"""Most pipelines of a variant with virtual stages that are built (a guess). Larger: slower; the others have higher bounds."""
-ORDERS_BUILT = 6
-"""The same without virtual stages, where each order of three classes has a pipeline (a guess)."""
+"""Most pipelines that are built because they hold the bound. Guess: more prove more, and take longer."""
 FAILED = 8
 """Most pipelines of a layout, under all its ZeRO stages, that are built without being faster than the best plan (a guess)."""
 FIRST = 6
 """Layouts of the fastest plans of the stand-ins that are tried first (a guess)."""
 POLISHED = 60
 """Most simulations of neighbours of the best plan (a guess)."""
+
+
+class _Length(NamedTuple):
+    """The pipelines of a variant with one number of ranks."""
+
+    part: Request
+    shape: Shape
+    pp: int
+
+
+class _Order(NamedTuple):
+    """The pipelines of a variant of which each rank has a given class."""
+
+    part: Request
+    shape: Shape
+    ranks: Ranks
+
+
+class _Built(NamedTuple):
+    """A pipeline of a variant, of which the bound is known."""
+
+    part: Request
+    shape: Shape
+    pipeline: Pipeline
+
+
+Item: TypeAlias = Open | _Length | _Order | _Built
 
 
 @dataclass(slots=True)
@@ -72,13 +95,13 @@ class UnlikeSearch(FastestPlan):
     _polished: Plan | None = None
     _costs: UnlikeCosts = field(init=False)
     _failed: Counter[tuple[object, ...]] = field(default_factory=Counter)
-    _known: dict[Shape, tuple[Seconds, dict[int, Seconds]]] = field(default_factory=dict)
-    refined: int = 0
+    _variants: Variants = field(init=False)
     exhausted: int = 0
 
     def __post_init__(self) -> None:
         FastestPlan.__post_init__(self)
         self._costs = UnlikeCosts(self.context)
+        self._variants = Variants(self.context, self._costs)
 
     def run(self) -> Seconds:
         """Search until the gap is small, and return the lower bound on all plans without mixed stages."""
@@ -95,27 +118,87 @@ class UnlikeSearch(FastestPlan):
         self.least_shape = self._settled_shape
         return self.settled
 
-    def _search(self, queue: list[tuple[Seconds, int, Open]]) -> None:
-        """Settle all shapes of a queue, or their least bound; items are (bound, number, shapes)."""
+    def _search(self, queue: list[tuple[Seconds, int, Item]]) -> None:
+        """Settle all items of a queue, or their least bound; its entries are (bound, number, item)."""
         heapq.heapify(queue)
         numbers = itertools.count(len(queue))
         while queue and queue[0][0] < self.cutoff:
-            if self.refined >= REFINED or (self.best is not None and self.limit.is_up()):
+            if self._variants.refined >= REFINED or (self.best is not None and self.limit.is_up()):
                 break
-            bound, _, one = heapq.heappop(queue)
-            if one.variants:
-                for shape in one.variants:
-                    self._settle(max(bound, self._pipelines(one.part, shape, bound)), shape)
-            elif not self._might_finish(one):
-                self._settle(max(bound, self.cutoff), one.shape)
-            else:
-                for alike in of_each_schedule(one):
-                    classes = self._costs.classes(alike.shape)
-                    seconds = max(bound, pipeline_bound(self.request, alike.shape, classes)) if classes else math.inf
-                    if seconds < math.inf:
-                        heapq.heappush(queue, (seconds, next(numbers), alike))
+            bound, _, item = heapq.heappop(queue)
+            for seconds, part in self._opened(bound, item):
+                if isinstance(part, Shape):
+                    self._settle(max(bound, seconds), part)
+                else:
+                    heapq.heappush(queue, (max(bound, seconds), next(numbers), part))
         if queue:
             self._settle(queue[0][0], queue[0][2].shape)
+
+    def _opened(self, bound: Seconds, item: Item) -> Iterator[tuple[Seconds, Item | Shape]]:
+        """What an item consists of, each with a lower bound in seconds; a shape where nothing more is told apart of it."""
+        if isinstance(item, _Built):
+            self.exhausted += 1
+            yield self._try(*item) if self.exhausted <= EXHAUSTED else bound, item.shape
+        elif isinstance(item, _Length):
+            yield from self._of_length(item)
+        elif isinstance(item, _Order):
+            yield from self._of_order(item, bound)
+        elif item.variants:
+            for shape in item.variants:
+                yield from self._of_variant(item.part, shape, bound)
+        elif not self._might_finish(item):
+            yield self.cutoff, item.shape
+        else:
+            for alike in of_each_schedule(item):
+                classes = self._costs.classes(alike.shape)
+                seconds = max(bound, pipeline_bound(self.request, alike.shape, classes)) if classes else math.inf
+                if seconds < math.inf:
+                    yield seconds, alike
+
+    def _of_variant(self, part: Request, shape: Shape, bound: Seconds) -> Iterator[tuple[Seconds, Item | Shape]]:
+        """The lengths of the pipelines of a variant. Those that may be fast are built and, if they are fast, simulated."""
+        found = self._variants.refine(part, shape, bound, self.cutoff)
+        for pipeline in found.tried:
+            self._try_of_layout(part, shape, pipeline)
+        for pp, seconds in found.lengths.items():
+            yield seconds, _Length(part, shape, pp)
+        if not found.lengths:
+            yield found.bound, shape
+
+    def _of_length(self, item: _Length) -> Iterator[tuple[Seconds, Item | Shape]]:
+        """The orders of the classes of the pipelines of a length, where these are few."""
+        if not orders(self._costs.classes(item.shape), item.pp):
+            yield 0.0, item.shape
+        for seconds, ranks in self._variants.orders(item.shape, item.pp, self.cutoff):
+            yield seconds, _Order(item.part, item.shape, ranks)
+
+    def _try_length(self, item: _Length) -> None:
+        """Build the best pipelines of a length, where they are few."""
+        if are_few(self._costs.classes(item.shape), item.shape, item.pp):
+            for bound, order in self._of_length(item):
+                if isinstance(order, _Order):
+                    list(self._of_order(order, bound))
+
+    def _of_order(self, item: _Order, bound: Seconds) -> Iterator[tuple[Seconds, Item | Shape]]:
+        """The pipelines of an order where they are few, of which the best ones are built; else those near the bound."""
+        part, shape, ranks = item
+        within, splits = self._variants.splits(shape, ranks, bound, self.cutoff)
+        yield within, shape
+        every = listed(self.context, shape, self._costs.classes(shape), ranks, splits, within)
+        for number, (seconds, pipeline) in enumerate(every):
+            if seconds >= within:
+                return
+            known = self._try_of_layout(part, shape, pipeline) if number < BUILT else None
+            yield (seconds, _Built(part, shape, pipeline)) if known is None else (known, shape)
+
+    def _try_of_layout(self, part: Request, shape: Shape, pipeline: Pipeline) -> Seconds | None:
+        """As `_try`; None where so many pipelines of the layout were built in vain that it is not tried."""
+        layout, before = layout_of(shape), self.best
+        if self._failed[layout] >= FAILED:
+            return None
+        seconds = self._try(part, shape, pipeline)
+        self._failed[layout] += self.best is before
+        return seconds
 
     def polish(self) -> None:
         """Move one layer at a time between neighbouring stages of the best plan, as long as a simulated step is shorter.
@@ -148,68 +231,15 @@ class UnlikeSearch(FastestPlan):
             for alike in of_each_schedule(one):
                 if layout_of(alike.shape) in wanted and (self.best is None or not self.limit.is_up()):
                     for shape in alike.variants[:2]:
-                        self._pipelines(one.part, shape, 0.0)
+                        for _, item in self._of_variant(one.part, shape, 0.0):
+                            if isinstance(item, _Length):
+                                self._try_length(item)
 
     def _might_finish(self, one: Open) -> bool:
         """Whether some pipeline of a shape might be worth finding."""
         zeros = zero_stages(one.part, one.shape)
         every = [self._costs.classes(replace(one.shape, zero_stage=zero)) for zero in zeros]
         return bool(every[0]) and might_finish(self.context, every, self.cutoff)
-
-    def _pipelines(self, part: Request, shape: Shape, bound: Seconds) -> Seconds:
-        """A lower bound on the pipelines of a variant, the best of which are built and, if they are fast, simulated."""
-        classes = self._costs.classes(shape)
-        bound, lengths = self._bounded(shape, bound)
-        if bound >= self.cutoff:
-            return bound
-        if shape.vpp > 1 or len(classes) > MOST_CLASSES:
-            some, every, otherwise = splits(self.context, part, shape, classes)[:BUILT], lengths, bound
-        else:
-            found = [*single_stages(self.context, shape, classes), *best_pipelines(self.context, shape, classes, self.cutoff)]
-            found.sort(key=lambda one: one.seconds)
-            some = [each.pipeline for each in found if each.seconds < self.cutoff][:ORDERS_BUILT]
-            own = {len(each.pipeline): each.seconds for each in reversed(found)}
-            every, otherwise = {pp: max(seconds, lengths.get(pp, 0.0)) for pp, seconds in own.items()}, math.inf
-        layout = layout_of(shape)
-        for pipeline in some if self._failed[layout] < FAILED else ():
-            before = self.best
-            self._try(part, shape, pipeline)
-            self._failed[layout] += self.best is before
-        return max(bound, min(self._exhausted(part, shape, classes, every).values(), default=otherwise))
-
-    def _bounded(self, shape: Shape, low: Seconds) -> tuple[Seconds, dict[int, Seconds]]:
-        """A lower bound on the pipelines of a variant, at least `low`, and where that is below the cutoff those by length.
-
-        With virtual stages they are the same for both orders of weight gathers, of which that behind the optimizer has the
-        longer tail and nothing shorter."""
-        one = changed(shape, overlap_param_gather=True) if shape.vpp > 1 else shape
-        if one not in self._known:
-            classes = self._costs.classes(one)
-            bound, lengths = deadline_bound(self.context, one, classes, low, max(low, self.cutoff)), dict[int, Seconds]()
-            if bound < self.cutoff:
-                self.refined += 1
-                lengths = bounds_by_length(self.context, one, classes, self.cutoff)
-            self._known[one] = bound, lengths
-        bound, lengths = self._known[one]
-        return max(bound, low), lengths
-
-    def _exhausted(
-        self, part: Request, shape: Shape, classes: Sequence[UnlikeStages], lengths: dict[int, Seconds]
-    ) -> dict[int, Seconds]:
-        """The bounds by length, after all pipelines of lengths with few of them were tried."""
-
-        def tried(pipeline: Pipeline) -> Seconds | None:
-            if self.limit.is_up() or self.exhausted >= EXHAUSTED:
-                return None
-            self.exhausted += 1
-            return self._try(part, shape, pipeline)
-
-        found = dict(lengths)
-        for pp, seconds in lengths.items():
-            if seconds < self.cutoff:
-                known = exhausted(self.context, shape, classes, pp, self.cutoff, tried)
-                found[pp] = seconds if known is None else max(seconds, known)
-        return found
 
     def _try(self, part: Request, shape: Shape, pipeline: Pipeline) -> Seconds:
         """Build the plan of a pipeline with the model's own layers; simulate it if it may be faster than the best.

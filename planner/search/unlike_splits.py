@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from planner.bounds.unlike_stages import Pipeline
 from planner.costs.context import PlanningContext
@@ -32,14 +32,16 @@ GIVERS = 2
 """Number of slowest ranks from which a layer may be moved, beside the first (a guess)."""
 
 
-def splits(context: PlanningContext, part: Request, shape: Shape, classes: Sequence[UnlikeStages]) -> list[Pipeline]:
+def splits(
+    context: PlanningContext, part: Request, shape: Shape, classes: Sequence[UnlikeStages], among: Collection[int] = ()
+) -> list[Pipeline]:
     """Pipelines of a shape with virtual stages, the fastest by the closed form first.
 
-    Layers are those of the model; the last stage may have fewer, where further layers are on it. Pipelines are those of each
-    class alone, and of all classes, in every order of few."""
+    among: numbers of ranks, if not all. Layers are those of the model; the last stage may have fewer, where further layers are
+    on it. Pipelines are those of each class alone, and of all classes, in every order of few."""
     found: list[tuple[Seconds, Pipeline]] = []
-    for options in _sequences(context, part, shape, classes):
-        search = Split(context, shape, options)
+    for options in _sequences(context, part, shape, classes, among):
+        search = ClosedForm(context, shape, options)
         seconds, layers = search.descended(part.workload.model.layers)
         further = part.workload.model.layers - options[0].layers.number
         own = (*layers[:-1], layers[-1] - further)
@@ -49,7 +51,7 @@ def splits(context: PlanningContext, part: Request, shape: Shape, classes: Seque
 
 
 def _sequences(
-    context: PlanningContext, part: Request, shape: Shape, classes: Sequence[UnlikeStages]
+    context: PlanningContext, part: Request, shape: Shape, classes: Sequence[UnlikeStages], among: Collection[int]
 ) -> Iterator[tuple[UnlikeStages, ...]]:
     """The class of each stage of the pipelines that are tried."""
     most, m = part.workload.model.layers // shape.vpp, shape.microbatches(part.workload)
@@ -57,13 +59,15 @@ def _sequences(
     for some in itertools.chain(((option,) for option in classes), orders):
         every = tuple(option for option in some for _ in range(option.max_stages))
         fitting = (
-            pp for pp in range(min(len(every), most), 0, -1) if lengths.allows(part, shape, pp) and shape.is_defined(m, pp)
+            pp
+            for pp in range(min(len(every), most), 0, -1)
+            if lengths.allows(part, shape, pp) and shape.is_defined(m, pp) and (pp in among or not among)
         )
         for pp in itertools.islice(fitting, LENGTHS):
             yield every[:pp]
 
 
-class Split:
+class ClosedForm:
     """The closed form of pipelines of given classes, by the layers of each rank; messages take their least seconds."""
 
     def __init__(self, context: PlanningContext, shape: Shape, options: Sequence[UnlikeStages]):
@@ -119,7 +123,7 @@ class Split:
             parts = [self._layers.counts(*stage) for stage in own]
             counts = tuple(map(sum, zip(*parts, strict=True)))
             held = schedules.in_flight(self._shape.schedule, rank, pp, self._m, self._shape.vpp)
-            excess = option.excess(counts, role, tuple((-(-n // self._shape.vpp), waits) for n, waits in held))
+            excess = option.excess(counts, role, held, pp)
             if excess > 0:
                 beyond, full = beyond + excess, full | {rank}
             cost, entry = option.cost(counts, role), option.cost(parts[0], (role[0], False))

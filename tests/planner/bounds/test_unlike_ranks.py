@@ -1,60 +1,59 @@
-"""The dynamic programme over numbers of layers of ranks, where layers differ."""
+"""What a rank of a pipeline implies for its step, where layers differ."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-from planner import api
-from planner.bounds.unlike_deadline import deadline_bound
-from planner.bounds.unlike_ranks import RankProgramme, contents
+import numpy as np
+import pytest
+
+from planner.bounds.rank_states import contents
+from planner.bounds.unlike_ranks import Messages, Place, RankBounds, Ranks
 from planner.costs.context import PlanningContext
 from planner.costs.layer_kinds import Layers
 from planner.costs.unlike_layers import UnlikeCosts
-from planner.placement.simulation import step
-from planner.request import Request
-from tests.planner.unlike import PINNED, interleaved, only_shape, question
+from tests.planner.bounds.test_unlike_lengths import simulated
+from tests.planner.unlike import only_shape, question
+
+WANTED = question()
+KINDS = contents(Layers(WANTED.workload), 1)
+NO_MESSAGES = Messages(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def bound_of(wanted: Request, pp: int, cutoff: float = math.inf) -> float:
-    context, shape = PlanningContext(wanted), only_shape(wanted)
+def bounds() -> RankBounds:
+    context, shape = PlanningContext(WANTED), only_shape(WANTED)
     classes = UnlikeCosts(context).classes(shape)
-    kinds = contents(classes[0].layers, shape.vpp)
-    return RankProgramme(context, shape, classes, kinds, cutoff).least(pp)
+    return RankBounds(WANTED, shape, classes, KINDS, math.inf)
 
 
-def test_contents_of_ranges_of_a_model_with_four_cheap_layers_of_eight() -> None:
-    layers = Layers(question().workload)
-    whole = contents(layers, 1)
-    assert whole[0] == [(0, 0)]
-    assert whole[3] == [(0, 3), (1, 2), (2, 1), (3, 0)]
-    assert whole[8] == [(4, 4)]
-    assert contents(layers, 2)[2] == [(0, 2), (1, 1), (2, 0)]
-    assert contents(layers, 2)[8] == [(4, 4)], "no more layers of a kind than the model has"
+def of_rank(of: RankBounds, behind: int, own: int, s: int, messages: Messages = NO_MESSAGES) -> float:
+    """The bound of a rank of two with so many layers behind it and on it; s: ranks behind it."""
+    cheap = min(max(behind + own - 4, 0), 4) - max(behind - 4, 0)
+    content = KINDS[own].index((cheap, own - cheap))
+    ranks = Ranks(*(np.array([number]) for number in (behind, own, content)))
+    place = Place(0, s, 2, (0,), (0,), (0,), messages)
+    return float(of.table(place, ranks)[0])
 
 
-def test_the_bound_is_below_the_step_and_nearer_than_the_deadline_test() -> None:
-    wanted = question()
-    context, shape = PlanningContext(wanted), only_shape(wanted)
-    deadline = deadline_bound(context, shape, UnlikeCosts(context).classes(shape), 0.0, math.inf)
-    bound, seconds = bound_of(wanted, 2), step(api.plan(wanted))
-    assert deadline < bound <= seconds * (1 + 1e-9)
-    assert bound > 0.9 * seconds
+def test_each_rank_bounds_the_steps_of_its_pipelines() -> None:
+    of, nearest = bounds(), 0.0
+    for first in range(1, 8):
+        seconds = simulated(WANTED, (("a", first), ("a", 8 - first)))
+        both = of_rank(of, 8 - first, first, 1), of_rank(of, 0, 8 - first, 0)
+        assert max(both) <= seconds * (1 + 1e-9)
+        nearest = max(nearest, max(both) / seconds)
+    assert nearest > 0.95
 
 
-def test_with_virtual_stages_each_rank_may_have_the_cheapest_layers() -> None:
-    """So the bound is further away: both ranks may have all four cheap layers."""
-    wanted = question(interleaved(2))
-    seconds = step(api.plan(wanted))
-    assert 0.6 * seconds < bound_of(wanted, 2) <= seconds * (1 + 1e-9)
+def test_a_rank_without_layers_or_with_a_neighbour_that_cannot_be_has_no_bound() -> None:
+    of = bounds()
+    assert of_rank(of, 4, 4, 1) < math.inf
+    assert of_rank(of, 4, 4, 1, NO_MESSAGES._replace(ahead=math.inf)) == math.inf
+    assert of_rank(of, 4, 3, 1) == math.inf, "the first rank has all layers that are not behind it"
 
 
-def test_no_rank_holds_what_takes_longer_than_the_cutoff() -> None:
-    wanted = question()
-    bound = bound_of(wanted, 2)
-    assert bound_of(wanted, 2, cutoff=2 * bound) == bound
-    assert bound_of(wanted, 2, cutoff=bound / 2) >= bound / 2
-
-
-def test_there_is_no_pipeline_with_more_ranks_than_stages() -> None:
-    assert bound_of(question(replace(PINNED, pp=None)), 3) == math.inf
+def test_a_rank_waits_for_the_messages_of_all_microbatches() -> None:
+    """Eight, of a second; the first one arrives after one."""
+    of = bounds()
+    assert of_rank(of, 4, 4, 1, NO_MESSAGES._replace(ahead=1.0)) == pytest.approx(of_rank(of, 4, 4, 1) + 8.0)
+    assert of_rank(of, 0, 4, 0, NO_MESSAGES._replace(back=1.0)) == pytest.approx(of_rank(of, 0, 4, 0) + 9.0)

@@ -10,6 +10,7 @@ from planner import api
 from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeCosts
 from sim.analytic.plan_costs import PlanCosts
+from sim.field_changes import changed
 from sim.kernels import memory
 from tests.planner.unlike import interleaved, only_shape, question
 
@@ -25,7 +26,7 @@ def test_costs_and_bytes_are_those_of_a_plan() -> None:
         for name in ("forward", "backward", "reduce", "gather", "optimizer"):
             assert getattr(mine, name) == pytest.approx(getattr(theirs, name), rel=1e-12)
         held = tuple(memory.in_flight(plan, index))
-        assert option.excess(counts, ends, held) == pytest.approx(peaks[index] / option.room - 1, rel=1e-9)
+        assert option.excess(counts, ends, held, 2) == pytest.approx(peaks[index] / option.room - 1, rel=1e-9)
         assert option.fits(counts, ends, held)
 
 
@@ -48,8 +49,8 @@ def test_bytes_are_those_of_the_memory_model() -> None:
     for vpp in (2, 1, 4):
         (option,) = costs.classes(replace(only_shape(wanted), vpp=vpp))
         for counts, ends in (((2, 3), (False, False)), ((4, 0), (True, False)), ((0, 4), (False, True))):
-            one, more, _ = option.linear_bytes(counts, ends)
-            for held in (1, 2):
-                workload, config = option.layers.of(counts, ends[1]), option.config
-                inside = memory.rank_bytes(workload, config, sum(counts), held * vpp, *ends)
-                assert one + (held - 1) * more == pytest.approx(inside + memory.outside_torch(config), rel=1e-12)
+            for pp, held, waits in ((2, 1, 0), (2, 2 * vpp, 0), (4, 3 * vpp + 1, 0), (4, 6 * vpp, 2)):
+                workload, config = option.layers.of(counts, ends[1]), changed(option.config, pp=pp)
+                inside = memory.rank_bytes(workload, config, sum(counts), held, *ends, waits)
+                found = option.bytes(counts, ends).beside(held, waits, option.ahead_of_head(pp))
+                assert found == pytest.approx(inside + memory.outside_torch(config), rel=1e-12)
