@@ -39,6 +39,11 @@ NVIDIA/TransformerEngine#2053, August 2025). That its attention and norms, and a
 LAYER_MODULES = 5
 """Modules of Transformer Engine in a dense layer: four products, two of them with their norms, and attention
 (NVIDIA/Megatron-LM d98e8a64 megatron/core/models/gpt/gpt_layer_specs.py). Norms of queries and keys come on top."""
+UNFUSED_LAUNCHES = 6, 9
+"""Launches that Transformer Engine's unfused attention adds to a forward and a backward. Counted (NVIDIA/TransformerEngine
+d0067d0d transformer_engine/pytorch/attention/dot_product_attention/backends.py, UnfusedDotProductAttention): keys and values
+are repeated for grouped queries, memory for the scores, two products with the softmax between, and a copy of the result, for
+one fused kernel; a backward has four products, the sums of both repetitions, the softmax, two scalings and a copy."""
 COLLECTIVE_LAUNCHES = 3
 """Launches that the host could make while it starts a collective: of its kernel, of memory for its result, and of the events by
 which two streams wait for each other. A guess."""
@@ -80,7 +85,9 @@ def _module_launches(config: ParallelConfig, norms: int) -> tuple[float, float]:
     Layers with experts have none: their launches were set by software with these modules (`EXPERT_LAUNCHES`)."""
     modules = MODULE_LAUNCHES * (LAYER_MODULES + norms)
     ahead, back = MORE_COLLECTIVES if config.sequence_parallel and config.tp > 1 else (0, 0)
-    return modules + COLLECTIVE_LAUNCHES * ahead, LAUNCH_BACKWARD * modules + COLLECTIVE_LAUNCHES * back
+    forward, backward = UNFUSED_LAUNCHES if config.attention == "unfused" else (0, 0)
+    forward, backward = forward + COLLECTIVE_LAUNCHES * ahead, backward + COLLECTIVE_LAUNCHES * back
+    return modules + forward, LAUNCH_BACKWARD * modules + backward
 
 
 def launched(

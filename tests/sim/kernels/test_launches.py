@@ -128,6 +128,11 @@ def test_sequence_parallelism_adds_two_and_four_collectives_of_three_launches() 
     assert hosts() == alone == hosts(sequence_parallel=True), "one rank exchanges nothing"
 
 
+def test_unfused_attention_adds_six_and_nine_launches() -> None:
+    fused, unfused = hosts(), hosts(attention="unfused")
+    assert (unfused[0] - fused[0], unfused[1] - fused[1]) == pytest.approx((6.0, 9.0))
+
+
 def test_graphs_of_parts_of_a_dense_layer_leave_the_other_launches() -> None:
     whole = hosts(tp=2, sequence_parallel=True)
     for scopes, left in ((("attn",), 0.4), (("mlp",), 0.6), (("attn", "mlp"), 0.0), (("moe_router",), 1.0)):
