@@ -5,13 +5,15 @@ All of it is linear in the layers of the stage where they are equal."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, layer_groups, memory, offload, payloads
 from sim.kernels.casts import weight_cast_bytes
 from sim.kernels.formulas import pass_seconds
+from sim.kernels.recomputation import backward_gathers
+from sim.kernels.tensor_lists import list_seconds
 from sim.network.memory_traffic import RING_TRAFFIC
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -40,19 +42,37 @@ def traffic_seconds(
     which a layer's kernels wait for launches hides those of the layer, and collectives that overlap nothing take none. Linear
     in layers that are equal.
 
-    That nothing else hides them is an assumption, which runs of FSDP on devices of unlike memory support (docs/model.md)."""
-    if not config.shards_parameters or config.gathers_between:
+    That nothing else hides them is an assumption, which runs of FSDP on devices of unlike memory support (docs/model.md).
+    With `DeviceSpec.tensor_lists` the host's lists (`sim.kernels.tensor_lists`), which nothing hides either, are added."""
+    if not config.shards_parameters:
         return 0.0, 0.0
+    kinds = tuple(workload.of_stage(layers, first, last).alike(layers))
+    ahead, back = _list_seconds(device, config, kinds)
+    if config.gathers_between:
+        return ahead, back
     rate = device.memory_bandwidth * device.elementwise_efficiency / RING_TRAFFIC
     inner, taken = [0.0, 0.0], [0.0, 0.0]
-    for number, one in workload.of_stage(layers, first, last).alike(layers):
+    for number, one in kinds:
         gaps = compute.launch_gaps(device, one, config)
         for way, moved in enumerate(_sharded_bytes(one, config, number, False, False)):
             inner[way] += moved
             taken[way] += max(moved / rate - number * gaps[way], 0.0)
     whole = _sharded_bytes(workload, config, layers, first, last)
     forward, backward = (own + (moved - part) / rate for own, moved, part in zip(taken, whole, inner, strict=True))
-    return forward, backward
+    return forward + ahead, backward + back
+
+
+def _list_seconds(device: DeviceSpec, config: ParallelConfig, kinds: Iterable[tuple[int, Workload]]) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of the lists of tensors of (number, kind) of layers (`sim.kernels.tensor_lists`)."""
+    if not device.tensor_lists:
+        return 0.0, 0.0
+    ahead = back = 0.0
+    for number, one in kinds:
+        gathered, both = _sharded_bytes(one, config, 1, False, False)
+        kernels, gathers = compute.rank_kernels(one, config), backward_gathers(one, config)
+        forward, backward = list_seconds(device, config, kernels, (gathered, both - gathered), gathers)
+        ahead, back = ahead + number * forward, back + number * backward
+    return ahead, back
 
 
 def _sharded_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> tuple[Bytes, Bytes]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sim.analytic.alike_configs import one_replica, passing_alike, summing_alike
 from sim.analytic.stage_amounts import amounts, bare_stages, in_buckets, synchronisation, traffic_seconds, weight_seconds
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, streaming
+from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, recomputation, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
@@ -165,15 +165,15 @@ class StageCosts:
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
         times: tuple[Seconds, Seconds] | None = None,
     ) -> StageCost:  # fmt: skip
-        """Cost of a stage without its messages. `first`, `last`: it holds the embedding, the head. `times`: `passes`, if known.
-
-        The slowest device type of `specs` decides (default: all types of the stage)."""
+        """Cost of a stage without its messages, by the slowest device type of `specs` (default: all of the stage). `first`,
+        `last`: it holds the embedding, the head. `times`: `passes`, if known."""
         times = times or self.passes(layers, first, last, specs or self.collectives.specs)
         reduce, gather, traffic, buckets, optimizer = self.synchronised(layers, first, last, specs)
         received, weight = self.received(layers, first, last, False), self.weight_gradients(layers, first, last, specs)
         between, before = reduce * self.config.reduces_between, gather * self.config.gathers_between
         weight += between if schedules.get(self.config.schedule).SPLITS_BACKWARD else 0.0
-        passes, rest = (times[0] + before, times[1] + between + before), (reduce - between, gather - before)
+        again = before and before * recomputation.backward_gathers(self.workload, self.config)
+        passes, rest = (times[0] + before, times[1] + between + again), (reduce - between, gather - before)
         return StageCost(*passes, *rest, optimizer, buckets, 0.0, 0.0, traffic, weight, received)
 
     def synchronised(

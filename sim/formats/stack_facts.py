@@ -118,6 +118,8 @@ class StackConstants(StrictModel):
     separate_qkv: Flag = False
     separate_gate: Flag = False
     summed_norms: Flag = False
+    tensor_lists: Flag = False
+    engine_modules: Flag = False
     newest_attention: Flag = DEFAULT.newest_attention
     cudnn_9_19: Flag = False
     attention_bf16_sums: Flag = False

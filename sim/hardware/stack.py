@@ -31,7 +31,8 @@ FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
-    "whole_latents", "separate_qkv", "separate_gate", "summed_norms", *ATTENTION_FACTS,
+    "whole_latents", "separate_qkv", "separate_gate", "summed_norms", "tensor_lists", "engine_modules",
+    *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
 are further facts."""
@@ -73,7 +74,9 @@ class Stack:
     ranks of an ep group; `overlap_shared_experts`, `overlap_expert_communication`: they travel beside shared experts, or beside
     another microbatch (all four: `ParallelConfig`, the last three for plans that are searched; a plan that is given has its
     own).
-    `memory`: what the software keeps beyond Megatron-LM.
+    `memory`: what the software keeps beyond Megatron-LM. `tensor_lists`: under ZeRO 3 collectives take a list of one tensor for
+    each rank, which the host cuts and copies one by one; `engine_modules`: layers are made of Transformer Engine's modules,
+    whose calls take the host longer (both: `DeviceSpec`).
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
 
@@ -110,6 +113,8 @@ class Stack:
     amax_reduction: bool = False
     fused_experts: bool = False
     summed_norms: bool = False
+    tensor_lists: bool = False
+    engine_modules: bool = False
     dispatcher: str = "alltoall"
     overlap_shared_experts: bool = False
     overlap_expert_communication: bool = False
@@ -145,6 +150,8 @@ class Stack:
             current_scaling=self.current_scaling,
             fused_experts=self.fused_experts,
             summed_norms=self.summed_norms,
+            tensor_lists=self.tensor_lists,
+            engine_modules=self.engine_modules,
             passes=self.passes,
         )
 

@@ -136,7 +136,7 @@ def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: 
 def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
     """Seconds of the gradient of a kernel's input: one product of a Gemm, the whole backward of any other kernel."""
     if isinstance(kernel, Gemm):
-        product = Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count)
+        product = Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count, thin=kernel.thin)
         return gemm_seconds(product, device, precision, nbytes) + _cast_seconds(kernel, device, precision, 1)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
@@ -147,7 +147,7 @@ def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, 
     """Seconds of the gradient of a kernel's weight: one product of a Gemm (`added` as in `gemm_seconds`), 0 for any other and
     for a frozen one."""
     if isinstance(kernel, Gemm) and not kernel.frozen:
-        product = Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count)
+        product = Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count, thin=kernel.thin)
         return gemm_seconds(product, device, precision, nbytes, added) + _cast_seconds(kernel, device, precision, 2)
     return 0.0
 

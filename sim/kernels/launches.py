@@ -28,6 +28,30 @@ weight gradients from Python for each, where one call for a microbatch does it e
 run: Qwen3-30B-A3B on 16 H100 in fp8 with ep 8 takes 16.7 ms for a layer and microbatch (Megatron-Bridge 26.02)."""
 
 
+GRAPHED = {"attn": 0.6, "mlp": 0.4}
+"""Scope of a CUDA graph -> its share of the launches of a dense layer, which one launch replaces. Counted: 13 of 21 launches
+of a forward of Megatron-LM's layer (kernels, an allocation, three for each all_reduce) belong to attention with its norm,
+projections and sum. Graphs of parts of layers with experts change nothing (docs/model.md)."""
+MODULE_LAUNCHES = 1.73
+"""Launches that the host could make while it calls a module of Transformer Engine, beside those of its kernels: on one GH200
+its Linear takes 90.5 us of the host where torch's, which is one launch, takes 33.2 (on GB200 99.7 and 37.1, or 1.69;
+NVIDIA/TransformerEngine#2053, August 2025). That its attention and norms, and a backward, take as much longer is a guess."""
+LAYER_MODULES = 5
+"""Modules of Transformer Engine in a dense layer: four products, two of them with their norms, and attention
+(NVIDIA/Megatron-LM d98e8a64 megatron/core/models/gpt/gpt_layer_specs.py). Norms of queries and keys come on top."""
+UNFUSED_LAUNCHES = 6, 9
+"""Launches that Transformer Engine's unfused attention adds to a forward and a backward. Counted (NVIDIA/TransformerEngine
+d0067d0d transformer_engine/pytorch/attention/dot_product_attention/backends.py, UnfusedDotProductAttention): keys and values
+are repeated for grouped queries, memory for the scores, two products with the softmax between, and a copy of the result, for
+one fused kernel; a backward has four products, the sums of both repetitions, the softmax, two scalings and a copy."""
+COLLECTIVE_LAUNCHES = 3
+"""Launches that the host could make while it starts a collective: of its kernel, of memory for its result, and of the events by
+which two streams wait for each other. A guess."""
+MORE_COLLECTIVES = 2, 4
+"""Collectives in a layer's forward and backward that sequence parallelism adds to the two and two of tensor parallelism: a
+gather before and a scatter behind attention and MLP each, and a backward gathers both inputs once more (arXiv 2205.05198)."""
+
+
 def launch_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, kernels: tuple[Kernel, ...]
 ) -> tuple[Seconds, Seconds]:
@@ -45,9 +69,25 @@ def launch_seconds(
     norms = sum(kernel.name == HEAD_NORM for kernel in kernels)
     dense += (ring_launches(kernels) + norms) / LAUNCHES
     launch = device.launch * dense + device.launch_per_rank * ranks
-    if overlaps_from_host(workload, config):
-        launch *= OVERLAP_LAUNCHES
-    return launch, LAUNCH_BACKWARD * launch
+    if experts:
+        launch *= OVERLAP_LAUNCHES if config.overlaps_from_host else 1.0
+        return launch, LAUNCH_BACKWARD * launch
+    ahead, back = _module_launches(config, norms) if device.engine_modules else (0.0, 0.0)
+    one = device.launch / LAUNCHES
+    left = 1.0 - sum(GRAPHED.get(scope, 0.0) for scope in config.cuda_graphs)
+    return left * (launch + one * ahead), left * (LAUNCH_BACKWARD * launch + one * back)
+
+
+def _module_launches(config: ParallelConfig, norms: int) -> tuple[float, float]:
+    """(forward, backward) launches that the host could make while it calls Transformer Engine's modules of a dense layer, with
+    `norms` of queries and keys, and starts the collectives that sequence parallelism adds.
+
+    Layers with experts have none: their launches were set by software with these modules (`EXPERT_LAUNCHES`)."""
+    modules = MODULE_LAUNCHES * (LAYER_MODULES + norms)
+    ahead, back = MORE_COLLECTIVES if config.sequence_parallel and config.tp > 1 else (0, 0)
+    forward, backward = UNFUSED_LAUNCHES if config.attention == "unfused" else (0, 0)
+    forward, backward = forward + COLLECTIVE_LAUNCHES * ahead, backward + COLLECTIVE_LAUNCHES * back
+    return modules + forward, LAUNCH_BACKWARD * modules + backward
 
 
 def launched(

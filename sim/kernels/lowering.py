@@ -36,6 +36,7 @@ from sim.kernels.payloads import (
     tensor_collectives,
     tied_bytes,
 )
+from sim.kernels.recomputation import backward_gathers
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -233,7 +234,8 @@ class Lowered:
             yield from self._bucket("start", stage, part, "all_gather", ahead)
         for part, own in enumerate(every or (None,)):
             if gathered and own:
-                yield from self._bucket("collective" if between else "wait", stage, part, "all_gather", own)
+                for _ in range(1 if forward else backward_gathers(self.workload, config)):
+                    yield from self._bucket("collective" if between else "wait", stage, part, "all_gather", own)
             if sharded and not between and (later := part + memory.GATHERED_AHEAD) < len(every):
                 yield from self._bucket("start", stage, later, "all_gather", every[later])
             cut = (part, len(every), own.size) if own else (0, 1, 1.0)

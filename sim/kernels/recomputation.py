@@ -12,6 +12,7 @@ mla_up_proj  the products from latent vectors to queries, keys and values: their
 
 from __future__ import annotations
 
+from sim.kernels.frozen_weights import trained_layer_parameters
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Attention, Kernel
@@ -19,6 +20,19 @@ from sim.workload.workload import Workload
 
 LATENT = ("queries", "keys and values")
 """Names of the products from latent vectors to queries, keys and values (`sim.workload.kernels`)."""
+REUSE = 10**9
+"""Parameters between two uses of a weight, from which on DeepSpeed's ZeRO 3 releases it between them: the default of
+stage3_max_reuse_distance (deepspeedai/DeepSpeed b3870363e deepspeed/runtime/zero/constants.py, and of today)."""
+
+
+def backward_gathers(workload: Workload, config: ParallelConfig) -> int:
+    """Times for which a backward gathers the weights of a layer under ZeRO 3 that waits for gathers, as DeepSpeed does: twice
+    where it repeats the forward of layers that are too large to keep their weights until their gradients (`REUSE`), else once.
+
+    DeepSpeed gathers by module, so a larger layer keeps its last one or none; that it keeps none is an approximation. Gathers
+    that overlap are by layer, as FSDP's are, and both passes share one."""
+    large = trained_layer_parameters(workload, config) > REUSE
+    return 2 if config.gathers_between and config.recompute == "full" and large else 1
 
 
 def stops_early(workload: Workload, config: ParallelConfig) -> bool:

@@ -24,8 +24,8 @@ BLOCK = "block"
 """Recomputation of some whole layers of each stage, `recompute` full with `recompute_layers`; as the value of a plan's pins: of
 as few as memory allows. Megatron-LM has it as --recompute-method block."""
 CUDA_GRAPHS = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
-"""Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration is modelled: its kernels have no
-launches of their own. Graphs of parts of a layer change nothing here."""
+"""Scopes of CUDA graphs (Megatron-Core's --cuda-graph-scope). The graph of the whole iteration leaves no launches, `attn` and
+`mlp` take away their share of those of a dense layer (`sim.kernels.launches.GRAPHED`). Others change nothing here."""
 ATTENTION = ("flash", "unfused")
 """Attention kernels: fused, or separate ones that keep the scores."""
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}

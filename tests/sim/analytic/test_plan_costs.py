@@ -107,6 +107,25 @@ def test_zero_3_without_overlap_adds_two_gathers_and_a_reduction_to_each_microba
     assert each(2, True) < each(2, False)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_a_backward_of_large_layers_gathers_once_more_to_repeat_their_forward(schedule: str, monkeypatch) -> None:
+    """Each microbatch takes as much longer as a gather of the stage, where layers are larger than what is kept between uses."""
+    values = 2 * (12 * 96**2 + 13 * 96) + 2 * 768 * 96 + 2 * 96
+    machines = builders.fleet(builders.cluster(nodes=2, nics=(builders.nic(bandwidth=1e9),)))
+    facts = {"zero_stage": 3, "schedule": schedule, "overlap_grad_reduce": False, "recompute": "full"}
+
+    def each() -> float:
+        plans = [builders.plan(machines, dp=2, microbatches=many, **facts) for many in (8, 9)]
+        steps = [simulate(plan).step_s for plan in plans]
+        assert [plan_costs.step_seconds(plan) for plan in plans] == pytest.approx(steps, rel=1e-9)
+        assert evaluate(plans).tolist() == pytest.approx(steps, rel=1e-9)
+        return steps[1] - steps[0]
+
+    small = each()
+    monkeypatch.setattr("sim.kernels.recomputation.REUSE", 12 * 96**2)
+    assert each() - small == pytest.approx(2 * values / 2 / 1e9, rel=1e-9)
+
+
 @pytest.mark.parametrize("zero_stage", [0, 1])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize(("nics", "is_exact"), [(2, False), (3, True)])

@@ -149,6 +149,15 @@ def test_a_thin_product_of_an_adapter_moves_its_bytes_at_the_rate_of_passes() ->
     assert formulas.gemm_seconds(wide, device, "bf16", 2) == pytest.approx(1e-6 + 64.384e-6 / 1.5, rel=1e-9)
 
 
+def test_the_backward_of_a_thin_product_moves_its_bytes_at_that_rate_too() -> None:
+    """Each of both products moves as many bytes as the forward does."""
+    device = builders.device(gemm=GemmCurve(0.0, 1.0, 0.25), elementwise_efficiency=0.8)
+    thin = Gemm("g", 8000, 16, 4000, thin=True)
+    forward = formulas.forward_seconds(thin, device, "bf16", 2, "flash")
+    assert formulas.input_gradient_seconds(thin, device, "bf16", 2, "flash") == pytest.approx(forward, rel=1e-12)
+    assert formulas.weight_gradient_seconds(thin, device, "bf16", 2) == pytest.approx(forward, rel=1e-12)
+
+
 def test_software_sums_adapters_in_a_multiple_of_peft_s_passes_both_ways() -> None:
     """5e6 bytes forward and 4e6 backward at 1 TB/s, half of them with `adapter: 0.5`; no other key changes them."""
     device = builders.device(memory_bandwidth=1e12, elementwise_efficiency=1.0, passes=(("norm", 9.0), ("adapter", 0.5)))

@@ -8,12 +8,18 @@ import pytest
 
 from sim.analytic import plan_costs
 from sim.engine.engine import simulate
+from sim.formats import catalog
 from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.stack import DEFAULT
 from sim.kernels import beside, lowering, payloads
-from sim.kernels.compute import launch_gaps, layer_seconds
+from sim.kernels.compute import launch_gaps, layer_seconds, rank_kernels
 from sim.kernels.launches import launch_seconds
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.plan.program import text
+from sim.workload.kernels import HEAD_NORM, Pass
+from sim.workload.workload import Workload
+from tests import builders
 from tests.sim.context_and_experts import nodes
 
 EXPERTS = {"experts": 8, "experts_per_token": 2}
@@ -95,3 +101,58 @@ def test_closed_form_and_engine_agree_beside_launches(facts: dict[str, object]) 
     for launch in (0.0, 1e-3, 1.0):
         plan = hosted(layout(True, **QUIET, **facts), launch)
         assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
+
+
+DENSE = Workload(builders.model(8), 64, 64)
+
+
+def hosts(*, norms: int = 0, **facts: object) -> tuple[float, float]:
+    """(forward, backward) microseconds of the host for a dense layer of Transformer Engine's modules, of which a launch takes 1
+    us, with `norms` of queries and keys."""
+    device = builders.device(launch=30e-6, engine_modules=True)
+    kernels = tuple(Pass(HEAD_NORM, 1.0) for _ in range(norms))
+    forward, backward = launch_seconds(device, DENSE, ParallelConfig(**facts), kernels)
+    return 1e6 * forward, 1e6 * backward
+
+
+def test_modules_of_transformer_engine_take_the_host_longer() -> None:
+    """Five modules of 57.3 us where a launch takes 33.2: 1.73 launches each beside 30, and 1.3 times as many in a backward."""
+    assert hosts() == pytest.approx((30 + 5 * 1.73, 1.3 * (30 + 5 * 1.73)))
+    assert hosts(norms=2) == pytest.approx((32 + 7 * 1.73, 1.3 * (32 + 7 * 1.73)))
+
+
+def test_sequence_parallelism_adds_two_and_four_collectives_of_three_launches() -> None:
+    """arXiv 2205.05198: four collectives in a forward where there were two, and six in a backward."""
+    alone, parallel = hosts(tp=2), hosts(tp=2, sequence_parallel=True)
+    assert (parallel[0] - alone[0], parallel[1] - alone[1]) == pytest.approx((6.0, 12.0))
+    assert hosts() == alone == hosts(sequence_parallel=True), "one rank exchanges nothing"
+
+
+def test_unfused_attention_adds_six_and_nine_launches() -> None:
+    fused, unfused = hosts(), hosts(attention="unfused")
+    assert (unfused[0] - fused[0], unfused[1] - fused[1]) == pytest.approx((6.0, 9.0))
+
+
+def test_graphs_of_parts_of_a_dense_layer_leave_the_other_launches() -> None:
+    whole = hosts(tp=2, sequence_parallel=True)
+    for scopes, left in ((("attn",), 0.4), (("mlp",), 0.6), (("attn", "mlp"), 0.0), (("moe_router",), 1.0)):
+        found = hosts(tp=2, sequence_parallel=True, cuda_graphs=scopes)
+        assert found == pytest.approx((left * whole[0], left * whole[1]), abs=1e-9)
+
+
+def test_layers_with_experts_have_launches_of_their_own() -> None:
+    """Their number was set by software with these modules, so that neither modules nor graphs of parts change it."""
+    plan = layout(False)
+    device = slow_host(plan, 1e-3)
+    plain = launch_seconds(device, plan.workload, plan.config, ())
+    graphed = replace(plan.config, cuda_graphs=("attn", "moe_router", "moe_preprocess"))
+    assert launch_seconds(replace(device, engine_modules=True), plan.workload, graphed, ()) == plain
+
+
+def test_a_published_layer_takes_its_host_as_long_as_measured() -> None:
+    """Qwen3-8B with tp 8 and sequence parallelism under Megatron-Bridge on H100: 4.2 ms of a layer, its kernels 2.5 (github
+    BastiaanGroot/ML-Infrastructure-Engineer 52ad575d, training/profiles); no number was set by it."""
+    device = replace(DEFAULT, engine_modules=True).device(catalog.device("h100-sxm5-80gb"))
+    config = ParallelConfig(tp=8, sequence_parallel=True)
+    workload = Workload(catalog.model("qwen3-8b"), 8, 4096)
+    assert sum(launch_seconds(device, workload, config, rank_kernels(workload, config))) == pytest.approx(4.2e-3, rel=0.07)
