@@ -184,9 +184,7 @@ class Filling:
             steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
             if more_forwards or more_backwards:
                 steps += (more_forwards * forward + more_backwards * backward) * (k // vpp)
-            each = (left - steps) / (trips + 1)
-            if each < room:
-                room = each
+            room = min(room, (left - steps) / (trips + 1))
         return room - size.trip - again - 2 * (self._messages_behind(after) * vpp + self.wrap * (vpp - 1))
 
     def _messages_behind(self, after: int) -> float:

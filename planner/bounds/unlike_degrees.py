@@ -39,7 +39,7 @@ from planner.space.unlike_degrees import may_tie
 from sim.hardware.cluster import Cluster
 from sim.units import Seconds
 
-COUNTED = 200
+COUNTED = 600
 """Most orders of clusters and numbers of stages of each that are tested one by one (a guess)."""
 
 
@@ -160,9 +160,18 @@ def counted_bound(
 ) -> Seconds:
     """As `layout_bound` of one shape for each cluster, by a test of every order of the clusters with every number of stages of
     each; `least` where they are more than `COUNTED`."""
+    tests = counted_tests(context, layout, messages, cutoff)
+    return least if tests is None else deadline_bound(tests, least, cutoff)
+
+
+def counted_tests(
+    context: PlanningContext, layout: Layout, messages: UnlikeMessages, cutoff: Seconds
+) -> list[CountedStages] | None:
+    """The test of every order of the clusters of a layout with every number of stages of each that is allowed; None where they
+    are more than `COUNTED`."""
     numbers = [range(1, min(some.max_stages, some.workload.model.layers) + 1) for some in layout]
     if math.factorial(len(layout)) * math.prod(map(len, numbers)) > COUNTED:
-        return least
+        return None
     tests, loads, tied = list[CountedStages](), leaving(layout, messages), layout[0].workload.model.tied_embeddings
     for order in itertools.permutations(range(len(layout))):
         if tied and not may_tie(*(layout[order[end]].own for end in (0, -1))):
@@ -172,19 +181,22 @@ def counted_bound(
         if stages.possible and limits.allows_ends(names[0], names[-1]) and limits.uses_enough(names):
             own = tuple(loads[i] for i in order)
             tests += (CountedStages(stages, some, own) for some in itertools.product(*(numbers[i] for i in order)))
-    return deadline_bound((test for test in tests if test.is_allowed), least, cutoff)
+    return [test for test in tests if test.is_allowed]
 
 
 class UnlikeStages(OrderedStages):
     """Stages of pipelines in any order, of which those of each cluster have one of some shapes of their own."""
 
-    def __init__(self, context: PlanningContext, layout: Layout, messages: UnlikeMessages, horizon: Seconds):
-        self.layout, self._unlike = layout, messages
-        super().__init__(context, layout, horizon)
+    def __init__(
+        self, context: PlanningContext, layout: Layout, messages: UnlikeMessages, horizon: Seconds, either: bool = True
+    ):
+        """either: they hold for gathers before the forwards and after the optimizer; else as the shapes say."""
+        self.layout, self.unlike = layout, messages
+        super().__init__(context, layout, horizon, either)
 
     def in_any_order(self) -> Self:
         """The same stages with numbers that hold for every order of every subset of two or more of the classes."""
-        between = self._unlike.between([some.classes for some in self.layout])
+        between = self.unlike.between([some.classes for some in self.layout])
         self.neighbours = Neighbours(between, self.max_stages, self.rates)
         least = [min(filter(math.isfinite, row), default=0.0) for row in between]
         self.messages, self.borders = least, [min(least)] * (len(least) - 1)
@@ -195,7 +207,7 @@ class UnlikeStages(OrderedStages):
     def in_order(self) -> Self:
         """The same stages with numbers that hold for the given order of all classes."""
         classes = range(len(self.layout))
-        between = self._unlike.between([some.classes for some in self.layout])
+        between = self.unlike.between([some.classes for some in self.layout])
         self.messages = [between[i][i] if math.isfinite(between[i][i]) else 0.0 for i in classes]
         self.borders = [between[i][i + 1] for i in classes[:-1]]
         self.hops, self.both = self._hops_between, StageHops.none
@@ -230,7 +242,7 @@ class UnlikeStages(OrderedStages):
 
     def _under(self, option: NodeClass, role: str, again: int, sends: Sends, layers: int) -> StageSeconds:
         cost = option.with_messages(role, layers, sends.ahead, sends.back, again)
-        begin, tail = cost.begin(-math.inf, option.config), cost.tail(option.config)
+        begin, tail = -math.inf if self.either else cost.begin(-math.inf, option.config), cost.tail(option.config)
         busy = self.m * cost.busy + sends.held.seconds(cost.both, cost.backward)
         own = max(self.m * cost.cycle, busy) + tail
         passes = cost.forward + cost.send_forward, cost.inputs + cost.send_backward, cost.forward + cost.inputs

@@ -232,9 +232,7 @@ class PipelineEvaluation:
             yield self.classes[i].memory, role, schedules.in_flight(name, stage, pp, self.microbatches, vpp)
 
 
-def evaluated_together(
-    pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]], limit: Seconds = math.inf
-) -> list[float]:
+def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]], limit: Seconds = math.inf) -> list[float]:
     """Seconds of a step of each pipeline, given with its evaluation; above `limit` they may be a lower bound above it. Raises
     NotModelled.
 

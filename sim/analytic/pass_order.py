@@ -131,7 +131,7 @@ class Loop:
         that receives it sends its own last one after that."""
         block = self.blocks[-1] if len(self.blocks) else ()
         last = {task.pp_rank: at for at, task in enumerate(block) if task.kind == "B" and task.sends is not None}
-        received = {task.receives: at for at, task in enumerate(block) if task.receives is not None}
+        received: dict[Key | None, int] = {task.receives: at for at, task in enumerate(block) if task.receives is not None}
         found: list[Drain] = []
         for pp_rank, at in sorted(last.items()):
             arrives = received.get(block[at].sends, len(block))

@@ -12,7 +12,6 @@ from benchmarks.owned_fleets import draw
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.unlike_degrees import (
     CountedStages,
-    Layout,
     SomeShapes,
     UnlikeStages,
     below,
@@ -23,27 +22,16 @@ from planner.bounds.unlike_degrees import (
     quick_bound,
 )  # fmt: skip
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import NodeClass, node_classes
+from planner.costs.node_classes import NodeClass
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
-from planner.placement.simulation import fits
 from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request, Wishes
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.more import after
-from tests.planner.builders import request, shape
-from tests.planner.unlike_degrees import drawn, drawn_plans, question
-
-
-def layout_of(context: PlanningContext, **degrees: tuple[int, int, int]) -> Layout:
-    """The layout of one (tp, dp, microbatch size) for each cluster."""
-    found = []
-    for name, (tp, dp, size) in degrees.items():
-        own = shape(tp=tp, dp=dp, microbatch_size=size, recompute="block")
-        (option,) = (option for option in node_classes(context, own) if option.cluster.name == name)
-        found.append(SomeShapes([option]))
-    return tuple(found)
+from tests.planner.builders import request
+from tests.planner.unlike_degrees import drawn, drawn_plans, fastest_of, layout_of, question
 
 
 def check(asked: Request, seed: int, most: int) -> int:
@@ -100,24 +88,7 @@ def test_each_bound_sees_more_than_the_one_before(speeds, a, b, bounds, best):
     for better in (layout_bound, counted_bound):
         found.append(better(context, layout, messages, found[-1], 1.0))
     assert [round(one * 1e3, 3) for one in found] == list(bounds)
-    assert round(fastest(context, layout) * 1e3, 3) == best >= max(bounds)
-
-
-def fastest(context: PlanningContext, layout: Layout) -> float:
-    """The least simulated step of all pipelines of a layout that fit in memory."""
-    layers = context.request.workload.model.layers
-    found = []
-    for order in itertools.permutations(some.classes[0] for some in layout):
-        for counts in itertools.product(*(range(1, option.max_stages + 1) for option in order)):
-            if sum(counts) > layers:
-                continue
-            of = [option for option, count in zip(order, counts, strict=True) for _ in range(count)]
-            for cuts in itertools.combinations(range(1, layers), len(of) - 1):
-                sizes = [end - begin for begin, end in itertools.pairwise((0, *cuts, layers))]
-                stages = [(option.cluster.name, option.own, size) for option, size in zip(of, sizes, strict=True)]
-                plan = build_unlike(context.request, stages, "by hand")
-                found += [simulate(plan).step_s] if fits(plan) else []
-    return min(found)
+    assert round(fastest_of(context, layout) * 1e3, 3) == best >= max(bounds)
 
 
 def test_messages_of_a_cluster_between_others_pass_its_nics_twice():
