@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.analytic import recurrence
-from sim.analytic.candidates import Candidates, join
+from sim.analytic.candidates import STAGE, Candidates, join
 from sim.analytic.pass_order import Loop, Task, ordered_tasks
 from sim.analytic.recurrence import steps, steps_and_reductions
 from tests.sim.analytic.candidate_steps import candidate, many, step
@@ -82,6 +82,14 @@ def test_extrapolation_of_loops_is_exact(candidates: Candidates) -> None:
         patch.setattr(recurrence, "SETTLED", -1.0)
         whole = steps(candidates)
     assert steps(candidates) == pytest.approx(whole, rel=1e-11)
+
+
+@given(candidates=many())
+def test_no_step_is_longer_without_gathers(candidates: Candidates) -> None:
+    without = candidates.without_gathers()
+    assert (steps(without) <= steps(candidates) * (1 + 1e-11)).all()
+    assert not without.stages[STAGE.index("gather")].any()
+    assert (without.stages[STAGE.index("forward")] == candidates.stages[STAGE.index("forward")]).all()
 
 
 @given(candidates=many(), share=st.floats(0.0, 1.0))
