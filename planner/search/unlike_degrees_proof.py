@@ -4,8 +4,9 @@ A layout says which shapes the stages of each cluster may have (`planner.bounds.
 target takes them on shared hosts (`planner.placement.shared_hosts`) and as messages leave time for. The first layouts have all
 shapes whose stages have equally many ranks. The layout with the least bound is branched: into one for each cluster, if the
 stages of several would have to be the last ones, else into one for each shape of the cluster that has most of them; one with a
-single shape for each cluster is bounded again, with each order of the clusters and number of their stages (`counted_bound`).
-The search ends where the least bound is one of these, or no less than the target."""
+single shape for each cluster is bounded again, with each order of the clusters and number of their stages (`counted_bound`),
+and at last by its pipelines (`listed_bound`). The search ends where the least bound is one of these, or no less than the
+target."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from planner.bounds.relaxation import ONE_MICROBATCH
-from planner.bounds.unlike_degrees import Layout, SomeShapes, below, counted_bound, layout_bound, message_bound, quick_bound
-from planner.bounds.unlike_listing import listed_bound
+from planner.bounds.unlike_degrees import Layout, SomeShapes, below, layout_bound, message_bound, quick_bound
+from planner.bounds.unlike_listing import counted_bound, listed_bound
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
 from planner.placement.shared_hosts import Most, SharedHosts

@@ -11,16 +11,15 @@ import pytest
 from benchmarks.owned_fleets import draw
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.unlike_degrees import (
-    CountedStages,
     SomeShapes,
     UnlikeStages,
     below,
-    counted_bound,
     layout_bound,
     leaving,
     message_bound,
     quick_bound,
 )  # fmt: skip
+from planner.bounds.unlike_listing import CountedStages, counted_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
@@ -133,5 +132,5 @@ def test_layouts_with_many_orders_and_numbers_of_stages_keep_the_bound_that_is_k
     context = PlanningContext(question())
     layout, messages = layout_of(context, a=(1, 2, 2), b=(1, 2, 2)), UnlikeMessages(context)
     assert counted_bound(context, layout, messages, 0.001, 1.0) > 0.001
-    monkeypatch.setattr("planner.bounds.unlike_degrees.COUNTED", 3)  # two orders, with one or two stages on `b`
+    monkeypatch.setattr("planner.bounds.unlike_listing.COUNTED", 3)  # two orders, with one or two stages on `b`
     assert counted_bound(context, layout, messages, 0.001, 1.0) == 0.001

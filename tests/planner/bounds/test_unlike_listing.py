@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.certificates.brute import STRICT
-from planner.bounds.unlike_degrees import CountedStages, SomeShapes, UnlikeStages, counted_bound, leaving
-from planner.bounds.unlike_listing import listed_bound, listed_steps
+from planner.bounds.unlike_degrees import SomeShapes, UnlikeStages, at_both_times, leaving
+from planner.bounds.unlike_listing import CountedStages, counted_bound, listed_bound
+from planner.bounds.whole_pipelines import least_steps
 from planner.costs.context import PlanningContext
 from planner.costs.unlike_messages import UnlikeMessages
 from planner.placement.simulation import fits
@@ -50,7 +51,7 @@ def test_too_many_pipelines_have_the_bound_of_the_deadline_test(monkeypatch):
     assert listed_bound(context, layout, messages, 0.001, 1.0) == pytest.approx(
         counted_bound(context, layout, messages, 0.001, 1.0), rel=2e-3
     )
-    monkeypatch.setattr("planner.bounds.unlike_degrees.COUNTED", 1)  # two orders
+    monkeypatch.setattr("planner.bounds.unlike_listing.COUNTED", 1)  # two orders
     assert listed_bound(context, layout, messages, 0.001, 1.0) == 0.001
 
 
@@ -64,14 +65,15 @@ def test_no_bound_is_above_a_plan_that_gathers_weights_at_either_time(seed):
     for plan, classes, counts, _ in drawn_plans(context, seed, 8):
         of = [option for option, count in zip(classes, counts, strict=True) for _ in range(count)]
         layout = tuple(SomeShapes([option]) for option in classes)
-        for overlaps in (True, False):
+        for overlaps, one in zip((True, False), at_both_times(context, layout), strict=False):
             own = [replace(option.own, overlap_param_gather=overlaps) for option in of]
-            stages = [(one.cluster.name, shape, stage.layers) for one, shape, stage in zip(of, own, plan.stages, strict=True)]
+            of_each = zip(of, own, plan.stages, strict=True)
+            stages = [(option.cluster.name, shape, stage.layers) for option, shape, stage in of_each]
             if not fits(built := build_unlike(asked, stages, "drawn")):
                 continue
             seconds = simulate(built).step_s * (1 + 1e-9)
-            in_order = UnlikeStages(context, layout, messages, 2 * seconds).in_order()
-            assert CountedStages(in_order, tuple(counts), tuple(leaving(layout, messages))).within(seconds)
+            in_order = UnlikeStages(context, one, messages, 2 * seconds).in_order()
+            assert CountedStages(in_order, tuple(counts), tuple(leaving(one, messages))).within(seconds)
             numbers = [i for i, count in enumerate(counts) for _ in range(count)]
             layers = np.array([[stage.layers for stage in plan.stages]])
-            assert listed_steps(in_order, numbers, layers)[0] <= seconds
+            assert least_steps(in_order, numbers, layers)[0] <= seconds
