@@ -84,7 +84,7 @@ class Filling:
         before, sizes = max(before, left - limit), self.sizes(i, role, after)
         while before <= most:
             k = left - before if before < left else 1
-            room, trips = self._room_of(sizes.envelope(k), i, k, before + k, after), self._trips(i, before + k)
+            room, trips = self.room_of(sizes.envelope(k), i, k, before + k, after), self._trips(i, before + k)
             if room >= trips:
                 return before
             if math.isfinite(room) and before + 1 >= left:
@@ -98,10 +98,7 @@ class Filling:
     def _limit(self, i: int, role: str) -> int:
         """Most layers of a stage by inequality (1) alone, with no layers before it."""
         if (i, role) not in self._limits:
-            k, sizes = self.most[i], self.stages.sizes(i, role)
-            while k > 0 and sizes.envelope(k).both > self.seconds:
-                k -= 1
-            self._limits[i, role] = k
+            self._limits[i, role] = min(self.most[i], self.stages.sizes(i, role).most_within(self.seconds))
         return self._limits[i, role]
 
     def _fits(self, i: int, role: str, k: int, left: int, after: int) -> bool:
@@ -124,10 +121,10 @@ class Filling:
 
         Minus infinity where the stage cannot meet the deadline. exactly: by its exact seconds, not by the envelope."""
         sizes = self.sizes(i, role, after)
-        return self._room_of(sizes.exact(k) if exactly else sizes.envelope(k), i, k, left, after)
+        return self.room_of(sizes.exact(k) if exactly else sizes.envelope(k), i, k, left, after)
 
-    def _room_of(self, size: StageSeconds, i: int, k: int, left: int, after: int) -> float:
-        """`room` of a stage with the seconds of its k layers."""
+    def room_of(self, size: StageSeconds, i: int, k: int, left: int, after: int) -> float:
+        """`room` of a stage of k layers that takes these seconds."""
         stages, before, seconds = self.stages, left - k, self.seconds
         if size.both > seconds:
             return -math.inf
@@ -182,10 +179,12 @@ class Filling:
         stages, pp = self.stages, self.pp or 0
         vpp, stage, room = stages.vpp, pp - 1 - after, math.inf
         forward, _, backward = stages.rates[i]
-        for trips, forwards, backwards, weights, *more in stages.round_trips(stage, pp):
+        left = self.seconds - stages.first_tail - to_and_fro
+        for trips, forwards, backwards, weights, more_forwards, more_backwards in stages.round_trips(stage, pp):
             steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
-            steps += (more[0] * forward + more[1] * backward) * (k // vpp)
-            room = min(room, (self.seconds - stages.first_tail - to_and_fro - steps) / (trips + 1))
+            if more_forwards or more_backwards:
+                steps += (more_forwards * forward + more_backwards * backward) * (k // vpp)
+            room = min(room, (left - steps) / (trips + 1))
         return room - size.trip - again - 2 * (self._messages_behind(after) * vpp + self.wrap * (vpp - 1))
 
     def _messages_behind(self, after: int) -> float:

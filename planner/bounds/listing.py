@@ -43,15 +43,21 @@ def pipelines(filling: Filling, largest: Sequence[int], most: int) -> Layers | N
 def largest_layers(filling: Filling) -> list[int] | None:
     """Most layers of every stage, whatever the others hold; None where the stages cannot hold all layers."""
     left, least, found = filling.stages.layers, filling.stages.vpp, []
+    missing = left - sum(filling.most[i] for i in filling.classes)  # beside what the stages may have by their work alone
     for after, i in enumerate(reversed(filling.classes)):
         before = (len(filling.classes) - 1 - after) * least
         role = "last" if not after else "middle" if before else "first"
-        k = min(filling.most[i], filling.stages.most_by_memory(i, role, after, filling.pp))
+        sizes = filling.sizes(i, role, after)
+        most = sizes.most_within(filling.seconds)
+        k = min(filling.most[i], most, filling.stages.most_by_memory(i, role, after, filling.pp))
         trips = after * least * filling.round_rate[i]  # the stages behind may hold fewer layers than `found` says
-        while k > 0 and filling.room(i, role, k, max(left, k + before) if before else k, after) < trips:
-            k -= 1
-        if k < least:
+        missing += filling.most[i] - k
+        if k < least or missing > 0:
             return None
+        while filling.room_of(sizes.envelope(k), i, k, max(left, k + before) if before else k, after) < trips:
+            k, missing = k - 1, missing + 1
+            if k < least or missing > 0:
+                return None
         left = max(left - k, before)
         found.append(k)
-    return found[::-1] if sum(found) >= filling.stages.layers else None
+    return found[::-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
@@ -26,6 +26,7 @@ class StageHops:
     ):  # fmt: skip
         self._context, self._shape, self._clusters, self._nic, self._least = context, shape, clusters, nic, least
         self._hops: dict[tuple[tuple[int, int], tuple[int, int]], Seconds] = {}
+        self._runs: dict[tuple[int, int, int], list[Seconds]] = {}
 
     @functools.cached_property
     def _together(self) -> int:
@@ -40,8 +41,19 @@ class StageHops:
         if not self._knows_positions:
             inside, borders = self._least
             return [inside[a] if a == b else borders[a] for a, b in pairwise(classes)]
-        ends = [(i, index - classes.index(i)) for index, i in enumerate(classes)]
-        return [self._hop(*pair) for pair in pairwise(ends)]
+        runs, found = [(i, len(list(run))) for i, run in groupby(classes)], list[Seconds]()
+        for (i, count), (following, _) in pairwise([*runs, (-1, 0)]):
+            found += self._of_run(i, count, following)
+        return found
+
+    def _of_run(self, i: int, count: int, following: int) -> list[Seconds]:
+        """Least seconds of the messages behind each of `count` stages of class i, the last one to the first stage of the class
+        that follows; -1: none follows."""
+        key = i, count, following
+        if key not in self._runs:
+            ends = [*((i, index) for index in range(count)), *([(following, 0)] if following >= 0 else [])]
+            self._runs[key] = [self._hop(*pair) for pair in pairwise(ends)]
+        return self._runs[key]
 
     def both(self, classes: Sequence[int]) -> list[Seconds]:
         """Seconds that the links of each stage need for the messages of both its neighbours together

@@ -44,6 +44,7 @@ class StageSizes:
         self._exact: list[StageSeconds] = []
         self._envelope: list[StageSeconds] = []
         self._rows: NDArray[np.float64] = np.empty((0, len(StageSeconds._fields)))
+        self._within: dict[float, int] = {}
 
     def exact(self, layers: int) -> StageSeconds:
         """Seconds of a stage of `layers` layers."""
@@ -64,6 +65,15 @@ class StageSizes:
         if index >= len(self._envelope):
             self._down_to(layers)
         return self._envelope[index]
+
+    def most_within(self, seconds: float) -> int:
+        """Most layers of a stage whose least `both` is no more than `seconds`; 0 where one layer takes longer."""
+        if seconds not in self._within:
+            k = self._largest
+            while k > 0 and self.envelope(k).both > seconds:
+                k -= 1
+            self._within[seconds] = k
+        return self._within[seconds]
 
     def _down_to(self, layers: int) -> None:
         for k in range(self._largest - len(self._exact), layers - 1, -1):

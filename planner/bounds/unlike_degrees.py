@@ -16,14 +16,12 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from planner.bounds.any_neighbours import Neighbours, rates_of
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.deadline_test import deadline_bound
-from planner.bounds.greedy_filling import Filling
-from planner.bounds.node_messages import INSIDE, Place, least_sent, most_sent
+from planner.bounds.node_messages import INSIDE, least_sent, most_sent
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.relaxation import ONE_MICROBATCH, Pace, filled_and_drained, in_any_order
 from planner.bounds.stage_hops import StageHops, least_messages
@@ -31,16 +29,13 @@ from planner.bounds.stage_messages import Sends
 from planner.bounds.stage_sizes import StageSeconds
 from planner.costs.context import PlanningContext
 from planner.costs.least_memory import LeastMemory
-from planner.costs.node_classes import NodeClass
+from planner.costs.node_classes import NodeClass, under
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
 from planner.placement.shared_hosts import ANY_NUMBER, Most
-from planner.space import lengths
-from planner.space.unlike_degrees import may_tie
+from planner.space.shapes import overlaps
+from sim.field_changes import changed
 from sim.hardware.cluster import Cluster
 from sim.units import Seconds
-
-COUNTED = 200
-"""Most orders of clusters and numbers of stages of each that are tested one by one (a guess)."""
 
 
 class SomeShapes(NodeClass):
@@ -57,6 +52,7 @@ class SomeShapes(NodeClass):
         self.memory = LeastMemory([option.memory for option in classes])
         self.shared = {}
         self._fewer: dict[int, SomeShapes] = {}
+        self._late: SomeShapes | None = None
 
     @property
     def on_nodes(self) -> tuple[int, int]:
@@ -89,6 +85,13 @@ class SomeShapes(NodeClass):
             self._fewer[stages] = SomeShapes(self.classes, fewer)
         return self._fewer[stages]
 
+    def gathering_late(self, context: PlanningContext) -> SomeShapes:
+        """The same classes with weights gathered after the optimizer."""
+        if self._late is None:
+            late = [under(context, changed(option.own, overlap_param_gather=False), [option])[0] for option in self.classes]
+            self._late = SomeShapes(late, self._each)
+        return self._late
+
     @functools.cached_property
     def layer_seconds(self) -> Seconds:
         """Seconds of one microbatch on one layer, forward and backward."""
@@ -107,6 +110,12 @@ class SomeShapes(NodeClass):
 
 Layout: TypeAlias = tuple[SomeShapes, ...]
 """The shapes that the stages of each cluster of a pipeline may have."""
+
+
+def at_both_times(context: PlanningContext, layout: Layout) -> list[Layout]:
+    """The layout with weights gathered before the forwards and, where that may differ, after the optimizer."""
+    differ = any(len(overlaps(option.own)) > 1 for some in layout for option in some.classes)
+    return [layout, tuple(some.gathering_late(context) for some in layout)] if differ else [layout]
 
 
 def quick_bound(layout: Layout) -> Seconds:
@@ -151,28 +160,10 @@ def layout_bound(
 ) -> Seconds:
     """A lower bound in seconds on pipelines with a stage on each cluster of a layout: at least `least`, and at most the larger
     of `least` and `cutoff` (`planner.bounds.deadline_test.deadline_bound`)."""
-    stages = UnlikeStages(context, layout, messages, cutoff).in_any_order()
-    return deadline_bound([AnyOrder(layout, stages)], least, cutoff)
-
-
-def counted_bound(
-    context: PlanningContext, layout: Layout, messages: UnlikeMessages, least: Seconds, cutoff: Seconds
-) -> Seconds:
-    """As `layout_bound` of one shape for each cluster, by a test of every order of the clusters with every number of stages of
-    each; `least` where they are more than `COUNTED`."""
-    numbers = [range(1, min(some.max_stages, some.workload.model.layers) + 1) for some in layout]
-    if math.factorial(len(layout)) * math.prod(map(len, numbers)) > COUNTED:
-        return least
-    tests, loads, tied = list[CountedStages](), leaving(layout, messages), layout[0].workload.model.tied_embeddings
-    for order in itertools.permutations(range(len(layout))):
-        if tied and not may_tie(*(layout[order[end]].own for end in (0, -1))):
-            continue
-        stages = UnlikeStages(context, tuple(layout[i] for i in order), messages, cutoff).in_order()
-        names, limits = [cluster.name for cluster in stages.clusters], context.request.limits
-        if stages.possible and limits.allows_ends(names[0], names[-1]) and limits.uses_enough(names):
-            own = tuple(loads[i] for i in order)
-            tests += (CountedStages(stages, some, own) for some in itertools.product(*(numbers[i] for i in order)))
-    return deadline_bound((test for test in tests if test.is_allowed), least, cutoff)
+    both = at_both_times(context, layout)
+    return deadline_bound(
+        (AnyOrder(one, UnlikeStages(context, one, messages, cutoff).in_any_order()) for one in both), least, cutoff
+    )
 
 
 class UnlikeStages(OrderedStages):
@@ -244,39 +235,3 @@ class UnlikeStages(OrderedStages):
             forward, both, inputs = map(min, zip(*map(rates_of, some.classes), strict=True))
             found.append((forward, both, inputs))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class CountedStages:
-    """The deadline test of pipelines with given numbers of stages of each class, in the order of `stages`."""
-
-    stages: UnlikeStages
-    counts: tuple[int, ...]
-    leaving: tuple[Seconds, ...]
-
-    @property
-    def sent(self) -> Seconds:
-        """Least seconds of the NICs of any node for its messages."""
-        last = len(self.counts) - 1
-        each = enumerate(zip(self.counts, self.stages.layout, self.leaving, strict=True))
-        sent = (load * most_sent(*some.on_nodes, stages, Place(i > 0, i < last)) for i, (stages, some, load) in each)
-        return self.stages.m * max(sent)
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the schedule is defined for so many stages, and the target, pins and limits of the request allow them."""
-        stages, pp, last = self.stages, sum(self.counts), len(self.counts) - 1
-        each = enumerate(zip(stages.layout, self.counts, strict=True))
-        if not all(some.takes(count, i == last) for i, (some, count) in each):
-            return False
-        defined = pp <= stages.layers and stages.shape.is_defined(stages.m, pp)
-        return defined and lengths.allows(stages.context.request, stages.shape, pp)
-
-    def within(self, seconds: Seconds) -> bool:
-        """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
-        if self.sent > seconds:
-            return False
-        most = self.stages.most_by_compute(seconds)
-        if not all(most) or sum(count * one for count, one in zip(self.counts, most, strict=True)) < self.stages.layers:
-            return False
-        return Filling(self.stages, seconds, list(self.counts), sum(self.counts)).succeeds()

@@ -55,23 +55,26 @@ class PipelineEvaluation:
         self._table_row = {key: index for index, key in enumerate(self._positions)}
         self._tables: dict[bool, Table] = {}
 
-    def evaluated(self, pipelines: Sequence[Pipeline], limit: Seconds = math.inf) -> list[tuple[float, Pipeline]]:
+    def evaluated(
+        self, pipelines: Sequence[Pipeline], limit: Seconds = math.inf, gathers: bool = True
+    ) -> list[tuple[float, Pipeline]]:
         """(seconds of a step, pipeline) of each pipeline, the fastest first; above `limit` they may be a lower bound above it.
 
-        Raises NotModelled."""
+        gathers: where False, gathers before the forwards are left out, so that the seconds are a lower bound of the step with
+        gathers at either time. Raises NotModelled."""
         result: list[tuple[float, Pipeline]] = []
         with self.context.effort.spent("pipelines priced", len(pipelines)):
             for pp in sorted({len(pipeline) for pipeline in pipelines}):
                 of_length = [pipeline for pipeline in pipelines if len(pipeline) == pp]
-                result += zip(self._seconds(of_length, limit), of_length, strict=True)
+                result += zip(self._seconds(of_length, limit, gathers), of_length, strict=True)
         return sorted(result)
 
-    def _seconds(self, pipelines: Sequence[Pipeline], limit: Seconds) -> list[float]:
+    def _seconds(self, pipelines: Sequence[Pipeline], limit: Seconds, gathers: bool) -> list[float]:
         """Seconds of a step of pipelines with equally many stages, evaluated as one batch, as `evaluated`."""
         seconds: list[float] = []
         for first in range(0, len(pipelines), ROWS):
             part = pipelines[first : first + ROWS]
-            candidates = self.candidates(part)
+            candidates = self.candidates(part) if gathers else self.candidates(part).without_gathers()
             seconds += self.least(part, candidates, *steps_and_reductions(candidates, limit)).tolist()
         return seconds
 
@@ -229,8 +232,9 @@ class PipelineEvaluation:
             yield self.classes[i].memory, role, schedules.in_flight(name, stage, pp, self.microbatches, vpp)
 
 
-def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]]) -> list[float]:
-    """Seconds of a step of each pipeline, given with its evaluation. Raises NotModelled.
+def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]], limit: Seconds = math.inf) -> list[float]:
+    """Seconds of a step of each pipeline, given with its evaluation; above `limit` they may be a lower bound above it. Raises
+    NotModelled.
 
     Pipelines of equal length, schedule and number of microbatches form one batch, also over different classes."""
     grouped: dict[tuple[PipelineEvaluation, int], list[int]] = {}
@@ -242,7 +246,7 @@ def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]])
         batches.setdefault(candidates.structure, []).append((candidates, indices))
     seconds = [0.0] * len(pipelines)
     for batch in batches.values():
-        ends, reductions = steps_and_reductions(join([candidates for candidates, _ in batch]))
+        ends, reductions = steps_and_reductions(join([candidates for candidates, _ in batch]), limit)
         first = 0
         for candidates, indices in batch:
             mine = slice(first, first := first + len(candidates))

@@ -25,6 +25,9 @@ from planner.space.shapes import overlaps
 from sim.errors import NotModelled
 from sim.units import Seconds
 
+MANY = 200
+"""Pipelines from which it pays to evaluate them without gathers first (a guess): of few, most may be as fast as the best."""
+
 
 @dataclass(slots=True, eq=False)
 class Evaluated:
@@ -186,17 +189,29 @@ class Exhaust:
     def _evaluated(self, shape: Shape, variant: OpenVariant, listing: Listing) -> Iterator[Candidate]:
         """The fastest pipelines over each set of classes, under both choices of `overlaps`. Raises NotModelled.
 
-        Pipelines over the same classes are evaluated together, whatever the order of their classes."""
-        context, most = self.incumbent.context, self.incumbent.budgets.kept_pipelines
+        Pipelines over the same classes are evaluated together, whatever the order of their classes. Many are first evaluated
+        without gathers, which rules most of them out under both choices at once."""
+        context, cutoff = self.incumbent.context, self.incumbent.cutoff
         for classes, listed in _by_classes(listing).items():
-            for one in (one for one in overlaps(shape) if runs(context.request, one, 2)):
-                if (one, classes) not in variant.evaluated:
-                    evaluation = PipelineEvaluation(context, one, under(context, one, classes), least=True)
-                    variant.evaluated[one, classes] = Evaluated(evaluation)
-                    self.every.append(variant.evaluated[one, classes])
-                found = variant.evaluated[one, classes]
-                self.pipelines += found.add(listed, most, self.incumbent.cutoff)
+            both = [self._known(variant, one, classes) for one in overlaps(shape) if runs(context.request, one, 2)]
+            fresh = [pipeline for pipeline in listed if any(pipeline not in found.seconds for found in both)]
+            if len(both) > 1 and len(fresh) >= MANY and cutoff < math.inf:
+                ruled_out = {one: least for least, one in both[0].evaluation.evaluated(fresh, cutoff, False) if least > cutoff}
+                for found in both:
+                    found.seconds = ruled_out | found.seconds
+                self.pipelines += len(ruled_out) * len(both)
+            for found in both:
+                self.pipelines += found.add(listed, self.incumbent.budgets.kept_pipelines, cutoff)
                 yield from found.fastest
+
+    def _known(self, variant: OpenVariant, shape: Shape, classes: tuple[NodeClass, ...]) -> Evaluated:
+        """What is evaluated of a variant's pipelines over classes, under one choice of `overlaps`."""
+        if (shape, classes) not in variant.evaluated:
+            context = self.incumbent.context
+            evaluation = PipelineEvaluation(context, shape, under(context, shape, classes), least=True)
+            variant.evaluated[shape, classes] = Evaluated(evaluation)
+            self.every.append(variant.evaluated[shape, classes])
+        return variant.evaluated[shape, classes]
 
     def with_many_orders(self, shape: Shape, variant: OpenVariant, bound: float) -> tuple[float, bool]:
         """As `closer` for a variant of which too many orders were left to list: more of them are listed, from now on."""

@@ -48,7 +48,7 @@ def _descended(candidate: Candidate) -> Candidate:
             break
         neighbours = list(_neighbours(candidate, pipeline, capacity))
         try:
-            best = evaluation.evaluated(neighbours)[0] if neighbours else (math.inf, pipeline)
+            best = evaluation.evaluated(neighbours, seconds)[0] if neighbours else (math.inf, pipeline)
         except NotModelled:
             break
         if best[0] >= seconds:

@@ -43,7 +43,7 @@ class StageSearch:
         self.classes = node_classes(context, shape)
         self._numbers = {option.cluster.name: i for i, option in enumerate(self.classes)}
         self._evaluations: dict[tuple[int, ...], PipelineEvaluation | None] = {}
-        self._seconds: dict[Pipeline, float] = {}
+        self._known: set[Pipeline] = set()  # those that were evaluated
         self._assigned: dict[tuple[Run, ...], tuple[Pipeline, ...]] = {}
 
     def improved(self, start: Candidate) -> Candidate:
@@ -69,7 +69,7 @@ class StageSearch:
         """(seconds, pipeline) of a candidate, with indices into all classes of the shape."""
         number = [self._numbers[option.cluster.name] for option in start.evaluation.classes]
         pipeline = tuple((number[i], layers) for i, layers in start.pipeline)
-        self._seconds[pipeline] = start.seconds
+        self._known.add(pipeline)
         return start.seconds, pipeline
 
     def _candidate(self, seconds: float, pipeline: Pipeline) -> Candidate:
@@ -97,7 +97,7 @@ class StageSearch:
     def _descended(self, seconds: float, pipeline: Pipeline, moves: Moves, left: list[int]) -> tuple[float, Pipeline]:
         """(seconds, pipeline) after the fastest neighbour has been taken as long as it is faster, or `left` is used up."""
         while left[0] > 0 and not self.context.limit.is_up():
-            neighbours = [one for one in dict.fromkeys(moves(pipeline)) if one not in self._seconds]
+            neighbours = [one for one in dict.fromkeys(moves(pipeline)) if one not in self._known]
             left[0] -= len(neighbours)
             try:
                 fastest = self._fastest(neighbours, seconds)
@@ -111,8 +111,8 @@ class StageSearch:
     def _fastest(self, pipelines: list[Pipeline], below: float) -> tuple[float, Pipeline] | None:
         """The fastest pipeline with its seconds, those of its busiest link included; None where none is `below`."""
         with self.context.effort.spent("pipelines priced", len(pipelines)):
-            seconds = evaluated_together([self._evaluated(pipeline) for pipeline in pipelines])
-        self._seconds.update(zip(pipelines, seconds, strict=True))
+            seconds = evaluated_together([self._evaluated(pipeline) for pipeline in pipelines], below)
+        self._known.update(pipelines)
         found = None
         for least, pipeline in sorted(zip(seconds, pipelines, strict=True)):
             if least >= below:

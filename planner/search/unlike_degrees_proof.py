@@ -4,8 +4,9 @@ A layout says which shapes the stages of each cluster may have (`planner.bounds.
 target takes them on shared hosts (`planner.placement.shared_hosts`) and as messages leave time for. The first layouts have all
 shapes whose stages have equally many ranks. The layout with the least bound is branched: into one for each cluster, if the
 stages of several would have to be the last ones, else into one for each shape of the cluster that has most of them; one with a
-single shape for each cluster is bounded again, with each order of the clusters and number of their stages (`counted_bound`).
-The search ends where the least bound is one of these, or no less than the target."""
+single shape for each cluster is bounded again, with each order of the clusters and number of their stages (`counted_bound`),
+and at last by its pipelines (`listed_bound`). The search ends where the least bound is one of these, or no less than the
+target."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from planner.bounds.relaxation import ONE_MICROBATCH
-from planner.bounds.unlike_degrees import Layout, SomeShapes, below, counted_bound, layout_bound, message_bound, quick_bound
+from planner.bounds.unlike_degrees import Layout, SomeShapes, below, layout_bound, message_bound, quick_bound
+from planner.bounds.unlike_listing import counted_bound, listed_bound
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
 from planner.placement.shared_hosts import Most, SharedHosts
@@ -70,6 +72,11 @@ class Known(enum.IntEnum):
     QUICK = 0
     TESTED = 1
     COUNTED = 2
+    LISTED = 3
+
+
+BETTER = {Known.QUICK: layout_bound, Known.TESTED: counted_bound, Known.COUNTED: listed_bound}
+"""What gives a layout its next bound."""
 
 
 class UnlikeProof:
@@ -92,7 +99,7 @@ class UnlikeProof:
             self._push(max(quick_bound(layout), message_bound(layout, self._messages)), Known.QUICK, layout)
         while self._open:
             bound, _, known, layout = self._open[0]
-            if known is Known.COUNTED or self._tests <= 0 or self._context.limit.is_up():
+            if known is Known.LISTED or self._tests <= 0 or self._context.limit.is_up():
                 return bound
             heapq.heappop(self._open)
             self._branch(bound, known, layout)
@@ -105,8 +112,8 @@ class UnlikeProof:
         last = [some for some in layout if some.must_be_last]
         if known is Known.QUICK or (len(most.classes) == 1 and len(last) < 2):
             self._tests -= 1
-            better = layout_bound if known is Known.QUICK else counted_bound
-            self._push(better(self._context, layout, self._messages, bound, self._target), Known(known + 1), layout)
+            better = BETTER[known](self._context, layout, self._messages, bound, self._target)
+            self._push(better, Known(known + 1), layout)
             return
         for part in self._ending(layout, last) if len(last) > 1 else self._alone(layout, most):
             self._push(max(bound, quick_bound(part)), Known.QUICK, part)

@@ -82,6 +82,13 @@ class Candidates:
         stages, pp_ranks = (np.ascontiguousarray(whole[:, :, rows]) for whole in (self.stages, self.pp_ranks))
         return replace(self, stages=stages, pp_ranks=pp_ranks, tied=self.tied[rows])
 
+    def without_gathers(self) -> Candidates:
+        """The candidates as if the weights of the first forwards took no time to gather."""
+        stages, pp_ranks = self.stages.copy(), self.pp_ranks.copy()
+        stages[STAGE.index("gather")] = 0.0
+        pp_ranks[[PIPELINE_RANK.index(name) for name in ("gather_slows", "gathered")]] = 0.0
+        return replace(self, stages=stages, pp_ranks=pp_ranks)
+
 
 def join(candidates: Sequence[Candidates]) -> Candidates:
     """Concatenate candidates of equal structure."""

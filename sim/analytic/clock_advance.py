@@ -62,8 +62,8 @@ class Recurrence:
         return selected
 
     def work_left(self, loops: Sequence[Loop], limit: Seconds) -> WorkLeft:
-        """Work that ranks have left from the first of some loops on."""
-        return WorkLeft(self.candidates, self.seconds, self.sent if self.waits else None, loops, limit)
+        """Work that ranks have left in the loops of a step."""
+        return WorkLeft(self.candidates, self.seconds, self.sent if self.waits else None, self.wire["B"], loops, limit)
 
     def advance(self, state: Clocks, tasks: Sequence[Task]) -> None:
         """Advance a state in place over some tasks."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, overload
 
@@ -95,12 +96,54 @@ class Repeated(Sequence[tuple[Task, ...]]):
         return block
 
 
-@dataclass(frozen=True, slots=True)
+Numbers: TypeAlias = tuple[tuple[tuple[int, str, int, bool], int], ...]
+"""Of some tasks: ((pipeline rank, kind, stage, whether it sends a message), number of them)."""
+
+
+class Drain(NamedTuple):
+    """The last message that a pipeline rank sends back in a step, to another rank, and what both compute behind it.
+
+    behind: tasks of the rank after the one that sends it. received: tasks of the other rank, from the one that waits for it on.
+    Both are tasks of the last block."""
+
+    pp_rank: int
+    stage: int
+    to_rank: int
+    behind: Numbers
+    received: Numbers
+
+
+@dataclass(frozen=True)
 class Loop:
     """Blocks of sweeps, each equal to the previous one `later` microbatches later; a single block does not repeat."""
 
     blocks: Sequence[tuple[Task, ...]]
     later: int = 0
+
+    @functools.cached_property
+    def numbers(self) -> Numbers:
+        """The tasks of a block, counted."""
+        return _counted(self.blocks[0] if len(self.blocks) else ())
+
+    @functools.cached_property
+    def drains(self) -> tuple[Drain, ...]:
+        """The last message back of each pipeline rank, by rank, where the last block both sends and receives it, and the rank
+        that receives it sends its own last one after that."""
+        block = self.blocks[-1] if len(self.blocks) else ()
+        last = {task.pp_rank: at for at, task in enumerate(block) if task.kind == "B" and task.sends is not None}
+        received: dict[Key | None, int] = {task.receives: at for at, task in enumerate(block) if task.receives is not None}
+        found: list[Drain] = []
+        for pp_rank, at in sorted(last.items()):
+            arrives = received.get(block[at].sends, len(block))
+            if arrives < len(block) and arrives <= last.get(to_rank := block[arrives].pp_rank, arrives) and to_rank != pp_rank:
+                behind = _counted(task for task in block[at + 1 :] if task.pp_rank == pp_rank)
+                following = _counted(task for task in block[arrives:] if task.pp_rank == to_rank)
+                found.append(Drain(pp_rank, block[at].stage, to_rank, behind, following))
+        return tuple(found)
+
+
+def _counted(tasks: Iterable[Task]) -> Numbers:
+    return tuple(Counter((one[0], one[1], one[2], one[6] is not None) for one in tasks).items())
 
 
 @functools.lru_cache(maxsize=256)

@@ -39,7 +39,7 @@ from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
 from sim.analytic.clock_advance import Recurrence
 from sim.analytic.clocks import Clocks, Name, joined
 from sim.analytic.pass_order import Loop, Task, ordered_tasks
-from sim.analytic.work_left import WorkLeft
+from sim.analytic.work_left import LoopWork
 from sim.units import Seconds
 
 SETTLED = 1e-12
@@ -68,12 +68,13 @@ def _whole(candidates: Candidates, limit: Seconds) -> tuple[Floats, Floats]:
     state, recurrence, rows = _begin(candidates), Recurrence(candidates), np.arange(len(candidates))
     ends, reductions = np.zeros(len(candidates)), np.zeros((candidates.pp, len(candidates)))
     loops = ordered_tasks(candidates.schedule, candidates.pp, candidates.microbatches, candidates.vpp)
+    left = recurrence.work_left(loops, limit) if limit < math.inf else None
     for number, loop in enumerate(loops):
-        left = recurrence.work_left(loops[number:], limit) if limit < math.inf else None
-        kept, state, least = _repeat(recurrence, state, loop, left)
+        kept, state, least = _repeat(recurrence, state, loop, left.of(number) if left is not None else None)
         if len(kept) < len(rows):
             ends[rows] = least
             rows, recurrence = rows[kept], recurrence.some(kept)
+            left = left.some(kept) if left is not None else None
         if not len(rows):
             return ends, reductions
     ends[rows], reductions[:, rows] = _end(recurrence.candidates, state), np.array(state.reductions)
@@ -102,7 +103,7 @@ def _end(candidates: Candidates, state: Clocks) -> Floats:
 
 
 def _repeat(
-    recurrence: Recurrence, state: Clocks, loop: Loop, work_left: WorkLeft | None
+    recurrence: Recurrence, state: Clocks, loop: Loop, work_left: LoopWork | None
 ) -> tuple[NDArray[np.int64], Clocks, Floats]:
     """The clocks after a loop: block by block until the increments of a candidate are constant, then by extrapolation.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from planner.bounds.unlike_degrees import Layout, SomeShapes
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.placement.simulation import fits
@@ -16,13 +17,14 @@ from planner.request import Request, Wishes
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.unlike_degrees import are_unlike, matching, own_shapes, templates
+from sim.engine.engine import simulate
 from sim.errors import Infeasible, NoRoute, PlanError
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from sim.plan.plan import Plan
 from tests import builders as make
-from tests.planner.builders import request
+from tests.planner.builders import request, shape
 
 PINNED = Wishes(schedule="1f1b", zero_stage=1)
 """Pins that leave degrees, microbatch size and pp to the search."""
@@ -115,7 +117,7 @@ def drawn_plans(context: PlanningContext, seed: int, most: int) -> Iterator[tupl
         return
     for _ in range(20 * most if groups else 0):
         samples, some = rng.choice([size for size in range(1, batch + 1) if batch % size == 0]), Some()
-        for own in (own for shape in rng.choice(groups) for own in own_shapes(asked, shape, samples)):
+        for own in (own for base in rng.choice(groups) for own in own_shapes(asked, base, samples)):
             for option in node_classes(context, own):
                 some.setdefault(option.cluster.name, []).append(option)
         chosen = [rng.choice(some[name]) for name in rng.sample(sorted(some), rng.randint(min(2, len(some)), len(some)))]
@@ -136,3 +138,30 @@ def drawn_plans(context: PlanningContext, seed: int, most: int) -> Iterator[tupl
             most -= 1
             if not most:
                 return
+
+
+def layout_of(context: PlanningContext, **degrees: tuple[int, int, int]) -> Layout:
+    """The layout of one (tp, dp, microbatch size) for each cluster."""
+    found = []
+    for name, (tp, dp, size) in degrees.items():
+        own = shape(tp=tp, dp=dp, microbatch_size=size, recompute="block")
+        (option,) = (option for option in node_classes(context, own) if option.cluster.name == name)
+        found.append(SomeShapes([option]))
+    return tuple(found)
+
+
+def fastest_of(context: PlanningContext, layout: Layout) -> float:
+    """The least simulated step of all pipelines of a layout that fit in memory."""
+    layers = context.request.workload.model.layers
+    found = []
+    for order in itertools.permutations(some.classes[0] for some in layout):
+        for counts in itertools.product(*(range(1, option.max_stages + 1) for option in order)):
+            if sum(counts) > layers:
+                continue
+            of = [option for option, count in zip(order, counts, strict=True) for _ in range(count)]
+            for cuts in itertools.combinations(range(1, layers), len(of) - 1):
+                sizes = [end - begin for begin, end in itertools.pairwise((0, *cuts, layers))]
+                stages = [(option.cluster.name, option.own, size) for option, size in zip(of, sizes, strict=True)]
+                plan = build_unlike(context.request, stages, "by hand")
+                found += [simulate(plan).step_s] if fits(plan) else []
+    return min(found)

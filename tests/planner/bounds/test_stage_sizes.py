@@ -30,3 +30,10 @@ def test_the_envelope_is_the_least_of_a_size_and_all_larger_ones(rows, data):
         assert (least.forward, least.inputs, least.trip) == (4 * layers, 4 * layers, 4 * layers)
         assert sizes.rows(np.array([layers, len(rows)])).tolist() == [[*exact], [*sizes.exact(len(rows))]]
     assert sorted(computed) == list(range(1, len(rows) + 1)), "each size is computed once"
+
+
+def test_the_most_layers_within_some_seconds_are_those_of_the_envelope():
+    """Three layers have gathers and reductions that are hidden better than those of two: both may take 5 s."""
+    both = [3.0, 6.0, 5.0, 7.0]
+    sizes = StageSizes(lambda k: StageSeconds(0.0, 0.0, both[k - 1], *[0.0] * 7), 4)
+    assert [sizes.most_within(seconds) for seconds in (2.9, 3.0, 4.9, 5.0, 6.9, 7.0, 9.0)] == [0, 1, 1, 3, 3, 4, 4]

@@ -11,39 +11,26 @@ import pytest
 from benchmarks.owned_fleets import draw
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.unlike_degrees import (
-    CountedStages,
-    Layout,
     SomeShapes,
     UnlikeStages,
     below,
-    counted_bound,
     layout_bound,
     leaving,
     message_bound,
     quick_bound,
 )  # fmt: skip
+from planner.bounds.unlike_listing import CountedStages, counted_bound
 from planner.costs.context import PlanningContext
-from planner.costs.node_classes import NodeClass, node_classes
+from planner.costs.node_classes import NodeClass
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
-from planner.placement.simulation import fits
 from planner.placement.unlike_degrees import build_unlike
 from planner.request import Request, Wishes
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.more import after
-from tests.planner.builders import request, shape
-from tests.planner.unlike_degrees import drawn, drawn_plans, question
-
-
-def layout_of(context: PlanningContext, **degrees: tuple[int, int, int]) -> Layout:
-    """The layout of one (tp, dp, microbatch size) for each cluster."""
-    found = []
-    for name, (tp, dp, size) in degrees.items():
-        own = shape(tp=tp, dp=dp, microbatch_size=size, recompute="block")
-        (option,) = (option for option in node_classes(context, own) if option.cluster.name == name)
-        found.append(SomeShapes([option]))
-    return tuple(found)
+from tests.planner.builders import request
+from tests.planner.unlike_degrees import drawn, drawn_plans, fastest_of, layout_of, question
 
 
 def check(asked: Request, seed: int, most: int) -> int:
@@ -100,24 +87,7 @@ def test_each_bound_sees_more_than_the_one_before(speeds, a, b, bounds, best):
     for better in (layout_bound, counted_bound):
         found.append(better(context, layout, messages, found[-1], 1.0))
     assert [round(one * 1e3, 3) for one in found] == list(bounds)
-    assert round(fastest(context, layout) * 1e3, 3) == best >= max(bounds)
-
-
-def fastest(context: PlanningContext, layout: Layout) -> float:
-    """The least simulated step of all pipelines of a layout that fit in memory."""
-    layers = context.request.workload.model.layers
-    found = []
-    for order in itertools.permutations(some.classes[0] for some in layout):
-        for counts in itertools.product(*(range(1, option.max_stages + 1) for option in order)):
-            if sum(counts) > layers:
-                continue
-            of = [option for option, count in zip(order, counts, strict=True) for _ in range(count)]
-            for cuts in itertools.combinations(range(1, layers), len(of) - 1):
-                sizes = [end - begin for begin, end in itertools.pairwise((0, *cuts, layers))]
-                stages = [(option.cluster.name, option.own, size) for option, size in zip(of, sizes, strict=True)]
-                plan = build_unlike(context.request, stages, "by hand")
-                found += [simulate(plan).step_s] if fits(plan) else []
-    return min(found)
+    assert round(fastest_of(context, layout) * 1e3, 3) == best >= max(bounds)
 
 
 def test_messages_of_a_cluster_between_others_pass_its_nics_twice():
@@ -162,5 +132,5 @@ def test_layouts_with_many_orders_and_numbers_of_stages_keep_the_bound_that_is_k
     context = PlanningContext(question())
     layout, messages = layout_of(context, a=(1, 2, 2), b=(1, 2, 2)), UnlikeMessages(context)
     assert counted_bound(context, layout, messages, 0.001, 1.0) > 0.001
-    monkeypatch.setattr("planner.bounds.unlike_degrees.COUNTED", 3)  # two orders, with one or two stages on `b`
+    monkeypatch.setattr("planner.bounds.unlike_listing.COUNTED", 3)  # two orders, with one or two stages on `b`
     assert counted_bound(context, layout, messages, 0.001, 1.0) == 0.001

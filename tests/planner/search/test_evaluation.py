@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 
 from planner.costs.context import PlanningContext
+from planner.costs.node_classes import under
 from planner.placement.simulation import step
-from planner.search.evaluation import roles
+from planner.search.evaluation import PipelineEvaluation, roles
+from planner.space.shapes import overlaps
 from sim.analytic.evaluator import evaluate
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Trunk
@@ -44,6 +46,17 @@ def test_the_seconds_of_a_pipeline_are_those_of_its_plan(drawn: Drawn):
         assert found.seconds >= least
     assert found.stages == drawn.stages
     assert found.shape == drawn.shape
+
+
+@given(drawn_plans())
+def test_without_gathers_no_pipeline_takes_longer_than_with_them_at_either_time(drawn: Drawn):
+    context = PlanningContext(drawn.request)
+    found = candidate(context, drawn.shape, drawn.stages, least=True)
+    ((least, _),) = found.evaluation.evaluated([found.pipeline], gathers=False)
+    for one in overlaps(drawn.shape):
+        classes = under(context, one, found.evaluation.classes)
+        ((seconds, _),) = PipelineEvaluation(context, one, classes, least=True).evaluated([found.pipeline])
+        assert least <= seconds * (1 + 1e-9)
 
 
 def test_pipelines_are_sorted_by_their_seconds_whatever_their_length():

@@ -16,6 +16,7 @@ from planner.search.evaluation import PipelineEvaluation
 from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
+from planner.space.shapes import overlaps
 from sim.hardware.cluster import Fabric
 from tests import builders as make
 from tests.planner.bounds.test_orders import line_of_cities
@@ -47,6 +48,27 @@ def test_where_pipelines_are_few_the_bound_is_the_fastest_of_all():
     assert 0 < counted <= 15
     exhaust.closer(shape(), variant, 0.1)
     assert exhaust.pipelines == counted, "no pipeline is evaluated twice"
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+def test_pipelines_ruled_out_without_gathers_change_no_bound(many, monkeypatch):
+    """Two replicas gather weights. The bound is the fastest pipeline under both times of gathers."""
+    monkeypatch.setattr("planner.search.exhaust.MANY", many)
+    question = on_one_cluster(6, 12, **NODES | {"nodes": 4, "devices": 2})
+    two = shape(dp=2)
+    kept = incumbent(question, best=simulated(question, two, ("c", 3), ("c", 3)))
+    tests = deadline_tests(kept.context, node_classes(kept.context, two), kept.target, True)
+    exhaust, variant = Exhaust(kept, Improvement(kept), []), OpenVariant(tuple(tests))
+    every = [
+        candidate(kept.context, one, p, least=True).seconds
+        for one in overlaps(two)
+        for p in pipelines(question, one)
+        if len(p) > 1
+    ]
+    bound, is_final = exhaust.closer(two, variant, 0.0)
+    assert is_final and bound == pytest.approx(min(every), rel=1e-12)
+    assert len(variant.evaluated) == len(overlaps(two)) == 2
+    assert exhaust.pipelines == sum(len(one.seconds) for one in variant.evaluated.values())
 
 
 def test_where_they_are_too_many_the_bound_stays_and_the_variant_is_searched():

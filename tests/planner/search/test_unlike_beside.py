@@ -51,13 +51,13 @@ def test_a_second_process_proves_what_this_one_proves():
             found.append(proof.collect(kept))
             assert not kept.limit.reached
     assert found[0] == found[1]
-    assert round((found[0] or 0.0) * 1e3, 3) == 20.678
+    assert round((found[0] or 0.0) * 1e3, 3) == 24.396
 
 
 def test_it_is_done_again_below_a_faster_plan_where_its_bound_is_too_low():
     with begun(True) as (proof, kept):
         assert kept.best is not None
-        kept.keep(as_if(kept.best, 1.001 * 20.678e-3))
+        kept.keep(as_if(kept.best, 1.001 * 24.396e-3))
         found = proof.collect(kept)
         assert found == prove_unlike(kept, BASES) == kept.target
     with begun(True) as (proof, kept):

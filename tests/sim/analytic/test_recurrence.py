@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.analytic import recurrence
-from sim.analytic.candidates import Candidates, join
+from sim.analytic.candidates import STAGE, Candidates, join
 from sim.analytic.pass_order import Loop, Task, ordered_tasks
 from sim.analytic.recurrence import steps, steps_and_reductions
 from tests.sim.analytic.candidate_steps import candidate, many, step
@@ -84,6 +84,14 @@ def test_extrapolation_of_loops_is_exact(candidates: Candidates) -> None:
     assert steps(candidates) == pytest.approx(whole, rel=1e-11)
 
 
+@given(candidates=many())
+def test_no_step_is_longer_without_gathers(candidates: Candidates) -> None:
+    without = candidates.without_gathers()
+    assert (steps(without) <= steps(candidates) * (1 + 1e-11)).all()
+    assert not without.stages[STAGE.index("gather")].any()
+    assert (without.stages[STAGE.index("forward")] == candidates.stages[STAGE.index("forward")]).all()
+
+
 @given(candidates=many(), share=st.floats(0.0, 1.0))
 def test_only_steps_above_a_limit_are_lower_bounds_that_are_above_it(candidates: Candidates, share: float) -> None:
     every, reductions = steps_and_reductions(candidates)
@@ -100,8 +108,19 @@ def test_a_step_far_above_a_limit_ends_after_few_blocks(simulated: list[int]) ->
     (exact,) = steps(long)
     simulated.clear()
     found, _ = steps_and_reductions(long, 1_600.0)  # 1,536 s of compute
-    assert 1_600.0 < found[0] < exact
+    assert 1_600.0 < found[0] <= exact
     assert len(simulated) < 10
+
+
+def test_the_drain_rules_out_a_step_before_its_steady_state(simulated: list[int]) -> None:
+    """Rank 3 begins at 3 s, and computes and sends for 64 x 8 s. The last gradients pass ranks 2 and 1 in 7 s each, and rank 0
+    in 2 s."""
+    long = candidate("1f1b", 4, 64, forward=1.0, inputs=2.0, back=(0.0, 5.0, 5.0, 5.0))
+    (exact,) = steps(long)
+    simulated.clear()
+    found, _ = steps_and_reductions(long, 530.0)
+    assert found[0] == exact == 531.0
+    assert len(simulated) == 5  # each of three loops is counted, the last one once more, and the first one is evaluated
 
 
 @pytest.fixture
