@@ -6,6 +6,7 @@ Hydra composes the files as run.py does; SSHTrainRunner and run_node, in a dry r
 torchrun line torch's own parser reads; the shim says each process's rank. RankMapper sorts ranks by the types of the hostfile,
 pre_validate_args checks meshes and layers, ParallelContext asks for the groups with megatron-core's RankGenerator. Where there
 are no meshes, its Megatron-LM parses and checks the arguments, and decides as in megatron.py; where there are, it parses them.
+Under DualPipeV, its Megatron-LM says the layers of both stages of a rank.
 """
 
 from __future__ import annotations
@@ -80,8 +81,14 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     args = namespace(words)
     assert getattr(args, "recompute_modules", []) == plan["config"].get("recompute_modules", [])
     if "--enable-hetero" not in words:
-        reading.parse([*words, *THEIRS], len(hosts), "8" if "--use-megatron-fsdp" in words else "1")
-        return reading.decided(folder, plan, hosts, launching.by_name(words))
+        own = reading.parse([*words, *THEIRS], len(hosts), "8" if "--use-megatron-fsdp" in words else "1")
+        flags = launching.by_name(words)
+        if "--use-dualpipev" not in words:
+            return reading.decided(folder, plan, hosts, flags)
+        layers, first_layers = halves(own)
+        stages = "|".join("t" * number for number in layers)
+        found = reading.decided(folder, plan, hosts, flags | {"pipeline-model-parallel-layout": f"E{stages}L"})
+        return found | {"layers": layers, "first_layers": first_layers}
     with unittest.mock.patch.object(sys, "argv", ["train_gpt.py", *words, *THEIRS, *reading.THEIRS.split()]):
         megatron_arguments.parse_args()
     infos = [{"rank": rank, "device_type": types[hosts[str(rank)]]} for rank in range(len(hosts))]
@@ -97,6 +104,18 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "microbatch_size": micro,
         "global_batch_size": whole,
     }
+
+
+def halves(config: Any) -> tuple[list[int], list[int]]:
+    """Layers and first layer of every stage of DualPipeV: two stages a rank, along a V."""
+    from megatron.core.transformer.transformer_block import get_num_layers_to_build
+    from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+
+    assert config.use_dualpipev and config.moe_fb_overlap and config.delay_wgrad_compute
+    pp = config.pipeline_model_parallel_size
+    where = [(pp_rank, True) for pp_rank in range(pp)] + [(pp_rank, False) for pp_rank in reversed(range(pp))]
+    layers = [get_num_layers_to_build(config, None, pp_rank, first) for pp_rank, first in where]
+    return layers, [get_transformer_layer_offset(config, None, pp_rank, first) for pp_rank, first in where]
 
 
 def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str | None], list[str]]:
