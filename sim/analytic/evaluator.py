@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from sim.analytic import plan_costs, stage_amounts
 from sim.analytic.alike_configs import summing_alike
-from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
+from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join, stages_by_rank
 from sim.analytic.equal_replicas import microbatches_of, replica_classes
+from sim.analytic.paired_exchanges import exchange_seconds
+from sim.analytic.paired_exchanges import slowdown as paired_slowdown
 from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.analytic.slowed_compute import slowed_compute
@@ -44,10 +46,6 @@ StageRows: TypeAlias = dict[tuple[StageCosts, tuple[DeviceSpec, ...], int, int, 
 
 def check(config: ParallelConfig) -> None:
     """Raise NotModelled if the recurrence does not model the configuration."""
-    if schedules.is_paired(config.schedule):
-        raise NotModelled(
-            f"the evaluator does not model schedule {config.schedule}, whose passes run in pairs; simulate the plan"
-        )
     if config.reduces_each_microbatch and config.vpp > 1 and _sums_experts(config):
         raise NotModelled(
             f"the evaluator does not model zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
@@ -99,14 +97,16 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
         whole = found.at(pp_rank, replicas, mine)
         optimizer[pp_rank] = _optimizer(whole, layers, *plan.ends(mine), specs)
     for stage in range(last if config.pp > 1 else 0):
-        here, there = stage % config.pp, (stage + 1) % config.pp
+        here, there = config.rank_of(stage), config.rank_of(stage + 1)
+        if here == there:
+            continue
         ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
     microbatches = microbatches_of(config, replicas[0])
     candidates = _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
-    return replace(candidates, head=plan.head_stage % config.pp)
+    return replace(candidates, head=config.rank_of(plan.head_stage))
 
 
-COSTS = (*STAGE[:-3], "reduced", "gathered", "gather_slows", "reduce_slows")
+COSTS = (*STAGE[:-3], "reduced", "gathered", "gather_slows", "reduce_slows", "token_slows")
 """Rows of the cost of one stage: `STAGE` without messages, then the stage's contributions to the rows of `PIPELINE_RANK`."""
 LINEAR = COSTS.index("gather")
 """Number of these rows before those of collectives."""
@@ -136,7 +136,8 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
         *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
         collectives = 0.0, own[False].seconds, *collectives[2:]
     gather, reduce, *rest = collectives
-    return (*passes, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, *rest)
+    tokens, slowed = exchange_seconds(at, layers, first, last), paired_slowdown(at, layers, first, last)
+    return (*passes, cost.weight, *compute, *received, *tokens, gather, reduce, float(cost.parts), stream, *rest, slowed)
 
 
 def _collectives(
@@ -179,7 +180,8 @@ def _extended(
     reduce, gather, _, parts, _ = at.synchronised(layers, first, last, specs)
     own = [a + (layers - 1) * (b - a) for a, b in zip(one, two, strict=True)]
     ahead, behind, *rest = _collectives(at, reduce, gather, layers, first, last, specs)
-    return (*own[:LINEAR], ahead, behind, float(parts), 0.0, *rest, own[-1])
+    slowed = paired_slowdown(at, layers, first, last)
+    return (*own[:LINEAR], ahead, behind, float(parts), 0.0, *rest, slowed, own[-1])
 
 
 def _groups(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> list[tuple[Bucket, Bucket]]:
@@ -212,10 +214,10 @@ def _candidates(
     """Candidates from arrays of seconds. With n candidates, shapes are: `rows` (len(COSTS), stages, n), `optimizer` (pipeline
     ranks, n), messages `ahead` and `back` (stages, n), `tied` (n,)."""
     own, pp = len(STAGE) - 3, len(optimizer)
-    reduced, gathered, *slows = (row.reshape(-1, pp, row.shape[-1]) for row in rows[own:])
+    reduced, gathered, *slows = (row[stages_by_rank(config.schedule, pp, len(row) // pp)] for row in rows[own:])
     stages = np.concatenate([rows[:own], ahead[None], back[None], np.zeros_like(ahead)[None]])
-    sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
-    pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
+    sums, (*most, tokens) = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), [slow.max(axis=0) for slow in slows]
+    pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer), tokens])
     zero = tuple(map(config.zero_of, range(pp))) if config.reduces_each_microbatch and not config.gathers_between else ()
     return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)
 
@@ -252,20 +254,27 @@ class Table:
         recomputed: of these layers, those that are recomputed in full, in a table that `recomputes`."""
         classes, layers = np.ascontiguousarray(classes.T), np.ascontiguousarray(layers.T)
         pp, vpp = len(classes), self.config.vpp
-        of_stage = np.tile(classes, (vpp, 1))
+        rank_of = [schedules.rank_of(self.config.schedule, stage, pp) for stage in range(pp * vpp)]
+        of_stage = classes[rank_of]
         rows = self._of(of_stage, layers, 0 if recomputed is None else np.ascontiguousarray(recomputed.T))
-        optimizer = rows[-1] if vpp == 1 else self._of(classes, layers.reshape(vpp, pp, -1).sum(axis=0), 0)[-1]
+        by_rank, head = stages_by_rank(self.config.schedule, pp, vpp), rank_of[-1]
+        optimizer = rows[-1] if vpp == 1 else self._of(classes, layers[by_rank].sum(axis=0), 0, head)[-1]
         ahead, back = np.zeros(layers.shape), np.zeros(layers.shape)
         if pp > 1:
             ahead[:-1], back[1:] = self.messages[of_stage[:-1], of_stage[1:]], self.messages[of_stage[1:], of_stage[:-1]]
-        tied = self.tied[classes[0], classes[-1]]
-        return _candidates(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
+            for stage in range(pp * vpp - 1):
+                if rank_of[stage] == rank_of[stage + 1]:  # no message: both are on one rank
+                    ahead[stage] = back[stage + 1] = 0.0
+        tied = self.tied[classes[0], classes[head]]
+        found = _candidates(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
+        return found if head == pp - 1 else replace(found, head=head)
 
-    def _of(self, classes: Ints, layers: Ints, recomputed: Ints | int) -> Floats:
-        """`COSTS` and the optimizer of stages (or pipeline ranks) in pipeline order; computes and caches missing sizes."""
+    def _of(self, classes: Ints, layers: Ints, recomputed: Ints | int, head: int = -1) -> Floats:
+        """`COSTS` and the optimizer of stages (or pipeline ranks) in pipeline order; computes and caches missing sizes. head:
+        which of them has the head."""
         codes = ((classes * self._sizes + layers) * self._counts + recomputed) * 4
         codes[0] += 2
-        codes[-1] += 1
+        codes[head] += 1
         new = np.unique(codes[self._known[codes] == 0])
         self._known[new] = self._rows.shape[1] + 1 + np.arange(len(new))
         fresh = [self._row(*divmod(int(code), 4)) for code in new]
