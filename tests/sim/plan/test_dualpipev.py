@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from planner.request import Wishes
 from sim.analytic import plan_costs
 from sim.engine.engine import simulate, simulate_at_length
 from sim.engine.symmetry import unfolded
@@ -160,5 +159,3 @@ def test_what_it_does_not_go_with_is_refused() -> None:
         vee(zero_stage=2)
     with pytest.raises(NotModelled, match=r"both ends of the pipeline are on one rank; not modelled with a tied embedding"):
         vee(shape=EXPERTS | {"tied_embeddings": True})
-    with pytest.raises(PlanError, match=r"--schedule dualpipev: the planner has no bounds for it"):
-        Wishes(schedule="dualpipev")
