@@ -57,6 +57,7 @@ ORDER = 80
 KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
+OVERLAPS_PAIRS = True
 HOW = """\
 On one host that reaches the others by ssh, from FlagScale's folder, with this folder on all of them under one path:
 

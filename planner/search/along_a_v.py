@@ -20,7 +20,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import holds, most_stages
 from planner.placement.simulation import step
 from planner.request import Request
-from planner.search.along_a_v_space import axes, left_out
+from planner.search.along_a_v_space import along, axes, left_out, without
 from planner.search.budgets import Budgets
 from planner.search.placed_v import PlacedV
 from planner.space import lengths
@@ -35,6 +35,10 @@ from sim.plan.parallel_config import BLOCK
 from sim.plan.plan import MadeBy, Plan
 from sim.units import Seconds
 
+NAME = "dualpipev"
+"""The schedule that is searched beside others."""
+SHARE = 0.2
+"""Fraction of the time limit that is left for it (a guess)."""
 MOST_SEQUENCES = 60
 """Sequences of clusters of one layout that are placed (a guess); of more, the bound of their work is kept."""
 FIRST = 16
@@ -77,6 +81,57 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     return best.annotated(certificate=certificate, made_by=MadeBy("certified", best.made_by.version))
 
 
+def may_be_beside(request: Request) -> bool:
+    """Whether such plans are searched beside those of a request that pins no schedule: for targets that overlap the exchanges
+    of pairs, where models and pins allow it, and experts are over ranks."""
+    wishes, model = request.wishes, request.workload.model
+    takes = request.target is not None and request.target.overlaps_pairs and wishes.schedule is None
+    if not takes or not model.experts or wishes.ep == 1 or not request.limits.allows("schedule", NAME):
+        return False
+    try:
+        _check(_pinned(request))
+    except Infeasible:
+        return False
+    return True
+
+
+def _pinned(request: Request) -> Request:
+    return replace(request, wishes=replace(request.wishes, schedule=NAME))
+
+
+def reserved(request: Request) -> Seconds:
+    """Seconds of the time limit that the search of other plans leaves for these."""
+    return SHARE * request.time_limit if may_be_beside(request) and math.isfinite(request.time_limit) else 0.0
+
+
+def beside(request: Request, context: PlanningContext, best: Plan) -> Plan:
+    """The faster one of a plan with its certificate and of plans along a V, with a certificate for both spaces."""
+    known, objective = best.certificate, step(best)
+    assert known is not None
+    try:
+        search = Search(_pinned(request), context)
+    except Infeasible:
+        return best
+    search.best = best
+    bound = search.run()
+    faster, objective = search.best is not best, step(search.best)
+    least = min(known.lower_bound_s, bound, objective)
+    gap, whole = max(1 - least / objective, 0.0), min(known.space_lower_bound_s, bound)
+    certificate = replace(
+        known,
+        status="optimal" if gap <= Budgets().optimal_gap and (faster or known.status == "optimal") else "feasible",
+        objective_s=objective,
+        lower_bound_s=least,
+        gap=gap,
+        time_limit_reached=context.limit.reached,
+        whole_lower_bound_s=min(known.whole_lower_bound_s, whole) if known.whole_lower_bound_s is not None else whole,
+        beside_space=known.beside_space and not faster,
+        space=(*known.space, along(NAME)),
+        outside=without(known.outside, NAME),
+    )
+    return search.best.annotated(certificate=certificate, made_by=MadeBy("certified", best.made_by.version))
+
+
 def _check(request: Request) -> None:
     """Raise Infeasible for models and pins with which the schedule is not planned."""
     named, model, wishes = f"schedule {request.wishes.schedule}", request.workload.model, request.wishes
@@ -112,12 +167,12 @@ class Search:
         """Search; returns a lower bound on the step of every plan of the space."""
         self.context.progress("plans along a V")
         for layout in self._first():
-            for placed in itertools.islice(self._placed(layout), 1):
+            for placed in itertools.islice(self._placed(layout), len(self._overlaps(layout.shape))):
                 for candidate in placed.balanced():
                     self._keep(candidate)
         left, settled = [(one.bound, index, one) for index, one in enumerate(self.layouts)], math.inf
         heapq.heapify(left)
-        while left and left[0][0] < min(self.target, settled) and not self.context.limit.is_up():
+        while left and (self.best is None or left[0][0] < min(self.target, settled)) and not self.context.limit.is_up():
             settled = min(settled, self._searched(heapq.heappop(left)[2]))
         return min(settled, left[0][0] if left else math.inf)
 

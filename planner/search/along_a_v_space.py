@@ -9,6 +9,9 @@ from planner.space.shape import Shape
 from sim.plan import schedules
 from sim.plan.certificate import Axis
 
+ALONG = "along a V"
+"""Name of the axis of these plans beside other ones."""
+
 
 def axes(request: Request, shapes: Iterable[Shape]) -> tuple[Axis, ...]:
     """The dimensions of the search with their values."""
@@ -32,6 +35,27 @@ def axes(request: Request, shapes: Iterable[Shape]) -> tuple[Axis, ...]:
         *required,
         Axis("placement", ("each cluster's ranks side by side, in any order of clusters, node after node",)),
     )
+
+
+def along(schedule: str) -> Axis:
+    """The space of these plans beside another one, whose degrees and batches it shares."""
+    text = (
+        f"schedule {schedule}, vpp 2, ZeRO 1 unless pinned, recompute full or none, equal replicas, each cluster's ranks side "
+        "by side, any split of layers over ranks, halved on each, overlaps on or off"
+    )
+    return Axis(ALONG, (text,))
+
+
+def without(outside: Iterable[str], schedule: str) -> tuple[str, ...]:
+    """What another search leaves out, without a schedule."""
+    return tuple(_without(text, schedule) for text in outside)
+
+
+def _without(text: str, schedule: str) -> str:
+    head, names = text.partition(" ")[::2]
+    if head != "schedule":
+        return text
+    return f"schedule {', '.join(name for name in names.split(', ') if name != schedule)}"
 
 
 def left_out(request: Request) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ NEARLY = 1e-3
 class PlacedV:
     """The pipelines of a shape with a pipeline rank on each of some clusters, in order, node after node.
 
-    overlap: (overlap_grad_reduce, overlap_param_gather). Raises NoRoute, NotDefined or NotModelled."""
+    overlap: (overlap_grad_reduce, overlap_param_gather). Raises NoRoute, NotModelled, or NotDefined, also where the target
+    cannot express the layout."""
 
     def __init__(self, request: Request, shape: Shape, clusters: tuple[str, ...], overlap: tuple[bool, bool]):
         self._request, total, pp = request, request.workload.model.layers, len(clusters)
@@ -46,6 +47,9 @@ class PlacedV:
         plan = build(replace(request, target=None), own, tuple(zip(clusters, even, strict=True)), "certified")
         if not overlap[0]:
             plan = replace(plan, config=replace(plan.config, overlap_grad_reduce=False, overlap_param_gather=False))
+        target = request.target
+        if target is not None and (fault := next(target.unsupported_layout(plan.config, plan.workload), None)) is not None:
+            raise NotDefined(f"{target.can_not} express {fault}")
         self._plan, self._tables = plan, list(_tables(plan))
         self._ranks = [TwoStageRanks(table, pp, total, plan.config.num_microbatches[0]) for table in self._tables]
         self._allowed = self._with_room()

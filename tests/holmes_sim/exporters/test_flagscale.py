@@ -348,3 +348,11 @@ def test_the_optimizer_on_the_hosts_has_all_cpus_of_a_host():
         'export OMP_NUM_THREADS="\\${OMP_NUM_THREADS:-$(cpus=$(nproc) && echo $((cpus > 4 ? cpus / 4 : 1)))}"'
     )
     assert "cmds" not in flagscale.experiment(plan_of("plain"))["experiment"]
+
+
+def test_its_pairs_run_as_plans_count_them():
+    """Unlike torchtitan's, which run one pass after the other."""
+    every = {name: exporters.target(name).overlaps_pairs for name in exporters.frameworks()}
+    assert [name for name, overlaps in every.items() if overlaps] == ["flagscale"]
+    assert exporters.joined(("flagscale",)).overlaps_pairs
+    assert not exporters.joined(("flagscale", "torchtitan")).overlaps_pairs

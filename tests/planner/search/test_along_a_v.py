@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
 from planner.request import Request, Wishes
 from planner.search import along_a_v
+from planner.search.along_a_v_space import ALONG, along
 from planner.space.shapes import searched
 from planner.target import Target
 from sim.analytic.evaluator import evaluate
@@ -170,3 +172,53 @@ def test_what_has_a_search_of_other_schedules_says_so() -> None:
         api.plan_for("cost", question, "certified", PlanningContext(question))
     assert list(verdicts(PlanningContext(question), 5)) == []
     assert not is_modelled(question)
+
+
+def not_interleaved(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    if config.schedule not in ("1f1b", "dualpipev"):
+        yield f"schedule {config.schedule}: 1f1b"
+
+
+def pairing(overlaps: bool = True) -> Target:
+    return Target("pairing", "any", (), not_interleaved, lambda plan: iter(()), None, overlaps)
+
+
+def across_nodes(target: Target, **wishes: object) -> Request:
+    """Four nodes of one device, two of which share the experts: exchanges take longer than the compute that they wait for."""
+    machines = make.fleet(make.cluster(nodes=4, devices=1, nics=(make.nic(bandwidth=3e6),), spec=make.device(speed=2e9)))
+    pins = Wishes(**({"recompute": "none", "ep": 2, "pp": 2, "microbatch_size": 1} | wishes))
+    return replace(request(machines, make.model(8, **EXPERTS), 32, pins), target=target)
+
+
+def test_targets_that_overlap_pairs_have_these_plans_beside_others() -> None:
+    question = across_nodes(pairing())
+    found, without = api.plan(question), api.plan(across_nodes(pairing(False)))
+    assert (found.config.schedule, without.config.schedule) == ("dualpipev", "1f1b")
+    assert step(found) < 0.95 * step(without)
+    alone = api.plan(across_nodes(pairing(), schedule="dualpipev"))
+    assert step(found) == step(alone)
+    both, other, own = found.certificate, without.certificate, alone.certificate
+    assert both is not None and other is not None and own is not None
+    assert both.lower_bound_s <= min(other.lower_bound_s, own.lower_bound_s) * (1 + 1e-3)
+    assert [axis.values for axis in both.space if axis.name == ALONG] == [along("dualpipev").values]
+    assert "dualpipev" in other.outside[0] and "dualpipev" not in both.outside[0]
+    assert both.objective_s == step(found) and not both.beside_space
+
+
+@pytest.mark.parametrize(
+    ("facts", "searched"),
+    [
+        ({}, True),
+        ({"wishes": {"ep": 1}}, False),
+        ({"wishes": {"schedule": "1f1b"}}, False),
+        ({"wishes": {"zero_stage": 3}}, False),
+        ({"target": pairing(False)}, False),
+        ({"model": EXPERTS | {"tied_embeddings": True}}, False),
+        ({"model": {"tied_embeddings": False}}, False),
+    ],
+)
+def test_they_are_beside_where_experts_are_over_ranks_and_pins_allow_it(facts: dict[str, Any], searched: bool) -> None:
+    question = across_nodes(facts.get("target", pairing()), **facts.get("wishes", {}))
+    model = make.model(8, **facts.get("model", EXPERTS))
+    assert along_a_v.may_be_beside(replace(question, workload=replace(question.workload, model=model))) == searched
+    assert along_a_v.reserved(question) == 0.0, "a request without a time limit"
