@@ -19,12 +19,13 @@ from dataclasses import replace
 from planner.bounds.objectives import check, dominates, front, known, least, value
 from planner.costs.context import PlanningContext
 from planner.request import Request
+from planner.search.along_a_v import is_asked
 from planner.search.budgets import Budgets
 from planner.search.mixed import is_mixed
 from planner.search.searched_space import axes, outside
 from planner.space.unlike_tp import has_searched_degrees
 from planner.strategies import certified
-from sim.errors import Infeasible
+from sim.errors import Infeasible, OptionError
 from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
 from sim.results.cost_energy import occupied
@@ -47,6 +48,10 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
 
     Raises OptionError where a device lacks a price or watts, Infeasible where no plan fits."""
     check(request, objective)
+    if is_asked(request):
+        raise OptionError(
+            f"objective {objective}: plans of schedule {request.wishes.schedule} are searched for their step alone"
+        )
     plans = explore(request, context, (objective,) if request.limits.training is None else ("step-time", objective))
     plans += tuple(_on_its_machines(request, context, min(_allowed(request, plans), key=lambda plan: value(plan, objective))))
     found, fastest = (

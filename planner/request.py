@@ -61,7 +61,7 @@ class Wishes:
             value, least = getattr(self, field.name), 0 if field.name == "zero_stage" else 1
             if value is not None and field.name not in WORDS and not _is_count(value, least):
                 raise PlanError(f"{field.name} {value!r} should be a whole number of at least {least}")
-        if self.schedule is not None and not schedules.is_planned(self.schedule):
+        if self.schedule is not None and not schedules.can_be_pinned(self.schedule):
             raise PlanError(
                 f"--schedule {self.schedule}: the planner has no bounds for it; simulate a plan file whose config has it"
             )

@@ -28,7 +28,8 @@ class Target:
     """What a launch target cannot express, of layouts and of whole plans; each as text that begins with the property.
 
     unsupported_pipelines: what of a whole plan depends on its pipelines' devices alone, so that a search leaves them out before
-    there are plans; None where nothing does."""
+    there are plans; None where nothing does. overlaps_pairs: exchanges of tokens run beside the other pass of a pair, as plans
+    of schedules with pairs count (`sim.kernels.paired_passes`), so that these are searched beside the others."""
 
     name: str
     vendors: Vendors
@@ -36,6 +37,7 @@ class Target:
     unsupported_layout: Callable[[ParallelConfig, Workload], Iterator[str]]
     unsupported_placement: Callable[[Plan], Iterator[str]]
     unsupported_pipelines: PipelineLimits | None = None
+    overlaps_pairs: bool = False
 
     def __hash__(self) -> int:
         """Hash of the name only, for speed: many results are cached by target."""

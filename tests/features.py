@@ -131,6 +131,12 @@ ALONE = {"pp": 1, "dp": 4, "num_microbatches": (4, 4, 4, 4)}
 HOPPER, BLACKWELL = (
     {"nodes": ("b/node0", "b/node1"), "second": on} for on in (("h100-sxm5-80gb", "nvlink4"), ("b200-sxm-180gb", "nvlink5"))
 )
+EQUAL = {key: value for key, value in LITE.items() if not key.startswith("dense")}
+TWO_STAGES = {"nodes": ACROSS, "tp": 4, "pp": 3, "dp": 1, "num_microbatches": (16,), "stage_tp": (4, 2, 2)}
+MESHES = {"nodes": ACROSS, "tp": 2, "ep": 2, "stage_tp": (2, 1), "order": (0, 1, 2, 3, 4, 5)}
+PAIRED = {
+    "schedule": "dualpipev", "vpp": 2, "overlap_grad_reduce": False, "overlap_param_gather": False, "ep": 4, "etp": 1,
+}  # fmt: skip
 OWN = {
     "megatron": (
         _feature("ZeRO 2, pp 1", **ALONE, zero_stage=2),
@@ -184,6 +190,17 @@ OWN = {
         _feature("shared experts, dense layers, mxfp8", model=MIXED, ep=4, etp=1, precision="mxfp8", **BLACKWELL),
         _feature("experts, DeepEP", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3, dispatcher="deepep"),
         _feature("experts, HybridEP", **ALONE, model=EXPERTS, ep=8, etp=1, zero_stage=3, dispatcher="hybridep"),
+        _feature("schedule dualpipev", schedule="dualpipev", vpp=2),
+        _feature("schedule dualpipev, experts, unlike layers", **PAIRED, model=EXPERTS, layers=(5, 7, 8, 4)),
+        _feature(
+            "schedule dualpipev, recompute full, pp 4",
+            schedule="dualpipev",
+            vpp=2,
+            pp=4,
+            dp=1,
+            num_microbatches=(16,),
+            recompute="full",
+        ),
     ),
     "flagscale": (
         _feature("a model like DeepSeek-V3", model=DEEPSEEK, ep=2),
@@ -202,6 +219,42 @@ OWN = {
         _feature("experts, ep by stage", **UNLIKE, ep=4, stage_ep=(4, 2), etp=1),
         _feature("experts, etp by stage", **UNLIKE, ep=2, etp=2, stage_ep=(2, 4), stage_etp=(2, 1)),
         _feature("experts, unlike tp", **UNLIKE, ep=2, stage_tp=(2, 1), order=(0, 1, 2, 3, 4, 5)),
+        _feature("latent attention, groups of experts, unlike tp", **MESHES, model=EQUAL | {"n_group": 4, "topk_group": 2}),
+        _feature(
+            "windows of all layers, and sinks, unlike tp",
+            **MESHES,
+            model=EXPERTS | {"sliding_window": 128, "attention_sinks": True},
+        ),
+        _feature("dense first layers, unlike tp, a last mesh of two stages", **TWO_STAGES, model=LITE),
+        _feature("schedule dualpipev", **PAIRED, model=EXPERTS),
+        _feature("schedule dualpipev, unlike layers", **PAIRED, model=EXPERTS, layers=(7, 5, 5, 7)),
+        _feature(
+            "schedule dualpipev, unlike layers, pp 4",
+            **PAIRED | {"ep": 2},
+            pp=4,
+            dp=1,
+            num_microbatches=(16,),
+            model=EXPERTS,
+            layers=(2, 3, 3, 4, 4, 3, 3, 2),
+        ),
+        _feature(
+            "schedule dualpipev, latent attention",
+            **PAIRED | {"ep": 2},
+            pp=4,
+            dp=1,
+            num_microbatches=(16,),
+            model=LITE,
+            layers=(3, 3, 3, 3, 3, 3, 3, 3),
+        ),
+        _feature(
+            "schedule dualpipev, more layers at first, pp 4",
+            **PAIRED | {"ep": 2},
+            pp=4,
+            dp=1,
+            num_microbatches=(16,),
+            model=EXPERTS,
+            layers=(6, 2, 2, 2, 2, 2, 2, 6),
+        ),
     ),
 }
 """Features that one framework expresses; launchers of any program start them as they start others."""

@@ -49,7 +49,7 @@ def schedules(incomplete: str) -> list[str]:
     """Complete the name of a pipeline schedule, as its module defines it."""
     from sim.plan import schedules as known
 
-    return list(filter(known.is_planned, known.names()))
+    return list(filter(known.can_be_pinned, known.names()))
 
 
 def schemas(incomplete: str) -> list[str]:

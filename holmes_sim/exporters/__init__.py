@@ -168,7 +168,8 @@ def target(name: str) -> Target:
     """A target as the planner takes it (`planner.request.Request`). Raises HolmesError for an unknown name."""
     exporter = get(name)
     pipelines = getattr(exporter, "unsupported_pipelines", None)
-    return Target(name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, _Layouts(name), exporter.unsupported_placement, pipelines)
+    parts = _Layouts(name), exporter.unsupported_placement, pipelines, getattr(exporter, "OVERLAPS_PAIRS", False)
+    return Target(name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, *parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,8 @@ def all_of(every: tuple[Target, ...]) -> Target:
     excluded = tuple(dict.fromkeys(vendor for one in every for vendor in one.excluded_vendors))
     name, limited = AND.join(one.name for one in every), tuple(filter(None, (one.unsupported_pipelines for one in every)))
     pipelines = _AllPipelines(limited) if limited else None
-    return Target(name, strictest, excluded, _AllLayouts(every), _AllPlacements(every), pipelines)
+    pairs = all(one.overlaps_pairs for one in every)
+    return Target(name, strictest, excluded, _AllLayouts(every), _AllPlacements(every), pipelines, pairs)
 
 
 @dataclass(frozen=True, slots=True)

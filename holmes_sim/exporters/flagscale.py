@@ -34,6 +34,7 @@ from holmes_sim.launching import (
     adapters,
     device_meshes,
     environment,
+    flagscale_dualpipev,
     hosts,
     megatron_flags,
     megatron_fsdp,
@@ -56,6 +57,7 @@ ORDER = 80
 KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
+OVERLAPS_PAIRS = True
 HOW = """\
 On one host that reaches the others by ssh, from FlagScale's folder, with this folder on all of them under one path:
 
@@ -96,7 +98,8 @@ exec python run.py --config-path "$here"/conf --config-name plan experiment.runn
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
-    yield from megatron_flags.unsupported_layout(config, workload)
+    yield from megatron_flags.unsupported_layout(config, workload, (*megatron_flags.SCHEDULES, flagscale_dualpipev.NAME))
+    yield from flagscale_dualpipev.unsupported(config, workload)
     yield from (*_unsupported_zero(config), *adapters.refused(workload), *megatron_precision.without_buffers(config, workload))
     if device_meshes.are_needed(config):
         yield from device_meshes.unsupported_layout(config, workload)
@@ -119,6 +122,7 @@ def _unsupported_zero(config: ParallelConfig) -> Iterator[str]:
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """What Megatron-LM and, where stages are unlike, meshes of device types cannot express."""
     yield from (*megatron_flags.unsupported_placement(plan), *megatron_fsdp.unsupported_placement(plan))
+    yield from flagscale_dualpipev.unsupported_placement(plan)
     if device_meshes.are_needed(plan.config):
         yield from device_meshes.unsupported_placement(plan)
 
@@ -145,6 +149,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         *model_facts.assumed(plan.workload.model, MEGATRON, "Megatron-LM"),
         *ASSUMED,
         *megatron_fsdp.assumed(plan, "that of its Megatron-LM"),
+        *flagscale_dualpipev.assumed(plan),
     )
     if not config.stage_tp:
         return every
@@ -202,7 +207,10 @@ def train(plan: Plan) -> dict[str, object]:
 def _alike(plan: Plan) -> dict[str, object]:
     """As `train`, of a plan whose stages are alike: the arguments of Megatron-LM; values of a list are words of their own."""
     config = plan.config
-    found = {key: value for key, value in _keys(megatron.flags(plan)).items() if key not in UNKNOWN}
+    flags = megatron.flags(plan)
+    if flagscale_dualpipev.is_used(config):
+        flags = {key: value for key, value in flags.items() if key != megatron_flags.LAYOUT} | flagscale_dualpipev.flags(plan)
+    found = {key: value for key, value in _keys(flags).items() if key not in UNKNOWN}
     if config.dispatcher == "deepep" and plan.workload.model.experts:
         found["moe_enable_deepep"] = True
     if "recompute_modules" in found:

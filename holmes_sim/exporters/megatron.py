@@ -144,7 +144,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
     if any(group.kind == "dp" and collectives.get(group.collective).IN_NETWORK for group in plan.groups):
         found["use-sharp"] = True
     if plan.config.pp > 1:
-        found["pipeline-model-parallel-layout"] = megatron_flags.layout(plan)
+        found[megatron_flags.LAYOUT] = megatron_flags.layout(plan)
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
     found |= model_facts.written(plan.workload.model, MEGATRON)
     found["padded-vocab-size"] = plan.workload.model.vocab

@@ -35,14 +35,13 @@ from holmes_sim.launching import (
     torchtitan_experts,
     torchtitan_models,
     torchtitan_precision,
+    torchtitan_schedule,
     unlike_stages,
 )
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.torchtitan_module import module
 from holmes_sim.launching.torchtitan_options import LONGEST
-from holmes_sim.launching.torchtitan_schedule import TIMETABLE, has_timetable, timetable
 from planner.target import Vendors
-from sim.plan import schedules
 from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -117,8 +116,6 @@ def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:
         yield f"vpp {config.vpp} with pp 1: there are stages only in a pipeline; vpp 1"
     if config.pp == 1 and config.schedule == "gpipe" and max(config.num_microbatches) > 1:
         yield "schedule gpipe with pp 1: each microbatch's backward follows its forward; 1f1b"
-    if schedules.is_paired(config.schedule):
-        yield f"schedule {config.schedule}: layers on torch's V of stages were not tried; 1f1b or interleaved"
     if config.pp > 1 and config.schedule == "1f1b-deepspeed":
         yield "schedule 1f1b-deepspeed: torch exchanges both messages at once; 1f1b"
 
@@ -151,8 +148,9 @@ def launch(plan: Plan) -> Launch:
 
 def _config_files(plan: Plan) -> dict[str, File]:
     found = {MODULE: File(module(plan), "the config function, for torchtitan's --module and --config")}
-    if has_timetable(plan.config):
-        found[TIMETABLE] = File(timetable(plan.config), "the pipeline schedule, a row a place, as torch's runtime loads it")
+    if torchtitan_schedule.has_timetable(plan.config):
+        rows = torchtitan_schedule.timetable(plan.config)
+        found[torchtitan_schedule.TIMETABLE] = File(rows, "the pipeline schedule, a row a place, as torch's runtime loads it")
     return found
 
 
@@ -176,7 +174,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         f"vocabulary of {model.vocab}.",
         *model_facts.assumed(model, own.options, "torchtitan"),
     ]
-    lines += torchtitan_models.assumed(plan)
+    lines += (*torchtitan_models.assumed(plan), *torchtitan_schedule.assumed(config))
     if config.dp_cp > 1 and config.pp > 1:
         lines.append(
             "torch's pipelines reduce gradients after a stage's last backward; overlap_grad_reduce is "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from holmes_sim.launching import hosts, megatron_flags, model_keys, offload
+from holmes_sim.launching import hosts, megatron_flags, offload
 from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -22,8 +22,14 @@ def are_needed(config: ParallelConfig) -> bool:
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Layouts that meshes cannot express, beside the limits of Megatron-LM, and models that were not tried with them."""
-    yield from (*offload.refused(config, "not tried with its meshes of device types"), *model_keys.special(workload))
+    """Layouts and models that meshes cannot express, beside the limits of Megatron-LM, or that were not tried with them.
+
+    A rank takes its mesh's number of pipeline ranks for that of the pipeline (pre_validate_args), and builds layers that
+    predict further tokens where its pipeline rank is the last of so many (core/transformer/multi_token_prediction.py)."""
+    yield from offload.refused(config, "not tried with its meshes of device types")
+    yield from megatron_flags.unsupported_optimizer(config, workload)
+    if workload.model.mtp_layers:
+        yield f"mtp_layers {workload.model.mtp_layers}: with meshes it builds them on the last stage of the first mesh; 0"
     if config.dispatcher != "alltoall":
         yield f"dispatcher {config.dispatcher}: not tried with its meshes of device types; dispatcher alltoall"
     if tensor_overlap.is_whole(config):
@@ -46,9 +52,16 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
-    """Stages without layers, and meshes of several pipeline ranks on shared hosts."""
-    config = plan.config
+    """Stages without layers, meshes of several pipeline ranks on shared hosts, and layers that differ by their number: a mesh
+    of one pipeline rank builds those from number 1 on (get_transformer_layer_offset of core/transformer/transformer_layer.py).
+    """
+    config, model = plan.config, plan.workload.model
     yield from megatron_flags.without_layers(plan)
+    if any(past - first == 1 for first, past in meshes(plan)[1:]) and len(model.kinds(0, model.layers)) > 1:
+        yield (
+            f"model {model.name}: its layers differ, and a mesh of one pipeline rank builds the first ones; a model of equal "
+            "layers, or equal stages"
+        )
     for first, past in meshes(plan):
         for name, degree_of in (("tp", config.tp_of), ("dp", config.dp_of), ("ep", config.ep_of), ("etp", config.etp_of)):
             if len({degree_of(pp_rank) for pp_rank in range(first, past)}) > 1:

@@ -28,6 +28,7 @@ from sim.workload.workload import Workload
 
 Flags = megatron_precision.Flags
 SCHEDULES = ("1f1b", "interleaved")
+LAYOUT = "pipeline-model-parallel-layout"
 
 
 def text(flags: Flags) -> str:
@@ -196,11 +197,11 @@ def assumed(plan: Plan) -> Iterator[str]:
         yield "Megatron-LM is ROCm's own (ROCm/Megatron-LM)."
 
 
-def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
-    """Layouts that neither Megatron-LM nor its forks can express."""
+def unsupported_layout(config: ParallelConfig, workload: Workload, schedules: tuple[str, ...] = SCHEDULES) -> Iterator[str]:
+    """Layouts that neither Megatron-LM nor a fork with these schedules can express."""
     model = workload.model
     yield from (*replicas.unequal(config), *tied.shards(config, workload))
-    if config.schedule not in SCHEDULES:
+    if config.schedule not in schedules:
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:
         yield "schedule interleaved: with vpp 1 it runs plain 1F1B; vpp 2 or more, or --schedule 1f1b"

@@ -49,7 +49,10 @@ def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     if model.has_head_norms:
         yield "qk_norm with attention_sinks: its gpt_oss has no norms of queries and keys; false"
     if model.mtp_layers:
-        yield f"mtp_layers {model.mtp_layers}: of its models deepseek_v3 alone predicts further tokens; 0"
+        yield (
+            f"mtp_layers {model.mtp_layers} with attention_sinks: its deepseek_v3, which alone predicts further tokens, "
+            "asserts that all layers have latent attention; 0"
+        )
     if workload.precision in ("fp8", "mxfp8"):
         yield f"precision {workload.precision} with attention_sinks: gpt_oss was not tried so; bf16"
 

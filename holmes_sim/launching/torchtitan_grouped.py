@@ -39,7 +39,10 @@ def unsupported(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Windows beside what VarlenAttention is not, and layers that only other models of torchtitan have."""
     model = workload.model
     if model.mtp_layers:
-        yield f"mtp_layers {model.mtp_layers}: of its models deepseek_v3 alone predicts further tokens; 0"
+        yield (
+            f"mtp_layers {model.mtp_layers} with attention standard: its deepseek_v3, which alone predicts further tokens, "
+            "asserts that all layers have latent attention; 0"
+        )
     if not model.sliding_window:
         return
     if config.cp > 1:

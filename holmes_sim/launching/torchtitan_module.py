@@ -13,6 +13,8 @@ from holmes_sim.launching import adapters, torchtitan_models, torchtitan_precisi
 from holmes_sim.launching.torchtitan_options import rope
 from holmes_sim.launching.torchtitan_schedule import SCHEDULES, TIMETABLE, has_timetable
 from sim.formats import planfile
+from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
@@ -54,7 +56,7 @@ CONVERTED = """
     return converter.build().convert(shape)"""
 PARTS = '''
 def parts() -> list[list[str]]:
-    """Modules of every stage in pipeline order (stage i is on place i % {pp}); torchtitan drops names that it knows not."""
+    """Modules of every stage in pipeline order ({where}); torchtitan drops names that it knows not."""
     stages = {stages}  # layers [first, past last)
     found = [[f"layers.{{layer}}" for layer in range(first, past_last)] for first, past_last in stages]
     found[0].insert(0, "tok_embeddings")
@@ -88,9 +90,16 @@ def module(plan: Plan) -> str:
         name=name, topology=topology, digest=planfile.digest(plan), imports=imports,
         family=own.name, classes=own.classes, more=more, base=own.base, model=own.config, hidden=model.hidden,
         vocab=model.vocab, tied=model.tied_embeddings, shape=shape, gives="shape =" if after else "return", converted=after,
-        parts=PARTS.format(pp=config.pp, stages=f"[{stages}]") if config.pp > 1 else "",
+        parts=PARTS.format(where=_where(config), stages=f"[{stages}]") if config.pp > 1 else "",
         settings="\n".join(f"    {line}".rstrip() for line in _settings(plan)),
     )  # fmt: skip
+
+
+def _where(config: ParallelConfig) -> str:
+    """On which place of the pipeline a stage is."""
+    if not schedules.is_paired(config.schedule):
+        return f"stage i is on place i % {config.pp}"
+    return f"stages i and {config.num_stages - 1} - i are on place i, along a V"
 
 
 def _names(workload: Workload) -> str:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 
 TIMETABLE = "schedule.csv"
 """Name of the file of a schedule that torch has no name for."""
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "dualpipev": "DualPipeV"}
 """Our schedule -> torch's name (get_schedule_class)."""
 
 
@@ -35,3 +36,13 @@ def timetable(config: ParallelConfig) -> str:
         program = schedules.actions(config.schedule, pp_rank, config.pp, config.num_microbatches[0], config.vpp)
         writer.writerow(f"{a.stage}{'I' if split and a.kind == 'B' else a.kind}{a.microbatch}" for a in program)
     return text.getvalue()
+
+
+def assumed(config: ParallelConfig) -> Iterator[str]:
+    """Where a run of a schedule with pairs of a forward and a backward differs from the plan's step: torch runs the passes of a
+    pair (OVERLAP_F_B) one after the other (`_PipelineScheduleRuntime._step_microbatches`)."""
+    if schedules.is_paired(config.schedule) and config.ep > 1:
+        yield (
+            f"Schedule {config.schedule}: torch runs the two passes of a pair one after the other, and each waits for its "
+            "exchanges of tokens; in the plan these run beside the other pass."
+        )

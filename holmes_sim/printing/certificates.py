@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.search.along_a_v_space import ALONG
 from planner.search.left_out import BOUNDED, TRIED
 from planner.target import ANY
 from sim.compression import NONE
@@ -15,7 +16,7 @@ AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
 LISTED = (
     "tp", "stage_tp", "pp", "dp", "cp", "ep", "etp", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size",
-    "offload", "recompute", "target",
+    "offload", "recompute", "target", ALONG,
 )  # fmt: skip
 """Axes that are printed; plan.json has all of them."""
 DEGREES = "Its stages have degrees of their own on each cluster"
@@ -121,6 +122,8 @@ def _axis(axis: Axis, vpp: Axis | None) -> str:
     """An axis as text: `tp 1-8`, `schedules 1f1b, interleaved (vpp 2 or 4)`, `recompute none or full`."""
     if axis.name == "target":
         return f"layouts that {' '.join(map(str, axis.values)) if axis.values != (ANY,) else 'some training framework'} can run"
+    if axis.name == ALONG:
+        return f"beside them {str(axis.values[0]).partition(',')[0]}"
     if axis.name != "schedule":
         return _titled(axis.name, _span(axis.values))
     chunks = _span(tuple(value for value in vpp.values if value != 1)) if vpp else ""

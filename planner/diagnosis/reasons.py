@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
+from planner.search.along_a_v import is_asked
 from planner.search.candidates import all_evaluated, estimates
 from planner.search.rough_estimate import bottleneck
 from planner.space.shape import Shape, split_backward
@@ -40,7 +41,10 @@ def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
 
     There are fewer if the time of the request is up and `SECONDS` more have passed, but one where a shape is searched.
 
-    For a model whose layers differ, it is on the shapes of its stand-ins, with their layers (`planner.space.stand_in`)."""
+    For a model whose layers differ, it is on the shapes of its stand-ins, with their layers (`planner.space.stand_in`).
+    None for plans along a V, whose estimates are others (`planner.search.along_a_v`)."""
+    if is_asked(context.request):
+        return []
     if context.stand_ins:
         found = [verdict for part in context.stand_ins.values() for verdict in verdicts(part, most)]
         return sorted(found, key=lambda verdict: verdict.seconds)

@@ -27,6 +27,7 @@ from planner.pipelines.parts import Part, parts
 from planner.pipelines.refinement import SCHEDULES, refined
 from planner.pipelines.solutions import Solutions
 from planner.request import Request
+from planner.search.along_a_v import is_asked
 from planner.time_limit import TimeLimit
 from sim.plan.pipelines import PipelinesPlan
 from sim.units import Seconds
@@ -89,8 +90,8 @@ def best(
 
 
 def is_modelled(request: Request) -> bool:
-    """Whether the model has plans of unlike pipelines that are searched: equal layers."""
-    return request.workload.model.is_uniform
+    """Whether the model has plans of unlike pipelines that are searched: equal layers, and no schedule along a V is pinned."""
+    return request.workload.model.is_uniform and not is_asked(request)
 
 
 def has_parts(request: Request) -> bool:

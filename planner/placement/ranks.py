@@ -125,8 +125,9 @@ def stages_of(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, .
     """The virtual stages of a pipeline: each stage's layers cut into vpp parts as evenly as whole layers allow."""
     if min(layers) < config.vpp:
         raise NotDefined(f"a pipeline stage of {min(layers)} layers cannot be cut into vpp {config.vpp} virtual stages")
-    stages, first = [], 0
-    for count in virtual(layers, config.vpp):
+    stages, first, parts = [], 0, virtual(layers, config.vpp)
+    for stage in range(len(parts)):
+        count = parts[stage - stage % config.pp + config.rank_of(stage)]
         stages.append(Stage(first, first + count))
         first += count
     return tuple(stages)

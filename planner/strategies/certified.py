@@ -20,6 +20,7 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
 from planner.placement.simulation import step
 from planner.request import Request
+from planner.search import along_a_v
 from planner.search.alike_nodes import simulate_alike
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
@@ -59,6 +60,18 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     """The fastest plan found, with its certificate; `budgets` limit the search, the usual ones if None.
 
     Raises Infeasible where no plan fits."""
+    if along_a_v.is_asked(request):
+        return along_a_v.plan(request, context)
+    if budgets is not None or not context.proves or not along_a_v.may_be_beside(request):
+        return _plan(request, context, budgets)
+    seconds = along_a_v.reserved(request)
+    with context.limit.sooner(seconds):
+        best = _plan(request, context, budgets)
+    return best if context.interrupted else along_a_v.beside(request, context, best)
+
+
+def _plan(request: Request, context: PlanningContext, budgets: Budgets | None) -> Plan:
+    """`plan` of schedules without pairs of passes."""
     incumbent = Incumbent(request, context, budgets or Budgets(), context.limit)
     improvement = Improvement(incumbent)
     proof = Proof(incumbent, improvement)

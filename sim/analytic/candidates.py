@@ -5,6 +5,7 @@ A candidate is one pipeline, given by the costs (`sim.analytic.stage_costs`) of 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -12,17 +13,20 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.plan import schedules
+
 Floats: TypeAlias = NDArray[np.float64]
 
 STAGE = (
     "forward", "inputs", "weight", "forward_compute", "inputs_compute", "forward_received", "inputs_received",
-    "gather", "reduce", "parts", "stream", "ahead", "back", "joint",
+    "forward_tokens", "inputs_tokens", "gather", "reduce", "parts", "stream", "ahead", "back", "joint",
 )  # fmt: skip
 """Rows of `Candidates.stages`, seconds of a (virtual) stage unless said otherwise.
 
 forward, inputs, weight: one F, B and W after its message is gathered; B is the whole backward unless the schedule splits it.
 *_compute: the part of F and B that overlapping communication slows down. *_received: the gather of the slices of a received
-message. gather: all-gather of parameters, each bucket before its part of the first forward. reduce: reduction of gradients,
+message. *_tokens: exchanges of tokens that F and B wait for, where the schedule's pairs hide them; else 0, and F and B have
+them. gather: all-gather of parameters, each bucket before its part of the first forward. reduce: reduction of gradients,
 each bucket after its part of the last backward, or of each backward under ZeRO 2 and 3. parts: number of buckets of both.
 ahead, back: messages to the next and to the previous stage. joint: what the links of a stage need for a message from the
 previous stage and one from the next stage together, where these share links and the schedule receives first; else 0.
@@ -30,13 +34,19 @@ previous stage and one from the next stage together, where these share links and
 With sharded parameters (ZeRO 3), forward and inputs include their gathers and count from the moment when the pipeline rank and
 its stream (the queue of its gradient collectives) are free (`sim.kernels.shards`); stream is the time from then until the
 gathers and reductions of B end; gather is 0, and reduce is the reduction after W."""
-PIPELINE_RANK = ("reduced", "updated", "gather_slows", "reduce_slows", "gathered")
+PIPELINE_RANK = ("reduced", "updated", "gather_slows", "reduce_slows", "gathered", "token_slows")
 """Rows of `Candidates.pp_ranks`. reduced: seconds of exposed collectives before the all-reduce of a tied embedding; updated:
-seconds of the optimizer and of the exposed collectives after it; *_slows: relative slowdown of compute that overlaps gathers
-and reductions (0.1: it takes 10 % longer); gathered: when the gathers of its first stage end at the earliest, where that is
-later than on an idle network, else 0."""
+seconds of the optimizer and of the exposed collectives after it; *_slows: relative slowdown of compute that overlaps gathers,
+reductions and, in a pair of passes, exchanges of tokens (0.1: it takes 10 % longer); gathered: when the gathers of its first
+stage end at the earliest, where that is later than on an idle network, else 0."""
 UNTIED = -np.inf
 """Seconds of the all-reduce of a tied embedding's gradient where no embedding is tied."""
+
+
+@functools.lru_cache(maxsize=1024)
+def stages_by_rank(schedule: str, pp: int, vpp: int) -> NDArray[np.int64]:
+    """The stages of each pipeline rank in pipeline order, shape (vpp, pipeline ranks)."""
+    return np.array([schedules.stages_of(schedule, pp_rank, pp, pp * vpp) for pp_rank in range(pp)]).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,11 @@ class Candidates:
     def reduces_each_microbatch(self) -> bool:
         """Whether some pipeline rank reduces gradients in every microbatch."""
         return max(self.zero, default=0) >= 2
+
+    @property
+    def by_rank(self) -> NDArray[np.int64]:
+        """`stages_by_rank` of these candidates."""
+        return stages_by_rank(self.schedule, self.pp, self.vpp)
 
     def zero_of(self, pp_rank: int) -> int:
         """ZeRO stage of a pipeline rank, as in `zero`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,13 @@ from numpy.typing import NDArray
 from sim.analytic.buckets import buckets, part_by_part, tails
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
 from sim.analytic.clocks import Clocks
-from sim.analytic.pass_order import Key, Loop, Task
+from sim.analytic.pass_order import ARRIVING, CLOSING, LEAVING, OPENING, PAIRED, Key, Loop, Task
 from sim.analytic.work_left import WorkLeft
 from sim.plan import schedules
 from sim.units import Seconds
+
+BESIDE = "E"
+"""What slows compute beside the exchanges of tokens of a pair (`Clocks.slowed`)."""
 
 
 class Recurrence:
@@ -35,24 +39,27 @@ class Recurrence:
             for kind, name in (("F", "forward_received"), ("B", "inputs_received"))
         }
         self.wire = {"F": list(stage["ahead"]), "B": list(stage["back"])}
+        self.tokens = _add_pairs(self, stage) if schedules.is_paired(candidates.schedule) else []
         self.joint = [row if row.any() else None for row in stage["joint"]]
         if self.waits:
             pairs = {kind: zip(self.seconds[kind], self.wire[kind], strict=True) for kind in "FB"}
             self.sent = {kind: [a + b for a, b in pairs[kind]] for kind in "FB"}
         self.parts, self.gather, self.reduce, self.stream = (stage[name] for name in ("parts", "gather", "reduce", "stream"))
         self.gathered = of_rank["gathered"]
-        self.slows = {"F": of_rank["gather_slows"], "B": of_rank["reduce_slows"]}
+        self.slows = {"F": of_rank["gather_slows"], "B": of_rank["reduce_slows"], BESIDE: of_rank["token_slows"]}
         self.slowing = {kind: [bool(share.any()) for share in shares] for kind, shares in self.slows.items()}
         self.before = [np.zeros(len(candidates))] * len(self.gather)
-        for index in range(candidates.pp, len(self.gather)):
-            self.before[index] = self.before[index - candidates.pp] + self.gather[index - candidates.pp]
+        for earlier, later in pairwise(candidates.by_rank):
+            for before, index in zip(earlier, later, strict=True):
+                self.before[index] = self.before[before] + self.gather[before]
         self.closing = "W" if schedules.get(candidates.schedule).SPLITS_BACKWARD else "B"
         self.reduces = [bool(row.any()) for row in self.reduce]
         self.behind = tails(self.parts, self.seconds[self.closing], self.reduce)
         self.freed: tuple[Floats, Floats] | None = None
         zero = [candidates.zero_of(pp_rank) for pp_rank in range(candidates.pp)]
         self.shards = [stage == 3 for stage in zero]
-        self.always = [self.closing * (stage >= 2) + "FB" * (stage == 3) for stage in zero]
+        ends = OPENING + CLOSING if self.tokens else ""
+        self.always = [self.closing * (stage >= 2) + "FB" * (stage == 3) + ends for stage in zero]
 
     def some(self, rows: NDArray[np.int64]) -> Recurrence:
         """The recurrence of the candidates of the given indices."""
@@ -118,6 +125,8 @@ class Recurrence:
         """The end of a task that gradient collectives may overlap."""
         if kind != "W" and self.shards[pp_rank]:
             return self._sharded(state, pp_rank, kind, stage, now)
+        if kind in (OPENING, CLOSING):
+            return self._beside(state, pp_rank, kind, stage, now)
         if kind == self.closing and (cut or kind in self.always[pp_rank]) and self.reduces[stage]:
             return self._before_reductions(state, pp_rank, kind, stage, now)
         if kind == "F" and cut and self.gather[stage].any():
@@ -132,6 +141,18 @@ class Recurrence:
             state.streams[pp_rank] = begun + self.stream[stage]
         ended: Floats = begun + self.seconds[kind][stage]
         return ended
+
+    def _beside(self, state: Clocks, pp_rank: int, kind: str, stage: int, now: Floats) -> Floats:
+        """The end of the first task of a pair, with which its exchanges of tokens begin, or of the last one, which waits for
+        them. Gathers have ended before the first pair, and no gradient is reduced before the last one."""
+        if kind == OPENING:
+            state.streams[pp_rank] = now + self.tokens[stage]
+            state.slowed[pp_rank] = BESIDE * self.slowing[BESIDE][pp_rank]
+        ended = self._slowed(state, pp_rank, now, self.compute[kind][stage], self.seconds[kind][stage])
+        if kind == OPENING:
+            return ended
+        state.slowed[pp_rank] = ""
+        return np.maximum(ended, state.streams[pp_rank])
 
     def _slowed(self, state: Clocks, pp_rank: int, now: Floats, compute: Floats, whole: Floats) -> Floats:
         """The end of `whole` seconds that start now, of which `compute` slow down while collectives of the pipeline rank run.
@@ -187,8 +208,26 @@ class Recurrence:
         """Ends of a microbatch's last task and of its stream, from the task's start, if the stream is free then, shape (stages,
         candidates); cached, and computed for all stages at once, because many batches have few candidates."""
         if self.freed is None:
-            shares = np.tile(self.slows["B"], (len(self.parts) // self.candidates.pp, 1))
+            shares = np.empty_like(self.parts)
+            shares[self.candidates.by_rank] = self.slows["B"]
             own = self.parts, np.array(self.compute[self.closing]), np.array(self.seconds[self.closing]), self.reduce
             nothing = np.zeros(self.parts.shape)
             self.freed = part_by_part(nothing, nothing, *own, shares)
         return self.freed
+
+
+def _add_pairs(recurrence: Recurrence, stage: Mapping[str, Floats]) -> list[Floats]:
+    """Add the kinds of tasks of `sim.analytic.pass_order` that only schedules with pairs have; returns the seconds of the
+    exchanges of tokens of a pair, by the stage of its forward."""
+    seconds, compute, (first, second) = recurrence.seconds, recurrence.compute, recurrence.candidates.by_rank
+    nothing = np.zeros_like(stage["forward"])
+    for kind, alone in (("F", stage["forward_tokens"]), ("B", stage["inputs_tokens"])):
+        seconds[PAIRED[kind]], compute[PAIRED[kind]] = seconds[kind], compute[kind]
+        seconds[kind] = [own + more for own, more in zip(seconds[kind], alone, strict=True)]
+        recurrence.received[ARRIVING[kind]], recurrence.wire[LEAVING[kind]] = recurrence.received[kind], recurrence.wire[kind]
+        for empty in (ARRIVING[kind], LEAVING[kind]):
+            seconds[empty], compute[empty] = list(nothing), nothing
+    seconds[CLOSING], compute[CLOSING] = seconds["W"], compute["W"]
+    other = np.empty(len(nothing), np.int64)
+    other[first], other[second] = second, first
+    return list(stage["forward_tokens"] + stage["inputs_tokens"][other])

@@ -24,8 +24,9 @@ transit."""
 class Clocks:
     """Clocks of pipeline ranks, gradient streams, message lanes and messages in transit. Arrays are replaced, not modified.
 
-    `streams`: when the gradient collectives of a pipeline rank end; `slowed`: "F" where gathers slow its compute until then,
-    "B" where reductions do, "" where nothing does; `reductions`: when its latest task had the first bucket to reduce.
+    `streams`: when the gradient collectives of a pipeline rank end, or in a pair of passes its exchanges of tokens; `slowed`:
+    "F" where gathers slow its compute until then, "B" where reductions do, "E" where exchanges do, "" where nothing does;
+    `reductions`: when its latest task had the first bucket to reduce.
     """
 
     pp_ranks: list[Floats]

@@ -13,7 +13,9 @@ import numpy as np
 
 from sim.analytic import stage_amounts
 from sim.analytic.alike_configs import summing_alike
-from sim.analytic.candidates import STAGE, Candidates, Floats
+from sim.analytic.candidates import STAGE, Candidates, Floats, stages_by_rank
+from sim.analytic.paired_exchanges import exchange_seconds
+from sim.analytic.paired_exchanges import slowdown as paired_slowdown
 from sim.analytic.slowed_compute import slowed_compute
 from sim.analytic.stage_costs import StageCosts
 from sim.field_changes import changed
@@ -24,7 +26,7 @@ from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Seconds
 
-COSTS = (*STAGE[:-3], "reduced", "gathered", "gather_slows", "reduce_slows")
+COSTS = (*STAGE[:-3], "reduced", "gathered", "gather_slows", "reduce_slows", "token_slows")
 """Rows of the cost of one stage: `STAGE` without messages, then the stage's contributions to the rows of `PIPELINE_RANK`."""
 LINEAR = COSTS.index("gather")
 """Number of these rows before those of collectives."""
@@ -54,7 +56,8 @@ def costs_of(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[
         *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
         collectives = 0.0, own[False].seconds, *collectives[2:]
     gather, reduce, *rest = collectives
-    return (*passes, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, *rest)
+    tokens, slowed = exchange_seconds(at, layers, first, last), paired_slowdown(at, layers, first, last)
+    return (*passes, cost.weight, *compute, *received, *tokens, gather, reduce, float(cost.parts), stream, *rest, slowed)
 
 
 def _collectives(
@@ -97,7 +100,8 @@ def extended(
     reduce, gather, _, parts, _ = at.synchronised(layers, first, last, specs)
     own = [a + (layers - 1) * (b - a) for a, b in zip(one, two, strict=True)]
     ahead, behind, *rest = _collectives(at, reduce, gather, layers, first, last, specs)
-    return (*own[:LINEAR], ahead, behind, float(parts), 0.0, *rest, own[-1])
+    slowed = paired_slowdown(at, layers, first, last)
+    return (*own[:LINEAR], ahead, behind, float(parts), 0.0, *rest, slowed, own[-1])
 
 
 def _groups(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...]) -> list[tuple[Bucket, Bucket]]:
@@ -131,9 +135,9 @@ def candidates_of(
     """Candidates from arrays of seconds. With n candidates, shapes are: `rows` (len(COSTS), stages, n), `optimizer` (pipeline
     ranks, n), messages `ahead` and `back` (stages, n), `tied` (n,)."""
     own, pp = len(STAGE) - 3, len(optimizer)
-    reduced, gathered, *slows = (row.reshape(-1, pp, row.shape[-1]) for row in rows[own:])
+    reduced, gathered, *slows = (row[stages_by_rank(config.schedule, pp, len(row) // pp)] for row in rows[own:])
     stages = np.concatenate([rows[:own], ahead[None], back[None], np.zeros_like(ahead)[None]])
-    sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
-    pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
+    sums, (*most, tokens) = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), [slow.max(axis=0) for slow in slows]
+    pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer), tokens])
     zero = tuple(map(config.zero_of, range(pp))) if config.reduces_each_microbatch and not config.gathers_between else ()
     return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analytic import plan_costs
-from sim.analytic.candidates import UNTIED, Candidates, Floats, join
+from sim.analytic.candidates import UNTIED, Candidates, Floats, join, stages_by_rank
 from sim.analytic.cost_rows import COSTS, candidates_of, costs_of, extended, is_linear, optimizer_of, without_vpp
 from sim.analytic.equal_replicas import microbatches_of, replica_classes
 from sim.analytic.plan_costs import PlanCosts
@@ -40,10 +40,6 @@ StageRows: TypeAlias = dict[tuple[StageCosts, tuple[DeviceSpec, ...], int, int, 
 
 def check(config: ParallelConfig) -> None:
     """Raise NotModelled if the recurrence does not model the configuration."""
-    if schedules.is_paired(config.schedule):
-        raise NotModelled(
-            f"the evaluator does not model schedule {config.schedule}, whose passes run in pairs; simulate the plan"
-        )
     if config.reduces_each_microbatch and config.vpp > 1 and _sums_experts(config):
         raise NotModelled(
             f"the evaluator does not model zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
@@ -95,11 +91,13 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
         whole = found.at(pp_rank, replicas, mine)
         optimizer[pp_rank] = optimizer_of(whole, layers, *plan.ends(mine), specs)
     for stage in range(last if config.pp > 1 else 0):
-        here, there = stage % config.pp, (stage + 1) % config.pp
+        here, there = config.rank_of(stage), config.rank_of(stage + 1)
+        if here == there:
+            continue
         ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
     microbatches = microbatches_of(config, replicas[0])
     candidates = candidates_of(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
-    return replace(candidates, head=plan.head_stage % config.pp)
+    return replace(candidates, head=config.rank_of(plan.head_stage))
 
 
 class Table:
@@ -134,20 +132,27 @@ class Table:
         recomputed: of these layers, those that are recomputed in full, in a table that `recomputes`."""
         classes, layers = np.ascontiguousarray(classes.T), np.ascontiguousarray(layers.T)
         pp, vpp = len(classes), self.config.vpp
-        of_stage = np.tile(classes, (vpp, 1))
+        rank_of = [schedules.rank_of(self.config.schedule, stage, pp) for stage in range(pp * vpp)]
+        of_stage = classes[rank_of]
         rows = self._of(of_stage, layers, 0 if recomputed is None else np.ascontiguousarray(recomputed.T))
-        optimizer = rows[-1] if vpp == 1 else self._of(classes, layers.reshape(vpp, pp, -1).sum(axis=0), 0)[-1]
+        by_rank, head = stages_by_rank(self.config.schedule, pp, vpp), rank_of[-1]
+        optimizer = rows[-1] if vpp == 1 else self._of(classes, layers[by_rank].sum(axis=0), 0, head)[-1]
         ahead, back = np.zeros(layers.shape), np.zeros(layers.shape)
         if pp > 1:
             ahead[:-1], back[1:] = self.messages[of_stage[:-1], of_stage[1:]], self.messages[of_stage[1:], of_stage[:-1]]
-        tied = self.tied[classes[0], classes[-1]]
-        return candidates_of(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
+            for stage in range(pp * vpp - 1):
+                if rank_of[stage] == rank_of[stage + 1]:  # no message: both are on one rank
+                    ahead[stage] = back[stage + 1] = 0.0
+        tied = self.tied[classes[0], classes[head]]
+        found = candidates_of(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
+        return found if head == pp - 1 else replace(found, head=head)
 
-    def _of(self, classes: Ints, layers: Ints, recomputed: Ints | int) -> Floats:
-        """`COSTS` and the optimizer of stages (or pipeline ranks) in pipeline order; computes and caches missing sizes."""
+    def _of(self, classes: Ints, layers: Ints, recomputed: Ints | int, head: int = -1) -> Floats:
+        """`COSTS` and the optimizer of stages (or pipeline ranks) in pipeline order; computes and caches missing sizes. head:
+        which of them has the head."""
         codes = ((classes * self._sizes + layers) * self._counts + recomputed) * 4
         codes[0] += 2
-        codes[-1] += 1
+        codes[head] += 1
         new = np.unique(codes[self._known[codes] == 0])
         self._known[new] = self._rows.shape[1] + 1 + np.arange(len(new))
         fresh = [self._row(*divmod(int(code), 4)) for code in new]

@@ -12,12 +12,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, overload
 
-from sim.kernels.pass_messages import pass_messages
+from sim.kernels import paired_passes
+from sim.kernels.pass_messages import PassMessages, pass_messages
 from sim.plan import schedules
+from sim.plan.program import Program
 
 Key: TypeAlias = tuple[str, int, int]
 """A message: "F" or "B", the sending stage, the microbatch."""
@@ -35,6 +37,14 @@ one round trip to the next; 12 is a multiple of 2, 3, 4 and 6. A larger block ev
 
 KEPT = 8
 """Blocks of a loop that are kept once they are made: steady states are seldom found later. A guess; more take more memory."""
+
+
+PAIRED = {"F": "P", "B": "Q", "W": "R"}
+"""Kind of a compute action -> its kind in a pair of passes (`sim.kernels.paired_passes`)."""
+OPENING, CLOSING = PAIRED["F"], PAIRED["W"]
+"""Kinds of the first and of the last task of a pair."""
+ARRIVING, LEAVING = {"F": "f", "B": "b"}, {"F": "x", "B": "y"}
+"""Kinds of tasks that take no time: one waits for a message of a pass before a pair, one sends that of a pass after W."""
 
 
 class Task(NamedTuple):
@@ -222,6 +232,8 @@ def _tasks(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int) ->
     """Tasks of a pipeline rank in the order of its program (`sim.kernels.lowering.moves`)."""
     closing = "W" if schedules.get(schedule).SPLITS_BACKWARD else "B"
     work, messages = schedules.actions(schedule, pp_rank, pp, microbatches, vpp), pass_messages(schedule, pp_rank, pp, pp * vpp)
+    if messages.paired:
+        return list(_tasks_in_pairs(pp_rank, pp, work, messages))
     last = {action.stage: index for index, action in enumerate(work) if action.kind == closing}
     first = {action.stage: index for index, action in reversed(list(enumerate(work))) if action.kind == "F"}
     cuts = {*first.values(), *last.values()}
@@ -245,6 +257,30 @@ def _tasks(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int) ->
         facts = pp_rank, action.kind, action.stage, action.microbatch, receives, held, sends, lane, index in cuts
         tasks.append(tuple.__new__(Task, facts))  # in a third of the time of its constructor; pipelines have 100,000 tasks
     return tasks
+
+
+def _tasks_in_pairs(pp_rank: int, pp: int, work: Program, messages: PassMessages) -> Iterator[Task]:
+    """Tasks of a pipeline rank whose schedule has pairs: both messages of a pair arrive before it and leave after it."""
+    last = {action.stage: index for index, action in enumerate(work) if action.kind == "W"}
+    first = {action.stage: index for index, action in reversed(list(enumerate(work))) if action.kind == "F"}
+    cuts = {*first.values(), *last.values()}
+    for index, (kind, stage, m, *_) in enumerate(work):
+        in_pair = paired_passes.is_paired(work, index) or bool(paired_passes.ended_after(work, index))
+        arrivals = [(one, (one.kind, hop.sender, one.microbatch)) for one, hop in messages.before(work, index)]
+        departures = [
+            (one, (one.kind, hop.sender, one.microbatch), pp_rank * pp + hop.peer) for one, hop in messages.after(work, index)
+        ]
+        if in_pair:
+            for one, key in arrivals:
+                yield Task(pp_rank, ARRIVING[one.kind], one.stage, one.microbatch, key, None, None, 0, False)
+        receives = arrivals[0][1] if arrivals and not in_pair else None
+        own = PAIRED[kind] if in_pair else kind
+        if kind == "W" or not departures:
+            yield Task(pp_rank, own, stage, m, receives, None, None, 0, index in cuts)
+        else:
+            yield Task(pp_rank, own, stage, m, receives, None, *departures[0][1:], index in cuts)
+        for one, key, lane in departures if kind == "W" else ():
+            yield Task(pp_rank, LEAVING[one.kind], one.stage, one.microbatch, None, None, key, lane, False)
 
 
 def _sweeps(tasks: list[list[Task]]) -> list[Sweep]:

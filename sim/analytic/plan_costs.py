@@ -47,14 +47,16 @@ def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...],
 
 
 class PlanCosts:
-    """Costs of a plan's stages and messages for a class of equivalent replicas (`replica_classes`), and its step."""
+    """Costs of a plan's stages and messages for a class of equivalent replicas (`replica_classes`), and its step.
 
-    def __init__(self, plan: Plan):
+    fastest: collectives are those that take least time, not the plan's."""
+
+    def __init__(self, plan: Plan, fastest: bool = False):
         self.plan, self.capacities = plan, Capacities(plan.fleet)
         self._chosen: list[dict[str, str]] = [{} for _ in range(plan.config.pp)]
         listed = (group for group in plan.groups if group.kind not in ("pp", "dp"))
         self._rings: dict[tuple[Device, ...], tuple[Device, ...]] = {}
-        for group in (*listed, *gradient_groups(plan)):
+        for group in (*listed, *gradient_groups(plan)) if not fastest else ():
             self._chosen[plan.config.coordinates(group.ranks[0])[2]][group.kind] = group.collective
             ranked = tuple(sorted(group.ranks))
             if group.ranks != ranked:

@@ -12,6 +12,9 @@ With n buckets of weights gathered ahead of a forward of f seconds, each in g, t
 of k g + (n - k + 1) f / n; only the first and the last term can be the maximum. Reductions after the parts of a backward
 likewise. Where the interference of a link slows compute, buckets are evaluated one by one.
 
+The passes of a pair (`sim.kernels.paired_passes`) run one after the other, and their exchanges of tokens beside them, from the
+begin of its forward on; its last task ends when both have ended.
+
 ZeRO 2 reduces in this way in every backward, and the reductions of one microbatch slow the next. A task of ZeRO 3 starts
 with a gather that waits until its pipeline rank and its stream are free; from then on the duration of the task does not depend
 on what ran before, so it is one number (`sim.kernels.shards`).
@@ -85,7 +88,7 @@ def _begin(candidates: Candidates) -> Clocks:
     """Initial state: nothing is computed; each pipeline rank gathers the weights of its stages one after the other."""
     gather, slows = candidates.stages[STAGE.index("gather")], candidates.pp_ranks[PIPELINE_RANK.index("gather_slows")]
     nothing = np.zeros(len(candidates))
-    gathered = [gather[pp_rank :: candidates.pp].sum(axis=0) for pp_rank in range(candidates.pp)]
+    gathered = list(gather[candidates.by_rank].sum(axis=0))
     slowed = ["F" if until.any() and share.any() else "" for until, share in zip(gathered, slows, strict=True)]
     return Clocks([nothing] * candidates.pp, gathered, slowed, [nothing] * candidates.pp)
 

@@ -15,6 +15,7 @@ from sim.analytic.stage_amounts import amounts, bare_stages, in_buckets, synchro
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import activation_copies, beside, compute, layer_groups, payloads, recomputation, streaming
 from sim.kernels.messages import NO_PASSES, Passes, handling_seconds
+from sim.kernels.paired_passes import HIDDEN
 from sim.network.collective_costs import CollectiveCosts
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -196,9 +197,8 @@ class StageCosts:
             seconds = sync.setdefault(group, [0.0, 0.0])
             seconds[operation == "all_gather"] += self.collectives.seconds(group, operation, nbytes, count)
         overlapped = config.reduces_behind, config.gathers_ahead  # otherwise a rank waits for one group after the other
-        reduce, gather = (
-            (max if overlapped[way] else sum)([both[way] for both in sync.values()] or [0.0]) for way in (False, True)
-        )
+        totals = ([both[way] for both in sync.values()] or [0.0] for way in (False, True))
+        reduce, gather = (max(one) if is_beside else sum(one) for one, is_beside in zip(totals, overlapped, strict=True))
         behind, ahead = config.reduces_behind, config.gathers_ahead
         reduces, gathers = config.reduces_each_microbatch and behind, 2 * int(config.shards_parameters and ahead)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
@@ -218,13 +218,13 @@ class StageCosts:
         return max(weight_seconds(spec, workload, one_replica(self.config), layers, last) for spec in specs)
 
     def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
-        """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives that layers wait for."""
+        """(forward, backward) seconds of a stage for one microbatch: `alone` plus the collectives that layers wait for, but for
+        those that pairs may hide."""
         forward, backward = self.alone(layers, first, last, specs)
         workload, ways = self.workload.of_stage(layers, first, last), (False, True)
-        if schedules.is_paired(self.config.schedule):
-            return forward, backward  # a lower bound: pairs may hide every exchange of tokens
         waited = [payloads.layer_collectives(workload, self.config, layers, way, self.stages) for way in ways]
-        experts = [sum(self.collectives.seconds(*one) for one in both) for both in waited]
+        apart = HIDDEN if schedules.is_paired(self.config.schedule) else ""
+        experts = [sum(self.collectives.seconds(*one) for one in both if one[0] != apart) for both in waited]
         hidden = [self._exposed(workload, specs or self.collectives.specs, layers, way, "beside") for way in ways]
         return forward + experts[0] + hidden[0], backward + experts[1] + hidden[1]
 

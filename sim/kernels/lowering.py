@@ -83,7 +83,7 @@ def _message(kind: str, stage: int, microbatch: int, peer: int, operation: str, 
 
 def _is_of_tokens(exchange: Exchange) -> bool:
     """Whether a collective dispatches tokens to experts, or combines their results."""
-    return exchange.kind == "collective" and exchange.group == "ep"
+    return exchange.kind == "collective" and exchange.group == paired_passes.HIDDEN
 
 
 def _is_repeat(earlier: Action, later: Action, microbatches: int, last: Mapping[int, int]) -> bool:

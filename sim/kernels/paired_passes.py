@@ -13,6 +13,9 @@ from collections.abc import Sequence
 
 from sim.plan.program import PAIR, WHOLE, Action
 
+HIDDEN = "ep"
+"""Kind of group whose collectives, the exchanges of tokens, run beside the compute of a pair."""
+
 
 def is_paired(work: Sequence[Action], index: int) -> bool:
     """Whether an F or a B is one of a pair."""

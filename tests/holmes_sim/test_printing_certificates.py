@@ -39,6 +39,11 @@ def test_the_space_is_reported_in_a_line():
     )
 
 
+def test_plans_along_a_v_are_named_beside_the_space():
+    space = (Axis("tp", (1, 2)), Axis("along a V", ("schedule dualpipev, vpp 2, any split",)))
+    assert searched(replace(PROOF, space=space, outside=())) == "Searched: tp 1 or 2, beside them schedule dualpipev."
+
+
 def test_plans_that_are_tried_beside_the_proof_are_reported_in_the_line():
     space = (Axis("tp", (1, 2)),)
     tried = replace(PROOF, space=space, outside=("stage_dp (tried, without a proof)", "unfused attention"))

@@ -6,6 +6,8 @@ Hydra composes the files as run.py does; SSHTrainRunner and run_node, in a dry r
 torchrun line torch's own parser reads; the shim says each process's rank. RankMapper sorts ranks by the types of the hostfile,
 pre_validate_args checks meshes and layers, ParallelContext asks for the groups with megatron-core's RankGenerator. Where there
 are no meshes, its Megatron-LM parses and checks the arguments, and decides as in megatron.py; where there are, it parses them.
+With meshes, both check the arguments of a rank of
+each mesh. Under DualPipeV, its Megatron-LM says the layers of both stages of a rank.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import unittest.mock
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from hydra import compose, initialize_config_dir
 from torch.distributed.run import get_args_parser
@@ -80,11 +83,18 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     args = namespace(words)
     assert getattr(args, "recompute_modules", []) == plan["config"].get("recompute_modules", [])
     if "--enable-hetero" not in words:
-        reading.parse([*words, *THEIRS], len(hosts), "8" if "--use-megatron-fsdp" in words else "1")
-        return reading.decided(folder, plan, hosts, launching.by_name(words))
+        own = reading.parse([*words, *THEIRS], len(hosts), "8" if "--use-megatron-fsdp" in words else "1")
+        flags = launching.by_name(words)
+        if "--use-dualpipev" not in words:
+            return reading.decided(folder, plan, hosts, flags)
+        layers, first_layers = halves(own)
+        stages = "|".join("t" * number for number in layers)
+        found = reading.decided(folder, plan, hosts, flags | {"pipeline-model-parallel-layout": f"E{stages}L"})
+        return found | {"layers": layers, "first_layers": first_layers}
     with unittest.mock.patch.object(sys, "argv", ["train_gpt.py", *words, *THEIRS, *reading.THEIRS.split()]):
         megatron_arguments.parse_args()
     infos = [{"rank": rank, "device_type": types[hosts[str(rank)]]} for rank in range(len(hosts))]
+    validate([*words, *THEIRS, *reading.THEIRS.split()], infos, args.hetero_pipeline_layer_split)
     micro, whole = args.micro_batch_size, args.global_batch_size
     groups, layers, replicas = groups_of(args, infos)
     check_networks(folder)
@@ -97,6 +107,18 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "microbatch_size": micro,
         "global_batch_size": whole,
     }
+
+
+def halves(config: Any) -> tuple[list[int], list[int]]:
+    """Layers and first layer of every stage of DualPipeV: two stages a rank, along a V."""
+    from megatron.core.transformer.transformer_block import get_num_layers_to_build
+    from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+
+    assert config.use_dualpipev and config.moe_fb_overlap and config.delay_wgrad_compute
+    pp = config.pipeline_model_parallel_size
+    where = [(pp_rank, True) for pp_rank in range(pp)] + [(pp_rank, False) for pp_rank in reversed(range(pp))]
+    layers = [get_num_layers_to_build(config, None, pp_rank, first) for pp_rank, first in where]
+    return layers, [get_transformer_layer_offset(config, None, pp_rank, first) for pp_rank, first in where]
 
 
 def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str | None], list[str]]:
@@ -152,6 +174,37 @@ def namespace(words: list[str]) -> argparse.Namespace:
         else:
             found[name] = int(word) if word.isdigit() else word
     return argparse.Namespace(**found)
+
+
+def validate(words: list[str], infos: list[dict[str, Any]], split: list[int]) -> None:
+    """The checks of FlagScale and of its Megatron-LM on the first rank of each mesh. Where layers differ, raises where a stage
+    begins with another layer than the plan's."""
+    from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+
+    megatron_arguments.get_device_arch_version = lambda: 9
+    torch.cuda.get_device_properties = lambda _: type("Properties", (), {"major": 9, "minor": 0})()
+    firsts = {info["device_type"]: info["rank"] for info in reversed(infos)}
+    begun = 0
+    for device_type, rank in reversed(firsts.items()):
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(len(infos)), "LOCAL_RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=len(infos))
+        try:
+            with (
+                unittest.mock.patch.object(sys, "argv", ["train_gpt.py", *words]),
+                unittest.mock.patch.object(dist, "all_gather_object", lambda found, own: found.__setitem__(slice(None), infos)),
+            ):
+                args = megatron_arguments.parse_args()
+                args.hetero_current_device_type = device_type
+                arguments.FSTrainArguments(args, parallel_context.RankMapper(args)).pre_validate_args()
+                config = megatron_arguments.core_transformer_config_from_args(megatron_arguments.validate_args(args))
+        finally:
+            dist.destroy_process_group()
+        assert config.mtp_num_layers is None
+        for pp_rank in range(begun, begun + config.pipeline_model_parallel_size):
+            offset = get_transformer_layer_offset(config, None, pp_rank)
+            alike = isinstance(config.moe_layer_freq, int) and config.window_attn_skip_freq is None
+            assert alike or offset == sum(split[:pp_rank]), f"stage {pp_rank} begins with layer {offset}"
+        begun += config.pipeline_model_parallel_size
 
 
 def groups_of(args: argparse.Namespace, infos: list[dict[str, Any]]) -> tuple[dict[str, list[list[int]]], list[int], int]:

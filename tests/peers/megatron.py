@@ -112,8 +112,9 @@ def connections(folder: Path) -> str:
     return found.pop()
 
 
-def parse(words: list[str], world: int, connections: str) -> None:
-    """Megatron-LM's own parser and checks, on rank 0. nvfp4 asks for the version of Transformer Engine, which needs a GPU."""
+def parse(words: list[str], world: int, connections: str) -> Any:
+    """The configuration that Megatron-LM's own parser and checks make, on rank 0. nvfp4 asks for the version of Transformer
+    Engine, which needs a GPU."""
     from megatron.training import arguments
 
     arguments.get_device_arch_version = lambda: 9
@@ -125,7 +126,7 @@ def parse(words: list[str], world: int, connections: str) -> None:
         unittest.mock.patch.multiple(arguments, **engine) if engine else contextlib.nullcontext(),
     ):
         parsed = arguments.validate_args(arguments.parse_args())
-    arguments.core_transformer_config_from_args(parsed)
+    found = arguments.core_transformer_config_from_args(parsed)
     assert parsed.use_distributed_optimizer == ("--use-distributed-optimizer" in words)
     assert parsed.overlap_grad_reduce == ("--overlap-grad-reduce" in words)
     assert parsed.overlap_param_gather == ("--overlap-param-gather" in words)
@@ -134,6 +135,7 @@ def parse(words: list[str], world: int, connections: str) -> None:
     for name in ("fp8", "fp4"):
         after = [later for word, later in itertools.pairwise(words) if word == f"--{name}-format"]
         assert [getattr(parsed, name)] == (after or [None])
+    return found
 
 
 def config(flags: dict[str, str], layout: str | None) -> TransformerConfig:

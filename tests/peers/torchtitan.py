@@ -196,13 +196,16 @@ def _pipeline(config: Any, model: Any, world: int) -> dict[str, Any]:
 
 
 def _simulate(schedule: Any) -> None:
-    """Simulate what torch keeps as data of a schedule: computation and messages. It raises where they would wait for ever."""
+    """Simulate what torch keeps as data of a schedule: computation and messages. It raises where they would wait for ever.
+
+    Its simulator knows no pairs, whose passes its runtime runs one after the other."""
     from torch.distributed.pipelining import schedules
 
     by_rank = getattr(schedule, "pipeline_order_with_comms", None)
     if by_rank is not None:
         sharding = (schedules.UNSHARD, schedules.RESHARD, schedules.REDUCE_GRAD)
-        kept = {pp_rank: [act for act in row if act.computation_type not in sharding] for pp_rank, row in by_rank.items()}
+        each = {pp_rank: [act for one in row for act in one.sub_actions or (one,)] for pp_rank, row in by_rank.items()}
+        kept = {pp_rank: [act for act in row if act.computation_type not in sharding] for pp_rank, row in each.items()}
         schedules._simulate_comms_compute(kept, lambda stage: schedule.stage_index_to_group_rank[stage], schedule._num_stages)
 
 

@@ -14,7 +14,8 @@ actions(rank, ranks, microbatches, chunks)    the compute actions of pipeline ra
 It may define facts that the planner uses. Where one is missing, the planner assumes a value that is safe for its bounds:
 
 PLANNED           the planner can use the schedule; else it is for plans that are written by hand (if missing: yes)
-PAIRED            some forwards run at the same time as a backward, and both hide their exchanges of tokens (if missing: no)
+PAIRED            some forwards run at the same time as a backward, and both hide their exchanges of tokens; a rank holds two
+                  stages along a V, and where it is pinned the planner has a search of its own for it (if missing: no)
 SEARCHED          the planner tries the schedule also where it is not pinned (if missing: yes)
 PRODUCTION        a schedule that training frameworks commonly run, so that plans have it by default (if missing: no)
 FORWARDS_FIRST    every rank runs all its forwards before its first backward, and so holds all microbatches (if missing: no)
@@ -93,6 +94,11 @@ def is_searched(name: str) -> bool:
 def is_planned(name: str) -> bool:
     """Whether the planner can use a schedule."""
     return bool(getattr(get(name), "PLANNED", True))
+
+
+def can_be_pinned(name: str) -> bool:
+    """Whether the planner can use a schedule that is pinned: one that it can use, or has a search of its own for."""
+    return is_planned(name) or is_paired(name)
 
 
 def is_paired(name: str) -> bool:

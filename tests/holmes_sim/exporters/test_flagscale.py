@@ -243,6 +243,26 @@ def test_a_mesh_divides_experts_as_its_stage(config, order, meshes, etp, by_mesh
     assert found["system"].get("expert_tensor_parallel_size_per_process_mesh") == by_mesh
 
 
+@pytest.mark.parametrize(
+    ("config", "model", "layers", "lines"),
+    [
+        (features.MESHES, features.EQUAL | {"n_group": 4, "topk_group": 2}, (), []),
+        (features.MESHES, {"sliding_window": 128, "attention_sinks": True}, (), []),
+        (features.TWO_STAGES, features.LITE, (), []),
+        (features.MESHES, features.LITE, (),
+         ["model lean-1.8b: its layers differ, and a mesh of one pipeline rank builds the first ones; a model of equal "
+          "layers, or equal stages"]),
+        (features.TWO_STAGES, features.EQUAL | {"mtp_layers": 1}, (),
+         ["mtp_layers 1: with meshes it builds them on the last stage of the first mesh; 0"]),
+    ],
+)  # fmt: skip
+def test_meshes_take_models_whose_layers_they_build(config, model, layers, lines):
+    """Its own code begins the layers of a mesh of one pipeline rank with the first one (tests/peers/flagscale.py)."""
+    own = {key: value for key, value in config.items() if key not in ("nodes", "order")}
+    feature = features.Feature("", own, layers, config["nodes"], config.get("order", ()), model=features.EXPERTS | model)
+    assert list(exporters.unsupported("flagscale", features.plan_of(feature))) == lines
+
+
 def test_experts_are_divided_on_all_meshes_or_on_none():
     (line,) = exporters.unsupported("flagscale", mixture(ep=2, stage_ep=(2, 1)))
     assert line == "stage_ep 2, 1: ep is 1 on all its meshes or on none; 2 or more on each stage"
@@ -328,3 +348,11 @@ def test_the_optimizer_on_the_hosts_has_all_cpus_of_a_host():
         'export OMP_NUM_THREADS="\\${OMP_NUM_THREADS:-$(cpus=$(nproc) && echo $((cpus > 4 ? cpus / 4 : 1)))}"'
     )
     assert "cmds" not in flagscale.experiment(plan_of("plain"))["experiment"]
+
+
+def test_its_pairs_run_as_plans_count_them():
+    """Unlike torchtitan's, which run one pass after the other."""
+    every = {name: exporters.target(name).overlaps_pairs for name in exporters.frameworks()}
+    assert [name for name, overlaps in every.items() if overlaps] == ["flagscale"]
+    assert exporters.joined(("flagscale",)).overlaps_pairs
+    assert not exporters.joined(("flagscale", "torchtitan")).overlaps_pairs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,10 +12,12 @@ from holmes_sim import exporters
 from holmes_sim.exporters import torchtitan
 from holmes_sim.launching import torchtitan_schedule
 from sim.hardware.cluster import Trunk
+from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
+from sim.plan.program import PAIR, WHOLE
 from sim.workload.launch_facts import LaunchFacts
-from tests import builders
+from tests import builders, features
 from tests.builders import device, fleet, nic
 
 LLAMA = {"mlp": "swiglu", "kv_heads": 8}
@@ -204,6 +207,41 @@ def test_torch_plays_the_schedules_that_it_has_a_name_for_in_our_order(pp, vpp, 
         theirs = [",".join(str(action) for action in row if action and action.computation_type.value in "FB") for row in rows]
         config = ParallelConfig(pp=pp, vpp=vpp, schedule=schedule, num_microbatches=(microbatches,))
         assert torchtitan_schedule.timetable(config).splitlines() == theirs
+
+
+@pytest.mark.parametrize(("pp", "microbatches"), [(2, 4), (2, 7), (3, 6), (4, 8), (4, 13), (6, 12)])
+def test_torchs_dualpipev_has_our_order(pp, microbatches):
+    torch = pytest.importorskip("torch.distributed.pipelining.schedules")
+    for rank in range(pp):
+        asked = SimpleNamespace(pp_group_size=pp, _n_microbatches=microbatches)
+        rows = torch.ScheduleDualPipeV._calculate_single_rank_operations(asked, rank)
+        theirs = [one for action in rows for one in action.sub_actions or (action,)]
+        ours, whole = [], set()
+        for action in schedules.actions("dualpipev", rank, pp, microbatches, 2):
+            key = action.stage, action.microbatch
+            if action.kind == "B" and action.operation == WHOLE:
+                whole.add(key)
+            if action.kind != "W" or key not in whole:
+                kind = "I" if action.kind == "B" and key not in whole else action.kind
+                ours.append(f"{action.stage}{kind}{action.microbatch}")
+        assert list(map(str, theirs)) == ours
+        pairs = [(str(one.sub_actions[0]), str(one.sub_actions[1])) for one in rows if one.sub_actions]
+        assert [first for first, _ in pairs] == [
+            f"{one.stage}F{one.microbatch}"
+            for one in schedules.actions("dualpipev", rank, pp, microbatches, 2)
+            if one.operation == PAIR
+        ]
+
+
+def test_stages_along_a_v_are_named_so_and_exchanges_beside_them_are_not_promised():
+    plan = features.plan_of(features.Feature("", features.PAIRED, model=features.EXPERTS))
+    assert settings(plan)["parallelism.pipeline_parallel_schedule"] == "'DualPipeV'"
+    assert "(stages i and 3 - i are on place i, along a V)" in written(plan, torchtitan.MODULE)
+    assert torchtitan_schedule.TIMETABLE not in torchtitan.launch(plan).files
+    assert (
+        "Schedule dualpipev: torch runs the two passes of a pair one after the other, and each waits for its exchanges of "
+        "tokens; in the plan these run beside the other pass."
+    ) in torchtitan.launch(plan).assumed
 
 
 def test_a_named_schedule_has_no_table(one_fabric):

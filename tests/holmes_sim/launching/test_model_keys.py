@@ -38,13 +38,6 @@ def test_flagscale_has_deepep_by_the_flag_of_its_megatron_and_not_hybridep():
     ]
 
 
-def test_meshes_of_device_types_were_not_tried_with_such_models():
-    unlike = {"tp": 2, "stage_tp": (2, 1), "ep": 2}
-    plan = features.plan_of(features.Feature("", unlike, nodes=features.ACROSS, model=features.DEEPSEEK))
-    faults = list(exporters.unsupported("flagscale", plan))
-    assert any("the export does not write dense_layers 3" in fault for fault in faults)
-
-
 def test_experts_on_a_mesh_of_their_own():
     """Four ranks of a stage hold the experts once, two for each tensor-parallel group."""
     folded = {"ep": 4, "etp": 1, "dispatcher": "deepep", "overlap_expert_communication": True}

@@ -209,7 +209,9 @@ def test_products_of_experts_are_in_8_bits():
      "shared_ffn_hidden 6144 with attention_sinks: its gpt_oss shares no experts; 0"),
     (features.OSS, {"precision": "fp8", **features.HOPPER},
      "precision fp8 with attention_sinks: gpt_oss was not tried so; bf16"),
-    (features.EXPERTS | {"mtp_layers": 1}, {}, "mtp_layers 1: of its models deepseek_v3 alone predicts further tokens; 0"),
+    (features.EXPERTS | {"mtp_layers": 1}, {},
+     "mtp_layers 1 with attention standard: its deepseek_v3, which alone predicts further tokens, asserts that all layers have "
+     "latent attention; 0"),
     (features.EXPERTS, {"precision": "fp32"}, "precision fp32 with experts: their grouped products are in bf16; bf16"),
     ({"sliding_window": 128}, {"precision": "fp32"},
      "precision fp32 with sliding_window: attention with windows (varlen) multiplies in bf16; bf16"),

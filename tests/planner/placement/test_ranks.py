@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.placement.ranks import assemble, build, virtual, virtual_stages, with_layers
+from planner.placement.ranks import assemble, build, stages_of, virtual, virtual_stages, with_layers
 from planner.space.shape import Shape
 from planner.space.shapes import slot, spread, uneven
 from sim.analytic import plan_costs
 from sim.errors import NotDefined
 from sim.hardware.cluster import Trunk
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request
@@ -174,3 +176,13 @@ def test_devices_may_be_given_one_by_one(question):
 @given(st.integers(1, 6), st.lists(st.lists(st.integers(6, 30), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_virtual_stages_of_many_pipelines_are_those_of_each(vpp, layers):
     assert virtual_stages(np.array(layers), vpp).tolist() == [list(virtual(tuple(row), vpp)) for row in layers]
+
+
+def test_two_stages_along_a_v_hold_the_layers_of_their_rank():
+    """Rank r holds stages r and 2p - 1 - r; odd layers are in the second one."""
+    config = ParallelConfig(pp=3, vpp=2, schedule="dualpipev", num_microbatches=(6,))
+    stages = stages_of((5, 2, 4), config)
+    assert [stage.layers for stage in stages] == [2, 1, 2, 2, 1, 3]
+    assert [stage.first for stage in stages] == [0, 2, 3, 5, 7, 8]
+    loop = stages_of((5, 2, 4), replace(config, schedule="interleaved"))
+    assert [stage.layers for stage in loop] == [2, 1, 2, 3, 1, 2]

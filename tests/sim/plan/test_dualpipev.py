@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.request import Wishes
-from sim.analytic import evaluator, plan_costs
+from sim.analytic import plan_costs
 from sim.engine.engine import simulate, simulate_at_length
 from sim.engine.symmetry import unfolded
 from sim.errors import NotDefined, NotModelled, PlanError
@@ -160,7 +159,3 @@ def test_what_it_does_not_go_with_is_refused() -> None:
         vee(zero_stage=2)
     with pytest.raises(NotModelled, match=r"both ends of the pipeline are on one rank; not modelled with a tied embedding"):
         vee(shape=EXPERTS | {"tied_embeddings": True})
-    with pytest.raises(PlanError, match=r"--schedule dualpipev: the planner has no bounds for it"):
-        Wishes(schedule="dualpipev")
-    with pytest.raises(NotModelled, match=r"the evaluator does not model schedule dualpipev"):
-        evaluator.check(vee().config)
