@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sim.analytic.buckets import buckets, part_by_part, tails
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
 from sim.analytic.clocks import Clocks
-from sim.analytic.pass_order import ARRIVING, CLOSING, LEAVING, OPENING, PAIRED, Key, Loop, Task
+from sim.analytic.pass_loops import Key, Loop, Task
+from sim.analytic.pass_order import ARRIVING, CLOSING, LEAVING, OPENING, PAIRED
 from sim.analytic.work_left import WorkLeft
 from sim.plan import schedules
 from sim.units import Seconds

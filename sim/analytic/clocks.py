@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analytic.candidates import Floats
-from sim.analytic.pass_order import Key
+from sim.analytic.pass_loops import Key
 
 Name: TypeAlias = int | tuple[str, int] | Key
 """Name of a clock: a pipeline rank, ("stream" or "reduction", pipeline rank), ("lane", lane), or the key of a message in

@@ -41,7 +41,8 @@ from numpy.typing import NDArray
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
 from sim.analytic.clock_advance import Recurrence
 from sim.analytic.clocks import Clocks, Name, joined
-from sim.analytic.pass_order import Loop, Task, ordered_tasks
+from sim.analytic.pass_loops import Loop, Task
+from sim.analytic.pass_order import ordered_tasks
 from sim.analytic.work_left import LoopWork
 from sim.units import Seconds
 

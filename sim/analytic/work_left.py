@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analytic.candidates import PIPELINE_RANK, Candidates, Floats
-from sim.analytic.pass_order import Loop, Numbers
+from sim.analytic.pass_loops import Loop, Numbers
 from sim.units import Seconds
 
 ROUNDING = 1e-9

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.analytic.pass_order import Repeated, ordered_tasks, ordered_tasks_in_full
+from sim.analytic.pass_loops import Repeated
+from sim.analytic.pass_order import ordered_tasks, ordered_tasks_in_full
 from sim.kernels import lowering
 from sim.plan.program import COMPUTE
 from tests.more import after

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from sim.analytic import recurrence
 from sim.analytic.candidates import STAGE, Candidates, join
-from sim.analytic.pass_order import Loop, Task, ordered_tasks
+from sim.analytic.pass_loops import Loop, Task
+from sim.analytic.pass_order import ordered_tasks
 from sim.analytic.recurrence import steps, steps_and_reductions
 from tests.sim.analytic.candidate_steps import candidate, many, step
 
