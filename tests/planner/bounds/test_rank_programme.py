@@ -94,3 +94,29 @@ def test_no_pipeline_of_given_classes_is_faster_than_its_bound(rate: float, sche
         assert bound <= fastest * (1 + 1e-9)
         near = max(near, bound / fastest)
     assert near > (0.9 if vpp == 1 else 0.8)
+
+
+def test_splits_are_all_that_may_end_within_the_cutoff() -> None:
+    """Of three ranks, 21 splits; each that is left out takes as long as the seconds that are said."""
+    wanted, ranks = four_in_two_clusters(1e8, "1f1b", 1), (0, 0, 1)
+    every = [(a, b, 8 - a - b) for a in range(1, 7) for b in range(1, 8 - a)]
+    steps = {split: simulated(wanted, tuple(("ab"[c], own) for c, own in zip(ranks, split, strict=True))) for split in every}
+    assert len(steps) == 21
+    low = programme(wanted).least_of(ranks)
+    whole, listed = programme(wanted).splits(ranks, low, 100)
+    assert (whole, sorted(listed)) == (math.inf, every)
+    cutoff = sorted(steps.values())[6]
+    within, found = programme(wanted, cutoff).splits(ranks, low, 100)
+    assert within == cutoff
+    assert len(found) == len(set(found)) < 21
+    assert all(seconds >= cutoff for split, seconds in steps.items() if split not in found)
+    less, few = programme(wanted, cutoff).splits(ranks, low, 4)
+    assert low <= less < cutoff
+    assert len(few) <= 4
+    assert all(seconds >= less for split, seconds in steps.items() if split not in few)
+
+
+def test_where_no_pipelines_are_few_enough_none_is_listed() -> None:
+    wanted = four_in_two_clusters(1e8, "1f1b", 1)
+    low = programme(wanted).least_of((0, 0, 1))
+    assert programme(wanted).splits((0, 0, 1), low, 0)[1] == []
