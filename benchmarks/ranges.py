@@ -83,13 +83,6 @@ def _mean(rows: Iterable[tuple[float, float, float]]) -> Measured:
     return Measured(*(mean(column) for column in zip(*rows, strict=True)))
 
 
-def without(source: str, several_nodes: bool) -> tuple[float, float]:
-    """The range with the default stack that the other sources give a run on one node or on several, by the used definition."""
-    features, weight = DEFINITIONS[USED]
-    others = [(run.source, features(run), dict(run.ratios)[DEFAULT]) for run in residuals() if run.source != source]
-    return _range((several_nodes,), others, weight)
-
-
 def _range(key: tuple[object, ...], others: list[tuple[str, tuple[object, ...], float]], weight: float) -> tuple[float, float]:
     """The range that other runs give for a run with the features `key`."""
     shares = Counter(source for source, _, _ in others)

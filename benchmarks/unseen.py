@@ -2,7 +2,7 @@
 
 The runs of validation/new_software, with the default constants and the facts of their software, by the evaluator. A kind of
 software is a case file; files with runs of one kind count together, and a file with two kinds counts twice. Ranges are those
-that the other sources of `holmes_sim/residuals.csv` give (`benchmarks.ranges`).
+that the other sources of `holmes_sim/residuals.csv` give.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from benchmarks import ranges, residuals
-from holmes_sim import validation
+from benchmarks import residuals
+from holmes_sim import intervals, validation
 
 SAME_SOFTWARE = {"mlperf_v60": "mlperf", "alps_lengths": "alps_gh200"}
 """Case file -> the case file with which it is one kind of software."""
@@ -43,11 +43,11 @@ def measure() -> list[Run]:
     found = []
     for path in sorted((validation.folder() / "new_software").glob("*.yaml")):
         cases = residuals.runs(path)
-        others = {several: ranges.without(residuals.ONE_SOURCE.get(path.stem, path.stem), several) for several in (False, True)}
+        source = residuals.ONE_SOURCE.get(path.stem, path.stem)
         for case, seconds in zip(cases, residuals.unfitted(cases), strict=True):
             if case.plan is None or case.measured_s is None:
                 continue
-            low, high = others[case.plan.nodes > 1]
+            low, high = intervals.ratios_without(source, False, case.plan.nodes > 1)
             inside = low <= case.measured_s / seconds <= high
             found.append(Run(path.stem, _kind(path.stem, case.stack), seconds, case.measured_s, inside))
     return found

@@ -188,19 +188,6 @@ def test_software_that_no_fit_has_seen_counts_by_kind_and_by_run() -> None:
     ]
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_a_range_without_a_source_is_that_of_the_other_sources(several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One source slower and one faster than predicted, each on one node and on two: the other one is the range."""
-    found = [
-        Residual(source, 0, "a100", 1, 1, nodes, 1.0, (("default", ratio + nodes),))
-        for source, ratio in (("slow", 1.0), ("fast", -0.5))
-        for nodes in (1, 2)
-    ]
-    monkeypatch.setattr(ranges, "residuals", lambda: found)
-    assert ranges.without("fast", several) == ((3.0, 3.0) if several else (2.0, 2.0))
-    assert ranges.without("slow", several) == ((1.5, 1.5) if several else (0.5, 0.5))
-
-
 @pytest.mark.parametrize("name", ["holmes", "nemo_launcher"])
 def test_residuals_are_those_of_these_constants(name: str) -> None:
     """After a change that moves a prediction by 5 % or more, run `python -m benchmarks residuals`."""
