@@ -33,11 +33,8 @@ no loop is found."""
 BLOCK = 12
 """Sweeps in one block of a loop. Where a round trip of several microbatches is the bottleneck, clocks grow equally only from
 one round trip to the next; 12 is a multiple of 2, 3, 4 and 6. A larger block evaluates more tasks before it can extrapolate."""
-
-
 KEPT = 8
 """Blocks of a loop that are kept once they are made: steady states are seldom found later. A guess; more take more memory."""
-
 
 PAIRED = {"F": "P", "B": "Q", "W": "R"}
 """Kind of a compute action -> its kind in a pair of passes (`sim.kernels.paired_passes`)."""
@@ -270,9 +267,8 @@ def _tasks_in_pairs(pp_rank: int, pp: int, work: Program, messages: PassMessages
         departures = [
             (one, (one.kind, hop.sender, one.microbatch), pp_rank * pp + hop.peer) for one, hop in messages.after(work, index)
         ]
-        if in_pair:
-            for one, key in arrivals:
-                yield Task(pp_rank, ARRIVING[one.kind], one.stage, one.microbatch, key, None, None, 0, False)
+        for one, key in arrivals if in_pair else ():
+            yield Task(pp_rank, ARRIVING[one.kind], one.stage, one.microbatch, key, None, None, 0, False)
         receives = arrivals[0][1] if arrivals and not in_pair else None
         own = PAIRED[kind] if in_pair else kind
         if kind == "W" or not departures:
