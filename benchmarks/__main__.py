@@ -13,6 +13,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `certificates`: certified plans and their bounds checked by brute force; 50 minutes on one core. Options in
   `benchmarks.certificates.run`.
 - `residuals`: measured / predicted step of all held-out runs, written to `holmes_sim/residuals.csv`; ten minutes.
+- `unseen`: errors on software that no fit has seen, by kind of software; half a minute.
 - `ranges`: coverage and width of ranges of the step time, with each source left out; some seconds.
 - `hetermoe`: attention and experts on unlike devices over plain expert parallelism, beside HeterMoE's speedups; half a minute.
 - `collectives`: collectives between and inside nodes, modelled and measured; some seconds.
@@ -67,6 +68,7 @@ from benchmarks import (
     sweep,
     sync_losses,
     unlike,
+    unseen,
 )
 from benchmarks.certificates import run
 from benchmarks.peers import tables
@@ -117,7 +119,7 @@ PARTS = UNASKED | {
     "peers": tables.show, "strategies": show_strategies,
     "lab": show_lab, "residuals": residuals.show, "ranges": ranges.show,
     "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show, "intellect": intellect.show,
-    "hetermoe": hetermoe.show, "kernels": kernels.show,
+    "hetermoe": hetermoe.show, "kernels": kernels.show, "unseen": unseen.show,
 }  # fmt: skip
 WITH_OPTIONS = {
     "alike": alike_stages.show,

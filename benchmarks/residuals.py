@@ -42,7 +42,7 @@ LAYOUT = ("id", "source", "choice", "device", "tp", "pp", "nodes", "measured_s")
 def measure() -> str:
     """Text of the data file."""
     folder = validation.folder()
-    published, layouts, new = (_runs(path) for path in (folder, folder / "layouts", folder / "new_software"))
+    published, layouts, new = (runs(path) for path in (folder, folder / "layouts", folder / "new_software"))
     fitted = published + layouts
     predicted = {residuals.DEFAULT: [*default(fitted, calibration.left_out(published)), *unfitted(new)]}
     for mode in validation.HELD_OUT:
@@ -75,7 +75,7 @@ def unfitted(cases: Sequence[Case]) -> list[float]:
     return [float(s) for s in evaluate([with_stack(validation.stack_of(case, "default")[1], _plan(case)) for case in cases])]
 
 
-def _runs(path: Path) -> tuple[Case, ...]:
+def runs(path: Path) -> tuple[Case, ...]:
     """Cases of a folder that can be simulated and have a measured step."""
     return tuple(case for case in validation.read([path]) if case.plan is not None and case.measured_s is not None)
 

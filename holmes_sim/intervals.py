@@ -13,6 +13,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -83,10 +84,27 @@ def is_fitted(topology: Topology) -> bool:
 @functools.cache
 def ratios(fitted: bool, several_nodes: bool) -> Ratios:
     """Least and largest measured / predicted step, to two decimals, of comparable runs."""
-    found = [(source, ratio) for source, nodes, ratio in held_out(fitted) if (nodes > 1) is several_nodes]
-    shares = Counter(source for source, _, _ in held_out(fitted))
-    low, high = quantiles([ratio for _, ratio in found], [1 / shares[source] for source, _ in found])
+    low, high = ratios_without("", fitted, several_nodes)
     return round(low, 2), round(high, 2)
+
+
+@functools.cache
+def ratios_without(left_out: str, fitted: bool, several_nodes: bool) -> Ratios:
+    """Least and largest measured / predicted step of comparable runs of all sources but one."""
+    runs = [run for run in held_out(fitted) if run[0] != left_out]
+    found = [(source, ratio) for source, nodes, ratio in runs if (nodes > 1) is several_nodes]
+    shares = Counter(source for source, _, _ in runs)
+    return quantiles([ratio for _, ratio in found], [1 / shares[source] for source, _ in found])
+
+
+@functools.cache
+def held_out_coverage(fitted: bool) -> float:
+    """Share of the runs of a source inside the ranges that the other sources give: the mean over sources, a fraction."""
+    inside: dict[str, list[bool]] = {}
+    for source, nodes, ratio in held_out(fitted):
+        low, high = ratios_without(source, fitted, nodes > 1)
+        inside.setdefault(source, []).append(low <= ratio <= high)
+    return mean(mean(found) for found in inside.values())
 
 
 @functools.cache

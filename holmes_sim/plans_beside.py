@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from holmes_sim import commands, unlike_pipelines
 from holmes_sim.disaggregated import simulate_disaggregated
-from holmes_sim.intervals import is_fitted
+from holmes_sim.intervals import StepRange, is_fitted, step_range
 from holmes_sim.resolution import resolution
 from sim.disaggregation.plan import DisaggregatedPlan, DisaggregatedPrediction
 from sim.formats import disaggregatedfile, pipelinesfile, planfile
@@ -86,13 +86,20 @@ class SimulatedPlan:
         """The plan, or those of which unlike pipelines consist; none for attention and experts apart."""
         return self.kind.pipelines(self.plan)
 
+    @property
+    def range(self) -> StepRange | None:
+        """The range of the measured step; None for attention and experts apart, of which no run was compared."""
+        return None if isinstance(self.plan, DisaggregatedPlan) else step_range(self.prediction.step_s, self.plan)
+
     def facts(self) -> dict[str, Any]:
         """The plan and its numbers as plain data, but for the comparison with others."""
+        expected = self.range.facts() if self.range else {"step_range_s": None, "guessed_rates": []}
         return {
             "name": self.name,
             "kind": self.kind.name,
             "plan_digest": self.kind.digest(self.plan),
             "step_s": self.prediction.step_s,
+            **expected,
             "predicted_s": self.predicted_s,
             "tokens_per_s": self.prediction.tokens_per_s,
             "mfu": self.prediction.mfu,

@@ -12,7 +12,7 @@ from sim.disaggregation.plan import DisaggregatedPlan
 from sim.plan.plan import Plan
 from sim.units import GIBI, time_text
 
-HEADERS = ("step", "tokens/s", "MFU", "slower\nby", "devices", "peak\nmemory", "kind")
+HEADERS = ("step\n80 % range", "tokens/s", "MFU", "slower\nby", "devices", "peak\nmemory", "kind")
 
 
 def plans_compared(answer: PlansBeside) -> Group:
@@ -22,7 +22,7 @@ def plans_compared(answer: PlansBeside) -> Group:
         numbers, slower = row.prediction, answer.slower(row)
         table.add_row(
             row.name,
-            time_text(numbers.step_s),
+            f"{time_text(numbers.step_s)}\n{row.range.text.replace(' to ', '-')}" if row.range else time_text(numbers.step_s),
             f"{numbers.tokens_per_s:,.0f}",
             f"{numbers.mfu:.1%}",
             f"{'~ ' if answer.is_close(row) else ''}{slower:.1%}" if slower else "fastest",
@@ -31,6 +31,7 @@ def plans_compared(answer: PlansBeside) -> Group:
             row.kind.name,
         )
     notes = [f"{row.name}: {'; '.join(_layouts(row))}" for row in answer.rows] + [""]
+    notes += [f"{row.name}: {row.range.grade}." for row in answer.rows if row.range and row.range.grade]
     if any(map(answer.is_close, answer.rows)):
         notes.append(
             f"~ cannot be told apart: predicted differences below {answer.least_ratio - 1:.0%} are ordered wrongly in more "

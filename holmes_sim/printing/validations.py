@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim import error_tables, memory_validation, validation
+from holmes_sim import error_tables, intervals, memory_validation, validation
 from holmes_sim.cases import Case
 from holmes_sim.printing.tables import STYLE, grid
 
@@ -94,6 +94,7 @@ def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...], axes: S
     note = "" if fit["seen"].n else " No stack was fitted to any of these cases."
     if any(row.constants == "default" for row in rows):
         note += " The default is six constants, fitted once to all runs of validation/."
+    apart.append(_held_out_coverage())
     parts: list[Text | Table] = [table, Text(), Text(average + note), *map(Text, apart)]
     for axis in axes:
         parts += [Text(), _axis(rows, axis)]
@@ -102,6 +103,13 @@ def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...], axes: S
     if compute:
         parts += [Text(), Text("Compute", style=STYLE), *(Text(f"{many:4} {words}") for words, many in compute.items())]
     return Group(*parts, *left_out)
+
+
+def _held_out_coverage() -> str:
+    """How many published runs are inside the ranges of other sources, in words."""
+    default, fitted = (intervals.held_out_coverage(fitted) for fitted in (False, True))
+    shares = f"{default:.0%} of a source's runs with the default stack, {fitted:.0%} with fitted stacks"
+    return f"Published runs inside the ranges that the other sources give: {shares}."
 
 
 def _left_out(cases: tuple[Case, ...]) -> list[Text]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from holmes_sim.document_parts import GuessedRates, StepRange
 from sim.formats.config_facts import ConfigFacts
 from sim.formats.fields import StrictModel
 
@@ -21,6 +22,8 @@ class SimulatedPlanRow(StrictModel):
     kind: str = Field(description="alike replicas, unlike pipelines, or attention and experts apart")
     plan_digest: str = Field(description="digest of the plan, as in its timelines")
     step_s: float = Field(description="simulated seconds of a step")
+    step_range_s: StepRange | None
+    guessed_rates: GuessedRates
     predicted_s: float | None = Field(description="seconds of a step that the file predicts; null without a prediction")
     tokens_per_s: float = Field(description="tokens per second")
     mfu: float = Field(description="model FLOPs utilisation, a fraction")

@@ -75,12 +75,20 @@ class MemoryOutcomes(StrictModel):
     left_out: int = Field(description="number of layouts without a plan")
 
 
+class HeldOutCoverage(StrictModel):
+    """Of the published runs of a source, the fraction inside the ranges that the other sources give; means over sources."""
+
+    default: float = Field(description="with the default stack")
+    fitted: float = Field(description="with fitted stacks")
+
+
 class ValidationDocument(StrictModel):
     """The runs and summaries of their errors."""
 
     format: Literal["holmes-sim/validation/1"]
     cases: tuple[ValidatedRun, ...]
     summary: WholeSummary
+    held_out_coverage: HeldOutCoverage
     by: dict[str, dict[str, ErrorSummary]] | None = Field(None, description="with --by: axis -> label -> errors")
     memory: tuple[MemoryRow, ...] | None = Field(None, description="runs with a measured peak memory")
     outcomes: MemoryOutcomes | None = Field(None, description="runs that say whether they ran")

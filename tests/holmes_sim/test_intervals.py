@@ -40,7 +40,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
 
     def replaced(*runs: Residual) -> None:
         monkeypatch.setattr(intervals, "residuals", lambda: runs)
-        for cached in (intervals.ratios, intervals.held_out):
+        for cached in (intervals.ratios, intervals.ratios_without, intervals.held_out, intervals.held_out_coverage):
             monkeypatch.setattr(intervals, cached.__name__, cached.__wrapped__)
 
     return replaced
@@ -69,6 +69,19 @@ def test_quantiles_are_those_of_the_weights() -> None:
 def test_many_runs_of_one_source_do_not_outweigh_another_source(given: Given) -> None:
     given(run("a", 1.0), *(run("b", 2.0) for _ in range(50)))
     assert intervals.ratios(False, False) == (1.0, 2.0)
+
+
+def test_each_source_is_compared_with_the_range_of_the_others(given: Given) -> None:
+    """a's run is below those of b and c; two of b's three are inside of 1 to 2, which a and c give; c's is."""
+    given(run("a", 1.0), run("b", 2.0), run("b", 2.0), run("b", 3.0), run("c", 2.0))
+    assert intervals.ratios_without("b", False, False) == (1.0, 2.0)
+    assert intervals.held_out_coverage(False) == pytest.approx((0 + 2 / 3 + 1) / 3)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_ranges_hold_four_of_five_runs_of_a_source_that_is_left_out(fitted: bool) -> None:
+    """Law of the shipped runs, within five percentage points; literal shares are in docs/accuracy.md."""
+    assert 0.75 <= intervals.held_out_coverage(fitted) <= 0.85
 
 
 def test_several_nodes_are_slower_than_predicted_more_often_than_one_node() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from holmes_sim import unlike_pipelines
+from holmes_sim import intervals, unlike_pipelines
+from holmes_sim.guesses import guessed_rates
 from holmes_sim.plans_beside import PlansBeside, SimulatedPlan, compare_plans, read_plans
+from holmes_sim.printing.plans_beside import plans_compared
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan
 from sim.engine.engine import simulate
@@ -62,6 +66,19 @@ def test_the_fastest_plan_is_first_and_others_are_slower(answer):
     assert answer.slower(second) == pytest.approx(second.prediction.step_s / first.prediction.step_s - 1)
     assert answer.is_close(second) == (answer.slower(second) < answer.least_ratio - 1)
     assert not answer.is_close(first)
+
+
+def test_rows_have_the_range_of_one_node_or_of_several(answer, alike):
+    """On one device 0.88 to 1.10 times the predicted step (docs/accuracy.md), in the table and as plain data."""
+    step = row(answer, "alike.json").prediction.step_s
+    low, high = intervals.ratios(False, False)
+    facts = next(one for one in answer.facts()["rows"] if one["name"] == "alike.json")
+    assert facts["step_range_s"] == pytest.approx([low * step, high * step])
+    assert facts["guessed_rates"] == list(guessed_rates(alike))
+    text = io.StringIO()
+    Console(file=text, width=200).print(plans_compared(answer))
+    assert "80 % range" in text.getvalue()
+    assert intervals.step_range(step, alike).text.replace(" to ", "-") in text.getvalue()
 
 
 def test_rows_have_kind_devices_and_digest(answer, alike, unlike):

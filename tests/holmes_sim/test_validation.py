@@ -211,7 +211,7 @@ def test_json_lists_every_case(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         cli.main()
     assert ended.value.code == 0
     printed = json.loads(capsys.readouterr().out)
-    assert set(printed) == {"format", "cases", "summary"}
+    assert set(printed) == {"format", "cases", "summary", "held_out_coverage"}
     keys = {"id", "source", "stack", "constants", "seen", "predicted_s", "measured_s", "error"}
     assert [set(case) for case in printed["cases"]] == [keys] * 3
     assert {"n", "mape", "median_ape", "bias", "kendall_tau", "by_source"} <= set(printed["summary"])

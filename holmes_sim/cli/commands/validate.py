@@ -45,7 +45,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Compare simulated with measured step times of published training runs."""
-    from holmes_sim import error_tables, memory_validation, validation
+    from holmes_sim import error_tables, intervals, memory_validation, validation
     from sim.errors import HolmesError
 
     if stack not in validation.STACKS:
@@ -62,7 +62,8 @@ def command(
         out.save(charts.validation(rows), chart)
     if as_json:
         tables = {"by": error_tables.facts(rows, axes)} if axes else {}
-        out.show_json(validation.facts(rows) | tables | memory_validation.facts(found))
+        held_out = {name: intervals.held_out_coverage(name == "fitted") for name in ("default", "fitted")}
+        out.show_json(validation.facts(rows) | {"held_out_coverage": held_out} | tables | memory_validation.facts(found))
         return
     from holmes_sim import printing
 

@@ -51,7 +51,7 @@ def test_commands_and_options_are_completed(tab):
     ("line", "offered"),
     [
         ("plan x --strategy ", strategies.names()),
-        ("plan x --schedule ", tuple(filter(schedules.is_planned, schedules.names()))),
+        ("plan x --schedule ", tuple(filter(schedules.can_be_pinned, schedules.names()))),
         ("plan x --recompute ", ("none", "selective", "full", "block")),
         ("plan x --model ", catalog.names("models")),
         ("simulate plan.json --profile ", catalog.names("profiles")),
