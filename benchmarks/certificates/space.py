@@ -119,7 +119,7 @@ def unequal_degrees(request: Request) -> Iterator[tuple[int, int, int]]:
 def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
     """Every pipeline of whole stages with consecutive stages of each cluster: all orders, sizes and lengths."""
     clusters = list(request.clusters())
-    held = ((c.name, slots(c, shape.tp_on(c.name)) // shape.dp) for c in clusters)
+    held = ((c.name, slots(c, shape.tp_on(c.name)) // shape.slots) for c in clusters)
     room = tuple((name, stages) for name, stages in held if stages)
     microbatches, layers = shape.microbatches(request.workload), request.workload.model.layers
     for clusters_of_ranks in _clusters_of_ranks(room, layers // shape.vpp):

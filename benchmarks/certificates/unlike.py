@@ -4,7 +4,7 @@ The fleets are those of `benchmarks.certificates.fleets`; their models get layer
 stated space is built with the model's own layers: all shapes of the stand-ins, all splits, all orders of the clusters, and all
 splits of the placements of mixed stages whose replicas have equally many microbatches. They are simulated in the order of their
 closed form, a lower bound, until no other can be faster. Replicas may have numbers of their own, but for the target of odd
-seeds."""
+seeds. `--further` takes the fleets of `benchmarks.certificates.unlike_fleets` instead."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from benchmarks.certificates.brute import STRICT
 from benchmarks.certificates.fleets import draw
 from benchmarks.certificates.judge import layout
 from benchmarks.certificates.space import Stages, pipelines
+from benchmarks.certificates.unlike_fleets import narrowed
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import holds
 from planner.placement.ranks import assemble, build, with_collectives
@@ -173,10 +174,14 @@ def shapes(request: Request) -> Iterator[tuple[Request, Shape]]:
                     yield from ((part, shape) for shape in overlaps(variant))
 
 
-def judge(seed: int, largest: int = LARGEST) -> Verdict | None:
+def is_small(request: Request) -> bool:
+    """Whether brute force can build all plans of a request."""
+    return sum(1 for _ in zip(range(MOST + 1), itertools.chain(_pipelines(request), cuts(request)), strict=False)) <= MOST
+
+
+def judge(seed: int, request: Request) -> Verdict | None:
     """Search and bound the request of a seed, and compare with brute force; None where its space is too large."""
-    request = unlike(seed, largest)
-    if sum(1 for _ in zip(range(MOST + 1), itertools.chain(_pipelines(request), cuts(request)), strict=False)) > MOST:
+    if not is_small(request):
         return None
     search = UnlikeSearch(request, PlanningContext(request), None, TimeLimit(math.inf))
     bound = search.run()
@@ -204,10 +209,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--largest", type=int, default=LARGEST)
+    parser.add_argument("--further", action="store_true")
     options = parser.parse_args()
     found = []
     for seed in range(options.first, options.first + options.seeds):
-        verdict = judge(seed, options.largest)
+        verdict = judge(seed, narrowed(seed, is_small) if options.further else unlike(seed, options.largest))
         if verdict is None:
             continue
         found.append(verdict)

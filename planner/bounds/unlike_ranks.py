@@ -12,6 +12,7 @@ of `planner.bounds.deadline_test`:
 
 fill, drain   the first virtual stages of the ranks before have at least (B - ranks (vpp - 1)) / vpp layers, the first ones of
               the model, each on the fastest class that may be before this rank.
+tail          begins before the last message back, where the schedule waits for its sends: reductions run beside it.
 trip          one microbatch from this rank's first virtual stage through all later ones, and back: its own layers, those
               behind, and those before but for at most B / vpp in first virtual stages; and the messages.
 
@@ -140,7 +141,7 @@ class RankBounds:
         both, owed = forward + backward, min(schedules.most_in_flight(self._shape.schedule, pp, m, self._vpp)[1], m)
         lane = 0.0 if self._waits else (self._vpp * ahead if s else (self._vpp - 1) * wrap)
         work = m * np.maximum(both + sends, lane)
-        bounds = fill + work + tail
+        bounds = fill + work - back * self._waits + tail
         if rank:
             last = np.maximum(m * (both + sends) - owed * weight - back * self._waits, m * lane)
             bounds = np.maximum(bounds, fill + last + drain + self._first_tail)

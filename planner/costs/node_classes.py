@@ -281,11 +281,13 @@ def holds(request: Request, cluster: Cluster, shape: Shape) -> bool:
     equal positions on the nodes.
 
     Positions are equal if whole groups fill a node, or each group fills whole nodes without an oversubscribed spine. A pinned
-    cp or ep is accepted at any positions."""
+    cp or ep is accepted at any positions where dp divides the batch: else the slowest replicas may be those with fewer
+    microbatches, and costs are those of the slowest with the most."""
     if cluster.node.count < shape.tp_on(cluster.name) or not most_stages(request, cluster, shape):
         return False
     if not request.limits.allows_on(cluster.name, shape.on(cluster.name)):
         return False
     per_node, wishes = cluster.node.count // shape.tp_on(cluster.name), request.wishes
-    free = [degree for degree, wished in ((shape.cp, wishes.cp), (shape.expert_rows, wishes.ep)) if wished is None]
-    return not any(per_node % one and (one % per_node or oversubscribed(cluster)) for one in free)
+    degrees, equal = ((shape.cp, wishes.cp), (shape.expert_rows, wishes.ep)), shape.divides(request.workload)
+    alike = [degree for degree, wished in degrees if wished is None or not equal]
+    return not any(per_node % one and (one % per_node or oversubscribed(cluster)) for one in alike)

@@ -66,12 +66,15 @@ def listed(
 ) -> list[tuple[Seconds, Pipeline]]:
     """Those of some pipelines on given classes that fit in memory, each with a lower bound in seconds; the fastest first.
 
-    Bounds from the cutoff on may be lower than they could be. The last stages are without layers for further tokens."""
+    Bounds from the cutoff on may be lower than they could be. The last stages are without layers for further tokens: with
+    virtual stages, of which others may have had some of these, they may have less than none."""
     evaluation = _evaluation(context, shape, classes) if len(ranks) > 1 else None
     layers, options = classes[0].layers, [classes[c] for c in ranks]
     form = ClosedForm(context, shape, options)
     closed = [(form.seconds(split)[0], split) for split in every]
-    closed = [(seconds, split) for seconds, split in closed if seconds < TOO_FULL and split[-1] >= layers.further]
+    closed = [
+        (seconds, split) for seconds, split in closed if seconds < TOO_FULL and (split[-1] >= layers.further or shape.vpp > 1)
+    ]
     some = [pair for pair in closed if pair[0] < cutoff]
     found = [pair for pair in closed if pair[0] >= cutoff]
     if evaluation is not None and some:

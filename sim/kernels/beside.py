@@ -21,9 +21,8 @@ from typing import NamedTuple
 
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, payloads, tensor_overlap
-from sim.kernels.formulas import input_gradient_seconds, kernel_seconds
+from sim.kernels.formulas import kernel_seconds
 from sim.kernels.launches import overlaps_from_host
-from sim.plan import schedules
 from sim.plan.expert_parallelism import EXPOSED
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
@@ -110,17 +109,16 @@ def windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, laye
 def shared_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig
 ) -> tuple[tuple[Seconds, Seconds], tuple[Seconds, Seconds]]:
-    """(forward, backward) seconds of the shared experts of one layer that can hide a dispatch, and a combine. Where the
-    backward is split, weight gradients hide nothing: they run later."""
+    """(forward, backward) seconds of the shared experts of one layer that can hide a dispatch, and a combine.
+
+    Where the backward is split, weight gradients of another microbatch are taken to be beside them, so that no schedule costs
+    less than those that split it (`planner.space.shape.split_backward`)."""
     kernels = iter(compute.rank_kernels(workload, config))
     next(kernel for kernel in kernels if kernel.name == "dispatch")
     up, activation, down = islice(kernels, 3)  # those of shared experts come first
-    splits = schedules.get(config.schedule).SPLITS_BACKWARD
-    precision, nbytes = workload.precision, workload.bytes_per_value
 
     def seconds(*beside: Kernel) -> tuple[Seconds, Seconds]:
         pairs = [kernel_seconds(one, device, workload, config) for one in beside]
-        inputs = sum(input_gradient_seconds(one, device, precision, nbytes, config.attention) for one in beside)
-        return sum(ahead for ahead, _ in pairs), inputs if splits else sum(back for _, back in pairs)
+        return sum(ahead for ahead, _ in pairs), sum(back for _, back in pairs)
 
     return seconds(up, activation), seconds(down)

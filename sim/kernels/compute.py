@@ -29,7 +29,6 @@ from sim.kernels.launches import launch_seconds, launched
 from sim.kernels.recomputation import repeated, stops_early
 from sim.kernels.ring_copies import streams, with_ring
 from sim.kernels.sequence_copies import with_copies
-from sim.plan import schedules
 from sim.plan.context_parallelism import ring_ranks
 from sim.plan.expert_parallelism import DEDUPLICATED
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
@@ -170,14 +169,16 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
 @functools.lru_cache(maxsize=4096)
 def launch_gaps(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of one layer in which its kernels wait for launches, so that an exchange of tokens beside it
-    takes no time of its own. Of a split backward, the share of input gradients; none where launches block."""
+    takes no time of its own; none where launches block.
+
+    Where a schedule splits off weight gradients, an exchange is taken to find the gaps of those, too, of another microbatch, so
+    that no schedule costs less than those (`planner.space.shape.split_backward`)."""
     kernels, parameters = rank_kernels(workload, config), trained_layer_parameters(workload, config)
     forward, inputs, weights = _parts(kernels, parameters, device, workload, config)
     ahead, back = launch_seconds(device, workload, config, kernels)
     if device.blocking:
         return 0.0, 0.0
-    share = inputs / (inputs + weights) if schedules.get(config.schedule).SPLITS_BACKWARD else 1.0
-    return max(ahead - forward, 0.0), share * max(back - inputs - weights, 0.0)
+    return max(ahead - forward, 0.0), max(back - inputs - weights, 0.0)
 
 
 def _repeated_share(kernels: tuple[Kernel, ...], device: DeviceSpec, workload: Workload, config: ParallelConfig) -> float:

@@ -51,6 +51,8 @@ def test_groups_that_are_searched_stand_alike_on_nodes():
     assert sizes == {1, 2, 3, 6, 12}
     pinned = replace(question, wishes=Wishes(ep=4))
     assert holds(pinned, six, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=4))
+    unequal = replace(pinned, workload=replace(pinned.workload, global_batch_size=18))
+    assert not holds(unequal, six, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=4)), "slow replicas may have fewer microbatches"
     narrow = replace(six, fabric=Fabric(nodes_per_leaf=2, oversubscription=4.0))
     assert not holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=12))
     assert holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=6))

@@ -18,8 +18,10 @@ from planner.space import stand_in
 from sim.analytic.evaluator import evaluate
 from sim.errors import NotModelled
 from sim.plan.plan import Plan
+from tests import builders as make
 from tests.planner.bounds.test_rank_programme import four_in_two_clusters
-from tests.planner.unlike import PINNED, only_shape, question
+from tests.planner.builders import request
+from tests.planner.unlike import CHEAP_FIRST, PINNED, only_shape, question
 
 
 def evaluation(wanted: Request) -> UnlikeEvaluation:
@@ -78,3 +80,13 @@ def test_unequal_replicas_are_not_modelled() -> None:
     wanted = replace(wanted, wishes=replace(PINNED, pp=None, dp=2), workload=replace(wanted.workload, global_batch_size=9))
     with pytest.raises(NotModelled, match="unequal numbers of microbatches"):
         evaluation(wanted)
+
+
+def test_messages_of_replicas_that_cross_other_nodes_may_come_sooner() -> None:
+    """Two replicas of three stages on two nodes of three devices: each crosses the nodes once, at another border."""
+    node = ((make.nic("infiniband", 1e9),), make.device(speed=1e10), make.wire(bandwidth=1e8))
+    wishes = replace(PINNED, dp=2, pp=3, schedule="zb-h1", microbatch_size=64)
+    wanted = request(make.fleet(make.cluster("a", 2, 3, *node)), make.model(8, **CHEAP_FIRST), 128, wishes)
+    splits = [(1, 4, 3), (2, 3, 3), (3, 3, 2)]
+    for found, split in zip(evaluation(wanted).seconds((0, 0, 0), splits, math.inf), splits, strict=True):
+        assert 0.9 < found / step(simulate_plan(plan_of(wanted, (0, 0, 0), split))) <= 1 + 1e-9

@@ -13,6 +13,7 @@ from planner.search import unlike_exhaust
 from planner.search.unlike_exhaust import all_splits, are_few, listed, number_of_splits, orders
 from planner.search.unlike_splits import ClosedForm
 from tests.planner.bounds.test_rank_programme import four_in_two_clusters
+from tests.planner.bounds.test_unlike_lengths import simulated
 from tests.planner.search.test_unlike_evaluation import evaluation
 from tests.planner.unlike import interleaved, only_shape, question
 
@@ -39,6 +40,20 @@ def test_what_is_slow_by_its_closed_form_is_not_evaluated() -> None:
     assert sorted(seconds for seconds, _ in found if seconds != min(found)[0])[-1] == max(CLOSED.values())
     assert len(found) == len(CLOSED)
     assert sum(seconds in CLOSED.values() for seconds, _ in found) >= 4
+
+
+def test_with_virtual_stages_the_last_rank_may_lack_layers_for_further_tokens() -> None:
+    """Three of them over two virtual stages: the last rank has two layers of eight, and its virtual stages one each."""
+    wanted = question(interleaved(2), layers=5, mtp_layers=3, dense_layers=1)
+    context, shape = PlanningContext(wanted), only_shape(wanted)
+    classes = UnlikeCosts(context).classes(shape)
+    splits = all_splits(classes, shape, 2)
+    assert splits == [(n, 8 - n) for n in range(2, 7)]
+    for seconds, pipeline in listed(context, shape, classes, (0, 0), splits, math.inf):
+        stages = tuple((name, own + 3 * rank) for rank, (name, own) in enumerate(pipeline))
+        splits.remove((stages[0][1], stages[1][1]))
+        assert 0.8 < seconds / simulated(wanted, stages) <= 1 + 1e-9
+    assert not splits
 
 
 def test_orders_of_two_classes_with_two_stages_each() -> None:

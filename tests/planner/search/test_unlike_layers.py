@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.certificates.unlike import judge
+from benchmarks.certificates.unlike import judge, unlike
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import simulate_plan, step
@@ -59,7 +59,7 @@ def test_layers_of_the_plan_without_virtual_stages_are_moved_where_another_one_i
 @pytest.mark.parametrize("seed", after(2, [13, 8, 11, 3, 9, 72, 21], last=5))
 def test_no_bound_is_above_the_best_plan_and_the_search_is_near_it(seed: int) -> None:
     """11: the last stage has the head alone; 13: virtual stages; 9, 8: experts in every second layer; others: `mtp_layers`."""
-    verdict = judge(seed, 150)
+    verdict = judge(seed, unlike(seed, 150))
     assert verdict is not None
     assert verdict.plans > 10
     assert not verdict.is_wrong, verdict

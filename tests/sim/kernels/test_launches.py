@@ -81,8 +81,18 @@ def test_gaps_are_what_launches_take_longer_than_kernels() -> None:
         [a - b for a, b in zip(launches, kernels, strict=True)]
     )
     assert launch_gaps(replace(slow, blocking=True), plan.workload, plan.config) == (0.0, 0.0)
-    split = launch_gaps(slow, plan.workload, replace(plan.config, schedule="zb-h1"))
-    assert 0 < split[1] < launch_gaps(slow, plan.workload, plan.config)[1]
+    split = replace(plan.config, schedule="zb-h1")
+    assert launch_gaps(slow, plan.workload, split) == launch_gaps(slow, plan.workload, plan.config)
+
+
+def test_no_schedule_costs_less_than_one_that_splits_the_backward() -> None:
+    """Bounds of a shape have the costs of one (`planner.space.shape.split_backward`): exchanges and, under ZeRO 3, gathers of
+    weights find as long gaps of launches under both."""
+    for facts in ({}, {"zero_stage": 3}):
+        whole, split = (hosted(layout(True, schedule=name, **facts), 5.3e-6) for name in ("1f1b", "zb-h1"))
+        costs = [plan_costs.PlanCosts(plan).stage(0, (0,)) for plan in (whole, split)]
+        assert costs[0][:2] == pytest.approx(costs[1][:2])
+        assert costs[0].weight == 0.0 < costs[1].weight < costs[1].backward
 
 
 def test_a_host_bound_step_does_not_depend_on_an_exchange_in_its_gaps() -> None:
