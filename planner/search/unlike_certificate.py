@@ -67,7 +67,7 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
         time_limit_reached=search.limit.reached,
         mixed_lower_bound_s=min(search.mixed.seconds, objective) if several else None,
         whole_lower_bound_s=bound if math.isfinite(bound) else None,
-        least_bound_layout=_least_layout(search, bound) if gap > Budgets().target_gap else None,
+        least_bound_layout=_least_layout(search, bound) if least < objective * (1 - Budgets().target_gap) else None,
         beside_space=beside,
         space=space(request, parts),
         outside=_outside(request, parts),
