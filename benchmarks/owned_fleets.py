@@ -3,7 +3,8 @@
 A fleet has one to three clusters of one to eight nodes with up to eight devices, which may be of one type. NICs are those that
 such nodes usually have; every node has Ethernet as well, over which clusters are joined. Some fleets are desks of gaming cards,
 some have slow links between clusters; some workloads train adapters, experts or long sequences; some plans are for one
-framework."""
+framework. `draw_unlike` draws other fleets, with a model whose layers differ: dense layers before those with experts, attention
+windows in some layers, or a layer that predicts a further token."""
 
 from __future__ import annotations
 
@@ -55,7 +56,11 @@ MODELS = (
 SMALL_MODELS = ("gpt-1.7b", "gpt-3.6b", "llama-3-8b")
 DENSE_MODELS = ("llama-2-7b", "llama-3-8b", "llama-2-13b", "llama-3-70b")
 MIXTURES = ("mixtral-8x7b", "qwen3-30b-a3b")
-"""Models of desks, of adapters and long sequences, and of experts."""
+UNLIKE_MODELS = (
+    "deepseek-v2-lite", "deepseek-v2-lite", "gpt-oss-20b", "gpt-oss-20b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b",
+    "gemma-2-9b", "glm-4.5-air",
+)  # fmt: skip
+"""Models of desks, of adapters and long sequences, of experts, and those whose layers differ."""
 BATCHES = (64, 96, 128, 256, 512, 768, 1024)
 SMALL_BATCHES = (16, 32, 48, 64, 128)
 """Batches of desks and of long sequences."""
@@ -66,6 +71,8 @@ POSITIONS = 2048
 """Learned positions of the GPT models of the catalogue: their sequences are not longer."""
 
 
+UNLIKE_KINDS = ("unlike", "unlike", "unlike, far")
+"""Kinds of requests for a model whose layers differ, as often as they are drawn."""
 KINDS = ("usual", "usual", "usual", "desks", "desks", "far", "adapters", "experts", "long")
 TARGETS = (ANY, ANY, ANY, ANY, ANY, "megatron", "torchtitan", "deepspeed")
 """Kinds of requests, and what they are for, as often as they are drawn."""
@@ -74,16 +81,25 @@ TARGETS = (ANY, ANY, ANY, ANY, ANY, "megatron", "torchtitan", "deepspeed")
 def draw(seed: int) -> Request:
     """The request of a seed, for plans that some training framework, or a certain one, can run: the first of those drawn of
     which some plan fits."""
-    rng = random.Random(f"owned {seed}")
-    return next(one for one in iter(lambda: _drawn(rng, f"owned-{seed}"), None) if fitting(one) is not None)
+    return _first_that_fits(f"owned-{seed}", random.Random(f"owned {seed}"), KINDS)
 
 
-def _drawn(rng: random.Random, name: str) -> Request:
-    kind, target, number = rng.choice(KINDS), rng.choice(TARGETS), rng.choice(CLUSTERS)
+def draw_unlike(seed: int) -> Request:
+    """As `draw`, with a model whose layers differ."""
+    return _first_that_fits(f"unlike-{seed}", random.Random(f"unlike {seed}"), UNLIKE_KINDS)
+
+
+def _first_that_fits(name: str, rng: random.Random, kinds: tuple[str, ...]) -> Request:
+    return next(one for one in iter(lambda: _drawn(rng, name, kinds), None) if fitting(one) is not None)
+
+
+def _drawn(rng: random.Random, name: str, kinds: tuple[str, ...]) -> Request:
+    """A request of one of some kinds, of which perhaps no plan fits."""
+    kind, target, number = rng.choice(kinds), rng.choice(TARGETS), rng.choice(CLUSTERS)
     nodes = DESKS if kind == "desks" else NODES
     types = rng.sample(list(nodes), number) if rng.random() < 0.8 else [rng.choice(list(nodes))] * number
     clusters = {f"c{index}": {"nodes": rng.choice(COUNTS), "node": _node(rng, one, nodes)} for index, one in enumerate(types)}
-    slow = kind in ("desks", "far")
+    slow = kind in ("desks", "far", "unlike, far")
     trunks, latencies = (FAR_TRUNKS, FAR_LATENCIES) if slow else (TRUNKS, LATENCIES)
     links = [
         {
@@ -105,6 +121,7 @@ def _drawn(rng: random.Random, name: str) -> Request:
 def _workload(rng: random.Random, kind: str) -> dict[str, Any]:
     """A workload of a kind of `KINDS`, without its precision."""
     of_kind = {"desks": SMALL_MODELS, "adapters": DENSE_MODELS, "long": DENSE_MODELS, "experts": MIXTURES}
+    of_kind |= dict.fromkeys(UNLIKE_KINDS, UNLIKE_MODELS)
     model, tokens = rng.choice(of_kind.get(kind, MODELS)), LONG if kind == "long" else rng.choice(SEQUENCES)
     found: dict[str, Any] = {
         "model": model, "global_batch_size": rng.choice(SMALL_BATCHES if kind in ("desks", "long") else BATCHES),

@@ -1,27 +1,31 @@
-"""Whether a pin gives a faster plan than the search without it: `python -m benchmarks pins [owned] [FLEETS [PINS]]`.
+"""Whether a pin gives a faster plan than the search without it: `python -m benchmarks pins [owned|unlike] [FLEETS [PINS]]`.
 
 Small fleets of `benchmarks.certificates.fleets` are planned, and planned again with random pins; with `owned`, those of
-`benchmarks.owned_fleets`. A pin only makes the space smaller, so a faster plan is a defect of the search, and one below the
-bound of the plan without pins a defect of the bound. Twenty fleets with five pins each, unless given, take some minutes, with
-`owned` half an hour. Plans whose search the time limit ended are left out.
+`benchmarks.owned_fleets`, and with `unlike` its fleets with a model whose layers differ. A pin only makes the space smaller, so
+a faster plan is a defect of the search, and one below the bound of the plan without pins a defect of the bound. Twenty fleets
+with five pins each, unless given, take some minutes, with a word half an hour and more. Plans whose search the time limit ended
+are left out.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks import owned_fleets
 from benchmarks.certificates.fleets import draw
-from planner import strategies
+from planner import api, strategies
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.search.mixed import is_mixed
 from planner.space.sequences_and_experts import context_degrees
+from planner.space.shape import Shape
 from planner.space.shapes import searched, searched_schedules, variants
+from planner.space.stand_in import stand_ins
 from planner.space.unlike_tp import has_searched_degrees
 from sim.errors import Infeasible, NotDefined
 from sim.plan.parallel_config import BLOCK
@@ -35,6 +39,8 @@ ROUNDING = 1e-9
 
 PINNED = ("tp", "dp", "cp", "ep", "vpp", "microbatch_size", "schedule", "zero_stage", "recompute")
 """Dimensions of shapes that are pinned, beside pp."""
+DRAWN: dict[str, Callable[[int], Request]] = {"": draw, "owned": owned_fleets.draw, "unlike": owned_fleets.draw_unlike}
+"""Word on the command line -> what draws the request of a seed."""
 
 
 class Pinned(NamedTuple):
@@ -49,7 +55,7 @@ class Pinned(NamedTuple):
 
 def pinned(question: Request, near: Plan | None, rng: random.Random) -> Wishes:
     """The wishes of a request with one or two more pins: each of the value of a plan, or of a random shape."""
-    shape = rng.choice([variant for shape in searched(question) for variant in variants(question, shape)])
+    shape = rng.choice(list(_variants(question)))
     values = {key: getattr(shape, key) for key in PINNED} | {"pp": rng.randint(1, 4)}
     if near is not None:
         values |= {key: getattr(near.config, key) for key in values if rng.random() < 0.5}
@@ -57,18 +63,36 @@ def pinned(question: Request, near: Plan | None, rng: random.Random) -> Wishes:
     return replace(question.wishes, **{key: values[key] for key in rng.sample(free, min(len(free), rng.randint(1, 2)))})
 
 
+def _parts(question: Request) -> tuple[Request, ...]:
+    """The request, or those of the models of equal layers that stand for its model, where its layers differ."""
+    return (question,) if question.workload.model.is_uniform else stand_ins(question)
+
+
+def _variants(question: Request) -> Iterator[Shape]:
+    """The searched shapes of a request under each schedule."""
+    for part in _parts(question):
+        with suppress(Infeasible):  # a stand-in may have no shape
+            yield from (variant for shape in searched(part) for variant in variants(part, shape))
+
+
 def is_searched(question: Request, wishes: Wishes) -> bool:
     """Whether the free search has plans with the pinned schedule and vpp: two pins may make a pair that it has not, such as
     interleaved with one stage on each rank."""
-    pairs = searched_schedules(question)
+    pairs = searched_schedules(_parts(question)[0])
     return any(wishes.schedule in (None, name) and wishes.vpp in (None, vpp) for name, vpp in pairs)
 
 
 def planned(question: Request) -> Plan | None:
     """The default strategy's plan; None where the time limit ended the search. Raises Infeasible."""
-    plan = strategies.get("certified").plan(question, PlanningContext(question))
+    chosen = strategies.get("certified").plan if question.workload.model.is_uniform else _of_unlike_layers
+    plan = chosen(question, PlanningContext(question))
     assert plan.certificate is not None
     return None if plan.certificate.time_limit_reached else plan
+
+
+def _of_unlike_layers(question: Request, context: PlanningContext) -> Plan:
+    """The plan of a model whose layers differ."""
+    return api.plan(question, context=context)
 
 
 def bound(question: Request, free: Plan, other: Plan) -> Seconds:
@@ -106,15 +130,16 @@ def compared(seed: int, question: Request, pins: int) -> Iterator[Pinned]:
 
 
 def show(options: list[str]) -> None:
-    """Print every pin that gives a faster plan, and how many do. `options`: the word `owned`, and the numbers of fleets and of
-    pins for each, all if given."""
-    unknown = [one for one in options if one != "owned" and not one.isdigit()]
-    if unknown or len(options) > 3:
-        raise SystemExit(f"unknown: {', '.join(unknown or options)}; usage: python -m benchmarks pins [owned] [FLEETS [PINS]]")
-    numbers = [int(one) for one in options if one != "owned"]
-    fleets, pins = (*numbers, *(20, 5)[len(numbers) :])
+    """Print every pin that gives a faster plan, and how many do. `options`: a word of `DRAWN`, if any, and the numbers of
+    fleets and of pins for each, all if given."""
+    word, numbers = ("", options) if not options or options[0] not in DRAWN else (options[0], options[1:])
+    unknown = [one for one in numbers if not one.isdigit()]
+    if unknown or len(numbers) > 2:
+        usage = f"python -m benchmarks pins [{'|'.join(filter(None, DRAWN))}] [FLEETS [PINS]]"
+        raise SystemExit(f"unknown: {', '.join(unknown or numbers)}; usage: {usage}")
+    fleets, pins = (*map(int, numbers), *(20, 5)[len(numbers) :])
     found = []
-    for one in measure(fleets, pins, owned_fleets.draw if "owned" in options else draw):
+    for one in measure(fleets, pins, DRAWN[word]):
         found.append(one)
         if one.faster > 0:
             print(f"fleet {one.seed}: {one.pins} is faster by {one.faster:.2%}", flush=True)

@@ -59,3 +59,24 @@ def test_fleets_as_users_own_them():
     for one in drawn:
         positions = one.workload.model.learned_positions
         assert positions == 0 or one.workload.seq_len <= positions
+
+
+def test_fleets_of_models_whose_layers_differ():
+    drawn = [owned_fleets.draw_unlike(seed) for seed in (1, 5, 9, 10)]
+    models = [one.workload.model.name for one in drawn]
+    assert models == ["gpt-oss-20b", "deepseek-v2-lite", "gemma-3-27b", "gemma-3-27b"]
+    assert not any(one.workload.model.is_uniform for one in drawn)
+    assert [one.topology.fleet.devices for one in drawn] == [36, 32, 16, 48]
+    assert [one.target.name for one in drawn if one.target is not None] == ["any", "any", "any", "megatron"]
+
+
+def test_pins_of_a_model_whose_layers_differ():
+    """They are of the shapes of the models of equal layers that stand for it."""
+    fleet = replace(owned_fleets.draw_unlike(9), time_limit=60.0)
+    topology = replace(fleet.topology, workload=replace(fleet.workload, global_batch_size=16))
+    assert topology.workload is not None
+    question = replace(fleet, topology=topology, workload=topology.workload)
+    wishes = [pins.pinned(question, None, pins.random.Random(seed)) for seed in range(20)]
+    assert {one.recompute for one in wishes} >= {None, "none"}
+    assert {one.tp for one in wishes} > {None}
+    assert all(pins.is_searched(question, one) for one in wishes if one.schedule is None and one.vpp is None)

@@ -12,6 +12,7 @@ from planner.request import Request
 from planner.search.branch_and_bound import in_words
 from planner.search.budgets import Budgets
 from planner.search.mixed import is_mixed
+from planner.search.plain_schedule import with_plain_schedule
 from planner.search.searched_space import axes, outside
 from planner.search.short_chunks import with_short_chunks
 from planner.search.unlike_layers import UnlikeSearch
@@ -45,8 +46,9 @@ def certified(request: Request, context: PlanningContext, best: Plan | None) -> 
         context.interrupted, bound = True, search.work
     if search.best is None:
         return None
-    found = certificate(search, search.best, bound)
-    return search.best.annotated(certificate=found, made_by=MadeBy("certified", search.best.made_by.version))
+    plan = with_plain_schedule(request, context, search.best)
+    found = certificate(search, plan, bound)
+    return plan.annotated(certificate=found, made_by=MadeBy("certified", plan.made_by.version))
 
 
 def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate:
@@ -67,7 +69,7 @@ def certificate(search: UnlikeSearch, plan: Plan, bound: Seconds) -> Certificate
         time_limit_reached=search.limit.reached,
         mixed_lower_bound_s=min(search.mixed.seconds, objective) if several else None,
         whole_lower_bound_s=bound if math.isfinite(bound) else None,
-        least_bound_layout=_least_layout(search, bound) if gap > Budgets().target_gap else None,
+        least_bound_layout=_least_layout(search, bound) if least < search.cutoff else None,
         beside_space=beside,
         space=space(request, parts),
         outside=_outside(request, parts),

@@ -35,11 +35,14 @@ def runs(request: Request, shape: Shape, pp: int) -> bool:
 
 
 def fault(request: Request, shape: Shape) -> str:
-    """The first property of a shape that the target cannot express with any number of stages; empty where there is none."""
+    """The first property of a shape that the target cannot express with one stage, where it can express the shape with no
+    number of stages; that with several where only these are asked for. Empty where the target can run the shape."""
     if request.target is None:
         return ""
     probe = request.target, request.workload, _kind(shape), _microbatches(request.workload, shape)
-    return _fault(*probe, 1) and _fault(*probe, 2)
+    one = _fault(*probe, 1)
+    several = one and _fault(*probe, 2)
+    return one if several and shape.vpp == 1 and (request.wishes.pp or 1) == 1 else several
 
 
 def runs_under(request: Request, shape: Shape) -> Callable[[str, int, int], bool]:

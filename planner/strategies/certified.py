@@ -36,6 +36,7 @@ from planner.search.mixed import mixed_placements
 from planner.search.mixed_proof import ACTIVITY, MixedProof
 from planner.search.offloaded import offload_seconds, try_offloaded
 from planner.search.other_lengths import simulate_lengths
+from planner.search.plain_schedule import with_plain_schedule
 from planner.search.recomputed_modules import modules_seconds, try_modules
 from planner.search.restaging import simulate_restarted
 from planner.search.short_chunks import ShortChunks
@@ -155,6 +156,7 @@ def _plan(request: Request, context: PlanningContext, budgets: Budgets | None) -
             open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
     context.limit.reserve(-spared)
     best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(context)
+    best = with_plain_schedule(request, context, best)
     bounds = [*proof.settled, *open_bounds]
     if mixed is None and context.proves:
         mixed = work_of_mixed(incumbent)

@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from planner import api
+from planner.bounds.mixed_deadline import MixedBound
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Wishes
-from planner.search.unlike_certificate import certified
+from planner.search.unlike_certificate import certificate, certified
 from planner.search.unlike_layers import UnlikeSearch
+from planner.search.unlike_shapes import open_shapes
+from planner.time_limit import TimeLimit
 from sim.plan.plan import Plan
 from tests.planner.unlike import PINNED, question
 
@@ -60,6 +63,15 @@ def test_an_interrupted_search_claims_no_more_than_it_proved(plan: Plan, monkeyp
     found = certified(wanted, context, plan)
     assert found is not None and found.certificate is not None
     assert (context.interrupted, found.certificate.lower_bound_s, found.certificate.status) == (True, 0.0, "feasible")
+
+
+def test_it_names_a_layout_only_where_more_search_may_help(plan: Plan) -> None:
+    """Plans that are faster by less than 0.5 % are not searched, so the least bound is that of a layout by chance."""
+    wanted = question(replace(PINNED, recompute=None), mtp_layers=1)
+    search = UnlikeSearch(wanted, PlanningContext(wanted), plan, TimeLimit(1.0))
+    search.mixed, search.least_shape = MixedBound(step(plan)), next(iter(open_shapes(wanted))).shape
+    named = [certificate(search, plan, share * step(plan)).least_bound_layout for share in (1 - 0.005, 0.9949)]
+    assert named == [None, "tp 1, dp 1, microbatch size 1, recompute none, 1f1b, ZeRO 1"]
 
 
 def test_other_strategies_have_none() -> None:

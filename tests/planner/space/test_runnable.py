@@ -55,6 +55,23 @@ def test_one_stage_and_several_are_asked_for(one, alone, several):
     assert bool(fault(QUESTION, one)) == (not alone and not several)
 
 
+@pytest.mark.parametrize(
+    ("wishes", "one", "reason"),
+    [
+        (Wishes(), shape(), "alone: never"),
+        (Wishes(pp=1), shape(), "alone: never"),
+        (Wishes(pp=2), shape(), "pp 2: never"),
+        (Wishes(), shape(schedule="interleaved", vpp=2), "pp 2: never"),
+    ],
+)
+def test_the_fault_is_that_of_one_stage_unless_several_are_asked_for(wishes, one, reason):
+    """With several stages a target may have another fault, which does not say why it cannot express the shape in one."""
+    never = replace(
+        target(), unsupported_layout=lambda config, _: iter([f"pp {config.pp}: never" if config.pp > 1 else "alone: never"])
+    )
+    assert fault(replace(QUESTION, target=never, wishes=wishes), one) == reason
+
+
 def test_schedules_of_a_shape_run_where_nothing_is_wrong_with_the_shape_under_them():
     found = set()
     for dp in (1, 2, 3):
