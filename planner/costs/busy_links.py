@@ -20,6 +20,7 @@ from planner.costs.stage_positions import End
 from planner.space.shape import Shape
 from sim.analytic.buckets import tails
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
+from sim.hardware.cluster import Cluster
 from sim.network.paths import LinkName
 from sim.plan import schedules
 from sim.units import Seconds
@@ -44,7 +45,10 @@ def busy_links(loads: MessageLoads, ends: Sequence[End], shape: Shape, nic: str)
     """Links that the messages of a whole pipeline load most: those with at least half of the load of the busiest (`BUSY`).
 
     ends: the stages in pipeline order, each with its index in its cluster. Of a long run, only the stages at both ends are
-    computed, as in `MessageLoads.load`. Raises NoRoute."""
+    computed, as in `MessageLoads.load`. None where replicas of a stage cross other nodes than the first one: a link then has
+    messages of replicas that came to it sooner than the first one's seconds say. Raises NoRoute."""
+    if not all(_are_alike(cluster, shape) for cluster, _ in ends):
+        return []
     pp, on_link = len(ends), dict[LinkName, list[Any]]()  # load, then a range of stages ahead, and one back
     inside = [(s, ends[s], ends[s + 1], shape.vpp) for s in range(pp - 1) if loads.is_near_end(ends, s, shape)]
     around = [(pp - 1, ends[-1], ends[0], shape.vpp - 1)] if shape.vpp > 1 and pp > 1 else []
@@ -66,6 +70,12 @@ def busy_links(loads: MessageLoads, ends: Sequence[End], shape: Shape, nic: str)
             stages = key[0], key[1], key[2], key[3]
             found[stages] = max(found.get(stages, 0.0), total * nbytes)
     return [BusyLink(seconds, *key) for key, seconds in found.items()]
+
+
+def _are_alike(cluster: Cluster, shape: Shape) -> bool:
+    """Whether all replicas of a stage on a cluster are on one node, or each node has replicas of one stage only."""
+    width = cluster.node.count // shape.tp_on(cluster.name)
+    return width % shape.slots == 0 or shape.slots % width == 0
 
 
 class Passing:

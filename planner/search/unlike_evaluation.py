@@ -51,17 +51,9 @@ class UnlikeEvaluation:
         together = self._context.messages.together([option.cluster for option, _ in ends], self._shape)
         candidates = self._candidates(ranks, splits, nic, together)
         seconds, _ = steps_and_reductions(candidates, limit)
-        if not all(self._are_alike(option) for option, _ in ends):
-            return seconds
         links = busy_links(self._context.loads, [(option.cluster, number) for option, number in ends], self._shape, nic)
         least = self._shape.least_microbatches(self._context.request.workload)
         return np.maximum(seconds, least_steps(candidates, links, least)) if links else seconds
-
-    def _are_alike(self, option: UnlikeStages) -> bool:
-        """Whether all replicas of the stages of a class cross the same nodes: else a link has messages of replicas that came
-        to it sooner than those with the seconds of the candidates."""
-        per_node, slots = option.cluster.node.count // self._shape.tp_on(option.cluster.name), self._shape.slots
-        return per_node % slots == 0 or slots % per_node == 0
 
     def _candidates(self, ranks: Sequence[int], splits: Sequence[Split], nic: str, together: int) -> Candidates:
         pp, vpp = len(ranks), self._shape.vpp

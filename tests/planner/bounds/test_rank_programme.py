@@ -96,7 +96,6 @@ def test_no_pipeline_of_given_classes_is_faster_than_its_bound(rate: float, sche
     assert near > (0.9 if vpp == 1 else 0.8)
 
 
-<<<<<<< HEAD
 def test_splits_are_all_that_may_end_within_the_cutoff() -> None:
     """Of three ranks, 21 splits; each that is left out takes as long as the seconds that are said."""
     wanted, ranks = four_in_two_clusters(1e8, "1f1b", 1), (0, 0, 1)
@@ -121,7 +120,8 @@ def test_where_no_pipelines_are_few_enough_none_is_listed() -> None:
     wanted = four_in_two_clusters(1e8, "1f1b", 1)
     low = programme(wanted).least_of((0, 0, 1))
     assert programme(wanted).splits((0, 0, 1), low, 0)[1] == []
-=======
+
+
 @pytest.mark.parametrize(("rate", "inside"), [(1e5, 1e7), (1e6, 1e8)])
 def test_the_last_message_back_is_sent_beside_the_reduction_of_gradients(rate: float, inside: float) -> None:
     """Of stages of two replicas, with one microbatch: 1f1b waits for its sends, but reductions begin before the last one."""
@@ -136,4 +136,3 @@ def test_the_last_message_back_is_sent_beside_the_reduction_of_gradients(rate: f
             simulated(wanted, tuple(("ab"[c], own) for c, own in zip(ranks, (n, 8 - n), strict=True))) for n in range(1, 8)
         ]
         assert 0.9 * min(steps) < of.least_of(ranks) <= min(steps) * (1 + 1e-9)
->>>>>>> falsify
