@@ -39,6 +39,15 @@ def test_virtual_stages_send_from_the_first_chunk_to_the_last():
     assert BusyLink(pytest.approx(3 * BYTES / 1e7), 0, 2, 2, 2) in links(2, vpp=2)
 
 
+def test_replicas_that_cross_other_nodes_have_no_busy_links():
+    """Stages of two replicas on nodes of three devices: the second one's messages cross another border."""
+    (cluster,) = on_nodes(3, devices=3).clusters()
+    ends = [(cluster, stage) for stage in range(3)]
+    loads = PlanningContext(on_nodes(3, devices=3)).loads
+    assert busy_links(loads, ends, shape(dp=2), "ethernet") == []
+    assert busy_links(loads, ends, shape(dp=3), "ethernet")
+
+
 @given(drawn_plans(least_stages=2))
 def test_no_step_is_below_the_bound_of_the_busiest_links(drawn: Drawn):
     found = candidate(PlanningContext(drawn.request), drawn.shape, drawn.stages, least=True)
