@@ -149,14 +149,14 @@ def test_large_fleets_in_use_are_not_searched(monkeypatch):
 
 
 def test_unlike_nodes_are_searched_and_a_pipeline_on_each_cluster_is_faster():
-    """The plan has one stage, on one cluster: 30.64 ms. Both clusters take 29.43 ms."""
+    """The plan has one stage, on one cluster: 30.10 ms. Both clusters take 29.77 ms."""
     unlike = replace(owned(0), target=targets.any_framework(), time_limit=100.0)
     every = api.plan(unlike)
     known = searched(unlike, every, math.inf)
     assert known is not None
     assert known.plan is not None
-    assert known.alike_s == pytest.approx(0.0306365, rel=1e-5)
-    assert known.saved > 0.039
+    assert known.alike_s == pytest.approx(0.0301044, rel=1e-5)
+    assert known.saved == pytest.approx(0.01115, rel=1e-3)
 
 
 def test_the_plan_is_the_same_on_a_machine_on_which_the_search_takes_ten_times_as_long(monkeypatch):
