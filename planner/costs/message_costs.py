@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 
@@ -137,6 +137,24 @@ class MessageCosts:
             ]
             self._both[key] = joint_seconds(self._fleets.fleet, self._fleets.capacities, *ways)
         return self._both[key] * message_bytes(self._request.workload, shape.config(self._request.workload, 2), shape.tp)
+
+    def of_pipeline(
+        self, ends: Sequence[End], shape: Shape, nic: str, together: int
+    ) -> tuple[list[float], list[float]]:  # fmt: skip
+        """Seconds of the messages of a pipeline with these stages (cluster, number of the stage on it), one for each pipeline
+        rank: of each virtual stage to the next one, and to the previous one. nic, together: as in `hop`."""
+        pp, last = len(ends), len(ends) * shape.vpp - 1
+
+        def hop(source: int, target: int) -> float:
+            return self.hop(*ends[source % pp], *ends[target % pp], shape, nic, together)
+
+        ahead = [hop(s, s + 1) if s < last and pp > 1 else 0.0 for s in range(last + 1)]
+        return ahead, [hop(s, s - 1) if s and pp > 1 else 0.0 for s in range(last + 1)]
+
+    def of_both_sides(self, ends: Sequence[End], shape: Shape, nic: str, together: int) -> list[float]:
+        """`both` of each stage of a pipeline, 0 at its ends."""
+        inner = zip(ends, ends[1:], ends[2:], strict=False)
+        return [0.0, *(self.both(*one, shape, nic, together) for one in inner), 0.0][: len(ends)]
 
     def _nearest(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape) -> tuple[int, int]:
         """The first stages of two clusters with the positions of stages i and j, on nodes and relative to each other."""

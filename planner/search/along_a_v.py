@@ -22,7 +22,7 @@ from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.along_a_v_space import along, axes, left_out, without
 from planner.search.budgets import Budgets
-from planner.search.placed_v import PlacedV
+from planner.search.placed_v import PlacedV, TargetRefuses
 from planner.space import lengths
 from planner.space.shape import Shape
 from planner.space.shapes import searched
@@ -60,6 +60,8 @@ def plan(request: Request, context: PlanningContext) -> Plan:
         if search.best is None:
             raise
         context.interrupted, bound = True, search.layouts[0].bound
+    if search.best is None and search.refusal:
+        raise Infeasible(search.refusal)
     if search.best is None:
         raise Infeasible(
             f"no plan of schedule {request.wishes.schedule} was found: it needs two layers and two microbatches for each of "
@@ -156,10 +158,10 @@ class Layout:
 
 
 class Search:
-    """The search of one request: all layouts by their bounds, and the best plan so far."""
+    """The search of one request: all layouts by their bounds, the best plan so far, and why the target refuses layouts."""
 
     def __init__(self, request: Request, context: PlanningContext):
-        self.request, self.context = request, context
+        self.request, self.context, self.refusal = request, context, ""
         self.best: Plan | None = None
         self.layouts = sorted(self._layouts(), key=lambda one: one.bound)
 
@@ -225,6 +227,8 @@ class Search:
             for overlap in self._overlaps(layout.shape):
                 try:
                     yield PlacedV(self.request, layout.shape, clusters, overlap)
+                except TargetRefuses as error:
+                    self.refusal = self.refusal or str(error)
                 except (NoRoute, NotDefined, NotModelled):
                     continue
 

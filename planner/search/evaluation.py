@@ -18,6 +18,7 @@ from planner.bounds.greedy_filling import Pipeline
 from planner.costs.busy_links import BusyLink, busy_links, least_steps
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import Memory, NodeClass
+from planner.costs.stage_positions import End
 from planner.placement.ranks import virtual_stages
 from planner.placement.recomputation import virtual_recomputed
 from planner.space.shape import Shape
@@ -49,7 +50,6 @@ class PipelineEvaluation:
         clusters = tuple(option.cluster for option in classes)
         self._nic, self._together = context.fleets.nic_of(clusters), context.messages.together(clusters, shape, least)
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
-        self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
         self._busy: dict[tuple[int, ...], list[BusyLink]] = {}
         self._positions = [(i, position) for i, option in enumerate(classes) for position in range(len(option.costs))]
         self._table_row = {key: index for index, key in enumerate(self._positions)}
@@ -104,8 +104,7 @@ class PipelineEvaluation:
     def busy_links_of(self, classes: tuple[int, ...]) -> list[BusyLink]:
         """The busiest links of a pipeline whose stages are on these classes."""
         if classes not in self._busy:
-            ends = [(self.classes[i].cluster, index) for i, index in self._indexed(classes)]
-            self._busy[classes] = busy_links(self.context.loads, ends, self.shape, self._nic)
+            self._busy[classes] = busy_links(self.context.loads, self._ends(classes), self.shape, self._nic)
         return self._busy[classes]
 
     def _sharing(self, pipelines: Sequence[Pipeline]) -> Iterator[tuple[list[Cluster], Ints, Ints]]:
@@ -165,21 +164,20 @@ class PipelineEvaluation:
         ahead and back: by virtual stage, the message to the next virtual stage and to the previous one; tied: the all-reduce
         of a tied embedding's gradient, `UNTIED` where there is none."""
         if classes not in self._messages:
-            ends = list(self._indexed(classes))
-            pp, last = len(classes), len(classes) * self.shape.vpp - 1
-            ahead = [self._hop(ends[s % pp], ends[(s + 1) % pp]) if s < last and pp > 1 else 0.0 for s in range(last + 1)]
-            back = [self._hop(ends[s % pp], ends[(s - 1) % pp]) if s and pp > 1 else 0.0 for s in range(last + 1)]
+            ends = self._ends(classes)
+            ahead, back = self.context.messages.of_pipeline(ends, self.shape, self._nic, self._together)
             clusters = self.classes[classes[0]].cluster, self.classes[classes[-1]].cluster
-            tied = self.context.tied.seconds(*clusters, ends[-1][1], self.shape, self._nic) if pp > 1 else 0.0
+            tied = self.context.tied.seconds(*clusters, ends[-1][1], self.shape, self._nic) if len(ends) > 1 else 0.0
             self._messages[classes] = ahead, back, tied if tied > 0 else UNTIED
         return self._messages[classes]
 
     def _joint(self, classes: tuple[int, ...]) -> list[float]:
         """Seconds that the links of each stage need for the messages from both its neighbours (`MessageCosts.both`)."""
-        ends = [(self.classes[i].cluster, index) for i, index in self._indexed(classes)]
-        inner = zip(ends, ends[1:], ends[2:], strict=False)
-        found = (self.context.messages.both(*one, self.shape, self._nic, self._together) for one in inner)
-        return [0.0, *found, 0.0][: len(ends)]
+        return self.context.messages.of_both_sides(self._ends(classes), self.shape, self._nic, self._together)
+
+    def _ends(self, classes: tuple[int, ...]) -> list[End]:
+        """The cluster of each stage, and its number there."""
+        return [(self.classes[i].cluster, index) for i, index in self._indexed(classes)]
 
     def _indexed(self, classes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
         """(class, number of the stage among those of its class) of each stage."""
@@ -187,15 +185,6 @@ class PipelineEvaluation:
         for i in classes:
             yield i, used[i]
             used[i] += 1
-
-    def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
-        """Seconds of the message from one (class, number of the stage) to another."""
-        if (source, target) not in self._hops:
-            (i, a), (j, b) = source, target
-            clusters = self.classes[i].cluster, self.classes[j].cluster
-            between = clusters[0], a, clusters[1], b, self.shape, self._nic, self._together
-            self._hops[source, target] = self.context.messages.hop(*between)
-        return self._hops[source, target]
 
     def stages(self, pipeline: Pipeline) -> Stages:
         """(cluster, layers) of each stage."""

@@ -34,11 +34,14 @@ NEARLY = 1e-3
 """By how much more seconds than the least, relatively, the balanced split may take (a guess)."""
 
 
+class TargetRefuses(NotDefined):
+    """The target cannot express the layout."""
+
+
 class PlacedV:
     """The pipelines of a shape with a pipeline rank on each of some clusters, in order, node after node.
 
-    overlap: (overlap_grad_reduce, overlap_param_gather). Raises NoRoute, NotModelled, or NotDefined, also where the target
-    cannot express the layout."""
+    overlap: (overlap_grad_reduce, overlap_param_gather). Raises NoRoute, NotModelled, NotDefined, or TargetRefuses."""
 
     def __init__(self, request: Request, shape: Shape, clusters: tuple[str, ...], overlap: tuple[bool, bool]):
         self._request, total, pp = request, request.workload.model.layers, len(clusters)
@@ -47,9 +50,12 @@ class PlacedV:
         plan = build(replace(request, target=None), own, tuple(zip(clusters, even, strict=True)), "certified")
         if not overlap[0]:
             plan = replace(plan, config=replace(plan.config, overlap_grad_reduce=False, overlap_param_gather=False))
-        target = request.target
-        if target is not None and (fault := next(target.unsupported_layout(plan.config, plan.workload), None)) is not None:
-            raise NotDefined(f"{target.can_not} express {fault}")
+        if (target := request.target) is not None:
+            faults = sorted(
+                target.unsupported_layout(plan.config, plan.workload), key=lambda one: not one.startswith("schedule")
+            )
+            if faults:
+                raise TargetRefuses(f"{target.can_not} express {faults[0]}")
         self._plan, self._tables = plan, list(_tables(plan))
         self._ranks = [TwoStageRanks(table, pp, total, plan.config.num_microbatches[0]) for table in self._tables]
         self._allowed = self._with_room()

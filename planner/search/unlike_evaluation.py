@@ -69,14 +69,16 @@ class UnlikeEvaluation:
             for rank, place in enumerate(places):
                 whole = tuple(map(sum, zip(*parts[rank::pp], strict=True)))
                 optimizer[rank, x] = self._optimizer(*place, whole, (not rank, rank == pp - 1))
-        ahead, back = self._messages(places, nic, together)
+        ends = [(self._classes[c].cluster, number) for c, number in places]
+        ahead, back = self._context.messages.of_pipeline(ends, self._shape, nic, together)
         width, last = np.ones(len(splits)), self._classes[ranks[-1]].cluster
         tied = self._context.tied.seconds(self._classes[ranks[0]].cluster, last, places[-1][1], self._shape, nic)
         found = candidates_of(
             self._config, self._m, rows, optimizer, np.outer(ahead, width), np.outer(back, width), width * (tied or UNTIED)
         )
         if schedules.get(self._shape.schedule).RECEIVES_FIRST:
-            found.stages[STAGE.index("joint")] = np.outer(self._joint(places, nic, together), width)
+            joint = self._context.messages.of_both_sides(ends, self._shape, nic, together)
+            found.stages[STAGE.index("joint")] = np.outer(joint, width)
         return found
 
     def _row(self, c: int, number: int, counts: Counts, ends: Ends) -> tuple[float, ...]:
@@ -93,21 +95,3 @@ class UnlikeEvaluation:
             at = replace(self._classes[c].at(number, counts, ends[1]), config=self._classes[c].config)
             self._optimizers[key] = optimizer_of(without_vpp(at), sum(counts), *ends)
         return self._optimizers[key]
-
-    def _messages(self, places: Sequence[tuple[int, int]], nic: str, together: int) -> tuple[list[Seconds], list[Seconds]]:
-        """Seconds of the messages of each virtual stage to the next one, and to the previous one."""
-        pp, last = len(places), len(places) * self._shape.vpp - 1
-        ends = [(self._classes[c].cluster, number) for c, number in places]
-
-        def hop(source: int, target: int) -> Seconds:
-            return self._context.messages.hop(*ends[source % pp], *ends[target % pp], self._shape, nic, together)
-
-        ahead = [hop(s, s + 1) if s < last else 0.0 for s in range(last + 1)]
-        return ahead, [hop(s, s - 1) if s else 0.0 for s in range(last + 1)]
-
-    def _joint(self, places: Sequence[tuple[int, int]], nic: str, together: int) -> list[Seconds]:
-        """Seconds that the links of each rank need for the messages from both its neighbours."""
-        ends = [(self._classes[c].cluster, number) for c, number in places]
-        inner = zip(ends, ends[1:], ends[2:], strict=False)
-        found = (self._context.messages.both(*one, self._shape, nic, together) for one in inner)
-        return [0.0, *found, 0.0][: len(ends)]

@@ -137,6 +137,19 @@ def test_other_strategies_do_not_plan_it() -> None:
         api.plan(question, "megatron")
 
 
+def test_the_schedule_is_named_where_the_target_refuses_it() -> None:
+    """Before what else it refuses of the layouts."""
+
+    def one_stage_a_rank(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+        yield f"ep {config.ep}: 1"
+        yield f"schedule {config.schedule}: 1f1b"
+
+    target = Target("plain", "any", (), one_stage_a_rank, lambda plan: iter(()))
+    question = replace(request(one_cluster(), make.model(8, **EXPERTS), 8, PINNED), target=target)
+    with pytest.raises(Infeasible, match=r"^plain cannot express schedule dualpipev: 1f1b$"):
+        api.plan(question)
+
+
 def test_a_target_may_need_that_nothing_overlaps() -> None:
     """A target that takes equal ranks without overlap only, as FlagScale does."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from sim.plan.plan import Plan
 from tests import builders
 from tests.builders import any_plan, cluster, device, fleet, nic, wire
 from tests.sim.analytic.candidate_steps import CASES
-from tests.sim.ideal_machines import FREE
+from tests.sim.ideal_machines import FREE, idle_fleet
 
 
 def recomputations(stages: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -45,19 +44,8 @@ def plans_without_contention(draw: st.DrawFn) -> Plan:
     tp, pp, dp = draw(st.sampled_from([1, 2])), draw(st.integers(1, 5)), draw(st.sampled_from([1, 2]))
     unit = pp if schedule == "interleaved" else 1
     microbatches = unit * draw(st.integers(1, max(1, draw(st.sampled_from([10, 90])) // unit)))
-    seconds = st.sampled_from([0.0, 1e-5, 1e-3, 0.02])
     slow = draw(st.sampled_from([0.0, 0.0, 0.25]))
-
-    def cluster_of_stage(name: str) -> Any:
-        speed = draw(st.sampled_from([1e13, 1.7e13, 0.9e13]))
-        card = nic(bandwidth=FREE, count=tp, latency=draw(seconds), overhead=draw(seconds), interference=slow)
-        inside = wire(bandwidth=FREE, latency=draw(seconds) / 100, interference=slow)
-        chip = device(f"chip {speed}", speed, host_bandwidth=FREE)
-        return cluster(name, nodes=dp, devices=tp, nics=(card,), spec=chip, intra_node=inside)
-
-    names = [f"c{index}" for index in range(pp)]
-    trunks = tuple(Trunk(pair, "infiniband", FREE, draw(seconds)) for pair in pairwise(names))
-    machines = fleet(*map(cluster_of_stage, names), trunks=trunks)
+    machines = idle_fleet(draw, (tp, pp, dp), slow)
     layers = tuple(draw(st.lists(st.integers(1, 4), min_size=pp * vpp, max_size=pp * vpp)))
     shape = {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())}
     behind = draw(st.integers(0, pp - 2)) if pp > 1 and vpp == 1 else 0  # stages after the head

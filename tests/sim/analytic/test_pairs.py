@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from sim.plan.plan import Plan
 from tests import builders
 from tests.builders import cluster, device, fleet, nic, wire
 from tests.sim.context_and_experts import nodes
-from tests.sim.ideal_machines import FREE
+from tests.sim.ideal_machines import FREE, idle_fleet
 
 VEE: dict[str, Any] = {"vpp": 2, "schedule": "dualpipev"}
 EXPERTS = {"experts": 8, "experts_per_token": 2, "tied_embeddings": False}
@@ -34,18 +33,8 @@ def along_a_v(draw: st.DrawFn) -> Plan:
     exchanges take time by latency and overhead alone."""
     tp, pp, dp = draw(st.sampled_from([1, 2])), draw(st.integers(2, 4)), draw(st.sampled_from([1, 2, 4]))
     microbatches = 2 * pp + draw(st.sampled_from([0, 1, 3, 10, 60]))
-    seconds, slow = st.sampled_from([0.0, 1e-5, 1e-3, 0.02]), draw(st.sampled_from([0.0, 0.25]))
-
-    def cluster_of_stage(name: str) -> Any:
-        speed = draw(st.sampled_from([1e13, 1.7e13, 0.9e13]))
-        card = nic(bandwidth=FREE, count=tp, latency=draw(seconds), overhead=draw(seconds), interference=slow)
-        inside = wire(bandwidth=FREE, latency=draw(seconds) / 100, interference=slow)
-        spec = device(f"chip {speed}", speed, host_bandwidth=FREE)
-        return cluster(name, nodes=dp, devices=tp, nics=(card,), spec=spec, intra_node=inside)
-
-    names = [f"c{index}" for index in range(pp)]
-    trunks = tuple(Trunk(pair, "infiniband", FREE, draw(seconds)) for pair in pairwise(names))
-    machines = fleet(*map(cluster_of_stage, names), trunks=trunks)
+    slow = draw(st.sampled_from([0.0, 0.25]))
+    machines = idle_fleet(draw, (tp, pp, dp), slow)
     layers = tuple(draw(st.lists(st.integers(1, 4), min_size=2 * pp, max_size=2 * pp)))
     ep = draw(st.sampled_from([degree for degree in (1, 2, 4) if degree <= dp]))
     shape = {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": False} | (EXPERTS if ep > 1 else {})
