@@ -111,10 +111,14 @@ class UnlikeSearch(FastestPlan):
         bounds = [work.bound(one.shape) for one in bases]
         self.work = min([*bounds, *(bound for bound, _ in placements(self.request, work))], default=math.inf)
         self.mixed = MixedBound(self.work)
-        with UnlikeMixedProof(self._costs, work) as proof:
-            proof.begin(self)
-            self._search([(bound, number, one) for number, (bound, one) in enumerate(zip(bounds, bases, strict=True))])
-            self.mixed = proof.collect(self)
+        queue: list[tuple[Seconds, int, Item]] = list(zip(bounds, itertools.count(), bases, strict=False))
+        if self.best is not None and self.limit.is_up():
+            self._search(queue)
+        else:
+            with UnlikeMixedProof(self._costs, work) as proof:
+                proof.begin(self)
+                self._search(queue)
+                self.mixed = proof.collect(self)
         self.least_shape = self._settled_shape
         return self.settled
 
