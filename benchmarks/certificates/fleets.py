@@ -87,6 +87,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
         document, pinned = _switched(switches)
     document |= _software(random.Random(f"software {seed}"), random.Random(f"nanotron {seed}"))
     _narrow(random.Random(f"narrow {seed}"), document)
+    _wait_for_messages(random.Random(f"messages {seed}"), document)
     _join(random.Random(f"domains {seed}"), document["clusters"])
     _route(random.Random(f"routing {seed}"), document)
     _hang(random.Random(f"sockets {seed}"), document["clusters"])
@@ -124,6 +125,15 @@ def _narrow(rng: random.Random, document: dict[str, Any]) -> None:
         document["workload"]["precision"] = "fp8"
         if rng.random() < 0.7:
             document.setdefault("stack", {"name": "drawn", "fitted": {}})["fp8_param_gather"] = True
+
+
+def _wait_for_messages(rng: random.Random, document: dict[str, Any]) -> None:
+    """Let messages hold their receivers, hosts call for messages, or both, in a fifth of the fleets."""
+    if rng.random() < 0.2:
+        facts = rng.choice([{"held_receivers": True}, {"message_calls": [24, 46, 12, 24]}])
+        document.setdefault("stack", {"name": "drawn", "fitted": {}}).update(facts)
+        if rng.random() < 0.4:
+            document["stack"].update(held_receivers=True, message_calls=[rng.randint(0, 200) for _ in range(4)])
 
 
 def _join(rng: random.Random, clusters: dict[str, Any]) -> None:

@@ -171,6 +171,7 @@ def features(request: Request) -> tuple[str, ...]:
         "software stack": request.topology.stack != DEFAULT,
         "all_reduces": request.topology.stack.all_reduces and any(shape.dp > 1 for shape in able),
         "launch_per_rank": any(one.node.device.launch_per_rank for one in clusters) and any(shape.tp > 1 for shape in able),
+        "waits for messages": request.topology.stack.held_receivers or any(request.topology.stack.message_calls),
         "NICs on one socket": any(cluster.node.socket_link for cluster in clusters),
         "leaf switches": any(cluster.fabric is not None for cluster in clusters),
         "reduction in switches": any(nic.sharp for cluster in clusters for nic in cluster.node.nics),

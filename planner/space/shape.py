@@ -49,6 +49,7 @@ class Shape:
     separate_gate: bool = False
     early_stop: bool = False
     whole_messages: bool = False
+    held_receivers: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False

@@ -19,15 +19,17 @@ Floats: TypeAlias = NDArray[np.float64]
 
 STAGE = (
     "forward", "inputs", "weight", "forward_compute", "inputs_compute", "forward_received", "inputs_received",
-    "forward_tokens", "inputs_tokens", "gather", "reduce", "parts", "stream", "ahead", "back", "joint",
+    "forward_called", "inputs_called", "forward_tokens", "inputs_tokens", "gather", "reduce", "parts", "stream",
+    "ahead", "back", "joint",
 )  # fmt: skip
 """Rows of `Candidates.stages`, seconds of a (virtual) stage unless said otherwise.
 
 forward, inputs, weight: one F, B and W after its message is gathered; B is the whole backward unless the schedule splits it.
 *_compute: the part of F and B that overlapping communication slows down. *_received: the gather of the slices of a received
-message. *_tokens: exchanges of tokens that F and B wait for, where the schedule's pairs hide them; else 0, and F and B have
-them. gather: all-gather of parameters, each bucket before its part of the first forward. reduce: reduction of gradients,
-each bucket after its part of the last backward, or of each backward under ZeRO 2 and 3. parts: number of buckets of both.
+message, and the host's calls for it. *_called: the host's calls for the message that leaves, where ranks wait for it. *_tokens:
+exchanges of tokens that F and B wait for, where the schedule's pairs hide them; else 0, and F and B have them. gather:
+all-gather of parameters, each bucket before its part of the first forward. reduce: reduction of gradients, each bucket after
+its part of the last backward, or of each backward under ZeRO 2 and 3. parts: number of buckets of both.
 ahead, back: messages to the next and to the previous stage. joint: what the links of a stage need for a message from the
 previous stage and one from the next stage together, where these share links and the schedule receives first; else 0.
 
@@ -56,7 +58,8 @@ class Candidates:
     Shapes: `stages` (len(STAGE), stages, candidates), `pp_ranks` (len(PIPELINE_RANK), pipeline ranks, candidates), `tied`
     (candidates,). `zero`: ZeRO stage of each pipeline rank whose ranks share weights, 1 or less for others; empty: no more than
     1 on any. ZeRO 2 and 3 reduce gradients in every microbatch; ZeRO 3 shards parameters.
-    `head`: pipeline rank with the logits, with which the first one shares a tied embedding.
+    `head`: pipeline rank with the logits, with which the first one shares a tied embedding. `holds_receivers`: see
+    `sim.plan.round_trips`.
     """
 
     schedule: str
@@ -68,6 +71,7 @@ class Candidates:
     tied: Floats
     zero: tuple[int, ...] = ()
     head: int = -1
+    holds_receivers: bool = False
 
     def __len__(self) -> int:
         return len(self.tied)
@@ -76,7 +80,7 @@ class Candidates:
     def structure(self) -> tuple[object, ...]:
         """All but the arrays: candidates of equal structure can be joined."""
         one = self.schedule, self.pp, self.vpp, self.microbatches
-        return *one, self.zero, self.head
+        return *one, self.zero, self.head, self.holds_receivers
 
     @property
     def reduces_each_microbatch(self) -> bool:

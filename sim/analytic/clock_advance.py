@@ -17,6 +17,8 @@ from sim.analytic.work_left import WorkLeft
 from sim.plan import schedules
 from sim.units import Seconds
 
+ARRIVES_FROM = {"F": -1, "B": 1}
+"""Kind of a task -> the stage from which its message comes, counted from its own."""
 BESIDE = "E"
 """What slows compute beside the exchanges of tokens of a pair (`Clocks.slowed`)."""
 
@@ -28,7 +30,7 @@ class Recurrence:
         self.candidates = candidates
         stage: dict[str, Floats] = dict(zip(STAGE, candidates.stages, strict=True))
         of_rank: dict[str, Floats] = dict(zip(PIPELINE_RANK, candidates.pp_ranks, strict=True))
-        self.waits = not schedules.get(candidates.schedule).OVERLAPS_SENDS
+        self.waits, self.holds = not schedules.get(candidates.schedule).OVERLAPS_SENDS, candidates.holds_receivers
         self.seconds: dict[str, list[Floats]] = {
             "F": list(stage["forward"]),
             "B": list(stage["inputs"]),
@@ -42,8 +44,12 @@ class Recurrence:
         self.wire = {"F": list(stage["ahead"]), "B": list(stage["back"])}
         self.tokens = _add_pairs(self, stage) if schedules.is_paired(candidates.schedule) else []
         self.joint = [row if row.any() else None for row in stage["joint"]]
+        self.leaving = {
+            kind: [row + wire for row, wire in zip(stage[f"{name}_called"], self.wire[kind], strict=True)]
+            for kind, name in (("F", "forward"), ("B", "inputs"))
+        }
         if self.waits:
-            pairs = {kind: zip(self.seconds[kind], self.wire[kind], strict=True) for kind in "FB"}
+            pairs = {kind: zip(self.seconds[kind], self.leaving[kind], strict=True) for kind in "FB"}
             self.sent = {kind: [a + b for a, b in pairs[kind]] for kind in "FB"}
         self.parts, self.gather, self.reduce, self.stream = (stage[name] for name in ("parts", "gather", "reduce", "stream"))
         self.gathered = of_rank["gathered"]
@@ -81,6 +87,8 @@ class Recurrence:
             fresh = None  # an array without other references, so that one can add in place
             if receives is not None:
                 arrived = live.pop(receives)
+                if self.holds and kind in ARRIVES_FROM:
+                    now = now + self.wire[kind][stage + ARRIVES_FROM[kind]]
                 now = fresh = np.maximum(now, arrived)
                 if (joint := self.joint[stage]) is not None and kind != "W":
                     now = self._joint(live, now, (kind, stage, microbatch, arrived), joint, held, sends)
@@ -88,7 +96,7 @@ class Recurrence:
                 if gathered is not None:
                     now += gathered
             if held is not None:
-                now, fresh = now + self.wire["F"][stage], None
+                now, fresh = now + self.leaving["F"][stage], None
                 live[held] = now
             if cut or slowed[pp_rank] or kind in always[pp_rank]:
                 now = self._overlapped(state, pp_rank, kind, stage, now, cut)
@@ -100,7 +108,7 @@ class Recurrence:
             if sends is not None:
                 wire = self.wire[kind][stage]
                 if waits:
-                    now = live[sends] = now + wire
+                    now = live[sends] = now + self.leaving[kind][stage]
                 else:
                     ready = np.maximum(now, state.lanes[lane]) if lane in state.lanes else now
                     live[sends] = state.lanes[lane] = ready + wire

@@ -21,9 +21,11 @@ from sim.analytic.stage_costs import StageCosts
 from sim.field_changes import changed
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import shards
+from sim.kernels.launches import stage_message_seconds
 from sim.kernels.shards import Bucket
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.round_trips import holds_receivers
 from sim.units import Seconds
 
 COSTS = (*STAGE[:-3], "reduced", "gathered", "gather_slows", "reduce_slows", "token_slows")
@@ -44,7 +46,7 @@ def _with_one_stage(config: ParallelConfig) -> ParallelConfig:
 
 def costs_of(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
     """`COSTS` of one stage, the only one of its pipeline rank (`without_vpp`)."""
-    config, specs = at.config, specs or at.collectives.specs
+    config, specs, has_work = at.config, specs or at.collectives.specs, layers > 0 or first or last
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(layers, first, last, True)
     weight = at.weight_gradients(layers, first, last, specs) if config.reduces_between else cost.weight
@@ -56,8 +58,11 @@ def costs_of(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[
         *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
         collectives = 0.0, own[False].seconds, *collectives[2:]
     gather, reduce, *rest = collectives
+    *before, called, called_back = stage_message_seconds(specs, config, has_work and not first, has_work and not last)
+    received = received[0] + before[0], received[1] + before[1]
     tokens, slowed = exchange_seconds(at, layers, first, last), paired_slowdown(at, layers, first, last)
-    return (*passes, cost.weight, *compute, *received, *tokens, gather, reduce, float(cost.parts), stream, *rest, slowed)
+    timed = (*passes, cost.weight, *compute, *received, called, called_back, *tokens)
+    return (*timed, gather, reduce, float(cost.parts), stream, *rest, slowed)
 
 
 def _collectives(
@@ -140,4 +145,5 @@ def candidates_of(
     sums, (*most, tokens) = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), [slow.max(axis=0) for slow in slows]
     pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer), tokens])
     zero = tuple(map(config.zero_of, range(pp))) if config.reduces_each_microbatch and not config.gathers_between else ()
-    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)
+    found = Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, zero)
+    return replace(found, holds_receivers=True) if holds_receivers(config) else found

@@ -11,7 +11,8 @@ fill        arrival of the first microbatch: forwards and messages of the stages
 begin       `StageCost.begin`: the later of fill and the parameter gathers that the first forward waits for.
 busy        seconds of one microbatch on the ranks of the stage; lane: on its message lane (overlapped messages).
 held        seconds of all activations that the rank before holds until it has received a gradient: the stage waits for them
-            after its gradient has left (`sim.plan.round_trips.held_forwards`).
+            after its gradient has left (`sim.plan.round_trips.held_forwards`). Where messages hold receivers, too
+            (`round_trips.holds_receivers`), those of all messages to the stage but the first.
 cycle       seconds of one microbatch on the most loaded of ranks, message lane and data-parallel network.
 drain       from the end of this stage's last backward to that of the first stage: messages and gradients of inputs.
 owed        seconds of the weight gradients (W) that a zero-bubble schedule computes after the last backward (B).
@@ -31,7 +32,7 @@ from dataclasses import dataclass
 from sim.analytic.stage_costs import StageCost
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.round_trips import held_forwards
+from sim.plan.round_trips import held_forwards, holds_receivers
 from sim.units import Seconds
 
 
@@ -79,11 +80,14 @@ def stage_ends(
     the number of weight gradients after the last backward of each stage (`schedules.weights_behind`).
     """
     fill = drain = first_tail = 0.0
+    returns = [*(stage.returns for stage in stages[1:]), 0.0]
     for stage, (held, count) in enumerate(zip(stages, owed, strict=True)):
         cost, own = held.cost, config.of_pp_rank(stage) if config.stage_zero else config
         fill, drain = fill + held.arrives, drain + held.returns
         tail = cost.tail(own, tied if stage in (0, head % len(stages)) else 0.0)
         waits = held_forwards(config.schedule, stage, len(stages), microbatches) * held.arrives
+        if holds_receivers(config):
+            waits = max(waits, (microbatches - 1) * held.arrives) + microbatches * returns[stage]
         begin, cycles = cost.begin(fill, own), max(microbatches * cost.cycle, microbatches * cost.busy + waits)
         after = tail
         if stage:

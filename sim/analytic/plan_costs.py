@@ -19,6 +19,7 @@ from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import payloads
+from sim.kernels.launches import stage_message_seconds
 from sim.kernels.messages import Messages, pairs_between
 from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost
 from sim.network.collective_costs import CollectiveCosts
@@ -80,11 +81,15 @@ class PlanCosts:
         plan, config = self.plan, self.plan.config
         stages = plan.stages_of(pp_rank)[:1] if entry else plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = self.at(pp_rank, replicas, stages).of(layers, *plan.ends(stages), self.specs(pp_rank, replicas))
+        cost = self.at(pp_rank, replicas, stages).of(layers, *plan.ends(stages), specs := self.specs(pp_rank, replicas))
         ahead = self.message(pp_rank, pp_rank + 1, replicas) if pp_rank + 1 < config.pp else 0.0
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return cost._replace(lane=ahead * (1 if entry else config.vpp))
-        return cost._replace(send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, replicas) if pp_rank else 0.0)
+        back = self.message(pp_rank, pp_rank - 1, replicas) if pp_rank else 0.0
+        ends = self._sizes.is_sent(pp_rank - 1), self._sizes.is_sent(pp_rank)
+        forward, backward, *after = stage_message_seconds(specs, config, *ends)
+        passes = cost.forward + forward, cost.backward + backward, *cost[2:6], ahead + after[0], back + after[1]
+        return StageCost(*passes, *cost[8:10], cost.received + forward)
 
     @functools.cached_property
     def sites(self) -> Sites:

@@ -59,10 +59,9 @@ class Communication:
 
     def _transfer(self, key: tuple[Any, ...]) -> Transfer:
         """The transfer of a key, made for the first rank that arrives at it."""
-        transfer = self.transfers.get(key)
-        if transfer is None:
-            transfer = self.transfers[key] = Transfer(key)
-        return transfer
+        if key not in self.transfers:
+            self.transfers[key] = Transfer(key)
+        return self.transfers[key]
 
     def _carry(self, transfer: Transfer, action: Action) -> Steps:
         """Run a transfer over the legs of its route."""
@@ -87,8 +86,7 @@ class Communication:
 
     def _queue(self, transfer: Transfer, lane: int, after: int) -> Steps:
         """Put a transfer at the end of its lane, and wait until the one before it has ended."""
-        previous = self._lane_ends.get(lane)
-        self._lane_ends[lane] = transfer
+        previous, self._lane_ends[lane] = self._lane_ends.get(lane), transfer
         transfer.ready, transfer.after = self.env.now, after
         if previous is not None and not previous.has_ended:
             transfer.previous = previous
@@ -133,11 +131,12 @@ class Communication:
         yield from self._carry(transfer, action)
         lane = "send" if action.operation == "F" else "return"
         last = self.log.add(rank, lane, "send", transfer.begun, self.env.now, Label(action, "pp"), transfer.after)
+        transfer.lasted = self.env.now - transfer.begun
         transfer.end(last)
         return last
 
-    def receive(self, rank: Rank, action: Action) -> Steps:
-        """Wait for the messages of all peers: for the last sender (a bubble), then for the network (exposed)."""
+    def receive(self, rank: Rank, action: Action) -> Generator[simpy.Event, Any, Seconds]:
+        """Wait for the messages of all peers: the last sender (a bubble), then the network (exposed); returns their seconds."""
         every = [self._transfer(key) for key in self.addresses.messages(rank, action)]
         for transfer in every:
             if not transfer.has_ended:
@@ -149,6 +148,7 @@ class Communication:
             awaited = Label(Action(action.operation, action.stage, action.microbatch), "pp", "wait ")
             self.log.add(rank, "wait", "bubble", rank.since, issued, awaited)
         self.log.add(rank, "wait", "exposed", issued, self.env.now, Label(action, "pp"))
+        return max(transfer.lasted for transfer in every)
 
     # collectives
 

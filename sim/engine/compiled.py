@@ -29,6 +29,7 @@ from sim.plan import schedules
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, Action
 from sim.plan.program import COMPUTE as COMPUTES
+from sim.plan.round_trips import holds_receivers
 from sim.units import Bytes, Seconds
 
 COMPUTE, PAUSE, SEND, RECEIVE, ARRIVE, AWAIT = range(6)
@@ -63,6 +64,8 @@ class Compiler:
 
     def programs(self, plan: Plan, pp_rank: int) -> dict[int, Program]:
         """The programs of all classes of ranks of a pipeline rank. Raises NotModelled for what only the engine simulates."""
+        if holds_receivers(plan.config):
+            raise NotModelled("messages that hold their receivers are simulated by the engine alone")
         addresses, durations, found = Addresses(plan, self.folding), Durations(plan), dict[int, Program]()
         lowered: dict[int, Lowered] = {}
         for index, rank in enumerate(self.folding.representatives):
@@ -165,7 +168,11 @@ class _OfClass:
             senders = [message[:-1] for message in self.addresses.messages(self.rank, action)]
             if action.kind == "recv":
                 yield (RECEIVE,), senders, action.microbatch - own
+                if host := self.durations.of_message(self.rank.rank, action):
+                    yield (PAUSE, host), (), 0
                 return
+            if host := self.durations.of_message(self.rank.rank, action):
+                yield (PAUSE, host), (), 0
             legs = [(sender, sender[0], self.compiler.legs(sender[0], action)) for sender in senders]
             yield (SEND,), legs, action.microbatch - own
             if not overlaps:

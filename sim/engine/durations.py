@@ -12,7 +12,9 @@ from sim.analytic import stage_amounts, stage_costs
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.rank_plans import RankPlans
 from sim.kernels import beside, compute
+from sim.kernels.launches import message_seconds
 from sim.kernels.messages import Messages, handling_seconds
+from sim.plan import schedules
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, COMPUTE, Action
@@ -39,6 +41,13 @@ class Durations:
             self._seconds[key] = self._whole(rank, action) * self._slowdown(rank)
         seconds = self._seconds[key] / action.parts * (action.times if action.kind in COMPUTE else 1)
         return seconds * self._jitter(rank) if self.drawn.jitter else seconds
+
+    def of_message(self, rank: int, action: Action) -> Seconds:
+        """Seconds for which a rank's device waits while its host calls what a message that it sends or receives needs."""
+        config, device = self.plans.of(rank)[0].config, self.plan.fleet.spec(self._placement[rank])
+        if schedules.get(config.schedule).OVERLAPS_SENDS:
+            return 0.0
+        return message_seconds(device, action.operation, action.kind == "recv") * self._slowdown(rank)
 
     def _slowdown(self, rank: int) -> float:
         if not self.drawn.slow:

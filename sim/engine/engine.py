@@ -43,6 +43,7 @@ from sim.plan import schedules
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
 from sim.plan.program import BESIDE, COMPUTE, Action
+from sim.plan.round_trips import holds_receivers
 from sim.units import Seconds
 
 
@@ -92,6 +93,7 @@ class _Simulation:
         self.plan, self.plans, self.folding = plan, RankPlans(plan), folding
         config = self.plans.plans[0].config
         self.overlaps_sends = schedules.get(config.schedule).OVERLAPS_SENDS
+        self.holds_receivers = holds_receivers(config)
         self.extrapolates = extrapolates
         self.env = simpy.Environment()
         self.log = log or SpanLog()
@@ -185,10 +187,14 @@ class _Simulation:
                 elif action.kind == "send" and self.overlaps_sends:
                     self.env.process(communication.send(rank, action))
                 elif action.kind == "send":
+                    yield from self._call(rank, action)
                     rank.last = yield from communication.send(rank, action)
                     self.log.add(rank, "wait", "exposed", rank.since, self.env.now, Label(action, "pp"))
                 elif action.kind == "recv":
-                    yield from communication.receive(rank, action)
+                    travelled = yield from communication.receive(rank, action)
+                    if self.holds_receivers:
+                        yield from self._wait(rank, action, max(rank.since + travelled - self.env.now, 0.0))
+                    yield from self._call(rank, action)
                 elif action.kind == "collective" and self.durations.include(rank.rank, action):
                     continue
                 elif action.kind == "collective":
@@ -206,6 +212,18 @@ class _Simulation:
                     yield from communication.wait_for(rank, action, started)
                 else:
                     yield from self._compute(rank, action)
+
+    def _call(self, rank: Rank, action: Action) -> Steps:
+        """Wait while the host of a rank calls what a message needs, if its software makes such calls (`message_calls`)."""
+        if seconds := self.durations.of_message(rank.rank, action):
+            yield from self._wait(rank, action, seconds)
+
+    def _wait(self, rank: Rank, action: Action, seconds: Seconds) -> Steps:
+        """Wait some seconds for a message of a pipeline."""
+        begin = self.env.now
+        yield from elapse(self.env, rank, seconds)
+        rank.last = self.log.add(rank, "wait", "exposed", begin, self.env.now, Label(action, "pp"), rank.last)
+        rank.since = self.env.now
 
     def _piece(self, rank: Rank) -> tuple[Action, ...]:
         """The piece of its program that a rank is at; microbatches are counted without those that were extrapolated."""

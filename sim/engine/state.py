@@ -26,6 +26,7 @@ class Transfer:
     arrivals    ranks that have arrived at a collective
     ready       when the sender issued it or its last rank arrived; below 0 before
     begun       when it begins on the network; below 0 before
+    lasted      seconds of a message that has ended on the network
     previous    the transfer of its lane that it has to wait for
     after       index of the span whose end lets it begin (`Span.after`)
     leg, until  the leg of its route that it is at, and when the latency of that leg ends
@@ -37,6 +38,7 @@ class Transfer:
     arrivals: int = 0
     ready: Seconds = -1.0
     begun: Seconds = -1.0
+    lasted: Seconds = 0.0
     previous: Transfer | None = None
     after: int = -1
     leg: int = -1

@@ -120,6 +120,8 @@ class StackConstants(StrictModel):
     summed_norms: Flag = False
     tensor_lists: Flag = False
     engine_modules: Flag = False
+    held_receivers: Flag = False
+    message_calls: tuple[Whole, Whole, Whole, Whole] = DEFAULT.message_calls
     newest_attention: Flag = DEFAULT.newest_attention
     cudnn_9_19: Flag = False
     attention_bf16_sums: Flag = False
@@ -157,7 +159,7 @@ class StackConstants(StrictModel):
         passes = tuple(sorted(self.passes.items()))
         switches = {fact: getattr(self, fact) for fact in FACTS}
         found = replace(chosen.stack(), memory=self.memory.facts(), passes=passes, refuses=self.refuses, **switches)
-        return replace(found, dispatcher=self.dispatcher)
+        return replace(found, dispatcher=self.dispatcher, message_calls=self.message_calls)
 
     def unfitted(self) -> Stack:
         """The default stack with the facts of this entry."""
@@ -179,7 +181,8 @@ def written_facts(stack: Stack) -> dict[str, object]:
     passes = {"passes": dict(stack.passes)} if stack.passes else {}
     refuses = {"refuses": list(stack.refuses)} if stack.refuses else {}
     dispatcher = {"dispatcher": stack.dispatcher} if stack.dispatcher != DEFAULT.dispatcher else {}
-    return switches | dispatcher | passes | ({"memory": found} if found else {}) | refuses
+    calls = {"message_calls": list(stack.message_calls)} if any(stack.message_calls) else {}
+    return switches | dispatcher | calls | passes | ({"memory": found} if found else {}) | refuses
 
 
 class UsualFacts(StrictModel):

@@ -120,7 +120,8 @@ class DeviceSpec:
     activation function themselves, in both directions. If `summed_norms`, a kernel of its own sums the gradients of the weights
     of norms of short rows (`sim.kernels.formulas`). If `tensor_lists`, collectives of ZeRO 3 take lists of one tensor for each
     rank (`sim.kernels.tensor_lists`); if `engine_modules`, the host calls Transformer Engine's modules
-    (`sim.kernels.launches`). `passes` is the bytes that elementwise kernels move, by
+    (`sim.kernels.launches`). `message_calls`: calls of the host for a message of a pipeline, during which the device waits
+    (`sim.kernels.launches.message_seconds`). `passes` is the bytes that elementwise kernels move, by
     name of the kernel (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
     `step` is host time once per optimizer step, while the device waits; `update_bytes` is bytes moved through memory for each
     parameter that the rank holds, once per step, beside the optimizer's own (norm and clipping of gradients, copies, zeroing).
@@ -155,6 +156,7 @@ class DeviceSpec:
     summed_norms: bool = False
     tensor_lists: bool = False
     engine_modules: bool = False
+    message_calls: tuple[int, int, int, int] = (0, 0, 0, 0)
     passes: tuple[tuple[str, float], ...] = ()
     profile: Profile | None = None
     idle_watts: Watts | None = None

@@ -31,11 +31,13 @@ FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
-    "whole_latents", "separate_qkv", "separate_gate", "summed_norms", "tensor_lists", "engine_modules",
+    "whole_latents", "separate_qkv", "separate_gate", "summed_norms", "tensor_lists", "engine_modules", "held_receivers",
     *ATTENTION_FACTS,
 )  # fmt: skip
-"""What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory` and `dispatcher`
-are further facts."""
+"""What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory`, `dispatcher`
+and `message_calls` are further facts."""
+MESSAGE_CALLS = ("sender of an activation", "its receiver", "sender of a gradient", "its receiver")
+"""What the numbers of `Stack.message_calls` belong to: calls of the host during which the device waits, for one message."""
 PASSES = ("norm", "heads", "residual", "activation", "loss", "scores", "adapter")
 """Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`), the scores of
 unfused attention (`sim.kernels.formulas`), and the sums of adapters, of which PEFT's are 1 (`sim.workload.adapter_kernels`)."""
@@ -76,7 +78,8 @@ class Stack:
     own).
     `memory`: what the software keeps beyond Megatron-LM. `tensor_lists`: under ZeRO 3 collectives take a list of one tensor for
     each rank, which the host cuts and copies one by one; `engine_modules`: layers are made of Transformer Engine's modules,
-    whose calls take the host longer (both: `DeviceSpec`).
+    whose calls take the host longer (both: `DeviceSpec`). `held_receivers`: messages of a pipeline hold the receiver for as
+    long as they travel, too (`ParallelConfig`); `message_calls`: calls of the host for each message (`MESSAGE_CALLS`).
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
 
@@ -115,6 +118,8 @@ class Stack:
     summed_norms: bool = False
     tensor_lists: bool = False
     engine_modules: bool = False
+    held_receivers: bool = False
+    message_calls: tuple[int, int, int, int] = (0, 0, 0, 0)
     dispatcher: str = "alltoall"
     overlap_shared_experts: bool = False
     overlap_expert_communication: bool = False
@@ -152,6 +157,7 @@ class Stack:
             summed_norms=self.summed_norms,
             tensor_lists=self.tensor_lists,
             engine_modules=self.engine_modules,
+            message_calls=self.message_calls,
             passes=self.passes,
         )
 
@@ -204,7 +210,7 @@ def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
     names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
     others = "separate_qkv", "separate_gate", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
-    facts = {name: getattr(stack, name) for name in (*names, *others, "whole_latents")}
+    facts = {name: getattr(stack, name) for name in (*names, *others, "whole_latents", "held_receivers")}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels.ring_copies import ring_launches
+from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Seconds
 from sim.workload.kernels import HEAD_NORM, Kernel
@@ -99,6 +102,29 @@ def launched(
     if device.blocking:
         return forward + launches[0], backward + launches[1]
     return max(forward, launches[0]), max(backward, launches[1])
+
+
+def message_seconds(device: DeviceSpec, operation: str, is_receiver: bool) -> Seconds:
+    """Seconds for which a device waits while its host calls what a message needs, of an activation (operation F) or of its
+    gradient (B), on the receiver or on the sender."""
+    calls = device.message_calls[2 * (operation == "B") + is_receiver]
+    return calls * device.launch / LAUNCHES
+
+
+def stage_message_seconds(
+    specs: Sequence[DeviceSpec], config: ParallelConfig, receives: bool, sends: bool
+) -> tuple[Seconds, Seconds, Seconds, Seconds]:
+    """`message_seconds` of the slowest device type of a stage: before its forward and its backward, and after them.
+
+    receives, sends: the stage has a message from the one before, and to the one after; their gradients go the other way. Where
+    messages overlap compute (`schedules.OVERLAPS_SENDS`), so do the calls for them."""
+    if schedules.get(config.schedule).OVERLAPS_SENDS or not any(any(spec.message_calls) for spec in specs):
+        return 0.0, 0.0, 0.0, 0.0
+    ends = ("F", True, receives), ("B", True, sends), ("F", False, sends), ("B", False, receives)
+    forward, backward, *after = (
+        max(message_seconds(spec, way, is_receiver) for spec in specs) * has_one for way, is_receiver, has_one in ends
+    )
+    return forward, backward, after[0], after[1]
 
 
 def overlaps_from_host(workload: Workload, config: ParallelConfig) -> bool:

@@ -110,6 +110,11 @@ class Messages:
                 backward.append(values * after.decompressing)
         return tuple(forward), tuple(backward)
 
+    def is_sent(self, stage: int) -> bool:
+        """Whether a stage sends a message to the next one: that is on another rank, and the head is not before it."""
+        rank_of = self.plan.config.rank_of
+        return 0 <= stage < self.plan.head_stage and rank_of(stage) != rank_of(stage + 1)
+
     def _code_after(self, stage: int) -> Code | None:
         """How the messages between a stage and the next one are compressed; None if there are none, or they are whole."""
         rank_of = self.plan.config.rank_of

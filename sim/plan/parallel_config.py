@@ -63,11 +63,12 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `gathered_keys`: cp ranks gather keys and values at
     once (`sim.kernels.ring_copies`). `whole_latents`: each tp rank makes all latent vectors. `separate_qkv`, `separate_gate`:
     products with sums of their own (`sim.kernels.input_sums`). `early_stop`: recomputation ends before a layer's last product.
-    `whole_messages`: without sequence parallelism tp ranks send whole messages, not slices (`payloads.message_bytes`).
-    `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `current_scaling`: ranks that gather tensors in fp8
-    find their largest values together. `amax_reduction`: after each pass of a stage in fp8, its ranks find those of all tensors
-    together. `memory`: what it keeps beyond Megatron-LM. `refuses`: plans it cannot run. Raises PlanError if values are unknown
-    or contradict each other, NotDefined if no schedule or reduction exists, NotModelled if their costs are not modelled."""
+    `whole_messages`: without sequence parallelism tp ranks send whole messages, not slices (`payloads.message_bytes`);
+    `held_receivers`: messages hold receivers, too. `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
+    `current_scaling`: ranks that gather tensors in fp8 find their largest values together. `amax_reduction`: after each pass in
+    fp8, ranks find those of all tensors together. `memory`: what it keeps beyond Megatron-LM. `refuses`: plans it cannot run.
+    Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists, NotModelled
+    if their costs are not modelled."""
 
     vpp: int = 1
     schedule: str = "1f1b"
@@ -101,6 +102,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     separate_gate: bool = False
     early_stop: bool = False
     whole_messages: bool = False
+    held_receivers: bool = False
     fp8_param_gather: bool = False
     current_scaling: bool = False
     amax_reduction: bool = False
@@ -294,7 +296,3 @@ def _check_shards(config: ParallelConfig) -> None:
     if config.splits_experts and size < config.dp_cp:
         own = f" and etp {config.etp}" if config.etp else ""
         raise NotModelled(f"{named} is not modelled with ep {config.ep}{own}: all ranks with an expert share its state")
-
-
-def _listed(values: tuple[object, ...]) -> str:
-    return ", ".join(map(str, values))

@@ -50,7 +50,7 @@ COMMON = (
 SOFTWARE = (
     "all_reduces", "tp_overlap", "tp_backward_overlap", "copied_sequences", "gathered_keys", "whole_latents",
     "separate_qkv", "separate_gate", "early_stop", "whole_messages", "fp8_param_gather", "current_scaling", "amax_reduction",
-    "memory", "domain",
+    "memory", "domain", "held_receivers",
 )  # fmt: skip
 """Facts of the software and of the fleet."""
 OWN = (

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.program import Program
 
 
@@ -67,6 +68,12 @@ def of_program(program: Program, rank: int, ranks: int, chunks: int) -> tuple[Ro
         more = (sum(of_chunks) - chunks * min(of_chunks) for of_chunks in by_kind[:2])
         found.append(RoundTrips(trips, *map(min, by_kind), *more))
     return tuple(found)
+
+
+def holds_receivers(config: ParallelConfig) -> bool:
+    """Whether a rank computes nothing for as long as a message to it travels, even where the message left before the rank asked
+    for it (`held_receivers`). Schedules whose messages overlap compute have no such waits (`schedules.OVERLAPS_SENDS`)."""
+    return config.held_receivers and not schedules.get(config.schedule).OVERLAPS_SENDS
 
 
 @functools.lru_cache(maxsize=1 << 16)

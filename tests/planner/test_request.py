@@ -58,6 +58,7 @@ FACTS = (
     "whole_messages",
     "separate_qkv",
     "separate_gate",
+    "held_receivers",
     "whole_latents",
 )
 
