@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from sim.formats.stack_facts import UsualFacts
 from sim.formats.topology import from_document, profiled
 from sim.formats.topology_facts import WorkloadFacts
 from sim.hardware.cluster import Cluster, Device, Fleet
+from sim.hardware.stack import overlaps_tensor_parallel
 from sim.hardware.topology import Topology
 from sim.plan.groups import groups_of
 from sim.plan.layer_partitions import divided
@@ -196,6 +197,8 @@ def _plan(case: CaseFacts, topology: Topology) -> Plan:
     known = catalog.stack_family(case.stack)
     usual = catalog.stack_facts(known).usual if known else UsualFacts()
     config = _config(case.config, topology.workload, usual)
+    overlaps = overlaps_tensor_parallel(topology.stack, topology.fleet, config.tp, config.own_tp_overlap)
+    config = replace(config, tp_overlap=overlaps) if config.own_tp_overlap else config
     partition = case.config.layer_partition or usual.layer_partition
     written = tuple(Stage(*stage.layers, stage.head) for stage in case.stages)
     stages = written or divided(partition, topology.workload.model.layers, config.num_stages)

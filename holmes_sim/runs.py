@@ -85,7 +85,7 @@ def without_stack(plan: Plan) -> Plan:
     """The plan with the default software stack in place of its own."""
     if plan.topology.stack == DEFAULT:
         return plan
-    config = replace(plan.config, **software_facts(DEFAULT, plan.fleet, plan.config.tp))
+    config = replace(plan.config, **software_facts(DEFAULT, plan.fleet, plan.config.tp, plan.config.own_tp_overlap))
     return replace(plan, topology=default_topology(plan.topology), config=config)
 
 

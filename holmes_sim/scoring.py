@@ -162,7 +162,7 @@ def plan_of(job: Job, where: Topology) -> Plan:
         dp=dp,
         num_microbatches=(count,) * dp,
         zero_shard_size=_shards(job, dp),
-        **job.config | software_facts(where.stack, where.fleet, job.config["tp"]),
+        **job.config | software_facts(where.stack, where.fleet, job.config["tp"], job.config.get("own_tp_overlap")),
     )
     groups = groups_of(where.fleet, config, placement)
     plan = Plan(where, workload, config, _stages(job, config), placement, groups, MadeBy("launch", __version__))

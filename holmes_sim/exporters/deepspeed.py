@@ -30,6 +30,7 @@ from holmes_sim.launching.hosts import of_plan
 from holmes_sim.launching.offload import kept, limited
 from planner.target import PipelineLimits, Vendors
 from sim.formats import planfile
+from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -248,12 +249,11 @@ def _module(plan: Plan) -> str:
         grid, body, usage = "PipelineParallelGrid, PipeModelDataParallelTopology", GRID, GRID_USAGE
         imports = f"from deepspeed.runtime.pipe.topology import {grid}"
     else:
-        full = config.recompute == "full"
-        imports = f"from deepspeed.pipe import {'LayerSpec, ' if full else ''}PipelineModule\n"
+        specs = "LayerSpec, " if (full := config.recompute == "full") else ""
+        imports = f"from deepspeed.pipe import {specs}PipelineModule\n"
         imports += "from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology"
         parts = [0, *(stage.past_last + 1 for stage in plan.stages[:-1]), model.layers + 2]
-        body = PIPELINE.format(last=model.layers - 1, parts=parts, recompute=RECOMPUTE if full else "")
-        usage = PIPELINE_USAGE
+        body, usage = PIPELINE.format(last=model.layers - 1, parts=parts, recompute=RECOMPUTE if full else ""), PIPELINE_USAGE
     return TEMPLATE.format(
         name=name, topology=topology, digest=planfile.digest(plan), imports=imports, config=CONFIG,
         body=body + peft(plan.workload),
@@ -273,8 +273,9 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
     lines += of_own_layers(config, model)
     lines += peft_assumed(plan.workload)
     if config.tp > 1:
-        parallel = "with" if config.sequence_parallel else "without"
-        lines.append(f"They are sharded along the topology's axis model (tp {config.tp}), {parallel} sequence parallelism.")
+        parallel = f"{'with' if config.sequence_parallel else 'without'} sequence parallelism"
+        parallel += " beside products (tp_overlap)" if tensor_overlap.is_whole(config) else ""
+        lines.append(f"They are sharded along the topology's axis model (tp {config.tp}), {parallel}.")
     if config.pp == 1 and config.recompute != "none":
         some = f" ({config.recompute_layers[0]} of {model.layers} layers)" if config.recompute_layers else ""
         lines.append(f"recompute {config.recompute}{some} must be done by the layers (deepspeed.checkpointing.checkpoint).")
@@ -291,8 +292,7 @@ def _overlap(plan: Plan) -> Iterator[str]:
     if config.dp == 1:
         return
     mixed = plan.workload.precision == "bf16" and config.gradient_precision == "fp32"
-    whole = mixed and config.zero_stage == 1 and not config.offloads_optimizer
-    if whole:
+    if whole := mixed and config.zero_stage == 1 and not config.offloads_optimizer:
         yield "BF16_Optimizer all-reduces full gradients, then shards the optimizer; the plan reduce-scatters them."
     if config.overlap_grad_reduce and (config.pp > 1 or whole or not config.zero_stage):
         yield "Gradients are reduced after the last backward; the plan's step assumes overlap_grad_reduce."

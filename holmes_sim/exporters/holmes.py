@@ -39,6 +39,7 @@ from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from holmes_sim.launching.megatron_options import HOLMES
 from planner.target import PipelineLimits, Vendors
+from sim.kernels import tensor_overlap
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.model import NARROW
@@ -95,6 +96,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
     if workload.precision in NARROW:
         yield f"precision {workload.precision}: its legacy models have none; bf16, fp16 or fp32"
+    if config.own_tp_overlap and tensor_overlap.is_whole(config):
+        yield "tp_overlap: user buffers were not tried with its pipeline of device types; tp_overlap false"
     if config.gradient_precision == "bf16":
         yield "gradient_precision bf16: there is no flag for it; fp32"
 

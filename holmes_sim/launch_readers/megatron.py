@@ -167,7 +167,7 @@ def _config(flags: Flags, tp: int, pp: int, vpp: int) -> dict[str, Any]:
         "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "schedule": "interleaved" if vpp > 1 else "1f1b",
         "microbatch_size": flags.number("micro-batch-size", 1), "sequence_parallel": sequence,
         "attention": "unfused" if flags.word("attention-backend") in ("unfused", "local") else "flash",
-        **megatron_sharding.settings(flags, precision),
+        "own_tp_overlap": flags.has("tp-comm-overlap"), **megatron_sharding.settings(flags, precision),
     }  # fmt: skip
     if cp > 1 and (algorithm := _cp_algo(flags, cp)) != "ring":
         found["cp_algo"] = algorithm

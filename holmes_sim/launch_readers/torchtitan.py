@@ -135,6 +135,7 @@ def _config(table: _Table, pp: int, local: int, shard: int) -> dict[str, Any]:
         "tp": tp, "pp": pp, "cp": cp, "zero_stage": zero, "sequence_parallel": tp > 1, "attention": "flash",
         "recompute": "full" if mode == "full" else "none", "gradient_precision": "fp32", "overlap_grad_reduce": pp == 1,
         "overlap_param_gather": pp == 1,
+        "own_tp_overlap": table.get("parallelism.enable_async_tensor_parallel", False),
         "microbatch_size": table.get("parallelism.pipeline_parallel_microbatch_size", 1) if pp > 1 else local,
     }  # fmt: skip
     ep = table.get("parallelism.expert_parallel_degree", 1)

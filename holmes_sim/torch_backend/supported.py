@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sim import compression
 from sim.compression import int4, int8
 from sim.errors import NotSupported
+from sim.kernels import tensor_overlap
 from sim.plan import schedules
 from sim.plan.pipelines import PipelinesPlan
 from sim.plan.plan import Plan
@@ -45,6 +46,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield "overlap_shared_experts (shared experts compute before tokens travel; plan without it)"
     if model.experts and config.capacity_factor is not None:
         yield f"capacity_factor {config.capacity_factor:g} (no token is dropped; plan without it)"
+    if config.own_tp_overlap and tensor_overlap.is_whole(config):
+        yield "tp_overlap (collectives of tensor parallelism come before and after products; false)"
     if schedules.is_paired(config.schedule):
         yield f"schedule {config.schedule} (stages of a rank in one direction, one pass at a time; plan with another one)"
     if config.message_compression not in MESSAGES:

@@ -32,7 +32,7 @@ class ConfigFacts(StrictModel):
     `recompute` is the most of it. `stage_ep` and `stage_etp` have the ep and the etp of each pipeline rank, where they differ;
     `ep` and `etp` are those of the first.
     `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
-    adaptive-top-k=10%."""
+    adaptive-top-k=10%. `tp_overlap`: collectives of tensor parallelism overlap products; without it, as the stack says."""
 
     tp: Count
     pp: Count
@@ -71,6 +71,7 @@ class ConfigFacts(StrictModel):
     stage_offload: tuple[str, ...] = ()
     stage_recompute: tuple[str, ...] = ()
     message_compression: str = compression.NONE
+    tp_overlap: Flag | None = None
 
 
 BY_STAGE = tuple(name for name in ConfigFacts.model_fields if name.startswith("stage_"))
@@ -78,6 +79,7 @@ BY_STAGE = tuple(name for name in ConfigFacts.model_fields if name.startswith("s
 OPTIONAL = (
     "etp", "dispatcher", "routing", "overlap_expert_communication", "overlap_shared_experts", "recompute_layers",
     "recompute_modules", "tied_shards", "cuda_graphs", "cp_algo", "offload", *BY_STAGE, "message_compression",
+    "tp_overlap",
 )  # fmt: skip
 """Keys that a plan file has only where their value is not the default."""
 USUALLY_DEFAULT = (
@@ -100,6 +102,8 @@ def config_facts(config: ParallelConfig, routing: Routing = BALANCED) -> dict[st
         found["routing"] = {"imbalance": config.imbalance} | given if given else "balanced"
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
+    if config.own_tp_overlap is not None:
+        found["tp_overlap"] = config.own_tp_overlap
     for name in ("recompute_modules", "cuda_graphs", "offload", *BY_STAGE):
         if values := getattr(config, name):
             found[name] = list(values)
@@ -109,7 +113,8 @@ def config_facts(config: ParallelConfig, routing: Routing = BALANCED) -> dict[st
 def config_values(written: ConfigFacts, routing: Routing = BALANCED, model: Model | None = None) -> dict[str, Any]:
     """The written configuration as arguments of a `ParallelConfig`, without the facts of the software stack; `routing` and
     `model` are those of the workload. Raises PlanError for tokens of experts that ep does not divide."""
-    found = {name: getattr(written, name) for name in ConfigFacts.model_fields if name != "routing"}
+    found = {name: getattr(written, name) for name in ConfigFacts.model_fields if name not in ("routing", "tp_overlap")}
+    found["own_tp_overlap"] = written.tp_overlap
     try:
         found |= _routing(written, routing, model)
     except ValueError as error:

@@ -197,17 +197,20 @@ def applied(stack: Stack, fleet: Fleet) -> Fleet:
     return replace(fleet, clusters=tuple(_cluster(change, cluster) for cluster in fleet.clusters))
 
 
-def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
-    """Whether collectives of tensor parallelism overlap products: the software does it, and every node joins its devices by
-    links over which it can (`OVERLAPPED_LINKS`). A group over several nodes does not overlap."""
+def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int, own: bool | None = None) -> bool:
+    """Whether collectives of tensor parallelism overlap products: the plan says so (`own`) or, where it says nothing, the
+    software does it, and every node joins its devices by links over which it can (`OVERLAPPED_LINKS`). A group over several
+    nodes does not overlap."""
     nodes = [cluster.node for cluster in fleet.clusters if cluster.node.count > 1]
     joined = all(node.intra_node.name.startswith(OVERLAPPED_LINKS) for node in nodes)
-    return stack.tp_overlap and joined and tp <= max((node.count for node in nodes), default=1)
+    return (stack.tp_overlap if own is None else own) and joined and tp <= max((node.count for node in nodes), default=1)
 
 
-def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
-    """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields."""
-    overlaps = overlaps_tensor_parallel(stack, fleet, tp)
+def software_facts(stack: Stack, fleet: Fleet, tp: int, own_tp_overlap: bool | None = None) -> dict[str, Any]:
+    """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields.
+
+    own_tp_overlap: what the plan itself says of `tp_overlap`, if it does."""
+    overlaps = overlaps_tensor_parallel(stack, fleet, tp, own_tp_overlap)
     names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
     others = "separate_qkv", "separate_gate", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
     facts = {name: getattr(stack, name) for name in (*names, *others, "whole_latents", "held_receivers")}

@@ -58,10 +58,10 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     `stage_recompute`: recomputation of each pipeline rank, where it differs (`sim.plan.recomputation`); `recompute` is then the
     most of it. Empty: as `recompute` and `recompute_modules` say. `message_compression`: of messages between clusters.
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
-    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `tp_backward_overlap`: with
-    sequence parallelism, input gradients are scattered beside products of weight gradients. `copied_sequences`: gathers and
-    scatters of sequence parallelism copy (`sim.kernels.sequence_copies`). `gathered_keys`: cp ranks gather keys and values at
-    once (`sim.kernels.ring_copies`). `whole_latents`: each tp rank makes all latent vectors. `separate_qkv`, `separate_gate`:
+    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them; `own_tp_overlap`: what the plan
+    itself says of that, if it does. `tp_backward_overlap`: with sequence parallelism, input gradients are scattered beside
+    products of weight gradients. `copied_sequences`: gathers and scatters of sequence parallelism copy. `gathered_keys`: cp
+    ranks gather keys and values at once. `whole_latents`: each tp rank makes all latent vectors. `separate_qkv` and `_gate`:
     products with sums of their own (`sim.kernels.input_sums`). `early_stop`: recomputation ends before a layer's last product.
     `whole_messages`: without sequence parallelism tp ranks send whole messages, not slices (`payloads.message_bytes`);
     `held_receivers`: messages hold receivers, too. `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
@@ -94,6 +94,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     stage_recompute: tuple[str, ...] = ()
     message_compression: str = compression.NONE
     tp_overlap: bool = False
+    own_tp_overlap: bool | None = None
     tp_backward_overlap: bool = False
     copied_sequences: bool = False
     gathered_keys: bool = False

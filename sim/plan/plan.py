@@ -295,5 +295,5 @@ def with_stack(stack: Stack, plan: Plan) -> Plan:
     Raises PlanError if the topology has a stack of its own, whose rates its fleet has."""
     if plan.topology.stack != DEFAULT:
         raise PlanError(f"stack: topology {plan.topology.name} has a software stack of its own; leave it out here")
-    config = replace(plan.config, **software_facts(stack, plan.fleet, plan.config.tp))
+    config = replace(plan.config, **software_facts(stack, plan.fleet, plan.config.tp, plan.config.own_tp_overlap))
     return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet), stack=stack))

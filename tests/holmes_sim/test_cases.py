@@ -54,6 +54,18 @@ def test_what_a_case_says_is_kept(tmp_path: Path) -> None:
     assert overlapped.plan is not None and overlapped.plan.config.overlap_grad_reduce
 
 
+def test_a_case_says_whether_its_tensor_parallelism_overlaps(tmp_path: Path) -> None:
+    text = LIBAI.read_text(encoding="utf-8").split("- id:")
+    here = next(one for one in text if "libai-megatron-bert-l24-g8-tp2pp1dp4" in one)
+    path = tmp_path / "own.yaml"
+    for own in (None, True, False):
+        says = "" if own is None else f"tp_overlap: {str(own).lower()}, "
+        path.write_text(f"{text[0]}- id:" + here.replace("zero_stage: 0", f"{says}zero_stage: 0"))
+        (case,) = cases.load(path)
+        assert case.plan is not None
+        assert (case.plan.config.own_tp_overlap, case.plan.config.tp_overlap) == (own, own is True)
+
+
 @pytest.mark.parametrize("zero_stage", [2, 3])
 @pytest.mark.parametrize(("says", "overlaps"), [("", True), ("overlap_grad_reduce: false, ", False)])
 def test_sharded_gradients_overlap_unless_a_case_says_that_they_do_not(

@@ -87,6 +87,8 @@ def test_numbers_of_torchrun_count_before_those_of_slurm(tmp_path):
         ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "overlap_param_gather", False),
         ("--use-megatron-fsdp", "overlap_param_gather", True),
         ("--attention-backend unfused", "attention", "unfused"),
+        ("--sequence-parallel --tp-comm-overlap", "own_tp_overlap", True),
+        ("--sequence-parallel", "own_tp_overlap", False),
         ("--num-experts 8 --expert-model-parallel-size 8", "ep", 8),
         ("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher", "hybridep"),
         ("--num-experts 8 --moe-expert-capacity-factor 1.25", "capacity_factor", 1.25),

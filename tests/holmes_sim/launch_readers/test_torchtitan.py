@@ -55,6 +55,12 @@ def test_what_is_not_modelled_is_told_with_its_line(tmp_path):
     ]
 
 
+def test_asynchronous_tensor_parallelism_is_read(tmp_path):
+    assert job(tmp_path, JOB).config["own_tp_overlap"] is False
+    found = job(tmp_path, JOB.replace("[activation", "enable_async_tensor_parallel = true\n[activation"))
+    assert (found.config["own_tp_overlap"], found.not_modelled) == (True, ())
+
+
 def test_float8_counts_where_a_converter_names_it(tmp_path):
     assert job(tmp_path, JOB.replace('"70B"', '"70B"\nconverters = ["float8"]')).precision == "fp8"
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from sim.errors import PlanError
 from sim.formats import planfile
 from sim.formats.config_facts import ConfigFacts, config_values
+from sim.hardware.stack import DEFAULT
 from sim.plan.certificate import UNLIKE, Axis, Certificate, SpaceBound
-from sim.plan.plan import Plan
+from sim.plan.plan import Plan, with_stack
 from sim.plan.prediction import Prediction
 from tests import builders
 from tests.builders import cluster, fleet
@@ -103,7 +105,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
         (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
         (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, overlap_shared_experts, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_cp, stage_dp, stage_ep, stage_etp, stage_offload, stage_recompute, stage_tp, stage_zero, tied_shards, tp, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, overlap_shared_experts, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_cp, stage_dp, stage_ep, stage_etp, stage_offload, stage_recompute, stage_tp, stage_zero, tied_shards, tp, tp_overlap, vpp, zero_shard_size, zero_stage"),
         (lambda d: d["config"].update(routing={"capacity_factor": 0}), "plan.json:5: config.routing.capacity_factor: 0 must be above 0; leave it out to drop no token"),
         (lambda d: d["config"].update(routing={"pad_to_capacity": True}), "plan.json:5: config.routing: pad_to_capacity needs a capacity_factor, such as 1.1, up to which rows are padded"),
         (lambda d: d["config"].update(routing={"imbalance": 1.3}), "plan.json:5: config.routing: model small has no experts to route tokens to; leave routing out"),
@@ -211,3 +213,40 @@ def test_unlike_zero_stages_offload_and_recomputation_have_keys() -> None:
     assert (written["stage_recompute"], written["recompute_layers"]) == (["layernorm+mlp", "full"], 2)
     alike = planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]
     assert not {"stage_zero", "stage_offload", "stage_recompute"} & set(alike)
+
+
+@pytest.mark.parametrize(("own", "stack", "overlaps"), [
+    (None, False, False), (None, True, True), (True, False, True), (True, True, True), (False, True, False),
+])  # fmt: skip
+def test_a_plan_says_whether_tensor_parallelism_overlaps_or_leaves_it_to_the_stack(
+    own: bool | None, stack: bool, overlaps: bool, read: Plan
+) -> None:
+    document = json.loads(planfile.to_json(read))
+    assert "tp_overlap" not in document["config"]
+    document["config"] |= {} if own is None else {"tp_overlap": own}
+    document["topology"] |= {"stack": {"name": "ours", "tp_overlap": True, "fitted": {}}} if stack else {}
+    found = planfile.from_text("plan.json", json.dumps(document))
+    assert (found.config.tp_overlap, found.config.own_tp_overlap) == (overlaps, own)
+    assert json.loads(planfile.to_json(found))["config"].get("tp_overlap") == own
+    assert planfile.from_text("plan.json", planfile.to_json(found)) == found
+
+
+def test_another_stack_leaves_what_a_plan_says_of_its_overlap(read: Plan) -> None:
+    for own, stack, overlaps in ((None, True, True), (True, False, True), (False, True, False)):
+        plan = replace(read, config=replace(read.config, own_tp_overlap=own))
+        assert with_stack(replace(DEFAULT, tp_overlap=stack), plan).config.tp_overlap is overlaps
+
+
+def test_no_plan_overlaps_over_links_that_cannot(read: Plan) -> None:
+    document = json.loads(planfile.to_json(read))
+    document["config"]["tp_overlap"] = True
+    for cluster_facts in document["topology"]["clusters"].values():
+        cluster_facts["node"]["intra_node"] = "pcie4"
+    assert not planfile.from_text("plan.json", json.dumps(document)).config.tp_overlap
+
+
+def test_a_word_in_place_of_a_switch_is_refused(read: Plan) -> None:
+    document = json.loads(planfile.to_json(read))
+    document["config"]["tp_overlap"] = "bulk"
+    with pytest.raises(PlanError, match=r"config\.tp_overlap"):
+        planfile.from_text("plan.json", json.dumps(document))
