@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from holmes_sim.launching import head
 from holmes_sim.launching.compressed_messages import compressed
 from holmes_sim.launching.folder import Launch
 from holmes_sim.launching.unlike_stages import unlike_options
@@ -110,6 +111,8 @@ def unsupported(name: str, plan: Plan) -> Iterator[str]:
     """All properties of a plan that a target cannot express. Raises HolmesError for an unknown name."""
     yield from unsupported_layout(name, plan.config, plan.workload)
     yield from get(name).unsupported_placement(plan)
+    if get(name).KIND == "framework":
+        yield from head.passing(plan)
 
 
 def unsupported_layout(name: str, config: ParallelConfig, workload: Workload) -> Iterator[str]:

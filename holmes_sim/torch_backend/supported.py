@@ -54,6 +54,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"message_compression {config.message_compression} ({', '.join(MESSAGES)})"
     if plan.head_stage != config.num_stages - 1:
         yield f"stages[{plan.head_stage}].head (the last stage has the head)"
+    if passing := next(filter(plan.passes_on, range(plan.head_stage)), 0):
+        yield f"stages[{passing}].layers (a layer on each stage between embedding and head)"
     if config.offloads_activations:
         yield from (f"{key} {module} with offload activations" for key, module in config.named_modules if module in DISCARDED)
     if model.kv_heads % config.tp:

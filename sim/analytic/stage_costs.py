@@ -252,7 +252,7 @@ class StageCosts:
     def received(self, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
         """Seconds to gather the slices of a received message before compute (`payloads.gathered_bytes`).
 
-        A stage with neither layers nor an end comes after the head and receives no message."""
+        A stage with neither layers nor an end passes a message on as it is, or is after the head and receives none."""
         receives = (layers or first or last) and not (last if backward else first)
         whole = payloads.gathered_bytes(self.workload, self.config) if receives else 0.0
         return self.collectives.seconds("tp", "all_gather", whole, 1) if whole else 0.0

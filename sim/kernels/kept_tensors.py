@@ -82,6 +82,12 @@ def with_delayed(needed: Bytes, delayed: Bytes, room: Bytes) -> Bytes:
     return needed + delayed if needed + delayed <= room else max(needed, (needed + room) / 2)
 
 
+def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """4 n b s h (/ t with sequence parallelism) in a pipeline: buffers of the messages that a stage sends and receives."""
+    width = config.tp if config.sequence_parallel else 1
+    return 4.0 * _all_tokens(workload, config) / width if config.pp > 1 else 0.0
+
+
 def inputs_ahead(layers: int, first: bool, config: ParallelConfig) -> float:
     """Number of inputs of collectives by which the host is ahead of the device where memory is fullest (the loss), at most.
 

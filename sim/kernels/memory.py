@@ -229,8 +229,7 @@ class Activations(NamedTuple):
 
 def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Activations:
     """The activations of a rank with `layers` layers. dp, ZeRO and vpp of the configuration do not matter."""
-    b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
-    workload = workload.of_stage(layers, first, last)
+    nbytes, workload = workload.bytes_per_value, workload.of_stage(layers, first, last)
     kinds = workload.alike(layers)
     alike = [(n, *layer_activation_bytes(kind, one)) for number, kind in kinds for n, one in config.by_recomputation(number)]
     kept = sum(n * bytes_ for n, bytes_, _ in alike)
@@ -246,8 +245,7 @@ def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, fi
         head = logits_bytes(workload, config)
         working += kept_tensors.loss_bytes(workload, config)
         deferred += deferred_bytes(last_kernels(workload, config), nbytes)
-    if config.pp > 1 and (layers or first or last):  # messages
-        working += 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
+    working += kept_tensors.message_bytes(workload, config) if layers or first or last else 0.0
     return Activations(kept, embedded, working, head, deferred, away)
 
 
@@ -280,7 +278,8 @@ def needed(plan: Plan, pp_rank: int, config: ParallelConfig) -> Bytes:
     layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
     pairs = in_flight(plan, pp_rank)
     workload = plan.workload_of(stages)
-    return max(rank_bytes(workload, config, layers, held, *ends, deferred) for held, deferred in pairs)
+    passed = kept_tensors.message_bytes(workload, config) if any(map(plan.passes_on, stages)) else 0.0
+    return passed + max(rank_bytes(workload, config, layers, held, *ends, deferred) for held, deferred in pairs)
 
 
 def in_flight(plan: Plan, pp_rank: int) -> frozenset[tuple[int, int]]:

@@ -144,6 +144,10 @@ class Plan:
         """Index of the stage with the head (final norm, logits and loss): the last one, unless another says that it has it."""
         return next((index for index, stage in enumerate(self.stages) if stage.head), self.config.num_stages - 1)
 
+    def passes_on(self, stage: int) -> bool:
+        """Whether a stage has neither layers nor embedding nor head, and passes the messages for the head on."""
+        return not self.stages[stage].layers and 0 < stage < self.head_stage
+
     def ends(self, stages: Iterable[int]) -> tuple[bool, bool]:
         """Whether the embedding, and whether the head, is on one of these stages."""
         held = tuple(stages)
@@ -184,11 +188,6 @@ def _check_stages(plan: Plan) -> None:
     for index, stage in enumerate(plan.stages):
         if stage.first != expected or stage.past_last < stage.first:
             raise PlanError(f"stages[{index}].layers: [{stage.first}, {stage.past_last}] must start at {expected}")
-        if not stage.layers and 0 < index < plan.head_stage:
-            raise PlanError(
-                f"stages[{index}].layers: [{stage.first}, {stage.past_last}] is empty; only the first stage, which has the "
-                "embedding, the stage with the head and those after it may be without layers"
-            )
         expected = stage.past_last
     if expected != workload.model.layers:
         raise PlanError(f"stages: they have {expected} layers, but model {workload.model.name} has {workload.model.layers}")
@@ -210,8 +209,11 @@ def _check_stages(plan: Plan) -> None:
 
 
 def _check_head(plan: Plan) -> None:
-    """Check the place of the head, where it is not on the last stage."""
+    """Check stages that pass messages on, and the place of the head, where it is not on the last stage."""
     config, layers, head = plan.config, plan.workload.model.layers, plan.head_stage
+    option = f"vpp {config.vpp}" if config.vpp > 1 else f"zero_stage {config.zero_stage}" if config.shards_parameters else ""
+    if option and (passing := next(filter(plan.passes_on, range(head)), 0)):
+        raise NotModelled(f"stages[{passing}].layers: a stage that only passes messages on is not modelled with {option}")
     for index, stage in enumerate(plan.stages[head + 1 :], head + 1):
         if stage.head:
             raise PlanError(f"stages[{index}].head: stages[{head}] has the head, and one stage has it")
@@ -221,8 +223,7 @@ def _check_head(plan: Plan) -> None:
         raise PlanError(f"stages[{head}].head: the head follows all {layers} layers; this stage ends with layer {end}")
     if head == 0:
         raise PlanError("stages[0].head: the first stage has the embedding; a later stage has the head")
-    if config.vpp > 1 or config.shards_parameters:
-        option = f"vpp {config.vpp}" if config.vpp > 1 else f"zero_stage {config.zero_stage}"
+    if option:
         raise NotModelled(f"stages[{head}].head: a head that is not on the last stage is not modelled with {option}")
 
 

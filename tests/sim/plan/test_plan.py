@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sim.errors import NotModelled
 from sim.hardware.cluster import Device
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups
@@ -149,11 +150,21 @@ def test_the_first_or_the_last_stage_may_hold_the_embedding_or_the_head_alone(la
     assert tuple(stage.layers for stage in found.stages) == layers
 
 
-def test_a_stage_between_the_first_and_the_last_has_layers() -> None:
-    assert refused(lambda: builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 4))) == (
-        "stages[1].layers: [4, 4] is empty; only the first stage, which has the embedding, the stage with the head and those "
-        "after it may be without layers"
-    )
+def test_a_stage_before_the_head_may_pass_messages_on() -> None:
+    found = builders.plan(fleet(cluster(devices=4)), pp=4, layers=(4, 0, 4, 0), head=3)
+    assert [found.passes_on(stage) for stage in range(4)] == [False, True, False, False]
+    behind = builders.plan(fleet(cluster(devices=4)), pp=4, layers=(8, 0, 0, 0), head=2)
+    assert [behind.passes_on(stage) for stage in range(4)] == [False, True, False, False], "nothing passes behind the head"
+
+
+@pytest.mark.parametrize(("facts", "option"), [
+    ({"pp": 2, "vpp": 2, "layers": (4, 0, 4, 4), "schedule": "interleaved", "microbatches": 2}, "vpp 2"),
+    ({"pp": 2, "dp": 2, "layers": (4, 0, 4), "zero_stage": 3} | {"pp": 3}, "zero_stage 3"),
+])  # fmt: skip
+def test_stages_that_pass_messages_on_have_limits(facts: dict[str, Any], option: str) -> None:
+    with pytest.raises(NotModelled) as caught:
+        builders.plan(fleet(cluster(nodes=2, devices=4)), **facts)
+    assert str(caught.value) == f"stages[1].layers: a stage that only passes messages on is not modelled with {option}"
 
 
 @pytest.mark.parametrize(("layers", "head"), [((4, 4, 0), 1), ((4, 0, 0), 1), ((0, 4, 0), 1), ((4, 4, 0), 2)])
