@@ -162,12 +162,19 @@ def plan_of(job: Job, where: Topology) -> Plan:
         dp=dp,
         num_microbatches=(count,) * dp,
         zero_shard_size=_shards(job, dp),
-        **job.config | software_facts(where.stack, where.fleet, job.config["tp"], job.config.get("own_tp_overlap")),
+        **job.config | _software(job, where),
     )
     groups = groups_of(where.fleet, config, placement)
     plan = Plan(where, workload, config, _stages(job, config), placement, groups, MadeBy("launch", __version__))
     plan = replace(plan, topology=replace(where, workload=workload))
     return with_collectives(plan)
+
+
+def _software(job: Job, where: Topology) -> dict[str, Any]:
+    """The facts of the topology's software, and what the launch says of the overlap of tensor parallelism where it differs."""
+    said = job.config.get("own_tp_overlap")
+    usual, found = (software_facts(where.stack, where.fleet, job.config["tp"], own) for own in (None, said))
+    return found | {"own_tp_overlap": None if found == usual else said}
 
 
 def devices_of(fleet: Fleet) -> tuple[Device, ...]:

@@ -135,3 +135,14 @@ def test_python_names_a_missing_variable_and_a_wrong_topology(tmp_path):
         hs.score(tmp_path / "train.sh", hs.load("holmes-infiniband-4"))
     with pytest.raises(HolmesError, match="score: where: a topology is expected, not 'somewhere'"):
         hs.score(tmp_path / "train.sh", "somewhere")
+
+
+@pytest.mark.parametrize(("says", "stack", "own", "overlaps"), [
+    (True, False, True, True), (True, True, None, True), (False, True, False, False), (False, False, None, False),
+])  # fmt: skip
+def test_a_launch_says_whether_tensor_parallelism_overlaps(job, where, says, stack, own, overlaps):
+    """The plan says so itself where its stack says otherwise."""
+    asked = replace(job, config=job.config | {"tp": 2, "sequence_parallel": True, "own_tp_overlap": says})
+    software = replace(where, stack=replace(where.stack, tp_overlap=stack))
+    found = scoring.plan_of(asked, software).config
+    assert (found.own_tp_overlap, found.tp_overlap) == (own, overlaps)
