@@ -133,11 +133,16 @@ class Budgets:
     bound_tries: int = 60
     """Simulations of pipelines that hold the bound, in a row without a faster plan, counted as for `forwards_of_a_try`."""
     quick_work: int = 3_000_000
-    """Work of quick simulations (`planner.search.quick_trials`) in each proof; a million take about three seconds."""
+    """Work of quick simulations (`planner.search.quick_trials`) in each proof; a million take about two seconds."""
+    closing_work: int = 20_000_000
+    """The same where they are sure to close the gap, and it is above `closing_gap`: where all pipelines that may be faster than
+    the best plan are known, and at the work of those so far no more is needed for the others."""
+    closing_gap: float = 0.01
+    """Gap above which the gap is closed so. With a smaller one it ends later, and leaves a smaller gap."""
     known_tries: int = 24
     """The same for evaluated pipelines of all variants, which hold no bound and may give a faster plan."""
-    bound_refused: int = 600
-    """The same for pipelines that a target or a limit refuses, which takes about a hundredth of a second each."""
+    bound_refused: int = 2_000
+    """The same for pipelines that a target or a limit refuses, which takes 3 to 10 milliseconds each."""
     doubtful_tries: int = 4
     """Simulations in a row without a faster plan of candidates that only unlike ones make seem slow (`Pool.take_doubtful`)."""
 
