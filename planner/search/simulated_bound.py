@@ -85,7 +85,7 @@ def simulate_fastest(
             return
         if not asked and quick.work >= budgets.quick_work:
             asked = True
-            if least < incumbent.cutoff * (1 - budgets.closing_gap):
+            if least < incumbent.cutoff * (1 - budgets.wide_gap):
                 quick.allow(known_below(every, min(others, incumbent.target)))
         if one.left:
             candidate = one.next()

@@ -80,10 +80,10 @@ class RuledOut(QuickTrials):
         return (shape, stages) in self.incumbent.seen
 
 
-@pytest.mark.parametrize(("closing_work", "closing_gap", "closes"), [(100, 0.01, True), (2, 0.01, False), (100, 0.9, False)])
-def test_more_quick_simulations_close_a_wide_gap_where_all_pipelines_are_known(closing_work, closing_gap, closes, monkeypatch):
+@pytest.mark.parametrize(("closing_work", "wide_gap", "closes"), [(100, 0.01, True), (2, 0.01, False), (100, 0.9, False)])
+def test_more_quick_simulations_close_a_wide_gap_where_all_pipelines_are_known(closing_work, wide_gap, closes, monkeypatch):
     """The first one uses up their usual budget, and those of the engine find nothing."""
-    budgets = Budgets(quick_work=1, bound_tries=1, closing_work=closing_work, closing_gap=closing_gap)
+    budgets = Budgets(quick_work=1, bound_tries=1, closing_work=closing_work, wide_gap=wide_gap)
     kept, exhaust, variant, seconds = known(budgets)
     assert kept.best is not None
     kept.budgets = budgets
