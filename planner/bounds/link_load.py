@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate, product
 
 from planner.bounds.ordered_stages import OrderedStages
-from planner.costs.busy_links import BusyLink, busy_links
+from planner.costs.busy_links import BusyLink, Turns, busy_links
 from planner.costs.stage_positions import Stages
 from planner.placement.leaves import oversubscribed
 
@@ -55,7 +55,9 @@ class LinkLoad:
         each virtual stage, the pipeline fills before their first message and drains after their last one
         (`planner.costs.busy_links`), and then has the `tail` of its first stage. 0 on an oversubscribed fabric.
 
-        Of virtual stages, only those of the first chunk count."""
+        Of virtual stages, only those of the first chunk count. Where `Turns` are known, the first microbatch passes all stages
+        up to the sender before the link's work begins, and the last one all others, and back, once most of it is done: together
+        a forward and a backward of every layer, wherever the layers are."""
         stages, least = self.stages, 0.0
         links = self._busy_links(tuple(classes))
         if not links:
@@ -63,11 +65,16 @@ class LinkLoad:
         rates = [stages.rates[i] for i in classes]
         hops = [0.0, *accumulate(stages.hops(classes))]
         forwards, inputs = ([*accumulate(rate[which] for rate in rates)] for which in (0, 2))
+        round_trips = [rate[1] for rate in rates]  # of one layer of each stage
+        once = sum(round_trips) + max(stages.layers - len(classes), 0) * min(round_trips)
         for link in links:
             ahead = link.first_ahead if link.first_ahead >= 0 else len(classes) - 1
             start = forwards[ahead] + hops[ahead]
             rest = inputs[link.first_back - 1] + hops[link.first_back - 1] if 0 < link.first_back < len(classes) else 0.0
             least = max(least, start + self.m * link.seconds + rest)
+            turns = Turns.of(link, stages.shape.schedule, len(classes), self.m) if stages.vpp == 1 else None
+            if turns is not None and (work := turns.work(link, self.m)):
+                least = max(least, once + 2 * hops[-1] + work)
         return least + tail
 
     def _busy_links(self, classes: tuple[int, ...]) -> list[BusyLink]:

@@ -36,8 +36,7 @@ class Budgets:
     first_doubt: float = 0.8
     """Fraction of its quick estimate that a variant may take: it is left out where that is above the first plan's step."""
     other_variants: int = 8
-    """The same with virtual stages where the fastest of these has none, or without where it has some: contention is unlike, so
-    that the best plan of the other kind may be among none of the first."""
+    """The same with virtual stages where the fastest of these has none, or without where it has some: contention is unlike."""
     first_estimates: int = 3
     """Estimated pipelines kept of each of these variants."""
     first_evaluated: int = 32
@@ -84,10 +83,9 @@ class Budgets:
     """Splits of the layers of a placement up to which all its plans are evaluated, where it holds the bound of mixed stages."""
     mixed_bound_tries: int = 40
     """Simulations of plans of such placements, in a row without a faster plan; a long one counts as several, as for
-    `forwards_of_a_try`. Where more plans are known, only those whose bounds leave a gap of `mixed_wide_gap` are simulated, and
-    none where these are too many as well."""
-    mixed_wide_gap: float = 0.01
-    """Gap above which they are simulated although others are left. With a smaller one more of many plans are simulated."""
+    `forwards_of_a_try`. Where more are known, those whose bounds leave a gap of `wide_gap`, and none where these are more."""
+    wide_gap: float = 0.01
+    """Gap above which they are simulated although others are left, and those of `closing_work`. With a smaller one more are."""
     placement_delay: float = 0.5
     """Where a pipeline has two placements and the simulation of one was longer than its step on an idle network: fraction of
     this delay that is expected of the other placement at least (0.57 to 1 in a search of `holmes-uneven-8`). With a larger one
@@ -133,11 +131,13 @@ class Budgets:
     bound_tries: int = 60
     """Simulations of pipelines that hold the bound, in a row without a faster plan, counted as for `forwards_of_a_try`."""
     quick_work: int = 3_000_000
-    """Work of quick simulations (`planner.search.quick_trials`) in each proof; a million take about three seconds."""
+    """Work of quick simulations (`planner.search.quick_trials`) in each proof; a million take about two seconds."""
+    closing_work: int = 20_000_000
+    """The same where it surely closes a gap above `wide_gap`: all pipelines that may be faster are known, and need no more."""
     known_tries: int = 24
     """The same for evaluated pipelines of all variants, which hold no bound and may give a faster plan."""
-    bound_refused: int = 600
-    """The same for pipelines that a target or a limit refuses, which takes about a hundredth of a second each."""
+    bound_refused: int = 2_000
+    """The same for pipelines that a target or a limit refuses, which takes 3 to 10 milliseconds each."""
     doubtful_tries: int = 4
     """Simulations in a row without a faster plan of candidates that only unlike ones make seem slow (`Pool.take_doubtful`)."""
 

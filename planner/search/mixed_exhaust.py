@@ -95,7 +95,7 @@ def _worth_it(every: Iterable[Listed], incumbent: Incumbent, tries: int) -> Seco
     bounds = [least for listed in every for least, _, _ in listed.plans]
     if len(bounds) <= tries:
         return incumbent.cutoff
-    small = incumbent.cutoff * (1 - incumbent.budgets.mixed_wide_gap)
+    small = incumbent.cutoff * (1 - incumbent.budgets.wide_gap)
     return small if 0 < sum(least < small for least in bounds) <= tries else None
 
 

@@ -31,17 +31,31 @@ class Kind(NamedTuple):
 
 @dataclass(slots=True)
 class QuickTrials:
-    """Quick simulations for an incumbent, up to `Budgets.quick_work`. `work` is what they have done of it."""
+    """Quick simulations for an incumbent, up to `Budgets.quick_work` or what `allow` allows. `work` is what they have done of
+    it, `plans` the number of those that were simulated."""
 
     incumbent: Incumbent
     work: int = 0
+    plans: int = 0
+    _allowed: int = 0
     _fails: bool = False
     _alike: dict[Hashable, AlikePlans] = field(default_factory=dict)
 
     @property
     def is_useful(self) -> bool:
         """Whether there is work left, and all plans were modelled so far."""
-        return self.work < self.incumbent.budgets.quick_work and not self._fails
+        return self.work < self._most and not self._fails
+
+    @property
+    def _most(self) -> int:
+        """The work that is allowed."""
+        return max(self._allowed, self.incumbent.budgets.quick_work)
+
+    def allow(self, plans: float) -> None:
+        """Allow the work of so many more plans, where that is at most `Budgets.closing_work` in all by the work of those so
+        far."""
+        if self.work + plans * self.work / max(self.plans, 1) <= self.incumbent.budgets.closing_work:
+            self._allowed = self.incumbent.budgets.closing_work
 
     def rules_out(self, shape: Shape, stages: Stages) -> bool:
         """Whether all plans of a pipeline, on nodes that it fills one after the other or evenly, are proved to take longer than
@@ -67,7 +81,7 @@ class QuickTrials:
         budgets = self.incumbent.budgets
         if kind.forwards > budgets.forwards_of_a_try:
             self._fails = True
-        if self.work >= budgets.quick_work or kind.forwards > budgets.forwards_of_a_try:
+        if self.work >= self._most or kind.forwards > budgets.forwards_of_a_try:
             return False
         alike = self._alike.setdefault(kind.name, AlikePlans(kind.build, kind.chooses))
         before = alike.work
@@ -80,3 +94,4 @@ class QuickTrials:
             return False
         finally:
             self.work += alike.work - before
+            self.plans += 1

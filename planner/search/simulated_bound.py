@@ -9,7 +9,8 @@ are ruled out by quick simulations (`planner.search.quick_trials`), the others b
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable
+import math
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from planner.bounds.greedy_filling import Pipeline
@@ -74,14 +75,18 @@ def simulate_fastest(
 ) -> None:
     """Simulate the fastest pipelines of variants, until a budget is used up, none might be faster than the best plan, or
     `others`, the least bound that is not one of these variants, is no higher."""
-    budgets = incumbent.budgets
-    heap = [(one.bound, number, one) for number, one in enumerate(variants)]
+    budgets, every = incumbent.budgets, list(variants)
+    heap = [(one.bound, number, one) for number, one in enumerate(every)]
     heapq.heapify(heap)
-    tried = refused = 0
+    tried, refused, asked = 0, 0, False
     while heap and tried < budgets.bound_tries and refused < budgets.bound_refused and not incumbent.limit.is_up():
         least, number, one = heapq.heappop(heap)
         if least >= min(others, incumbent.target):
             return
+        if not asked and quick.work >= budgets.quick_work:
+            asked = True
+            if least < incumbent.cutoff * (1 - budgets.wide_gap):
+                quick.allow(known_below(every, min(others, incumbent.target)))
         if one.left:
             candidate = one.next()
             is_new = candidate is not None and (candidate.shape, candidate.stages) not in incumbent.seen
@@ -94,6 +99,15 @@ def simulate_fastest(
                 return
         heapq.heappush(heap, (one.bound, number, one))
         incumbent.report("simulating pipelines that hold the bound")
+
+
+def known_below(variants: Sequence[KnownVariant], seconds: Seconds) -> float:
+    """The number of pipelines that are left of some variants and may take less than so many seconds; infinite where some of
+    them are not known."""
+    below = [one for one in variants if one.bound < seconds]
+    if any(one.variant.known < seconds for one in below):
+        return math.inf
+    return sum(left < seconds for one in below for left, *_ in one.left)
 
 
 def simulate_evaluated(incumbent: Incumbent, every: Iterable[Evaluated], quick: QuickTrials) -> None:

@@ -38,13 +38,28 @@ def test_a_pipeline_is_carried_within_the_seconds_of_its_messages(four_nodes, pp
     assert not four_nodes.carries([pp], pp, messages * MESSAGE * (1 - 1e-9) + four_nodes.tail)
 
 
+def test_the_least_step_has_all_layers_there_and_back_beside_the_messages_before_the_last_forward(four_nodes):
+    """Of four nodes, the third has sent five activations when its last forward ends, and four gradients: two more backwards
+    follow. Beside these nine messages, a first microbatch has passed two borders, and the last one passes one, and three back;
+    both together pass all eight layers there and back."""
+    (_, both_ways, _), (hop,) = four_nodes.stages.rates[0], set(four_nodes.stages.hops([0, 0]))
+    assert four_nodes.least([0] * 4, 7.0) == pytest.approx(8 * both_ways + 6 * hop + 9 * MESSAGE + 7.0)
+
+
 def test_the_least_step_has_the_stages_before_the_first_message_and_behind_the_last(four_nodes):
-    """Of four nodes, the third sends from its forward on, behind three forwards and two messages, and after its last gradients
-    have arrived, they pass a message and two stages. Of two, the second sends gradients only, behind both forwards."""
+    """Of two nodes, the second sends gradients only, behind both forwards; after the last of them there is one backward."""
     (forward, _, backward), (hop,) = four_nodes.stages.rates[0], set(four_nodes.stages.hops([0, 0]))
-    expected = 3 * forward + 2 * hop + 12 * MESSAGE + 2 * backward + hop + 7.0
-    assert four_nodes.least([0] * 4, 7.0) == pytest.approx(expected)
     assert four_nodes.least([0] * 2, 7.0) == pytest.approx(2 * forward + hop + 6 * MESSAGE + backward + 7.0)
+
+
+def test_a_schedule_whose_sends_overlap_has_the_stages_before_the_first_message_and_behind_the_last():
+    """Of four nodes, the third sends from its forward on, behind three forwards and two messages, and after its last gradients
+    have arrived, they pass a message and two stages."""
+    question = on_one_cluster(layers=8, batch=6, nodes=4, nics=(make.nic("ethernet", 1e7),))
+    context = PlanningContext(question)
+    load = LinkLoad(OrderedStages(context, node_classes(context, shape(schedule="zb-h1"))))
+    (forward, _, backward), (hop,) = load.stages.rates[0], set(load.stages.hops([0, 0]))
+    assert load.least([0] * 4, 7.0) == pytest.approx(3 * forward + 2 * hop + 12 * MESSAGE + 2 * backward + hop + 7.0)
 
 
 def test_counts_that_are_only_the_most_of_each_class_rule_nothing_out(four_nodes):

@@ -9,7 +9,7 @@ import pytest
 from planner.search.budgets import Budgets
 
 FRACTIONS = (
-    "estimate_error", "target_gap", "optimal_gap", "bound_step", "bound_slack", "contention", "mixed_share", "mixed_wide_gap",
+    "estimate_error", "target_gap", "optimal_gap", "bound_step", "bound_slack", "contention", "mixed_share", "wide_gap",
     "placement_delay", "crowded_delay",
     "crowded_near", "proof_share", "unlike_gain", "unlike_near", "unlike_share", "short_doubt", "short_first",
     "first_doubt",

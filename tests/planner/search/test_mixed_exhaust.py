@@ -91,7 +91,7 @@ def test_a_limit_of_simulations_leaves_a_bound_below_all_plans(seed):
     for seconds, work in itertools.product((2 * min(every), min(every)), (1, 10**9)):
         bounds = list[float]()
         for tries in (1, 3, 10**6):
-            budgets = Budgets(mixed_bound_tries=tries, mixed_wide_gap=1e-6, quick_work=work)
+            budgets = Budgets(mixed_bound_tries=tries, wide_gap=1e-6, quick_work=work)
             kept, before = begun(question, seconds, budgets)
             kept.keep(of_step(question, seconds))
             bounds.append(exhaust_mixed(kept, before, kept.lower_bound).seconds)

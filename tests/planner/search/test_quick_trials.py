@@ -60,6 +60,15 @@ def test_without_work_nothing_is_ruled_out():
     assert not quick.rules_out(shape(), (("c", 2), ("c", 4)))
 
 
+@pytest.mark.parametrize(("plans", "is_allowed"), [(3, True), (4, False)])
+def test_more_work_is_allowed_where_it_suffices_for_all_plans(plans, is_allowed):
+    """Two plans took four units of work; ten may be used in all."""
+    quick = QuickTrials(incumbent(SLOW, Budgets(quick_work=4, closing_work=10)), work=4, plans=2)
+    assert not quick.is_useful
+    quick.allow(plans)
+    assert quick.is_useful is is_allowed
+
+
 def test_what_cannot_be_built_or_is_not_modelled_is_not_ruled_out():
     def refused(layers: tuple[int, ...]) -> Plan:
         raise NotDefined("no such plan")

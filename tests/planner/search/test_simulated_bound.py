@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,11 +13,13 @@ from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
+from planner.search.evaluation import Stages
 from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.quick_trials import QuickTrials
-from planner.search.simulated_bound import KnownVariant, simulate_evaluated, simulate_fastest
+from planner.search.simulated_bound import KnownVariant, known_below, simulate_evaluated, simulate_fastest
+from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.target import Target
 from tests import builders as make
@@ -65,6 +68,36 @@ def test_it_rises_no_further_than_other_bounds():
     kept, exhaust, variant, seconds = known(Budgets())
     simulate_fastest(kept, exhaust, [variant], seconds[0], QuickTrials(kept))
     assert (variant.bound, kept.seen) == (pytest.approx(seconds[0]), set())
+
+
+class RuledOut(QuickTrials):
+    """Quick simulations of which each takes one unit of work and rules its pipeline out."""
+
+    def rules_out(self, shape: Shape, stages: Stages) -> bool:
+        if self.is_useful:
+            self.work, self.plans = self.work + 1, self.plans + 1
+            self.incumbent.seen.add((shape, stages))
+        return (shape, stages) in self.incumbent.seen
+
+
+@pytest.mark.parametrize(("closing_work", "wide_gap", "closes"), [(100, 0.01, True), (2, 0.01, False), (100, 0.9, False)])
+def test_more_quick_simulations_close_a_wide_gap_where_all_pipelines_are_known(closing_work, wide_gap, closes, monkeypatch):
+    """The first one uses up their usual budget, and those of the engine find nothing."""
+    budgets = Budgets(quick_work=1, bound_tries=1, closing_work=closing_work, wide_gap=wide_gap)
+    kept, exhaust, variant, seconds = known(budgets)
+    assert kept.best is not None
+    kept.budgets = budgets
+    kept.best = kept.best.annotated(prediction=replace(kept.best.prediction, step_s=seconds[0] * 1.2))
+    monkeypatch.setattr(Incumbent, "simulate", lambda self, candidate: False)
+    simulate_fastest(kept, exhaust, [variant], kept.target, RuledOut(kept))
+    assert (variant.bound >= kept.target) is closes
+
+
+def test_the_number_of_pipelines_that_may_be_faster_is_infinite_where_some_are_not_known():
+    *_, variant, seconds = known(Budgets())
+    assert known_below([variant], seconds[3]) == sum(one < seconds[3] for one in seconds)
+    variant.variant.known = seconds[2]
+    assert known_below([variant], seconds[3]) == math.inf
 
 
 def test_a_faster_plan_is_kept_on_the_way():
