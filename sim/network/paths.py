@@ -15,7 +15,6 @@ with several members on a node uses the NICs near to any of them, as NCCL's chan
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -134,9 +133,11 @@ def path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     here, there = fleet.cluster(source.device.cluster), fleet.cluster(target.device.cluster)
     near = source.device.cluster != target.device.cluster or source.device.node == target.device.node
     equivalent = first_path(fleet, source, target, traffic, 0 if near else second_node(here, source.device, target.device))
-    numbers = {"out": source.device.node, "in": target.device.node, "up": leaf(here, source.device)}
-    numbers["down"] = leaf(there, target.device)
-    use = tuple((renumbered(link, numbers), weight) for link, weight in equivalent.use)
+    up, down = leaf(here, source.device), leaf(there, target.device)
+    numbers = {"out": source.device.node, "in": target.device.node, "up": up, "down": down}
+    use = tuple(
+        (link if link[0] == "trunk" else of_number(link, numbers[str(link[-1])]), weight) for link, weight in equivalent.use
+    )
     return replace(equivalent, use=use)
 
 
@@ -153,13 +154,8 @@ def first_path(fleet: Fleet, source: End, target: End, traffic: Traffic, second:
     return _path(fleet, first_end, second_end, traffic)
 
 
-def renumbered(link: LinkName, numbers: Mapping[str, int]) -> LinkName:
-    """A link of other nodes and leaves; numbers: side of the link (its last part) -> the node or leaf there."""
-    return link if link[0] == "trunk" else _renumbered(link, numbers[str(link[-1])])
-
-
 @functools.lru_cache(maxsize=65536)  # all devices of a node use the same NICs
-def _renumbered(link: LinkName, number: int) -> LinkName:
+def of_number(link: LinkName, number: int) -> LinkName:
     """The link of another node, or leaf."""
     return (*link[:3], number, *link[4:]) if link[0] == "leaf" else (*link[:2], number, *link[3:])
 

@@ -16,7 +16,7 @@ import numpy as np
 from sim import collectives
 from sim.collectives import ring
 from sim.hardware.cluster import Device, Fleet
-from sim.network.alike_paths import alike
+from sim.network.alike_paths import alike_transfers
 from sim.network.paths import End, LinkName, Traffic, Use, path
 from sim.network.replica_rows import Unlisted
 from sim.units import Seconds
@@ -95,28 +95,22 @@ def collective_route(
     fleet: Fleet, devices: Hosts, nic: str, name: str, operation: str, protocol: str = "", queued: bool = False
 ) -> Route:
     """Route of the collective `name` over devices given host by host, in ring order; `queued` as in `Traffic`."""
-    near = [tuple(device.index for device in members) for members in devices]
-    ends = [End(device, around) for members, around in zip(devices, near, strict=True) for device in members]
-    firsts = itertools.accumulate((len(members) for members in devices), initial=0)
-    numbered = tuple(tuple(range(first, first + len(own))) for first, own in zip(firsts, devices, strict=False))
-    traffic = [
-        own
-        for members in devices
-        for own in [Traffic(nic, operation, len(members), len(ends), protocol, queued)] * len(members)
-    ]
+    ranks, members = sum(map(len, devices)), {(own[0].cluster, own[0].node): len(own) for own in devices}
     legs, overhead, interference = [], 0.0, 0.0
     pipelined = collectives.is_pipelined(name, operation)
-    for current in collectives.rounds(name, operation, numbered):
+    for current, groups in alike_transfers(fleet, devices, nic, name, operation):
         use: dict[LinkName, float] = {}
         latency = gap = 0.0
-        total = max(t.share for t in current.transfers)
-        for some in alike(fleet, ends, traffic, current.transfers, total):
-            some.load(use)
-            step = some.path
+        for some in groups:
+            source = some.source.device
+            traffic = Traffic(nic, operation, members[source.cluster, source.node], ranks, protocol, queued)
+            step = some.path(fleet, traffic)
+            some.load(step, use)
             latency += some.steps * (step.latency + (step.chunk if pipelined else 0.0))
             gap = max(gap, step.gap)
             overhead = max(overhead, step.overhead)
             interference = max(interference, step.interference)
+        total = max(t.share for t in current.transfers)
         legs.append(Leg(tuple(use.items()), total * current.repeats, latency + current.messages * gap))
     return Route(tuple(legs), overhead, interference)
 
