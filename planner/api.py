@@ -104,6 +104,7 @@ def _of_stand_ins(request: Request, strategy: str, context: PlanningContext) -> 
             context.stand_ins[number] = PlanningContext(
                 part, context.progress, punctual=context.punctual, watch=context.watch, beside=context.beside
             )
+            context.stand_ins[number].fleets.share(context.fleets)
             context.stand_ins[number].proves = False  # no bound of a stand-in holds for the model
         inside = context.stand_ins[number]
         try:

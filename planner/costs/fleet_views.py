@@ -25,6 +25,10 @@ class FleetViews:
         self.open_capacities = Capacities(self.open)
         self._nics: dict[tuple[str, ...], str] = {}
 
+    def share(self, other: FleetViews) -> None:
+        """Share the costs of collectives that are known with other views of the same fleet."""
+        self.capacities.shared, self.open_capacities.shared = other.capacities.shared, other.open_capacities.shared
+
     def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
         """The NIC type of a pipeline on these clusters. Raises NoRoute where no type, or not the target, joins them all."""
         names = tuple(cluster.name for cluster in clusters)

@@ -30,9 +30,9 @@ first plan a third longer (`peers/hexiscale-c-56`) and made no plan faster, on e
 def restaged_candidates(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape, Shape]) -> list[Candidate]:
     """Candidates after the local search over stages, if there are more classes than all orders are estimated of.
 
-    The search begins with the fastest candidates of each schedule that splits the backward or, where none is searched, without
-    virtual stages. Where stages choose how many layers they recompute, it begins with none, if any candidate fits so: it finds
-    better plans then."""
+    The search begins with the fastest candidates of each schedule that splits the backward or, where none is searched, with few
+    virtual stages or none. Where stages choose how many layers they recompute, it begins with none, if any candidate fits so:
+    it finds better plans then."""
     budgets, bases = incumbent.budgets, [base_of[shape] for shape in shapes]
     starts = _fastest_starts(incumbent, bases, True) or _fastest_starts(incumbent, bases, False)
     searches, found = dict[Shape, StageSearch](), list[Candidate]()
@@ -83,7 +83,7 @@ def _starts(incumbent: Incumbent, bases: Iterable[Shape], kept: bool) -> Iterato
         begin = base.extremes[0] if kept else base
         every = [one for one in variants(incumbent.request, begin) if one.zero_stage == base.zero_stage]
         split = [one for one in every if schedules.get(one.schedule).SPLITS_BACKWARD]
-        for variant in split or [one for one in every if one.vpp == 1] or every:
+        for variant in split or [one for one in every if one.vpp <= budgets.first_vpp] or every:
             classes = node_classes(context, variant)
             if len(classes) > EVERY_ORDER and not incumbent.is_over and _may_be_faster(incumbent, variant, base):
                 waits = len(classes) >= WAITS_FROM

@@ -25,7 +25,7 @@ ROUNDS = 24
 LENGTHS = 4
 """Most numbers of stages of each set of classes that are tried, the longest first (a guess)."""
 ORDERED = 3
-"""Number of classes up to which all orders are tried; of more, the order of the topology (a guess)."""
+"""Number of classes up to which all orders are tried; of more, those by speed and by memory, each in both ways (a guess)."""
 TOO_FULL: Seconds = 1e10
 """Seconds of a split that does not fit in memory, which grow with what is missing: longer than any step."""
 GIVERS = 2
@@ -55,8 +55,7 @@ def _sequences(
 ) -> Iterator[tuple[UnlikeStages, ...]]:
     """The class of each stage of the pipelines that are tried."""
     most, m = part.workload.model.layers // shape.vpp, shape.microbatches(part.workload)
-    orders = itertools.permutations(classes) if 1 < len(classes) <= ORDERED else iter([tuple(classes)] * (len(classes) > 1))
-    for some in itertools.chain(((option,) for option in classes), orders):
+    for some in itertools.chain(((option,) for option in classes), _orders(classes)):
         every = tuple(option for option in some for _ in range(option.max_stages))
         fitting = (
             pp
@@ -65,6 +64,16 @@ def _sequences(
         )
         for pp in itertools.islice(fitting, LENGTHS):
             yield every[:pp]
+
+
+def _orders(classes: Sequence[UnlikeStages]) -> Iterator[tuple[UnlikeStages, ...]]:
+    """Orders of all classes, if there are several; the order of keys in the topology decides among equal classes only."""
+    if len(classes) <= ORDERED:
+        yield from itertools.permutations(classes) if len(classes) > 1 else ()
+        return
+    by_speed = sorted(classes, key=lambda option: (option.kind_seconds()[option.layers.last].both, -option.room))
+    by_memory = sorted(by_speed, key=lambda option: -option.room)
+    yield from dict.fromkeys(tuple(order) for one in (by_speed, by_memory) for order in (one, one[::-1]))
 
 
 class ClosedForm:

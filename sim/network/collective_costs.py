@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -287,14 +288,10 @@ def _numbered(hosts: Hosts) -> collectives.Hosts:
 def _library(operation: str, hosts: Hosts) -> list[str]:
     """The ring, and all collectives that the library can choose for an operation over these hosts and that differ from it."""
     numbers = _numbered(hosts)
-    usual = collectives.rounds("ring", operation, numbers)
-    names = ["ring"]
+    names, usual = ["ring"], collectives.doer("ring", operation)
     for name in collectives.names():
-        if not collectives.get(name).IN_LIBRARY:
-            continue
-        try:
-            if collectives.rounds(name, operation, numbers) != usual:
-                names.append(name)
-        except NotDefined:
-            continue
+        if collectives.get(name).IN_LIBRARY and collectives.doer(name, operation) != usual:
+            with suppress(NotDefined):
+                if collectives.rounds(name, operation, numbers) != collectives.rounds("ring", operation, numbers):
+                    names.append(name)
     return names

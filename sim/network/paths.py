@@ -131,23 +131,31 @@ def path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     numbers of nodes and leaves. So a path is found once, between the first such nodes, and renumbered.
     """
     here, there = fleet.cluster(source.device.cluster), fleet.cluster(target.device.cluster)
-    up, down = _leaf(here, source.device), _leaf(there, target.device)
-    if source.device.cluster != target.device.cluster or source.device.node == target.device.node:
-        second = 0
-    else:
-        second = 1 if up == down or here.fabric is None else here.fabric.nodes_per_leaf
-    first_end = End(Device(source.device.cluster, 0, source.device.index), source.near)
-    second_end = End(Device(target.device.cluster, second, target.device.index), target.near)
-    equivalent = _path(fleet, first_end, second_end, traffic)
+    near = source.device.cluster != target.device.cluster or source.device.node == target.device.node
+    equivalent = first_path(fleet, source, target, traffic, 0 if near else second_node(here, source.device, target.device))
+    up, down = leaf(here, source.device), leaf(there, target.device)
     numbers = {"out": source.device.node, "in": target.device.node, "up": up, "down": down}
     use = tuple(
-        (link if link[0] == "trunk" else _renumbered(link, numbers[str(link[-1])]), weight) for link, weight in equivalent.use
+        (link if link[0] == "trunk" else of_number(link, numbers[str(link[-1])]), weight) for link, weight in equivalent.use
     )
     return replace(equivalent, use=use)
 
 
+def second_node(cluster: Cluster, source: Device, target: Device) -> int:
+    """The first node of a cluster that stands for the second of two nodes, where the first node stands for the first."""
+    fabric = cluster.fabric
+    return 1 if fabric is None or leaf(cluster, source) == leaf(cluster, target) else fabric.nodes_per_leaf
+
+
+def first_path(fleet: Fleet, source: End, target: End, traffic: Traffic, second: int) -> Path:
+    """The path between devices of the first node and of the second one, which stand for those of source and target."""
+    first_end = End(Device(source.device.cluster, 0, source.device.index), source.near)
+    second_end = End(Device(target.device.cluster, second, target.device.index), target.near)
+    return _path(fleet, first_end, second_end, traffic)
+
+
 @functools.lru_cache(maxsize=65536)  # all devices of a node use the same NICs
-def _renumbered(link: LinkName, number: int) -> LinkName:
+def of_number(link: LinkName, number: int) -> LinkName:
     """The link of another node, or leaf."""
     return (*link[:3], number, *link[4:]) if link[0] == "leaf" else (*link[:2], number, *link[3:])
 
@@ -238,12 +246,12 @@ def _between(fleet: Fleet, end: End, target: Device, traffic: Traffic, use: dict
     if trunks is None:
         raise NoRoute(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
     here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
-    if trunks or _leaf(here, source) != _leaf(there, target):
+    if trunks or leaf(here, source) != leaf(there, target):
         share = _share_between_leaves(fleet, source, target, nic)
         for cluster, device, direction in ((here, source, "up"), (there, target, "down")):
             if cluster.fabric is not None:
                 reached = _efficiency(nic_of(fleet, device, nic).spec, operation, protocol) * share
-                use["leaf", cluster.name, nic, _leaf(cluster, device), direction] = 1 / reached
+                use["leaf", cluster.name, nic, leaf(cluster, device), direction] = 1 / reached
     added = 0.0
     for trunk, forward in trunks:
         a, b = trunk.between if forward else trunk.between[::-1]
@@ -257,10 +265,11 @@ def _between(fleet: Fleet, end: End, target: Device, traffic: Traffic, use: dict
 def _share_between_leaves(fleet: Fleet, source: Device, target: Device, nic: str) -> float:
     """Share of the rate that RoCE flows between two leaves reach; 1 below one leaf and for NICs of other types."""
     here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
-    if nic != "roce" or (here is there and _leaf(here, source) == _leaf(there, target)):
+    if nic != "roce" or (here is there and leaf(here, source) == leaf(there, target)):
         return 1.0
     return min((cluster.fabric.roce_share for cluster in (here, there) if cluster.fabric), default=1.0)
 
 
-def _leaf(cluster: Cluster, device: Device) -> int:
+def leaf(cluster: Cluster, device: Device) -> int:
+    """Number of the leaf switch above a device, 0 where the cluster has one switch."""
     return device.node // cluster.fabric.nodes_per_leaf if cluster.fabric else 0

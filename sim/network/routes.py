@@ -16,6 +16,7 @@ import numpy as np
 from sim import collectives
 from sim.collectives import ring
 from sim.hardware.cluster import Device, Fleet
+from sim.network.alike_paths import alike_transfers
 from sim.network.paths import End, LinkName, Traffic, Use, path
 from sim.network.replica_rows import Unlisted
 from sim.units import Seconds
@@ -94,28 +95,22 @@ def collective_route(
     fleet: Fleet, devices: Hosts, nic: str, name: str, operation: str, protocol: str = "", queued: bool = False
 ) -> Route:
     """Route of the collective `name` over devices given host by host, in ring order; `queued` as in `Traffic`."""
-    numbered: list[tuple[int, ...]] = []
-    ends: list[tuple[End, int]] = []
-    for host, members in enumerate(devices):
-        numbered.append(tuple(range(len(ends), len(ends) + len(members))))
-        near = tuple(device.index for device in members)
-        ends += [(End(device, near), host) for device in members]
-    traffic = [Traffic(nic, operation, len(members), len(ends), protocol, queued) for members in devices]
+    ranks, members = sum(map(len, devices)), {(own[0].cluster, own[0].node): len(own) for own in devices}
     legs, overhead, interference = [], 0.0, 0.0
     pipelined = collectives.is_pipelined(name, operation)
-    for current in collectives.rounds(name, operation, tuple(numbered)):
+    for current, groups in alike_transfers(fleet, devices, nic, name, operation):
         use: dict[LinkName, float] = {}
         latency = gap = 0.0
-        total = max(t.share for t in current.transfers)
-        for t in current.transfers:
-            source, host = ends[t.source]
-            step = path(fleet, source, ends[t.target][0], traffic[host])
-            for link, weight in step.use:
-                use[link] = use.get(link, 0.0) + weight * t.share / total
-            latency += t.steps * (step.latency + (step.chunk if pipelined else 0.0))
+        for some in groups:
+            source = some.source.device
+            traffic = Traffic(nic, operation, members[source.cluster, source.node], ranks, protocol, queued)
+            step = some.path(fleet, traffic)
+            some.load(step, use)
+            latency += some.steps * (step.latency + (step.chunk if pipelined else 0.0))
             gap = max(gap, step.gap)
             overhead = max(overhead, step.overhead)
             interference = max(interference, step.interference)
+        total = max(t.share for t in current.transfers)
         legs.append(Leg(tuple(use.items()), total * current.repeats, latency + current.messages * gap))
     return Route(tuple(legs), overhead, interference)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holmes_sim import exporters
 from planner.request import Request
 from planner.search.first_plan import find_first_plan
 from planner.search.incumbent import Incumbent
@@ -28,6 +29,17 @@ def question(number: int = 5) -> Request:
 
 def test_fleets_of_few_classes_have_none():
     assert restaged(incumbent(question(3))) == []
+
+
+def test_where_no_schedule_splits_the_backward_virtual_stages_are_restaged_too():
+    """Megatron-LM runs no such schedule; its fastest pipelines of unlike classes have virtual stages."""
+    asked = many_clusters(0, 5, layers=24, batch=12)
+    asked = replace(asked, wishes=replace(asked.wishes, dp=1, microbatch_size=1, recompute="none"))
+    kept = incumbent(replace(asked, target=exporters.target("megatron")))
+    base_of: dict[Shape, Shape] = {split_backward(base): base for base in searched(kept.request)}
+    found = restaged_candidates(kept, list(base_of), base_of)
+    best = {kind: min(one.seconds for one in found if one.shape.schedule == kind) for kind in ("1f1b", "interleaved")}
+    assert best["interleaved"] < 0.97 * best["1f1b"]
 
 
 def test_the_search_begins_again_unless_a_quick_plan_is_wanted():
