@@ -22,7 +22,7 @@ from planner.space.tried_offload import may_differ
 from planner.time_limit import TimeLimit
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
+from sim.kernels import communicators
 from sim.plan.allowed import Allowed
 from sim.plan.offloading import OPTIMIZER
 from sim.plan.plan import Plan
@@ -44,7 +44,7 @@ def question(
     clusters = []
     for name, count, room in zip("ab", (1, 2), rooms, strict=True):
         spec = make.device(
-            f"chip-{name}", 2e11, 1e11, memory=room + WORKSPACE + memory.OUTSIDE, host_bandwidth=1e10,
+            f"chip-{name}", 2e11, 1e11, memory=room + WORKSPACE + communicators.CONTEXT, host_bandwidth=1e10,
             host_memory_bandwidth=cpu,
         )  # fmt: skip
         nics = (make.nic("ethernet", 5e9, latency=1e-6),)
