@@ -63,6 +63,10 @@ class NicFacts(StrictModel):
     gid_index: Whole | None = None
     sharp: Flag = Field(False, description="the switches of these NICs add up gradients (SHARP); of type infiniband only")
     socket: Whole | None = Field(None, description="the CPU, 0 or 1, that all these NICs hang on; needs socket_link")
+    send_limit: Rate | None = Field(
+        None,
+        description="the most that one device sends in messages and all_to_alls: 23 GB/s with NCCL's usual chunks of 128 KiB",
+    )
     price: Price | None = Field(None, description="rent of one NIC, with its share of switches and cables")
 
     @model_validator(mode="after")

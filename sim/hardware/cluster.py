@@ -21,7 +21,8 @@ class Nic:
     """`count` equal NICs of one type in every node of a cluster; `bandwidth` is that of one NIC in one direction.
 
     `sharp`: their switches add up the gradients of a data-parallel group (`sim.collectives.sharp`). `socket`: the CPU (0 or 1)
-    that they all hang on; None if each is near to its devices.
+    that they all hang on; None if each is near to its devices. `send_limit`: the most that one device sends over them in
+    messages and all_to_alls, 0 if the NICs alone limit it.
     Only launches use `names` (device or interface names on the hosts) and `gid_index` (GID of RoCE). `price` is the rent of one
     NIC, None if unknown."""
 
@@ -33,6 +34,7 @@ class Nic:
     price: UsdPerSecond | None = field(default=None, compare=False)
     sharp: bool = False
     socket: int | None = None
+    send_limit: BytesPerSecond = 0.0
 
     @property
     def kind(self) -> str:

@@ -3,9 +3,10 @@
 A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
 weight is 1 / efficiency of the link for the operation, divided by the number of NICs where several carry the flow together.
 Links are named by tuples, with direction "out" or "in", "up" or "down": ("port", cluster, node, device, direction), ("host",
-cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("socket", cluster, node,
-direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf", cluster, type, leaf,
-direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out") for the TCP
+cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("send", cluster, node,
+device, type, direction) for messages and all_to_alls of a device that the library sends slower than the NICs could, ("socket",
+cluster, node, direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf", cluster,
+type, leaf, direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out") for the TCP
 connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
@@ -36,7 +37,7 @@ PCIE_EFFICIENCY = 0.8
 class Path:
     """Links and weights of one useful byte per second, latency of one step, overhead of one message or collective.
 
-    Between nodes, `chunk` is the seconds that a step of a pipelined collective waits for its chunk, and `gap` the seconds
+    Between nodes, `chunk` is the seconds that a step of a pipelined collective waits for its chunk. `gap` is the seconds
     between two messages of a rank to different peers."""
 
     use: Use
@@ -79,6 +80,10 @@ def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
         return cluster.node.device.host_bandwidth * PCIE_EFFICIENCY
     if kind == "socket":
         return cluster.node.socket_link
+    if kind == "send":
+        limited = cluster.node.nic(str(link[4]))
+        assert limited is not None
+        return limited.send_limit
     if kind == "tcp":
         trunks = trunk_path(fleet, cluster.name, str(link[4]), str(link[5]))
         rate = tcp.rank_rate(trunk for trunk, _ in trunks or ())
@@ -167,6 +172,8 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         cluster = fleet.cluster(device.cluster)
         for index in near:
             use["host", device.cluster, device.node, index, direction] = 1 / len(near)
+            if used.send_limit and operation in ("send_recv", "all_to_all"):
+                use["send", device.cluster, device.node, index, nic, direction] = 1 / len(near)
         if _crosses_sockets(cluster.node, used, device, near, operation):
             use["socket", device.cluster, device.node, direction] = 1.0
         rails = sorted({i for index in near for i in near_nics(cluster.node.count, used.count, index)})
@@ -227,7 +234,7 @@ def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
         use["port", device.cluster, device.node, device.index, side] = weight
         for index in near if link.over_host_link else ():
             use["host", device.cluster, device.node, index, side] = 1 / len(near)
-    return Path(tuple(use.items()), protocol.latency, protocol.overhead, link.interference)
+    return Path(tuple(use.items()), protocol.latency, protocol.overhead, link.interference, gap=protocol.gap)
 
 
 def _between(fleet: Fleet, end: End, target: Device, traffic: Traffic, use: dict[LinkName, float]) -> Seconds:
