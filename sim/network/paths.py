@@ -6,8 +6,8 @@ Links are named by tuples, with direction "out" or "in", "up" or "down": ("port"
 cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("send", cluster, node,
 device, type, direction) for messages and all_to_alls of a device that the library sends slower than the NICs could, ("socket",
 cluster, node, direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf", cluster,
-type, leaf, direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out") for the TCP
-connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
+type, leaf, direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out") for the
+TCP connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
 with several members on a node uses the NICs near to any of them, as NCCL's channels do.
