@@ -164,7 +164,7 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     nics = tuple(map(_nic, node.nics))
     hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
     fabric = _fabric(facts.fabric, hosts) if facts.fabric else None
-    one = Node(device, node.devices.count, intra, nics, 1, node.socket_link or 0.0, node.host_memory)
+    one = Node(device, node.devices.count, intra, nics, 1, node.socket_link or 0.0, node.host_memory, node.uplink_devices or 0)
     return Cluster(name, facts.nodes // hosts, one.joined(hosts), fabric, tuple(facts.hosts))
 
 

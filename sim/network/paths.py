@@ -3,11 +3,12 @@
 A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
 weight is 1 / efficiency of the link for the operation, divided by the number of NICs where several carry the flow together.
 Links are named by tuples, with direction "out" or "in", "up" or "down": ("port", cluster, node, device, direction), ("host",
-cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("send", cluster, node,
-device, type, direction) for messages and all_to_alls of a device that the library sends slower than the NICs could, ("socket",
-cluster, node, direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf", cluster,
-type, leaf, direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out") for the
-TCP connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
+cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("uplink", cluster, node,
+switch, direction) between a PCIe switch of several devices and the rest of the host (`Node.uplink_devices`), ("send", cluster,
+node, device, type, direction) for messages and all_to_alls of a device that the library sends slower than the NICs could,
+("socket", cluster, node, direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf",
+cluster, type, leaf, direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out")
+for the TCP connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
 with several members on a node uses the NICs near to any of them, as NCCL's channels do.
@@ -76,7 +77,7 @@ def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
     cluster = fleet.cluster(str(link[1]))
     if kind == "port":
         return cluster.node.intra_node.bandwidth
-    if kind == "host":
+    if kind in ("host", "uplink"):
         return cluster.node.device.host_bandwidth * PCIE_EFFICIENCY
     if kind == "socket":
         return cluster.node.socket_link
@@ -162,7 +163,7 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     """The path between devices on the first equivalent nodes."""
     nic, operation, protocol = traffic.nic, traffic.operation, traffic.protocol
     if (source.device.cluster, source.device.node) == (target.device.cluster, target.device.node):
-        return _inside(fleet.cluster(source.device.cluster).node.intra_node, source, target, traffic)
+        return _inside(fleet.cluster(source.device.cluster).node, source, target, traffic)
     here, there = nic_of(fleet, source.device, nic), nic_of(fleet, target.device, nic)
     latency = max(end.spec.protocol(protocol).latency for end in (here, there))
     overhead = max(end.spec.protocol(protocol).overhead for end in (here, there))
@@ -172,6 +173,9 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         cluster = fleet.cluster(device.cluster)
         for index in near:
             use["host", device.cluster, device.node, index, direction] = 1 / len(near)
+            if cluster.node.uplink_devices:
+                uplink = "uplink", device.cluster, device.node, cluster.node.uplink(index), direction
+                use[uplink] = use.get(uplink, 0.0) + 1 / len(near)
             if used.send_limit and operation in ("send_recv", "all_to_all"):
                 use["send", device.cluster, device.node, index, nic, direction] = 1 / len(near)
         if _crosses_sockets(cluster.node, used, device, near, operation):
@@ -214,7 +218,7 @@ def _efficiency(spec: LinkSpec, operation: str, protocol: str) -> float:
     return spec.efficiency_of(operation) * spec.protocol(protocol).share
 
 
-def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
+def _inside(node: Node, source: End, target: End, traffic: Traffic) -> Path:
     """Path inside a node: out of one port and into another, at the port rate that a group of `traffic.members` reaches.
 
     Where the switch reduces for m members of the node, (m + 1)/m of the payload passes a port. A ring would send 2 (m - 1)/m,
@@ -222,7 +226,8 @@ def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
     its share of these: as between nodes, of those of all members near to the ends, because the rings of a library begin at
     different members.
     """
-    operation, ranks, protocol = traffic.operation, traffic.ranks, link.protocol(traffic.protocol)
+    link, operation, ranks = node.intra_node, traffic.operation, traffic.ranks
+    protocol = link.protocol(traffic.protocol)
     weight = link.bandwidth / link.port_bandwidth(traffic.members) / (link.efficiency_of(operation) * protocol.share)
     if protocol.in_switch:
         members = traffic.members
@@ -234,6 +239,8 @@ def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
         use["port", device.cluster, device.node, device.index, side] = weight
         for index in near if link.over_host_link else ():
             use["host", device.cluster, device.node, index, side] = 1 / len(near)
+        if link.over_host_link and node.uplink(source.device.index) != node.uplink(target.device.index):
+            use["uplink", device.cluster, device.node, node.uplink(device.index), side] = 1.0
     return Path(tuple(use.items()), protocol.latency, protocol.overhead, link.interference, gap=protocol.gap)
 
 
