@@ -20,11 +20,12 @@ from sim.errors import Infeasible
 from sim.formats import catalog
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import communicators, memory
+from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.workload.adapter import Adapter
 from tests import builders as make
 from tests.more import after
+from tests.planner import outside_torch
 from tests.planner.builders import NO_LIMIT, NO_PROOF, on_one_cluster, plan_of, request
 from tests.planner.targets import target
 
@@ -40,7 +41,7 @@ def requests_short_of_memory(draw: st.DrawFn) -> Request:
     clusters = tuple(
         make.cluster(
             name, nodes=some(1, 2, 3), devices=some(1, 2), nics=nics,
-            spec=make.device(f"chip-{name}", 1e9, memory=WORKSPACE + communicators.CONTEXT + some(3e6, 5e6, 8e6, 16e6)),
+            spec=make.device(f"chip-{name}", 1e9, memory=WORKSPACE + outside_torch.CONTEXT + some(3e6, 5e6, 8e6, 16e6)),
         )
         for name in "ab"[: some(1, 2)]
     )  # fmt: skip
