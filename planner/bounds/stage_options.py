@@ -130,7 +130,8 @@ def _configurations(request: Request, mode: Mode) -> tuple[ParallelConfig, Paral
 
 
 def _room(request: Request, cluster: Cluster, config: ParallelConfig) -> Bytes:
-    return request.topology.room(cluster.node.device) - communicators.outside_torch(config)
+    alone = replace(config, other_dp_cp=0)  # no communicator is counted that some plan has not
+    return request.topology.room(cluster.node.device) - communicators.outside_torch(alone)
 
 
 def _inputs(request: Request, full: ParallelConfig) -> Bytes:

@@ -37,9 +37,9 @@ def outside_torch(config: ParallelConfig) -> Bytes:
 def number(config: ParallelConfig) -> int:
     """Communicators of two or more ranks that a rank is in; as many in a pipeline of 2 stages as in any longer one.
 
-    It does not grow where dp, cp, ep or pp are 1 instead, as in bounds that leave them out. Ranks of other pipelines are not
-    counted."""
-    replica, gradients = config.tp * config.pp, config.dp * config.cp
+    It does not grow where dp, cp, ep or pp are 1 instead, as in bounds that leave them out. Ranks of other pipelines count for
+    the groups of gradients and of all ranks."""
+    replica, gradients = config.tp * config.pp, config.gradient_ranks
     sizes = [config.tp, config.cp, gradients, config.pp, replica, replica * gradients]
-    experts = [config.ep, config.edp] if config.ep > 1 else []
+    experts = [config.ep, config.expert_gradient_ranks] if config.ep > 1 else []
     return sum(size > 1 for size in (*sizes, *experts))
