@@ -13,6 +13,8 @@ from sim.plan.plan import Plan
 
 GUESS = "guess"
 """First word of the source of a number that was not measured on the device."""
+CHECKED = "checked"
+"""First word of the source of a number that was not fitted to measurements on the device, but agrees with some."""
 CURVES = {"gemm": "matrix products", "attention": "the attention core", "elementwise_efficiency": "elementwise passes"}
 """Key of the catalogue that holds efficiencies -> what they belong to."""
 
@@ -20,6 +22,12 @@ CURVES = {"gemm": "matrix products", "attention": "the attention core", "element
 def is_guessed(facts: DeviceFacts, key: str = "gemm") -> bool:
     """Whether the catalogue guesses a number of a device: by default the curve of its matrix products."""
     return facts.sources.get(key, "").startswith(GUESS)
+
+
+def origin(facts: DeviceFacts) -> str:
+    """Where the curve of the matrix products of a device comes from: `guess`, `checked` or `measured`."""
+    source = facts.sources.get("gemm", "")
+    return next((word for word in (GUESS, CHECKED) if source.startswith(word)), "measured")
 
 
 def catalogued(spec: DeviceSpec, stack: Stack) -> DeviceFacts | None:

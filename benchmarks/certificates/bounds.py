@@ -18,7 +18,7 @@ from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.transport import trunk_path
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.kernels.payloads import message_bytes, tied_bytes
 from sim.network.alpha_beta import protocol_costs
 from sim.network.collective_costs import CollectiveCosts
@@ -70,7 +70,7 @@ class Bounds:
         held = schedules.in_flight(shape.schedule, pp_rank, pp, microbatches, shape.vpp)
         ends = pp_rank == 0, pp_rank == pp - 1
         inside = max(memory.rank_bytes(self.workload, config, layers, kept, *ends, owed) for kept, owed in held)
-        return inside + memory.outside_torch(config)
+        return inside + communicators.outside_torch(config)
 
     def of_shape(self, shape: Shape) -> Seconds:
         """A lower bound on all pipelines of a shape: work of all layers and microbatches on as many stages as fit the fleet.

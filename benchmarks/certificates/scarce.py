@@ -11,7 +11,7 @@ from planner.request import Request, Wishes
 from planner.search.budgets import Budgets
 from planner.strategies import certified
 from sim.errors import Infeasible
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.plan.plan import Plan
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
@@ -55,7 +55,7 @@ def squeezed(request: Request, plan: Plan, share: float) -> Request:
     it needs more without recomputation."""
     every = (replace(plan, config=plan.config.recomputing(recompute)) for recompute in ("full", "none"))
     full, none = (max(memory.torch_bytes(one)) for one in every)
-    most = memory.outside_torch(plan.config) + full + share * (none - full)
+    most = communicators.outside_torch(plan.config) + full + share * (none - full)
     clusters = []
     for one in request.topology.fleet.clusters:
         device = replace(one.node.device, memory=min(one.node.device.memory, most))

@@ -43,7 +43,7 @@ from sim.errors import Infeasible, NoRoute, PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.memory_facts import WORKSPACE
 from sim.hardware.stack import software_facts
-from sim.kernels import memory
+from sim.kernels import communicators
 from sim.plan.parallel_config import BLOCK
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -127,7 +127,7 @@ def _scarce(asked: Request, rng: random.Random) -> Request:
     fleet, clusters = asked.topology.fleet, list[Cluster]()
     state = STATE * asked.workload.model.parameters
     for one in fleet.clusters:
-        room = rng.choice(ROOM) * state / one.devices + WORKSPACE + memory.OUTSIDE
+        room = rng.choice(ROOM) * state / one.devices + WORKSPACE + communicators.CONTEXT
         device = replace(one.node.device, memory=min(one.node.device.memory, room))
         clusters.append(replace(one, node=replace(one.node, device=device)))
     return replace(asked, topology=replace(asked.topology, fleet=replace(fleet, clusters=tuple(clusters))))

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.guesses import is_guessed
+from holmes_sim.guesses import origin
 from holmes_sim.printing.stacks import add_stack, families, stack_table
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.schemas import Schema, formats, what
@@ -48,8 +48,7 @@ def catalogue(kind: str) -> Table:
             spec, facts = catalog.device(name), catalog.device_facts(name)
             peaks = dict(spec.peak)
             peak = flops_text(peaks.get("bf16") or peaks["fp16"])
-            curve = "guess" if is_guessed(facts) else "measured"
-            table.add_row(name, peak, size_text(spec.memory), bytes_per_second_text(spec.memory_bandwidth), curve)
+            table.add_row(name, peak, size_text(spec.memory), bytes_per_second_text(spec.memory_bandwidth), origin(facts))
         return table
     if kind == "models":
         table = grid("Models", "name", "parameters", "layers", "hidden", "heads", "vocabulary")

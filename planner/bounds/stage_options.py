@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from planner.bounds.pipeline_modes import Mode, Modes, configuration
 from planner.request import Request
 from sim.hardware.cluster import Cluster
-from sim.kernels import compute, memory
+from sim.kernels import communicators, compute, memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 
@@ -130,7 +130,8 @@ def _configurations(request: Request, mode: Mode) -> tuple[ParallelConfig, Paral
 
 
 def _room(request: Request, cluster: Cluster, config: ParallelConfig) -> Bytes:
-    return request.topology.room(cluster.node.device) - memory.outside_torch(config)
+    alone = replace(config, other_dp_cp=0)  # no communicator is counted that some plan has not
+    return request.topology.room(cluster.node.device) - communicators.outside_torch(alone)
 
 
 def _inputs(request: Request, full: ParallelConfig) -> Bytes:

@@ -39,7 +39,7 @@ from planner.space.device_slots import Run, StageSlots, replica_groups
 from planner.space.shape import Shape
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.plan import schedules
 from sim.plan.round_trips import round_trips
 from sim.units import Bytes, Seconds
@@ -104,7 +104,7 @@ class PlacedCosts:
         if key not in place.held:
             workload, config = self.layers.of(counts, ends[1]), place.costs.config
             inside = max(memory.rank_bytes(workload, config, sum(counts), held, *ends, waits) for held, waits in pairs)
-            place.held[key] = inside + memory.outside_torch(config) <= place.room * (1 + 1e-12)
+            place.held[key] = inside + communicators.outside_torch(config) <= place.room * (1 + 1e-12)
         return place.held[key]
 
 

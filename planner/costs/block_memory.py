@@ -53,5 +53,5 @@ class BlockMemory:
         more = kept_two - kept_one - two + one
         if more <= 0:  # only weight gradients wait: recomputation frees nothing
             return sizes.astype(float)
-        beside: NDArray[np.float64] = np.floor((self._full.room - one - (sizes - 1) * (two - one)) / more + 1e-9)
+        beside: NDArray[np.float64] = np.floor((self._full.room(role) - one - (sizes - 1) * (two - one)) / more + 1e-9)
         return beside

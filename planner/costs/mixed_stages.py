@@ -20,7 +20,7 @@ from sim.field_changes import changed
 from sim.hardware.cluster import Device
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.transport import common_transport
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.kernels.payloads import message_bytes
 from sim.network.alpha_beta import AlphaBeta
 from sim.network.collective_costs import CollectiveCosts
@@ -162,7 +162,7 @@ class MixedStageCosts:
         key = config, layers, pairs, ends
         if key not in self._bytes:
             inside = max(memory.rank_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
-            self._bytes[key] = inside + memory.outside_torch(config)
+            self._bytes[key] = inside + communicators.outside_torch(config)
         return self._bytes[key], min(self.context.request.topology.room(run.cluster.node.device) for run in stage)
 
     def most(self, shape: Shape, stage: StageSlots, index: int, pp: int, microbatches: int) -> int:

@@ -10,7 +10,7 @@ from planner.costs.context import PlanningContext
 from planner.space.shape import Shape, split_backward
 from sim.field_changes import changed
 from sim.hardware.cluster import Cluster
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.plan.parallel_config import ParallelConfig
 
 
@@ -27,6 +27,7 @@ class StageMemory:
         self._workload = context.request.workload
         self._device_bytes = context.request.topology.room(cluster.node.device)
         self._most: dict[tuple[str, tuple[tuple[int, int], ...], int], int] = {}
+        self._room: dict[str, float] = {}
         self._linear: dict[str, tuple[tuple[float, float], ...]] = {}
 
     def held(self, role: str, layers: int) -> float:
@@ -41,7 +42,7 @@ class StageMemory:
         """Bytes of a rank of a stage that holds the activations of `held` microbatches."""
         config = self._config_of(role)
         inside = memory.rank_bytes(self._workload, config, layers, held * config.vpp, *_ends(role))
-        return inside + memory.outside_torch(config)
+        return inside + communicators.outside_torch(config)
 
     def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:
         """Most layers of a stage that fit beside its microbatches in flight (`schedules.in_flight`), at most the model's
@@ -50,7 +51,7 @@ class StageMemory:
             most = self._workload.model.layers
             for pair in in_flight:
                 one, two = self.of_one_and_two(role, *pair, pp)
-                most = min(most, math.floor(((self.room - one) / (two - one) + 1) * (1 + 1e-12)))
+                most = min(most, math.floor(((self.room(role) - one) / (two - one) + 1) * (1 + 1e-12)))
             self._most[role, in_flight, pp] = max(most, 0)
         return self._most[role, in_flight, pp]
 
@@ -62,10 +63,11 @@ class StageMemory:
         """Empty: there is no choice of layers to recompute (`planner.costs.block_memory`)."""
         return ()
 
-    @functools.cached_property
-    def room(self) -> float:
-        """Bytes of a device for torch."""
-        return self._device_bytes - memory.outside_torch(self._shape)
+    def room(self, role: str) -> float:
+        """Bytes of a device for torch, beside what a stage in a role takes outside it."""
+        if role not in self._room:
+            self._room[role] = self._device_bytes - communicators.outside_torch(self._config_of(role))
+        return self._room[role]
 
     @functools.cached_property
     def _config(self) -> ParallelConfig:

@@ -19,7 +19,7 @@ from planner.costs.unlike_passes import KindSeconds, LinearPasses, layer_seconds
 from planner.space.shape import Shape, split_backward
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Cluster
-from sim.kernels import compute, memory
+from sim.kernels import communicators, compute, memory
 from sim.plan import schedules
 from sim.units import Bytes, Seconds
 
@@ -143,7 +143,7 @@ class UnlikeStages:
         if key not in self._activations:
             self._activations[key] = memory.activation_bytes(workload, config, layers, *ends)
         found = self._activations[key]
-        fixed = self._held_bytes[key] + found.working + memory.outside_torch(config)
+        fixed = self._held_bytes[key] + found.working + communicators.outside_torch(config)
         return RankBytes(fixed, found.each(config), found.deferred, found.head)
 
     @property

@@ -163,7 +163,7 @@ def _alike(seconds: Numbers, links: tuple[LinkName, ...]) -> Numbers:
     """Mean rows of links that differ only in the device or NIC of one node."""
     sets: dict[LinkName, list[int]] = {}
     for index, link in enumerate(links):
-        own = {"port": link[:3] + link[4:], "host": link[:3] + link[4:], "nic": link[:4] + link[5:]}.get(str(link[0]), link)
+        own = link[:4] + link[5:] if link[0] == "nic" else link[:3] + link[4:] if link[0] in ("port", "host", "send") else link
         sets.setdefault(own, []).append(index)
     return np.array([seconds[own].mean(axis=0) for own in sets.values()]).reshape(len(sets), *seconds.shape[1:])
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.placement.simulation import fits
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Bytes
@@ -76,7 +76,7 @@ def _fewest(plan: Plan, pp_rank: int, layers: int, room: Bytes) -> int:
 def room_of(plan: Plan) -> list[Bytes]:
     """Bytes that torch may need on a device of every pipeline rank, beside the head-room."""
     free, config = 1.0 - plan.topology.memory_headroom, plan.config
-    outside = (memory.outside_torch(config.of_pp_rank(pp_rank)) for pp_rank in range(config.pp))
+    outside = (communicators.outside_torch(config.of_pp_rank(pp_rank)) for pp_rank in range(config.pp))
     return [limit * free - more for limit, more in zip(memory.limits(plan), outside, strict=True)]
 
 

@@ -22,7 +22,7 @@ from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.errors import NotDefined, NotModelled
 from sim.field_changes import changed
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -66,7 +66,7 @@ class PlacedV:
         free, found = 1.0 - plan.topology.memory_headroom, np.zeros((pp, total + 1), dtype=bool)
         for pp_rank, limit in enumerate(memory.limits(plan)):
             config, ends = plan.config_of((pp_rank,)), plan.ends(plan.stages_of(pp_rank))
-            pairs, outside = memory.in_flight(plan, pp_rank), memory.outside_torch(config)
+            pairs, outside = memory.in_flight(plan, pp_rank), communicators.outside_torch(config)
             for layers in range(LEAST, total - LEAST * (pp - 1) + 1):
                 needed = [memory.rank_bytes(plan.workload, config, layers, held, *ends, waits) for held, waits in pairs]
                 if max(needed) + outside > limit * free:

@@ -26,7 +26,7 @@ from planner.space.shapes import shapes, slot, slots
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import ReplicaRows
 from sim.plan import schedules
@@ -80,7 +80,7 @@ def _tuned(request: Request, context: PlanningContext) -> Iterator[tuple[Seconds
         largest, config = math.ceil(layers / pp), shape.config(request.workload, pp)
         kept = m if schedules.forwards_first(shape.schedule) else min(m, pp)
         needed = memory.rank_bytes(request.workload, config, largest, kept * shape.vpp, True, pp == 1)
-        if needed + memory.outside_torch(config) > min(request.topology.room(cluster.node.device) for cluster in held):
+        if needed + communicators.outside_torch(config) > min(request.topology.room(cluster.node.device) for cluster in held):
             continue
         key = shape.tp, shape.cp, shape.microbatch_size, shape.recompute
         if key not in slowest:

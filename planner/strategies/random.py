@@ -24,7 +24,7 @@ from planner.space.shapes import shapes, slot, slots
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -99,7 +99,7 @@ def _rows(order: list[Cluster], shape: Shape, pp: int, pipelines: bool) -> list[
 
 def _fits(request: Request, config: ParallelConfig, layers: tuple[int, ...], rows: list[list[tuple[Device, ...]]]) -> bool:
     """Whether every stage fits the smallest of its devices: checked before groups are built, which takes longest."""
-    outside = memory.outside_torch(config)
+    outside = communicators.outside_torch(config)
     for stage, (held, row) in enumerate(zip(layers, rows, strict=True)):
         clusters = {devices[0].cluster: devices[0] for devices in row}
         room = min(request.topology.room(request.topology.fleet.spec(device)) for device in clusters.values())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sim.disaggregation import shares
 from sim.disaggregation.shares import Share
 from sim.disaggregation.stage import DisaggregatedStage
-from sim.kernels import kept_tensors, memory
+from sim.kernels import communicators, kept_tensors, memory
 from sim.kernels.compute import first_kernels
 from sim.network.routes import Devices
 from sim.units import Bytes
@@ -82,4 +82,4 @@ def _saved(kernels: tuple[Kernel, ...]) -> Bytes:
 
 def _fixed(stage: DisaggregatedStage) -> Bytes:
     """Bytes beside torch's tensors, and buffers."""
-    return memory.outside_torch(stage.config) + stage.config.memory.workspace
+    return communicators.outside_torch(stage.config) + stage.config.memory.workspace

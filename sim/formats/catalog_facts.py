@@ -168,7 +168,8 @@ class EfficiencyFacts(StrictModel):
 class ProtocolFacts(StrictModel):
     """A protocol of the collective library on this link, such as LL128 of NCCL. `share`: share of the link's rate that it
     reaches; `in_switch`: whether the switch reduces (NVLS); `chunk`: bytes that a rank of a tree receives before it forwards
-    them, of each device's share of the payload; `in_trees`: whether only trees use the protocol."""
+    them, of each device's share of the payload; `in_trees`: whether only trees use the protocol; `operation`: the only one that
+    uses it; `gap`: time of each message of a rank to a peer."""
 
     name: str
     overhead: Time
@@ -177,6 +178,8 @@ class ProtocolFacts(StrictModel):
     in_switch: Flag = False
     chunk: Size = 0.0
     in_trees: Flag = False
+    operation: Literal["", "all_to_all"] = ""
+    gap: Time = 0.0
 
 
 class NicTypeFacts(StrictModel):

@@ -161,19 +161,21 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     if node.host_memory_bandwidth is not None:
         device = replace(device, host_memory_bandwidth=node.host_memory_bandwidth / node.devices.count)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
-    nics = tuple(
-        Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price, nic.sharp, nic.socket)
-        for nic in node.nics
-    )
+    nics = tuple(map(_nic, node.nics))
     hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
     fabric = _fabric(facts.fabric, hosts) if facts.fabric else None
-    one = Node(device, node.devices.count, intra, nics, 1, node.socket_link or 0.0, node.host_memory)
+    one = Node(device, node.devices.count, intra, nics, 1, node.socket_link or 0.0, node.host_memory, node.uplink_devices or 0)
     return Cluster(name, facts.nodes // hosts, one.joined(hosts), fabric, tuple(facts.hosts))
 
 
 def _fabric(facts: FabricFacts, hosts: int) -> Fabric:
     share = catalog.routings()[facts.routing] if facts.routing else 1.0
     return Fabric(facts.nodes_per_leaf // hosts, facts.oversubscription, share)
+
+
+def _nic(facts: NicFacts) -> Nic:
+    others = facts.gid_index, facts.price, facts.sharp, facts.socket, facts.send_limit or 0.0
+    return Nic(_nic_type(facts), facts.bandwidth, facts.count, tuple(facts.names), *others)
 
 
 def _nic_type(facts: NicFacts) -> LinkSpec:

@@ -63,6 +63,10 @@ class NicFacts(StrictModel):
     gid_index: Whole | None = None
     sharp: Flag = Field(False, description="the switches of these NICs add up gradients (SHARP); of type infiniband only")
     socket: Whole | None = Field(None, description="the CPU, 0 or 1, that all these NICs hang on; needs socket_link")
+    send_limit: Rate | None = Field(
+        None,
+        description="the most that one device sends in messages and all_to_alls: 23 GB/s with NCCL's usual chunks of 128 KiB",
+    )
     price: Price | None = Field(None, description="rent of one NIC, with its share of switches and cables")
 
     @model_validator(mode="after")
@@ -87,6 +91,9 @@ class NodeFacts(StrictModel):
     intra_node: str | LinkFacts
     nics: list[NicFacts] = Field([])
     socket_link: Rate | None = Field(None, description="needed where NICs say on which socket they are")
+    uplink_devices: Count | None = Field(
+        None, description="consecutive devices below one PCIe switch, which share one link to the host: other switches and NICs"
+    )
     host_memory: Size | None = Field(None, description="memory of the node's CPUs; without it, plans do not check it")
     host_memory_bandwidth: Rate | None = Field(
         None, description="nominal rate of that memory, of all CPUs; without it, 25.6 GB/s for each device, a guess"
@@ -99,6 +106,11 @@ class NodeFacts(StrictModel):
             raise ValueError("NICs with socket need the rate between the sockets; write for example socket_link: 10 GB/s")
         if self.socket_link is not None and not placed:
             raise ValueError("socket_link has no effect: no NIC says on which socket it is; write for example socket: 0 there")
+        below, count = self.uplink_devices, self.devices.count
+        if below is not None and (below < 2 or count % below):
+            raise ValueError(
+                f"uplink_devices {below} does not divide the {count} devices of a node into switches of two or more"
+            )
         if self.socket_link is not None and self.devices.count < 2:
             raise ValueError("socket_link has no effect with one device; leave it and socket out")
         return self

@@ -21,7 +21,8 @@ class Nic:
     """`count` equal NICs of one type in every node of a cluster; `bandwidth` is that of one NIC in one direction.
 
     `sharp`: their switches add up the gradients of a data-parallel group (`sim.collectives.sharp`). `socket`: the CPU (0 or 1)
-    that they all hang on; None if each is near to its devices.
+    that they all hang on; None if each is near to its devices. `send_limit`: the most that one device sends over them in
+    messages and all_to_alls, 0 if the NICs alone limit it.
     Only launches use `names` (device or interface names on the hosts) and `gid_index` (GID of RoCE). `price` is the rent of one
     NIC, None if unknown."""
 
@@ -33,6 +34,7 @@ class Nic:
     price: UsdPerSecond | None = field(default=None, compare=False)
     sharp: bool = False
     socket: int | None = None
+    send_limit: BytesPerSecond = 0.0
 
     @property
     def kind(self) -> str:
@@ -52,7 +54,8 @@ class Node:
     NCCL also treats an NVLink domain over several hosts as one node: it fuses the topologies of these hosts (NVIDIA/nccl,
     src/graph/topo.cc, ncclTopoGetSystem). `socket_link` is the rate in each direction of the link between its two CPUs, for
     traffic of devices to NICs of the other CPU; 0 where no NIC says on which CPU it is. `host_memory` is that of one
-    host, None if unknown."""
+    host, None if unknown. `uplink_devices`: so many consecutive devices are below one PCIe switch, whose one link to the host
+    carries what they send to other switches and to NICs; 0 where each device has a link of its own."""
 
     device: DeviceSpec
     count: int
@@ -61,6 +64,7 @@ class Node:
     hosts: int = 1
     socket_link: BytesPerSecond = 0.0
     host_memory: Bytes | None = None
+    uplink_devices: int = 0
 
     @property
     def host(self) -> Node:
@@ -86,6 +90,10 @@ class Node:
     def socket(self, index: int) -> int:
         """The CPU (0 or 1) of a device: the first half of the devices is on the first one."""
         return 2 * index // self.count
+
+    def uplink(self, index: int) -> int:
+        """The PCIe switch of a device, numbered from 0; the device itself where each has a link of its own."""
+        return index // (self.uplink_devices or 1)
 
     def nic(self, kind: str) -> Nic | None:
         """The NICs of a type; None if the node has none."""

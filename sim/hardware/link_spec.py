@@ -17,7 +17,8 @@ class Protocol:
     A library has several (NCCL: LL, LL128, Simple) and takes the fastest one for the payload. If `in_switch`, the switch itself
     reduces (NVLS), so that (n + 1)/n of the payload goes through every port instead of 2 (n - 1)/n. In a pipelined collective
     (a tree), a rank forwards `chunk` bytes of each device's share only when it has received them all. If `in_trees`, only
-    pipelined collectives use the protocol.
+    pipelined collectives use the protocol; if it has an `operation`, only this one. `gap` is the time of each message of a rank
+    to a peer.
     """
 
     name: str
@@ -27,6 +28,8 @@ class Protocol:
     in_switch: bool = False
     chunk: Bytes = 0.0
     in_trees: bool = False
+    operation: str = ""
+    gap: Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True)

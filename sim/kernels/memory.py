@@ -19,25 +19,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sim.hardware.memory_facts import Degrees
-from sim.kernels import frozen_weights, kept_tensors, layer_groups
+from sim.kernels import communicators, frozen_weights, kept_tensors, layer_groups
 from sim.kernels.compute import first_kernels, last_kernels, rank_kernels
 from sim.kernels.recomputation import freed_bytes
 from sim.plan import schedules
 from sim.plan.offloading import LAYERS_ON_DEVICE
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
-from sim.units import GIGA, Bytes
+from sim.units import Bytes
 from sim.workload.kernels import Attention, Gemm, Kernel
 from sim.workload.optimizers import OPTIMIZERS
 from sim.workload.workload import Workload
-
-OUTSIDE: Bytes = 2.0 * GIGA
-OUTSIDE_TP: Bytes = 3.0 * GIGA
-"""Bytes that nvidia-smi shows and torch does not, without and with tensor parallelism: CUDA's context, loaded kernels, NCCL's
-buffers (eth-easl/sailor cf2c8e3, sailor/Planner/simulations/runtime_simulator.py, check_config_fits). The parts agree: 1.06 GB
-before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB for a communicator of two ranks and 0.69 for a larger one
-(A100, issue 964), and a rank has at least two communicators, one of all ranks and one of its own group. It depends on the
-platform: 5.06 GB on GH200 (same file)."""
 
 GATHERED_AHEAD = 2
 """Number of layers whose weights are gathered while another one computes: PyTorch's FullyShardedDataParallel lets two
@@ -153,11 +145,6 @@ def fp8_parameters(workload: Workload, config: ParallelConfig, layers: int) -> d
     return layer_groups.linear_parameters(workload, config, layers)
 
 
-def outside_torch(config: Degrees) -> Bytes:
-    """Bytes that a rank takes on its device in addition to what torch reserves."""
-    return OUTSIDE_TP if config.tp > 1 else OUTSIDE
-
-
 def heads_in_flight(config: ParallelConfig, in_flight: float) -> float:
     """Microbatches whose logits the head keeps, at least one, where `in_flight` are on the last pipeline rank.
 
@@ -252,7 +239,7 @@ def activation_bytes(workload: Workload, config: ParallelConfig, layers: int, fi
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
     """Peak bytes of a device of every pipeline rank, torch's and those outside it; the replica that needs most counts."""
     own = (plan.config_of((pp_rank,)) for pp_rank in range(plan.config.pp))
-    return tuple(inside + outside_torch(config) for inside, config in zip(torch_bytes(plan), own, strict=True))
+    return tuple(inside + communicators.outside_torch(config) for inside, config in zip(torch_bytes(plan), own, strict=True))
 
 
 def reserved_bytes(plan: Plan) -> tuple[Bytes, ...]:
@@ -263,7 +250,7 @@ def reserved_bytes(plan: Plan) -> tuple[Bytes, ...]:
         stages = plan.stages_of(pp_rank)
         layers, config = sum(plan.stages[stage].layers for stage in stages), plan.config_of(stages)
         more = kept_tensors.delayed_bytes(plan.workload, config, layers, 0 in stages)
-        reserved.append(kept_tensors.with_delayed(needed, more, limit - outside_torch(config)))
+        reserved.append(kept_tensors.with_delayed(needed, more, limit - communicators.outside_torch(config)))
     return tuple(reserved)
 
 

@@ -3,10 +3,12 @@
 A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
 weight is 1 / efficiency of the link for the operation, divided by the number of NICs where several carry the flow together.
 Links are named by tuples, with direction "out" or "in", "up" or "down": ("port", cluster, node, device, direction), ("host",
-cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("socket", cluster, node,
-direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf", cluster, type, leaf,
-direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out") for the TCP
-connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
+cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("uplink", cluster, node,
+switch, direction) between a PCIe switch of several devices and the rest of the host (`Node.uplink_devices`), ("send", cluster,
+node, device, type, direction) for messages and all_to_alls of a device that the library sends slower than the NICs could,
+("socket", cluster, node, direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf",
+cluster, type, leaf, direction), ("trunk", a, b, type, "out"), and ("tcp", cluster, node, device, target cluster, type, "out")
+for the TCP connections of a device to another cluster, where the links between the two limit them (`sim.network.tcp`).
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
 with several members on a node uses the NICs near to any of them, as NCCL's channels do.
@@ -36,7 +38,7 @@ PCIE_EFFICIENCY = 0.8
 class Path:
     """Links and weights of one useful byte per second, latency of one step, overhead of one message or collective.
 
-    Between nodes, `chunk` is the seconds that a step of a pipelined collective waits for its chunk, and `gap` the seconds
+    Between nodes, `chunk` is the seconds that a step of a pipelined collective waits for its chunk. `gap` is the seconds
     between two messages of a rank to different peers."""
 
     use: Use
@@ -75,10 +77,14 @@ def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
     cluster = fleet.cluster(str(link[1]))
     if kind == "port":
         return cluster.node.intra_node.bandwidth
-    if kind == "host":
+    if kind in ("host", "uplink"):
         return cluster.node.device.host_bandwidth * PCIE_EFFICIENCY
     if kind == "socket":
         return cluster.node.socket_link
+    if kind == "send":
+        limited = cluster.node.nic(str(link[4]))
+        assert limited is not None
+        return limited.send_limit
     if kind == "tcp":
         trunks = trunk_path(fleet, cluster.name, str(link[4]), str(link[5]))
         rate = tcp.rank_rate(trunk for trunk, _ in trunks or ())
@@ -165,7 +171,7 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     """The path between devices on the first equivalent nodes."""
     nic, operation, protocol = traffic.nic, traffic.operation, traffic.protocol
     if (source.device.cluster, source.device.node) == (target.device.cluster, target.device.node):
-        return _inside(fleet.cluster(source.device.cluster).node.intra_node, source, target, traffic)
+        return _inside(fleet.cluster(source.device.cluster).node, source, target, traffic)
     here, there = nic_of(fleet, source.device, nic), nic_of(fleet, target.device, nic)
     latency = max(end.spec.protocol(protocol).latency for end in (here, there))
     overhead = max(end.spec.protocol(protocol).overhead for end in (here, there))
@@ -175,6 +181,11 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         cluster = fleet.cluster(device.cluster)
         for index in near:
             use["host", device.cluster, device.node, index, direction] = 1 / len(near)
+            if cluster.node.uplink_devices:
+                uplink = "uplink", device.cluster, device.node, cluster.node.uplink(index), direction
+                use[uplink] = use.get(uplink, 0.0) + 1 / len(near)
+            if used.send_limit and operation in ("send_recv", "all_to_all"):
+                use["send", device.cluster, device.node, index, nic, direction] = 1 / len(near)
         if _crosses_sockets(cluster.node, used, device, near, operation):
             use["socket", device.cluster, device.node, direction] = 1.0
         rails = sorted({i for index in near for i in near_nics(cluster.node.count, used.count, index)})
@@ -215,7 +226,7 @@ def _efficiency(spec: LinkSpec, operation: str, protocol: str) -> float:
     return spec.efficiency_of(operation) * spec.protocol(protocol).share
 
 
-def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
+def _inside(node: Node, source: End, target: End, traffic: Traffic) -> Path:
     """Path inside a node: out of one port and into another, at the port rate that a group of `traffic.members` reaches.
 
     Where the switch reduces for m members of the node, (m + 1)/m of the payload passes a port. A ring would send 2 (m - 1)/m,
@@ -223,7 +234,8 @@ def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
     its share of these: as between nodes, of those of all members near to the ends, because the rings of a library begin at
     different members.
     """
-    operation, ranks, protocol = traffic.operation, traffic.ranks, link.protocol(traffic.protocol)
+    link, operation, ranks = node.intra_node, traffic.operation, traffic.ranks
+    protocol = link.protocol(traffic.protocol)
     weight = link.bandwidth / link.port_bandwidth(traffic.members) / (link.efficiency_of(operation) * protocol.share)
     if protocol.in_switch:
         members = traffic.members
@@ -235,7 +247,9 @@ def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
         use["port", device.cluster, device.node, device.index, side] = weight
         for index in near if link.over_host_link else ():
             use["host", device.cluster, device.node, index, side] = 1 / len(near)
-    return Path(tuple(use.items()), protocol.latency, protocol.overhead, link.interference)
+        if link.over_host_link and node.uplink(source.device.index) != node.uplink(target.device.index):
+            use["uplink", device.cluster, device.node, node.uplink(device.index), side] = 1.0
+    return Path(tuple(use.items()), protocol.latency, protocol.overhead, link.interference, gap=protocol.gap)
 
 
 def _between(fleet: Fleet, end: End, target: Device, traffic: Traffic, use: dict[LinkName, float]) -> Seconds:

@@ -32,13 +32,20 @@ def offered(specs: Iterable[LinkSpec], operation: str, switched: bool, pipelined
     """Names of the protocols that all these links offer for an operation; ("",) for none. Links without any are ignored.
 
     "send_recv" uses no protocol. `switched` says whether switches may reduce; they do so for an all_reduce only. `pipelined`
-    says whether the collective is a tree.
+    says whether the collective is a tree. The last one is that of all operations for large payloads.
     """
     offers = list(dict.fromkeys(spec.protocols for spec in specs if spec.protocols)) if operation != "send_recv" else []
     if not offers:
         return ("",)
     switched = switched and operation == "all_reduce"
-    names = [{p.name for p in offer if (switched or not p.in_switch) and (pipelined or not p.in_trees)} for offer in offers]
+    names = [
+        {
+            p.name
+            for p in offer
+            if (switched or not p.in_switch) and (pipelined or not p.in_trees) and p.operation in ("", operation)
+        }
+        for offer in offers
+    ]
     return tuple(p.name for p in offers[0] if all(p.name in offered for offered in names)) or ("",)
 
 

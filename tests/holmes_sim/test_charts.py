@@ -196,12 +196,12 @@ def test_the_timeline_of_another_plan_is_refused(plan: Plan) -> None:
 
 def test_the_fleet_says_what_its_clusters_and_trunks_are() -> None:
     found = texts(charts.topology(topology.load(TOPOLOGIES / "holmes-hybrid-4.yaml")))
-    assert found[0] == "holmes-hybrid-4: 32 devices · 4 nodes in 2 clusters · 2.5 TiB · 9.984 PFLOP/s fp16"
+    assert found[0] == "holmes-hybrid-4: 32 devices · 4 nodes in 2 clusters · 2.475 TiB · 9.984 PFLOP/s fp16"
     for words in (
         "ib",
         "roce",
         "2 nodes × 8 devices = 16",
-        "a100-sxm4-80gb · 80 GiB · 312 TFLOP/s bf16",
+        "a100-sxm4-80gb · 79.2 GiB · 312 TFLOP/s bf16",
         "inside a node: nvlink3 · 300 GB/s per device",
         "4 × 200 Gbit/s infiniband per node",
         "2 × 200 Gbit/s roce per node",

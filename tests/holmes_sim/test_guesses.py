@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks import kernels
 from holmes_sim import cases, commands, guesses, validation
+from sim.formats import catalog
 from sim.formats.edits import edited
 from sim.hardware.stack import DEFAULT
 from sim.plan.plan import Plan
@@ -24,6 +26,29 @@ def plan_of(case: cases.Case) -> Plan:
 def test_guessed_devices_are_named_and_measured_ones_are_not() -> None:
     assert guesses.guessed_rates(plan_of(SAILOR[0])) == ("gh200-96gb",)
     assert guesses.guessed_rates(plan_of(HOLMES)) == (), "the curve of a100-sxm4-80gb was measured"
+
+
+@pytest.mark.parametrize(
+    ("device", "origin"),
+    [("a100-sxm4-80gb", "measured"), ("v100-sxm2-16gb", "checked"), ("t4", "guess"), ("h800-sxm5-80gb", "guess")],
+)
+def test_the_catalogue_says_where_a_curve_comes_from(device: str, origin: str) -> None:
+    facts = catalog.device_facts(device)
+    assert guesses.origin(facts) == origin
+    assert guesses.is_guessed(facts) == (origin == "guess")
+
+
+def test_checked_curves_are_those_that_measured_layers_confirm() -> None:
+    """Two or more layers on the device, in proportion to the A100 of the same software within a twentieth (fp16), and in fp32
+    within 7 %: benson-guo/zorse 2fd6330."""
+    checked = [name for name in catalog.names("devices") if guesses.origin(catalog.device_facts(name)) == "checked"]
+    assert checked == ["a100-sxm4-40gb", "v100-sxm2-16gb"]
+    reference = kernels.middle_error(kernels.layer_errors("a100-sxm4-80gb fp16"))
+    for name in checked:
+        half, single = (kernels.layer_errors(f"{name} {precision}") for precision in ("fp16", "fp32"))
+        assert min(len(half), len(single)) >= 2
+        assert (1 + kernels.middle_error(half)) / (1 + reference) == pytest.approx(1, abs=0.05)
+        assert max(abs(error) for one in single for error in (one.forward, one.backward)) <= 0.07
 
 
 def test_only_devices_with_a_rank_count() -> None:

@@ -12,7 +12,7 @@ from tests import features
 
 def test_entries_of_the_catalogue_have_their_facts_in_si_units():
     rows = {row["name"]: row["facts"] for row in lists.facts("devices")["rows"]}
-    assert rows["h100-sxm5-80gb"]["memory"] == 80 * 2**30
+    assert rows["h100-sxm5-80gb"]["memory"] == pytest.approx(79.2 * 2**30)
     assert rows["h100-sxm5-80gb"]["peak"]["bf16"] == 989e12
     assert lists.facts("devices")["format"] == "holmes-sim/list/1"
 

@@ -249,7 +249,8 @@ def test_memory_that_torch_reserved_is_held_against_torch_and_other_against_the_
     written = path.read_text(encoding="utf-8")
     (tmp_path / "device.yaml").write_text(written.replace("  memory: torch, max", "  memory: max"), encoding="utf-8")
     more = [b - a for a, b in zip(memory_of(path), memory_of(tmp_path / "device.yaml"), strict=True)]
-    assert more == pytest.approx([2 / gigabytes for gigabytes in (17.19, 19.05, 23.87, 25.75)])
+    outside = 1.06 + 3 * 0.301989888  # the context, and the communicators of a pipeline, its replica and all ranks
+    assert more == pytest.approx([outside / gigabytes for gigabytes in (17.19, 19.05, 23.87, 25.75)])
 
 
 @pytest.mark.parametrize(("name", "cases"), [("sailor", 17), ("vocabulary_parallelism", 4)])

@@ -30,11 +30,11 @@ from sim.hardware.cluster import Cluster, Fleet, Trunk
 from sim.hardware.memory_facts import WORKSPACE
 from sim.hardware.stack import DEFAULT
 from sim.hardware.topology import Topology
-from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 from tests import builders as make
+from tests.planner import outside_torch
 
 Stages = tuple[tuple[str, int], ...]
 """(cluster, layers) of each stage."""
@@ -152,7 +152,7 @@ def _random_cluster(
         nics = (make.nic(rng.choice(["infiniband", "roce"]), rng.choice([5e6, 2e7]), latency=3e-3), *nics)
     spec = make.device(
         f"chip-{name}", rng.choice([1e9, 2e9, 5e9]), rng.choice([2e8, 1e9]),
-        memory=rng.choice(memories) * (hidden / 96) ** 2 + WORKSPACE + memory.OUTSIDE,
+        memory=rng.choice(memories) * (hidden / 96) ** 2 + WORKSPACE + outside_torch.CONTEXT,
     )  # fmt: skip
     wire = make.wire(bandwidth=rng.choice([2e7, 1e8]), latency=rng.choice([0.0, 3e-3]))
     return make.cluster(name, nodes=nodes, devices=rng.randint(1, 2), nics=nics, spec=spec, intra_node=wire)
@@ -171,7 +171,7 @@ def random_request_with_experts_or_long_sequences(seed: int) -> Request:
             nics = (make.nic("roce", 2e7 * speed, latency=3e-3), *nics)
         room = rng.choice([10e6, 24e6, 1e9]) * (20 if seq_len > 64 else 1)
         spec = make.device(
-            f"chip-{name}", rng.choice([1e9, 5e9]) * speed, 5e8 * speed, memory=room + WORKSPACE + memory.OUTSIDE
+            f"chip-{name}", rng.choice([1e9, 5e9]) * speed, 5e8 * speed, memory=room + WORKSPACE + outside_torch.CONTEXT
         )
         wire = make.wire(bandwidth=rng.choice([2e7, 1e8]) * speed, latency=rng.choice([0.0, 3e-3]))
         return make.cluster(name, nodes=nodes, devices=rng.choice([1, 2, 4]), nics=nics, spec=spec, intra_node=wire)

@@ -21,9 +21,9 @@ from sim.engine.engine import simulate
 from sim.errors import Infeasible, NoRoute, PlanError
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
 from sim.plan.plan import Plan
 from tests import builders as make
+from tests.planner import outside_torch
 from tests.planner.builders import request, shape
 
 PINNED = Wishes(schedule="1f1b", zero_stage=1)
@@ -43,7 +43,7 @@ def question(
     clusters = [
         make.cluster(
             name, 1, count, nics=(make.nic("ethernet", 5e9, latency=1e-6),), intra_node=make.wire(bandwidth=1e10),
-            spec=make.device(f"chip-{name}", speed, 1e11, memory=room + WORKSPACE + memory.OUTSIDE),
+            spec=make.device(f"chip-{name}", speed, 1e11, memory=room + WORKSPACE + outside_torch.CONTEXT),
         )
         for name, count, speed in zip("ab", (2, 4), speeds, strict=True)
     ]  # fmt: skip
@@ -62,7 +62,7 @@ def drawn(seed: int) -> Request:
             intra_node=make.wire(bandwidth=rng.choice((1e9, 1e10, 5e10))),
             spec=make.device(
                 f"chip-{name}", rng.choice((1e11, 2e11, 3e11)), 1e11,
-                memory=rng.choice((24e6, 32e6, 64e6, 100e6)) + WORKSPACE + memory.OUTSIDE,
+                memory=rng.choice((24e6, 32e6, 64e6, 100e6)) + WORKSPACE + outside_torch.CONTEXT,
             ),
         )
         for name in "abc"[: rng.choice((2, 3, 3))]

@@ -28,8 +28,8 @@ def test_simulate_prints_both_sets_and_writes_a_timeline(run, file, tmp_path):
     seen = run("simulate", file, "--trace", trace, "--chart", chart)
     assert (seen.code, seen.err) == (0, f"Written to {trace}. Written to {chart}.\n")
     lines = [line.split() for line in seen.out.splitlines()]
-    assert ["attention", "new", "a40", "2", "1", "69.9%", "2.9", "GiB", "7%"] in lines
-    assert ["experts", "old", "v100-sxm2-32gb", "1", "6", "69.4%", "2.9", "GiB", "10%"] in lines
+    assert ["attention", "new", "a40", "2", "1", "69.9%", "2.5", "GiB", "6%"] in lines
+    assert ["experts", "old", "v100-sxm2-32gb", "1", "6", "69.4%", "2.6", "GiB", "9%"] in lines
     assert ["step", "42.44", "ms"] in lines
     assert chart.stat().st_size > 0
     assert "two-types small: simulated step of 42.44 ms" in run("show", trace).out

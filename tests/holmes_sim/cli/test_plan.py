@@ -151,15 +151,15 @@ def test_plan_with_a_stack_says_so_and_keeps_it(run, tmp_path):
 
 
 def test_a_plan_says_that_it_rests_on_guessed_rates(run, tmp_path):
-    """The curves of matrix products of T4 and V100 are guesses: `list devices` marks them."""
+    """The curve of matrix products of T4 is a guess, that of V100 agrees with measured layers: `list devices` marks them."""
     pinned = ("--strategy", "megatron", "--tp", 1, "--pp", 1, "--microbatch-size", 1, "--recompute", "none")
     seen = run("plan", "peers/amp-16", *pinned, "-o", tmp_path / "plan.json")
-    assert "This prediction rests on guessed rates of t4, v100-sxm2-16gb.\n" in seen.out
-    guessed = ["t4", "v100-sxm2-16gb"]
+    assert "This prediction rests on guessed rates of t4.\n" in seen.out
+    guessed = ["t4"]
     assert json.loads((tmp_path / "plan.json").read_text())["guessed_rates"] == guessed
     assert json.loads(run("simulate", tmp_path / "plan.json", "--json").out)["guessed_rates"] == guessed
     run("report", tmp_path / "plan.json", "-o", tmp_path / "report.html", "--strategies", "none")
-    assert "<dd>rests on guessed rates of t4, v100-sxm2-16gb</dd>" in (tmp_path / "report.html").read_text()
+    assert "<dd>rests on guessed rates of t4</dd>" in (tmp_path / "report.html").read_text()
 
 
 def test_explain_prints_the_work_of_the_search(run):

@@ -159,7 +159,7 @@ def test_a_model_that_is_too_large_is_refused_with_a_remedy(run):
     seen = run("plan", "holmes-hybrid-4", "--model", "gpt-1t", "--tp", 8)
     assert (seen.code, seen.out) == (3, "")
     assert seen.err.startswith("error: memory: gpt-1t does not fit holmes-hybrid-4: stage 0 of the nearest layout ")
-    assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by 403.5 GiB; " in seen.err
+    assert "(79.2 GiB less a head-room of 0.08) of device a100-sxm4-80gb by 403.6 GiB; " in seen.err
     assert seen.err.endswith(
         "; remedy: 28 more nodes in cluster ib (--set clusters.ib.nodes=30), or --set workload.adapter.r=16, "
         "for fine-tuning only: it trains adapters (LoRA), not the weights of the model\n"

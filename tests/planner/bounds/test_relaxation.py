@@ -17,8 +17,8 @@ from planner.placement.simulation import simulate_plan, step
 from planner.request import Wishes
 from planner.space.shapes import searched
 from sim.analytic import plan_costs
-from sim.kernels import memory
 from tests import builders as make
+from tests.planner import outside_torch
 from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, on_two_clusters, pipelines, request, shape
 
 ONE_SIZE = Wishes(tp=1, microbatch_size=1, recompute="none")
@@ -112,7 +112,7 @@ def test_a_model_that_no_memory_holds_has_no_bound():
     for layers, feasible in ((4, True), (5, False)):
         question = on_one_cluster(layers, nodes=4, spec=tight, wishes=replace(ONE_SIZE, dp=1))
         assert math.isfinite(relaxed_bound(question, PlanningContext(question))) is feasible
-    assert one_layer > memory.OUTSIDE
+    assert one_layer > outside_torch.CONTEXT
 
 
 def test_the_relaxed_bound_is_the_least_of_all_shapes():

@@ -9,7 +9,7 @@ import pytest
 from planner.bounds.pipeline_modes import Mode, configuration
 from planner.bounds.stage_options import device_kinds, most_layers, recomputed
 from planner.request import Request
-from sim.kernels import compute, memory
+from sim.kernels import communicators, compute, memory
 from tests.planner.pipelines.fleets import two_kinds
 
 
@@ -30,7 +30,7 @@ def with_room(fit: int, again: int) -> Request:
         needed = memory.rank_bytes(asked.workload, full, fit, 1, False, False) + (fit - again) * (layer - inputs) - inputs
     else:
         needed = memory.rank_bytes(asked.workload, kept, fit, 1, False, False)
-    room = needed + (layer - inputs) / 2 + memory.outside_torch(kept)
+    room = needed + (layer - inputs) / 2 + communicators.outside_torch(kept)
     return two_kinds(memory=room / (1 - asked.topology.memory_headroom))
 
 

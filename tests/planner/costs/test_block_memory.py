@@ -15,7 +15,7 @@ from planner.placement.recomputation import fewest_recomputed
 from planner.search.evaluation import roles
 from sim.errors import PlanError
 from sim.hardware.memory_facts import MEGATRON
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
 from tests import builders as make
@@ -28,7 +28,7 @@ def bytes_at(layers: int, recomputed: int, held: int, **degrees: object) -> floa
     config = shape(**degrees).config(on_one_cluster(6, 8).workload, 2)
     config = replace(config, recompute="full", recompute_layers=(recomputed,))
     inside = memory.rank_bytes(on_one_cluster(6, 8).workload, config, layers, held, False, False)
-    return inside + memory.outside_torch(config)
+    return inside + communicators.outside_torch(config)
 
 
 @pytest.mark.parametrize("facts", [MEGATRON, make.EAGER])

@@ -12,9 +12,10 @@ from planner.costs.node_classes import node_classes
 from planner.costs.stage_memory import StageMemory, single_stage_config
 from planner.search.evaluation import roles
 from sim.hardware.memory_facts import MEGATRON
-from sim.kernels import memory
+from sim.kernels import communicators
 from sim.plan import schedules
 from tests import builders as make
+from tests.planner import outside_torch
 from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, shape
 from tests.planner.costs.memories import stage_memory
 
@@ -53,8 +54,8 @@ def test_shapes_that_share_a_cache_have_their_own_bytes():
 
 def test_no_more_layers_than_the_model_has_and_none_without_room():
     assert stage_memory(1e12).most_layers("middle", ((1, 0),)) == 6
-    assert stage_memory(memory.OUTSIDE).most_layers("middle", ((1, 0),)) == 0
-    assert stage_memory(memory.OUTSIDE).held("middle", 1) < 0
+    assert stage_memory(outside_torch.CONTEXT).most_layers("middle", ((1, 0),)) == 0
+    assert stage_memory(outside_torch.CONTEXT).held("middle", 1) < 0
 
 
 def test_deferred_weight_gradients_take_memory():
@@ -73,3 +74,20 @@ def test_the_memory_of_stages_is_that_of_the_plan(drawn: Drawn):
     for stage, (role, (name, layers)) in enumerate(zip(roles(pp), drawn.stages, strict=True)):
         in_flight = schedules.in_flight(one.schedule, stage, pp, m, one.vpp)
         assert named[name].memory.most_layers(role, in_flight, pp) >= layers
+
+
+@pytest.mark.usefixtures("real_communicators")
+@pytest.mark.parametrize(("role", "more"), [("only", 0), ("first", 2), ("middle", 2), ("last", 2)])
+def test_a_pipeline_leaves_torch_less_than_a_stage_alone(role, more):
+    """Its ranks have communicators of their pipeline and of their replica beside those of all ranks and of gradients."""
+    known = stage_memory(1e12, dp=2)
+    outside = communicators.CONTEXT + (2 + more) * communicators.COMMUNICATOR
+    assert known.room(role) == pytest.approx(1e12 - outside, rel=1e-12)
+
+
+@pytest.mark.usefixtures("real_communicators")
+@pytest.mark.parametrize("role", ["first", "middle", "last", "only"])
+def test_the_communicators_of_a_stage_are_counted_to_the_byte(role):
+    exact = stage_memory(1e12).bytes_at(role, 3, 2)
+    just, less = (stage_memory(nbytes) for nbytes in (exact, exact * (1 - 1e-9)))
+    assert (just.most_layers(role, ((2, 0),)), less.most_layers(role, ((2, 0),))) == (3, 2)

@@ -11,7 +11,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.unlike_layers import UnlikeCosts
 from sim.analytic.plan_costs import PlanCosts
 from sim.field_changes import changed
-from sim.kernels import memory
+from sim.kernels import communicators, memory
 from tests.planner.unlike import interleaved, only_shape, question
 
 
@@ -53,4 +53,4 @@ def test_bytes_are_those_of_the_memory_model() -> None:
                 workload, config = option.layers.of(counts, ends[1]), changed(option.config, pp=pp)
                 inside = memory.rank_bytes(workload, config, sum(counts), held, *ends, waits)
                 found = option.bytes(counts, ends).beside(held, waits, option.ahead_of_head(pp))
-                assert found == pytest.approx(inside + memory.outside_torch(config), rel=1e-12)
+                assert found == pytest.approx(inside + communicators.outside_torch(config), rel=1e-12)

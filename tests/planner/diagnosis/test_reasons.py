@@ -16,9 +16,9 @@ from planner.search.candidates import estimates
 from planner.space.shapes import searched, variants
 from sim.hardware.cluster import Cluster, Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
 from tests import builders as make
 from tests.more import after
+from tests.planner import outside_torch
 from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, plan_of, request
 from tests.planner.unlike import question
 
@@ -31,7 +31,7 @@ def test_verdicts_are_sorted_and_name_the_bottleneck():
 
 
 def test_a_lack_of_memory_is_a_verdict():
-    question = on_one_cluster(layers=4, nodes=2, wishes=SEARCHED_ONCE, spec=make.device(memory=memory.OUTSIDE))
+    question = on_one_cluster(layers=4, nodes=2, wishes=SEARCHED_ONCE, spec=make.device(memory=outside_torch.CONTEXT))
     found = verdicts(PlanningContext(question), 1)
     assert {verdict.seconds for verdict in found} == {math.inf}
     assert any(
@@ -88,7 +88,7 @@ def test_memory_is_told_of_the_class_that_holds_most_of_the_model(nodes: int, to
     """One layer fits a device of cluster a, two fit the one device of cluster b: more than one of a, less than four."""
 
     def cluster(name: str, nodes: int, nbytes: float) -> Cluster:
-        return make.cluster(name, nodes, spec=make.device(memory=memory.OUTSIDE + WORKSPACE + nbytes))
+        return make.cluster(name, nodes, spec=make.device(memory=outside_torch.CONTEXT + WORKSPACE + nbytes))
 
     clusters = cluster("a", nodes, 4e6), cluster("b", 1, 6e6)
     machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e10, 0.0),))
@@ -100,7 +100,7 @@ def test_memory_is_told_of_the_class_that_holds_most_of_the_model(nodes: int, to
 
 def test_layers_that_fit_without_the_ends_and_further_microbatches_are_told():
     """Six of twelve layers fit each of two devices, but not with the embedding or the head beside them."""
-    machines = make.fleet(make.cluster("a", 2, spec=make.device(memory=memory.OUTSIDE + WORKSPACE + 14e6)))
+    machines = make.fleet(make.cluster("a", 2, spec=make.device(memory=outside_torch.CONTEXT + WORKSPACE + 14e6)))
     question = request(machines, make.model(12), 4, Wishes(tp=1, dp=1, microbatch_size=1, recompute="none"))
     (found,) = verdicts(PlanningContext(question), 0)
     assert found.why == (

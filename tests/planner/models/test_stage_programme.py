@@ -26,9 +26,9 @@ from sim.analytic import plan_costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
 from tests import builders as make
 from tests.more import after
+from tests.planner import outside_torch
 from tests.planner.builders import NO_LIMIT, Stages, pipelines, request
 from tests.planner.models.problem import NODES
 
@@ -77,7 +77,7 @@ def drawn(seed: int) -> tuple[Request, Shape]:
 
 def taken(tp: int = 1) -> float:
     """Bytes of a device that no layer can have."""
-    return WORKSPACE + (memory.OUTSIDE_TP if tp > 1 else memory.OUTSIDE)
+    return WORKSPACE + outside_torch.CONTEXT + (outside_torch.COMMUNICATOR if tp > 1 else 0.0)
 
 
 def roomier(cluster: Cluster, nbytes: float) -> Cluster:

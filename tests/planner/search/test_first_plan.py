@@ -20,9 +20,9 @@ from planner.time_limit import TimeLimit
 from sim.formats.documents import parse
 from sim.formats.edits import edited
 from sim.formats.topology import from_document
-from sim.kernels import memory
 from tests import builders as make
 from tests.more import after, more
+from tests.planner import outside_torch
 from tests.planner.builders import SEARCHED_ONCE, many_clusters, on_one_cluster, on_two_clusters, plan_of, random_request
 from tests.planner.search.searches import incumbent
 
@@ -56,7 +56,7 @@ def test_pipelines_whose_messages_share_no_links_are_tried_where_those_of_the_fa
 
 
 def test_nothing_that_fits_means_no_plan():
-    question = on_one_cluster(nodes=2, spec=make.device(memory=memory.OUTSIDE), wishes=SEARCHED_ONCE)
+    question = on_one_cluster(nodes=2, spec=make.device(memory=outside_torch.CONTEXT), wishes=SEARCHED_ONCE)
     kept = incumbent(question)
     find_first_plan(kept, list(searched(question)))
     assert kept.best is None

@@ -18,10 +18,10 @@ from planner.search.budgets import Budgets
 from planner.search.incumbent import Incumbent
 from planner.time_limit import TimeLimit
 from sim.errors import NotDefined
-from sim.kernels import memory
 from sim.plan.allowed import Allowed
 from sim.plan.plan import Plan
 from tests import builders as make
+from tests.planner import outside_torch
 from tests.planner.builders import on_one_cluster, shape
 from tests.planner.search.searches import candidate, incumbent, simulated
 
@@ -67,7 +67,7 @@ def test_a_pipeline_that_is_slower_on_an_idle_network_or_does_not_fit_is_not_sim
     kept.offer(shape(), SPLITS[1])
     assert not kept.offer(shape(), SPLITS[0])
     assert len(kept.context.simulated) == 1
-    small = incumbent(two_nodes(memory.OUTSIDE))
+    small = incumbent(two_nodes(outside_torch.CONTEXT))
     assert not small.offer(shape(), SPLITS[1])
     assert small.context.simulated == [] and small.best is None
 
@@ -152,7 +152,7 @@ def test_a_search_begins_with_a_given_plan_that_fits():
     assert not other.is_over
     other.limit = TimeLimit(0.0)
     assert other.is_over
-    small = incumbent(two_nodes(memory.OUTSIDE))
+    small = incumbent(two_nodes(outside_torch.CONTEXT))
     small.begin(replace(start, topology=small.request.topology))
     assert small.best is None
     small.limit = TimeLimit(0.0)

@@ -17,10 +17,10 @@ from planner.space.shape import Shape
 from sim.formats import planfile
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels.memory import OUTSIDE
 from sim.plan import schedules
 from tests import builders as make
 from tests import features
+from tests.planner import outside_torch
 from tests.planner.builders import request, shape
 from tests.planner.search.searches import candidate
 
@@ -30,7 +30,7 @@ STAGES = (("a", 2), ("b", 2), ("c", 2), ("d", 2))
 def four_clusters(latency: float, memory: float = 1e9) -> Request:
     """Four equal clusters of one device, joined with a latency; a stage of two layers takes 0.05 s for a microbatch."""
     nics = (make.nic("ethernet", 1e8),)
-    spec = make.device("chip", 4e9, 1e9, memory=memory + WORKSPACE + OUTSIDE)
+    spec = make.device("chip", 4e9, 1e9, memory=memory + WORKSPACE + outside_torch.CONTEXT)
     clusters = [make.cluster(name, nics=nics, spec=spec) for name in "abcd"]
     trunks = tuple(Trunk((a, b), "ethernet", 1e8, latency) for a, b in ("ab", "ac", "ad", "bc", "bd", "cd"))
     return request(make.fleet(*clusters, trunks=trunks), make.model(8), 24)

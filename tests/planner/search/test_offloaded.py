@@ -22,12 +22,12 @@ from planner.space.tried_offload import may_differ
 from planner.time_limit import TimeLimit
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
 from sim.plan.allowed import Allowed
 from sim.plan.offloading import OPTIMIZER
 from sim.plan.plan import Plan
 from sim.workload.adapter import Adapter
 from tests import builders as make
+from tests.planner import outside_torch
 from tests.planner.builders import plan_of, request, shape
 from tests.planner.search.searches import incumbent, simulated
 
@@ -44,7 +44,7 @@ def question(
     clusters = []
     for name, count, room in zip("ab", (1, 2), rooms, strict=True):
         spec = make.device(
-            f"chip-{name}", 2e11, 1e11, memory=room + WORKSPACE + memory.OUTSIDE, host_bandwidth=1e10,
+            f"chip-{name}", 2e11, 1e11, memory=room + WORKSPACE + outside_torch.CONTEXT, host_bandwidth=1e10,
             host_memory_bandwidth=cpu,
         )  # fmt: skip
         nics = (make.nic("ethernet", 5e9, latency=1e-6),)

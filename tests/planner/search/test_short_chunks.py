@@ -21,10 +21,10 @@ from planner.search.incumbent import Incumbent
 from planner.search.short_chunks import ShortChunks
 from planner.time_limit import TimeLimit
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
 from sim.plan.allowed import Allowed
 from sim.plan.plan import Plan
 from tests import builders as make
+from tests.planner import outside_torch
 from tests.planner.builders import NO_PROOF, plan_of, request, shape
 from tests.planner.search.searches import incumbent, simulated
 
@@ -38,7 +38,7 @@ def question(
     replicas, little is reduced between nodes, and each has few microbatches."""
     nodes = make.cluster(
         "a", 4, 2, nics=(make.nic("ethernet", rate, latency=1e-6),), intra_node=make.wire(bandwidth=inside),
-        spec=make.device("chip", 1e12, 1e12, memory=room + WORKSPACE + memory.OUTSIDE),
+        spec=make.device("chip", 1e12, 1e12, memory=room + WORKSPACE + outside_torch.CONTEXT),
     )  # fmt: skip
     return request(make.fleet(nodes), make.model(4, 384), 8, wishes, seq_len=seq_len)
 

@@ -16,9 +16,9 @@ from planner.search.stage_search import StageSearch
 from planner.space.shape import Shape
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
 from tests import builders as make
 from tests.more import after
+from tests.planner import outside_torch
 from tests.planner.builders import many_clusters, pipelines, request, shape
 from tests.planner.search.searches import candidate
 
@@ -35,7 +35,10 @@ def random_fleet(seed: int) -> Request:
             nodes=rng.randint(1, 3),
             nics=(make.nic("ethernet", rng.choice([3e6, 3e7]), latency=rng.choice([3e-3, 5e-2])),),
             spec=make.device(
-                f"chip-{name}", rng.choice([1e9, 2e9, 4e9]), 1e9, memory=rng.choice([10e6, 1e9]) + WORKSPACE + memory.OUTSIDE
+                f"chip-{name}",
+                rng.choice([1e9, 2e9, 4e9]),
+                1e9,
+                memory=rng.choice([10e6, 1e9]) + WORKSPACE + outside_torch.CONTEXT,
             ),
         )
         for name in "abcde"[: rng.choice([3, 4, 4, 5])]

@@ -31,11 +31,11 @@ from planner.target import Target
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.formats.topology import load
 from sim.hardware.memory_facts import WORKSPACE
-from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.workload import Workload
 from tests import builders as make
 from tests.more import after, more
+from tests.planner import outside_torch
 from tests.planner.brute_force import every_plan, fastest_step
 from tests.planner.builders import (
     NO_LIMIT,
@@ -138,7 +138,7 @@ def uneven_request(seed: int, **wishes: int) -> Request:
     rng = random.Random(seed)
     count = rng.choice([3, 4])
     nics = (make.nic("ethernet", rng.choice([1e6, 3e6]), latency=3e-4, count=count),)
-    spec = make.device("chip", 1e9, 1e9, memory=1e9 + WORKSPACE + memory.OUTSIDE)
+    spec = make.device("chip", 1e9, 1e9, memory=1e9 + WORKSPACE + outside_torch.CONTEXT)
     machines = make.cluster("c", rng.choice([2, 3]), count, nics, spec, make.wire(bandwidth=1e8, latency=1e-4))
     model, batch = make.model(rng.choice([1, 3])), rng.choice([5, 7, 10])
     return request(make.fleet(machines), model, batch, replace(SEARCHED_ONCE, **wishes))

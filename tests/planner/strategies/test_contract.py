@@ -134,6 +134,7 @@ def test_the_same_request_has_the_same_plan(strategy):
         assert planfile.to_json(first) == planfile.to_json(second)
 
 
+@pytest.mark.usefixtures("real_communicators")
 def test_the_plan_does_not_depend_on_the_hash_seed():
     """A process with another seed gives the plan of this one."""
     script = (

@@ -8,8 +8,8 @@ from planner import strategies
 from planner.costs.context import PlanningContext
 from planner.request import Wishes
 from sim.errors import Infeasible
-from sim.kernels import memory
 from tests import builders as make
+from tests.planner import outside_torch
 from tests.planner.builders import on_one_cluster, plan_of
 from tests.planner.strategies.fleets import on
 
@@ -52,6 +52,6 @@ def test_a_tensor_parallel_group_is_one_unit_inside_a_node():
 
 
 def test_no_memory_is_no_plan():
-    question = on_one_cluster(nodes=2, spec=make.device(memory=memory.OUTSIDE))
+    question = on_one_cluster(nodes=2, spec=make.device(memory=outside_torch.CONTEXT))
     with pytest.raises(Infeasible, match="dt_fm: no layout of even layers over balanced groups of devices fits the memory"):
         strategies.get("dt_fm").plan(question, PlanningContext(question))

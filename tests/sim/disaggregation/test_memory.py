@@ -9,7 +9,7 @@ import pytest
 from sim.disaggregation import memory, shares
 from sim.disaggregation.memory import attention_rank_bytes, expert_rank_bytes, fits
 from sim.hardware.memory_facts import MEGATRON
-from sim.kernels.memory import OUTSIDE
+from sim.kernels.communicators import CONTEXT
 from tests.sim.disaggregation.builders import machines, stage
 
 EXPERT = 3 * 96 * 192
@@ -20,13 +20,13 @@ def test_an_expert_rank_by_hand():
     """Eight experts in each of two layers at 18 bytes a parameter; kept of a row: its input, gate and up, and the product of
     both, at 2 bytes, for 64 rows, two layers and two microbatches."""
     kept = 2 * 2 * 64 * (96 + 2 * 192 + 192) * 2
-    assert expert_rank_bytes(stage()) == pytest.approx(OUTSIDE + MEGATRON.workspace + 16 * EXPERT * 18 + kept)
+    assert expert_rank_bytes(stage()) == pytest.approx(CONTEXT + MEGATRON.workspace + 16 * EXPERT * 18 + kept)
 
 
 def test_an_expert_rank_that_recomputes_keeps_its_rows():
     rows, layer = 2 * 2 * 64 * 96 * 2, 64 * (96 + 2 * 192 + 192) * 2
     assert expert_rank_bytes(stage(recompute="full")) == pytest.approx(
-        OUTSIDE + MEGATRON.workspace + 16 * EXPERT * 18 + rows + layer
+        CONTEXT + MEGATRON.workspace + 16 * EXPERT * 18 + rows + layer
     )
 
 
@@ -37,7 +37,7 @@ def test_an_attention_rank_has_no_experts_but_those_it_keeps():
     rows = 2 * 64 * 4 / 8 * (96 + 2 * 192 + 192) * 2
     assert more == pytest.approx(EXPERT * 18 + rows)
     state = shares.dense_parameters(none) * (2 + 4 + 12 / 4)
-    assert attention_rank_bytes(none) > OUTSIDE + state
+    assert attention_rank_bytes(none) > CONTEXT + state
 
 
 def test_experts_leave_expert_ranks():

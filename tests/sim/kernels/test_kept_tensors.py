@@ -10,7 +10,7 @@ import pytest
 
 from sim.formats import catalog
 from sim.hardware.memory_facts import KEPT, MemoryFacts
-from sim.kernels import kept_tensors, memory
+from sim.kernels import communicators, kept_tensors, memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import GIBI, GIGA
 from sim.workload.model import Model
@@ -182,9 +182,11 @@ def test_a_step_of_one_microbatch_has_no_backward_ahead_of_its_loss(layers: int,
 
 
 def test_torch_gives_memory_back_before_it_runs_out() -> None:
-    """8B at tp 8 needs 69 GB at microbatch size 12, and 22 more pile up; torch has the 80 GiB of the device less 3 GB. It gives
-    back what it can where both do not fit, and reserves anew: half of the rest of the device is a guess."""
-    room, needed = 80 * GIBI - memory.OUTSIDE_TP, reserved_gb("8b", 12, replace(NANOTRON, keeps=WITHOUT_INPUTS), tp=8) * GIGA
+    """8B at tp 8 needs 69 GB at microbatch size 12, and 22 more pile up; torch has the 80 GiB of the device less the context
+    and three communicators. It gives back what it can where both do not fit, and reserves anew: half of the rest of the device
+    is a guess."""
+    room = 80 * GIBI - communicators.CONTEXT - 3 * communicators.COMMUNICATOR
+    needed = reserved_gb("8b", 12, replace(NANOTRON, keeps=WITHOUT_INPUTS), tp=8) * GIGA
     assert reserved_gb("8b", 12, tp=8) == pytest.approx((needed + room) / 2 / GIGA)
     assert kept_tensors.with_delayed(60.0, 20.0, 80.0) == 80.0
     assert kept_tensors.with_delayed(60.0, 20.1, 80.0) == 70.0
