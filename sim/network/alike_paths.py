@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from sim import collectives
 from sim.collectives import Round, Transfer
 from sim.hardware.cluster import Device, Fleet
 from sim.network.paths import End, LinkName, Path, Traffic, first_path, leaf, near_nics, nic_of, of_number, second_node
+from sim.units import Seconds
 
 Hosts: TypeAlias = tuple[tuple[Device, ...], ...]
 SIDES = ("out", "in", "up", "down")
@@ -26,18 +28,23 @@ SIDES = ("out", "in", "up", "down")
 class Alike:
     """Alike transfers. source, target: the ends of the first of them; second: the node that stands for that of the target.
 
-    total, steps: sums of their shares and steps. shares: side of a link -> the sums by number of the node or leaf there."""
+    total: the sum of their shares. shares: side of a link -> the sums by number of the node or leaf there. steps: times that the
+    longest chain crosses a transfer -> how many it crosses so often."""
 
     source: End
     target: End
     second: int
     total: float
-    steps: float
     shares: dict[str, dict[int, float]]
+    steps: dict[float, int]
 
     def path(self, fleet: Fleet, traffic: Traffic) -> Path:
         """The path of each, but for the numbers of nodes and leaves."""
         return first_path(fleet, self.source, self.target, traffic, self.second)
+
+    def waits(self, seconds: Seconds) -> Iterator[Seconds]:
+        """What the longest chain waits for each of them, where one step takes so many seconds."""
+        return itertools.chain.from_iterable(itertools.repeat(times * seconds, many) for times, many in self.steps.items())
 
     def load(self, path: Path, use: dict[LinkName, float]) -> None:
         """Add the weights of all transfers, of which this is the path, to those of the links that they cross."""
@@ -85,7 +92,7 @@ def _sums(ends: list[End], places: list[tuple[int, int]], second: int, some: lis
     """Alike transfers; places: node and leaf of each rank."""
     shares = {side: defaultdict[int, float](float) for side in SIDES}
     out, into, up, down = shares.values()
-    total = steps = 0.0
+    total, steps = 0.0, Counter[float]()
     for t in some:
         share = t.share / unit
         (node, above), (other, below) = places[t.source], places[t.target]
@@ -94,8 +101,8 @@ def _sums(ends: list[End], places: list[tuple[int, int]], second: int, some: lis
         up[above] += share
         down[below] += share
         total += share
-        steps += t.steps
-    return Alike(ends[some[0].source], ends[some[0].target], second, total, steps, dict(shares))
+        steps[t.steps] += t.steps > 0
+    return Alike(ends[some[0].source], ends[some[0].target], second, total, dict(shares), +steps)
 
 
 def _numbered(items: list[tuple[object, ...]]) -> list[int]:

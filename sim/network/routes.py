@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -99,19 +100,18 @@ def collective_route(
     legs, overhead, interference = [], 0.0, 0.0
     pipelined = collectives.is_pipelined(name, operation)
     for current, groups in alike_transfers(fleet, devices, nic, name, operation):
-        use: dict[LinkName, float] = {}
-        latency = gap = 0.0
+        use, waits, gap = dict[LinkName, float](), list[Seconds](), 0.0
         for some in groups:
             source = some.source.device
             traffic = Traffic(nic, operation, members[source.cluster, source.node], ranks, protocol, queued)
             step = some.path(fleet, traffic)
             some.load(step, use)
-            latency += some.steps * (step.latency + (step.chunk if pipelined else 0.0))
+            waits += some.waits(step.latency + (step.chunk if pipelined else 0.0))
             gap = max(gap, step.gap)
             overhead = max(overhead, step.overhead)
             interference = max(interference, step.interference)
         total = max(t.share for t in current.transfers)
-        legs.append(Leg(tuple(use.items()), total * current.repeats, latency + current.messages * gap))
+        legs.append(Leg(tuple(use.items()), total * current.repeats, math.fsum(waits) + current.messages * gap))
     return Route(tuple(legs), overhead, interference)
 
 
@@ -139,7 +139,7 @@ def ring_route(fleet: Fleet, group: Member, operation: str, protocol: str = "") 
     for a, b, times in unlisted:
         parts += [latencies[done : firsts[b]], np.tile(latencies[firsts[a] : firsts[b]], times)]
         done = firsts[b]
-    latency = float(np.cumsum(np.concatenate([*parts, latencies[done:]]))[-1])  # same order of additions as `collective_route`
+    latency = math.fsum(np.concatenate([*parts, latencies[done:]]))  # exact, as in `collective_route`, whatever the order
     return Route((Leg(tuple(use.items()), share * repeats, latency),), overhead, interference)
 
 

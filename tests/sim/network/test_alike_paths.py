@@ -49,7 +49,7 @@ def test_sums_are_those_of_one_path_for_each_transfer(devices: tuple[Device, ...
     for own in groups:
         one = own.path(some, traffic[own.source.device])
         own.load(one, use)
-        waits += own.steps * one.latency
+        waits += sum(own.waits(one.latency))
     assert use == pytest.approx(expected, rel=1e-12)
     assert waits == pytest.approx(steps, rel=1e-12)
 
