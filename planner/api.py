@@ -97,18 +97,20 @@ def _beside(request: Request, context: PlanningContext) -> Iterator[Plan]:
 def _of_stand_ins(request: Request, strategy: str, context: PlanningContext) -> tuple[list[Plan], Infeasible | None]:
     """The plans of the stand-ins with the model's own layers, simulated, and why one of them has none."""
     found: list[Plan] = []
+    fastest: Plan | None = None  # those that follow seek nothing that takes longer
     refused: Infeasible | None = None
     timeless = replace(request, limits=replace(request.limits, training=None))  # the model itself may be faster
     for number, part in enumerate(stand_in.stand_ins(timeless)):
         if number not in context.stand_ins:
             context.stand_ins[number] = PlanningContext(
-                part, context.progress, punctual=context.punctual, watch=context.watch, beside=context.beside
+                part, context.progress, fastest, punctual=context.punctual, watch=context.watch, beside=context.beside
             )
             context.stand_ins[number].fleets.share(context.fleets)
             context.stand_ins[number].proves = False  # no bound of a stand-in holds for the model
         inside = context.stand_ins[number]
         try:
-            candidate = stand_in.of_model(plan(part, strategy, inside), request)
+            fastest = plan(part, strategy, inside)
+            candidate = stand_in.of_model(fastest, request)
             if fits(candidate):
                 found.append(context.timelines.simulate(candidate))
         except Infeasible as error:

@@ -28,9 +28,10 @@ class PlanningContext:
     """Costs, plans of strategies and progress of one request, shared by its strategies.
 
     `progress` receives status lines, `watch` the states of the certified search. `start` is a plan of the request's topology
-    and workload that meets its pins. The certified search begins with it, so that its result is not slower. A `punctual` search
-    does nothing after the time limit that only improves the plan or its bound. `beside`: quick strategies whose plans are
-    wanted as well; the certified search asks them early, so that they too are planned within the time limit."""
+    and workload that meets its pins, or is an answer to the same question, as that of another stand-in. The certified search
+    begins with it, so that its result is not slower. A `punctual` search does nothing after the time limit that only improves
+    the plan or its bound. `beside`: quick strategies whose plans are wanted as well; the certified search asks them early, so
+    that they too are planned within the time limit."""
 
     def __init__(
         self,

@@ -25,6 +25,9 @@ from sim.plan.certificate import Axis, Certificate
 from sim.plan.plan import MadeBy, Plan
 from sim.units import Seconds
 
+PROOF_SHARE, PROOF_S = 0.8, 60.0
+"""Share of the seconds left that plans with short chunks leave for those with the model's own layers, and most seconds of it
+(guesses)."""
 SOLVER = "closed form"
 """What computes the bound, as in other certificates."""
 
@@ -36,7 +39,8 @@ def certified(request: Request, context: PlanningContext, best: Plan | None) -> 
     search = UnlikeSearch(request, context, best, context.limit.at_least(SOON))
     try:
         context.progress("short chunks of sequences")
-        search.best = with_short_chunks(request, context, best, search.limit)
+        with search.limit.sooner(min(PROOF_SHARE * search.limit.seconds_left, PROOF_S)):
+            search.best = with_short_chunks(request, context, best, search.limit)
         context.progress("splits of the model's own layers")
         bound = search.run()
         search.polish()

@@ -28,8 +28,8 @@ SIDES = ("out", "in", "up", "down")
 class Alike:
     """Alike transfers. source, target: the ends of the first of them; second: the node that stands for that of the target.
 
-    total: the sum of their shares. shares: side of a link -> the sums by number of the node or leaf there. steps: times that the
-    longest chain crosses a transfer -> how many it crosses so often."""
+    total: the sum of their shares. shares: side of a link -> the sums by number of the node or leaf there. steps: times
+    that the longest chain crosses a transfer -> how many it crosses so often."""
 
     source: End
     target: End

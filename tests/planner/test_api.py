@@ -16,6 +16,7 @@ from sim.errors import Infeasible, OptionError
 from sim.formats.edits import edited
 from sim.plan.plan import Plan
 from tests.planner.builders import NO_LIMIT
+from tests.planner.unlike import PINNED as UNLIKE_PINNED
 from tests.planner.unlike import question as unlike_layers
 
 PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none")
@@ -156,6 +157,18 @@ def test_strategies_beside_the_search_of_a_models_own_layers_are_known_before_it
     assert step(api.plan(wanted, context=context)) <= step(slowest)
     assert [known for known, _ in begun] == [True]
     assert begun[0][1] <= step(slowest)
+
+
+def test_stand_ins_that_follow_seek_nothing_slower_than_the_first():
+    """With recomputation, nothing is faster where all activations fit: the second stand-in ends with the plan of the first."""
+    wanted = unlike_layers(replace(UNLIKE_PINNED, recompute=None))
+    context = PlanningContext(wanted)
+    api.plan(wanted, context=context)
+    first, second = (context.stand_ins[number] for number in range(2))
+    assert second.request.wishes.recompute == "full"
+    assert second.start is not None
+    assert step(second.start) == min(map(step, first.simulated)) == min(map(step, second.simulated))
+    assert min(second.simulated, key=step).config.recompute == "none"
 
 
 def test_the_winner_is_not_simulated_again(monkeypatch):
