@@ -21,7 +21,7 @@ from sim.errors import NoRoute
 from sim.plan import schedules
 from sim.units import Seconds
 
-MOST_CLASSES = 4
+MOST_CLASSES = 5
 """Largest number of classes: each further one doubles the sets of classes behind a rank."""
 MOST_COUNTS = 200
 """Most orders and numbers of ranks of the classes whose links are looked at (a guess). More: slower."""

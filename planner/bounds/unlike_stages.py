@@ -42,7 +42,7 @@ Behind: TypeAlias = tuple[int, ...]
 ORDERED = 3
 """Largest number of classes of which each order has a pipeline of its own: messages that share links tell them apart, which no
 bound does. Guess: of more, there are too many."""
-MOST_CLASSES = 4
+MOST_CLASSES = 5
 """Largest number of classes whose stages are told apart; more classes are bounded by `planner.bounds.unlike_work` alone. The
 programme has twice as many sets of classes for each further class."""
 
