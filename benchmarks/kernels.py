@@ -23,7 +23,7 @@ from sim.formats import catalog
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels.formulas import attention_seconds, gemm_seconds, pass_seconds
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 from sim.units import GIGA, MICRO, MILLI, Seconds, parse
 from sim.workload.kernels import Attention, Gemm
 from sim.workload.model import PRECISION_BYTES

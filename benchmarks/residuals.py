@@ -23,7 +23,8 @@ from holmes_sim.cases import Case
 from holmes_sim.posterior import log_steps
 from sim.analytic.evaluator import evaluate
 from sim.hardware.stack import DEFAULT, NUMBERS, Stack
-from sim.plan.plan import Plan, with_stack
+from sim.plan.plan import Plan
+from sim.plan.under_stack import with_stack
 
 HEAD = """\
 # Measured / predicted step of runs that no fit saw. Written by `python -m benchmarks residuals`.

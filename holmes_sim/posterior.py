@@ -20,7 +20,8 @@ from holmes_sim.processes import each
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.hardware.stack import DEFAULT, Stack
-from sim.plan.plan import Plan, with_stack
+from sim.plan.plan import Plan
+from sim.plan.under_stack import with_stack
 
 SCALE = 0.05
 """Scale of the Laplace likelihood: typical relative error of a run with the right constants. Guess; larger trusts runs less."""

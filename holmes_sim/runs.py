@@ -21,9 +21,10 @@ from sim.engine import timeline
 from sim.errors import HolmesError, TimelineError, TopologyError
 from sim.formats import documents, planfile, stacks
 from sim.formats.edits import edited
-from sim.hardware.stack import DEFAULT, Stack, software_facts
+from sim.hardware.stack import DEFAULT, Stack
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
+from sim.plan.under_stack import config_under
 from sim.units import Seconds
 
 PLAN, MEASURED, TIMELINE, LOGS = "plan.json", "measured.yaml", "timeline.json", (".log", ".out", ".txt")
@@ -85,8 +86,7 @@ def without_stack(plan: Plan) -> Plan:
     """The plan with the default software stack in place of its own."""
     if plan.topology.stack == DEFAULT:
         return plan
-    config = replace(plan.config, **software_facts(DEFAULT, plan.fleet, plan.config.tp, plan.config.own_tp_overlap))
-    return replace(plan, topology=default_topology(plan.topology), config=config)
+    return replace(plan, topology=default_topology(plan.topology), config=config_under(DEFAULT, plan))
 
 
 def start(name: str | None, runs: Sequence[Run] = ()) -> Stack:

@@ -21,7 +21,8 @@ from sim.errors import HolmesError
 from sim.formats import catalog, profile
 from sim.hardware.stack import DEFAULT, Stack
 from sim.kernels import compute
-from sim.plan.plan import Plan, with_stack
+from sim.plan.plan import Plan
+from sim.plan.under_stack import with_stack
 
 FORMAT = "holmes-sim/validation/1"
 HELD_OUT = {"honest": "model", "honest-tp": "tp", "honest-pp": "pp", "honest-nodes": "nodes"}

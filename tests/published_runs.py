@@ -5,7 +5,7 @@ from __future__ import annotations
 from holmes_sim import cases, validation
 from holmes_sim.cases import Case
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 
 
 def runs(name: str) -> dict[str, Case]:

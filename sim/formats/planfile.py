@@ -213,7 +213,7 @@ def of_document(document: Document) -> Plan:
     placement = placed(document, "placement", data.placement)
     with _at(document, ("config",)):
         values = config_values(data.config, workload.routing, workload.model)
-        facts = software_facts(topology.stack, topology.fleet, values["tp"], values["own_tp_overlap"])
+        facts = software_facts(topology.stack, topology.fleet, values["tp"], values["own_tp_overlap"], placement)
         config = ParallelConfig(**values | facts)
     with _at(document, ()):
         return Plan(

@@ -10,10 +10,11 @@ unless the topology names another one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.device_spec import DeviceSpec, GemmCurve
 from sim.hardware.link_spec import LinkSpec
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
@@ -197,20 +198,25 @@ def applied(stack: Stack, fleet: Fleet) -> Fleet:
     return replace(fleet, clusters=tuple(_cluster(change, cluster) for cluster in fleet.clusters))
 
 
-def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int, own: bool | None = None) -> bool:
+def overlaps_tensor_parallel(
+    stack: Stack, fleet: Fleet, tp: int, own: bool | None = None, placement: Iterable[Device] = ()
+) -> bool:
     """Whether collectives of tensor parallelism overlap products: the plan says so (`own`) or, where it says nothing, the
     software does it, and every node joins its devices by links over which it can (`OVERLAPPED_LINKS`). A group over several
-    nodes does not overlap."""
-    nodes = [cluster.node for cluster in fleet.clusters if cluster.node.count > 1]
+    nodes does not overlap. What a plan says counts for the nodes of its `placement`, where that is given."""
+    used = {device.cluster for device in placement if own is not None} or {cluster.name for cluster in fleet.clusters}
+    nodes = [cluster.node for cluster in fleet.clusters if cluster.node.count > 1 and cluster.name in used]
     joined = all(node.intra_node.name.startswith(OVERLAPPED_LINKS) for node in nodes)
     return (stack.tp_overlap if own is None else own) and joined and tp <= max((node.count for node in nodes), default=1)
 
 
-def software_facts(stack: Stack, fleet: Fleet, tp: int, own_tp_overlap: bool | None = None) -> dict[str, Any]:
+def software_facts(
+    stack: Stack, fleet: Fleet, tp: int, own_tp_overlap: bool | None = None, placement: Iterable[Device] = ()
+) -> dict[str, Any]:
     """The facts of a stack and a fleet that a parallel configuration of tensor-parallel degree `tp` has, as its fields.
 
-    own_tp_overlap: what the plan itself says of `tp_overlap`, if it does."""
-    overlaps = overlaps_tensor_parallel(stack, fleet, tp, own_tp_overlap)
+    own_tp_overlap, placement: what the plan itself says of `tp_overlap`, if it does, and its devices."""
+    overlaps = overlaps_tensor_parallel(stack, fleet, tp, own_tp_overlap, placement)
     names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
     others = "separate_qkv", "separate_gate", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
     facts = {name: getattr(stack, name) for name in (*names, *others, "whole_latents", "held_receivers")}

@@ -15,7 +15,6 @@ from sim import collectives, markup
 from sim.errors import NotModelled, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
-from sim.hardware.stack import DEFAULT, Stack, applied, software_facts
 from sim.hardware.topology import Topology
 from sim.hardware.transport import common_transport, reduces_in_network
 from sim.plan import schedules
@@ -288,13 +287,3 @@ def _check_groups(plan: Plan) -> None:
         for name, rank in at.items() if group.transport == "rdma" else ():
             if plan.fleet.cluster(name).node.nic(group.nic) is None:
                 raise PlanError(f"groups[{index}].nic: {group.nic} is not a NIC of {plan.placement[rank]} (rank {rank})")
-
-
-def with_stack(stack: Stack, plan: Plan) -> Plan:
-    """The plan on the same devices under another software stack.
-
-    Raises PlanError if the topology has a stack of its own, whose rates its fleet has."""
-    if plan.topology.stack != DEFAULT:
-        raise PlanError(f"stack: topology {plan.topology.name} has a software stack of its own; leave it out here")
-    config = replace(plan.config, **software_facts(stack, plan.fleet, plan.config.tp, plan.config.own_tp_overlap))
-    return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet), stack=stack))

@@ -16,7 +16,7 @@ from sim.formats import catalog
 from sim.formats.documents import check, parse
 from sim.formats.stack_facts import StackFacts
 from sim.hardware.stack import DEFAULT, Stack
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 from tests.more import deep
 
 SC21 = cases.load(validation.folder() / "megatron_sc21.yaml")

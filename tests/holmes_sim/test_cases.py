@@ -10,7 +10,7 @@ import pytest
 from holmes_sim import cases, validation
 from holmes_sim.cases import Case
 from sim.analytic.evaluator import evaluate
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 
 LIBAI = validation.folder() / "new_software" / "libai.yaml"
 

@@ -13,7 +13,8 @@ from sim.engine.engine import simulate
 from sim.errors import HolmesError, TimelineError, TopologyError
 from sim.formats import planfile, stacks
 from sim.hardware.stack import DEFAULT
-from sim.plan.plan import Plan, with_stack
+from sim.plan.plan import Plan
+from sim.plan.under_stack import with_stack
 
 CASES = [
     case

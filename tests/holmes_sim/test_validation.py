@@ -19,7 +19,7 @@ from sim.engine.engine import simulate
 from sim.errors import HolmesError, TopologyError
 from sim.hardware.stack import DEFAULT
 from sim.kernels import memory
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 from tests.more import deep, more
 
 SHIPPED = sorted(validation.folder().glob("*.yaml"))

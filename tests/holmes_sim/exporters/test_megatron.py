@@ -13,7 +13,7 @@ from holmes_sim.exporters import megatron
 from holmes_sim.launching import environment, folder, hosts, megatron_flags, megatron_groups
 from sim.hardware.stack import DEFAULT
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 from tests import features
 
 BY_NAME = {feature.name: feature for feature in features.FEATURES}

@@ -16,8 +16,9 @@ from sim.formats import planfile
 from sim.formats.config_facts import ConfigFacts, config_values
 from sim.hardware.stack import DEFAULT
 from sim.plan.certificate import UNLIKE, Axis, Certificate, SpaceBound
-from sim.plan.plan import Plan, with_stack
+from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
+from sim.plan.under_stack import with_stack
 from tests import builders
 from tests.builders import cluster, fleet
 from tests.sim.plan.pair_of_nodes import plan_of_a_file, refused
@@ -242,6 +243,22 @@ def test_no_plan_overlaps_over_links_that_cannot(read: Plan) -> None:
     document["config"]["tp_overlap"] = True
     for cluster_facts in document["topology"]["clusters"].values():
         cluster_facts["node"]["intra_node"] = "pcie4"
+    assert not planfile.from_text("plan.json", json.dumps(document)).config.tp_overlap
+
+
+def test_a_plan_overlaps_whatever_joins_the_devices_of_idle_nodes(read: Plan) -> None:
+    """The software does so on every node, or not at all: so a stack counts the idle ones, too."""
+    document = json.loads(planfile.to_json(read))
+    document["topology"]["clusters"]["idle"] = {"nodes": 1, "node": {
+        "devices": {"type": "l40s", "count": 2}, "intra_node": "pcie4",
+        "nics": [{"type": "ethernet", "bandwidth": "10 Gbit/s", "count": 1}],
+    }}  # fmt: skip
+    document["config"]["tp_overlap"] = True
+    found = planfile.from_text("plan.json", json.dumps(document))
+    assert found.config.tp_overlap
+    assert with_stack(DEFAULT, found).config.tp_overlap
+    del document["config"]["tp_overlap"]
+    document["topology"]["stack"] = {"name": "ours", "tp_overlap": True, "fitted": {}}
     assert not planfile.from_text("plan.json", json.dumps(document)).config.tp_overlap
 
 

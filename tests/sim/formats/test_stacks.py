@@ -17,7 +17,7 @@ from sim.formats.topology import load
 from sim.hardware.memory_facts import MemoryFacts
 from sim.hardware.stack import DEFAULT, Stack, applied
 from sim.kernels import memory
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 from sim.units import MEBI, MICRO, MILLI
 from tests import builders
 from tests.sim.formats.topology_texts import TOPOLOGY

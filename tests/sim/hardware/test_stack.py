@@ -15,7 +15,7 @@ from sim.hardware.cluster import Device
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, Stack, applied, overlaps_tensor_parallel, software_facts
 from sim.network.routes import collective_route
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 from tests import builders
 from tests.builders import cluster, fleet, wire
 

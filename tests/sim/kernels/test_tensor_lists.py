@@ -13,7 +13,8 @@ from sim.engine.engine import simulate
 from sim.kernels.compute import rank_kernels
 from sim.kernels.tensor_lists import list_seconds
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import Plan, with_stack
+from sim.plan.plan import Plan
+from sim.plan.under_stack import with_stack
 from sim.workload.workload import Workload
 from tests import builders
 from tests.published_runs import runs

@@ -15,7 +15,7 @@ from sim.hardware.stack import DEFAULT
 from sim.kernels import payloads
 from sim.kernels.compute import layer_seconds, rank_kernels
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import with_stack
+from sim.plan.under_stack import with_stack
 from sim.workload.kernels import Gemm, Pass
 from tests.sim.context_and_experts import nodes
 
