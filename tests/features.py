@@ -137,6 +137,7 @@ MESHES = {"nodes": ACROSS, "tp": 2, "ep": 2, "stage_tp": (2, 1), "order": (0, 1,
 PAIRED = {
     "schedule": "dualpipev", "vpp": 2, "overlap_grad_reduce": False, "overlap_param_gather": False, "ep": 4, "etp": 1,
 }  # fmt: skip
+OVER_FOUR = PAIRED | {"pp": 4, "dp": 1, "num_microbatches": (16,), "ep": 2}
 OWN = {
     "megatron": (
         _feature("ZeRO 2, pp 1", **ALONE, zero_stage=2),
@@ -228,33 +229,9 @@ OWN = {
         _feature("dense first layers, unlike tp, a last mesh of two stages", **TWO_STAGES, model=LITE),
         _feature("schedule dualpipev", **PAIRED, model=EXPERTS),
         _feature("schedule dualpipev, unlike layers", **PAIRED, model=EXPERTS, layers=(7, 5, 5, 7)),
-        _feature(
-            "schedule dualpipev, unlike layers, pp 4",
-            **PAIRED | {"ep": 2},
-            pp=4,
-            dp=1,
-            num_microbatches=(16,),
-            model=EXPERTS,
-            layers=(2, 3, 3, 4, 4, 3, 3, 2),
-        ),
-        _feature(
-            "schedule dualpipev, latent attention",
-            **PAIRED | {"ep": 2},
-            pp=4,
-            dp=1,
-            num_microbatches=(16,),
-            model=LITE,
-            layers=(3, 3, 3, 3, 3, 3, 3, 3),
-        ),
-        _feature(
-            "schedule dualpipev, more layers at first, pp 4",
-            **PAIRED | {"ep": 2},
-            pp=4,
-            dp=1,
-            num_microbatches=(16,),
-            model=EXPERTS,
-            layers=(6, 2, 2, 2, 2, 2, 2, 6),
-        ),
+        _feature("schedule dualpipev, unlike layers, pp 4", **OVER_FOUR, model=EXPERTS, layers=(2, 3, 3, 4, 4, 3, 3, 2)),
+        _feature("schedule dualpipev, latent attention", **OVER_FOUR, model=LITE, layers=(3, 3, 3, 3, 3, 3, 3, 3)),
+        _feature("schedule dualpipev, more layers at first, pp 4", **OVER_FOUR, model=EXPERTS, layers=(6, 2, 2, 2, 2, 2, 2, 6)),
     ),
 }
 """Features that one framework expresses; launchers of any program start them as they start others."""
