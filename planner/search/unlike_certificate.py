@@ -28,6 +28,9 @@ from sim.units import Seconds
 PROOF_SHARE, PROOF_S = 0.8, 60.0
 """Share of the seconds left that plans with short chunks leave for those with the model's own layers, and most seconds of it
 (guesses)."""
+LAST_S = 1.0
+"""Seconds that the search has in any case where some plan is known (a guess). A larger value may exceed the time limit
+further."""
 SOLVER = "closed form"
 """What computes the bound, as in other certificates."""
 
@@ -35,12 +38,14 @@ SOLVER = "closed form"
 def certified(request: Request, context: PlanningContext, best: Plan | None) -> Plan | None:
     """The fastest plan with the model's own layers and its certificate; None where none is found.
 
-    best: the fastest plan of the stand-ins, if any. What is left of the time limit is used, and `SOON` in any case."""
-    search = UnlikeSearch(request, context, best, context.limit.at_least(SOON))
+    best: the fastest plan of the stand-ins, if any. What is left of the time limit is used, and `SOON` where there is none, or
+    `LAST_S`, in any case."""
+    search = UnlikeSearch(request, context, best, context.limit.at_least(SOON if best is None else LAST_S))
     try:
-        context.progress("short chunks of sequences")
-        with search.limit.sooner(min(PROOF_SHARE * search.limit.seconds_left, PROOF_S)):
-            search.best = with_short_chunks(request, context, best, search.limit)
+        if not context.limit.is_up():
+            context.progress("short chunks of sequences")
+            with search.limit.sooner(min(PROOF_SHARE * search.limit.seconds_left, PROOF_S)):
+                search.best = with_short_chunks(request, context, best, search.limit)
         context.progress("splits of the model's own layers")
         bound = search.run()
         search.polish()

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from planner.bounds.mixed_deadline import MixedBound
+from planner.bounds.peak_work import peak_seconds
 from planner.bounds.unlike_deadline import might_finish
 from planner.bounds.unlike_stages import Pipeline
 from planner.bounds.unlike_work import UnlikeWork, pipeline_bound
@@ -108,26 +109,40 @@ class UnlikeSearch(FastestPlan):
         work, bases = UnlikeWork(self.context, self._costs.layers), list(open_shapes(self.request))
         self._begin(bases)
         self.polish()
-        bounds = [work.bound(one.shape) for one in bases]
-        self.work = min([*bounds, *(bound for bound, _ in placements(self.request, work))], default=math.inf)
+        least = peak_seconds(self.request)
+        bounds = [least if self._is_over() else work.bound(one.shape) for one in bases]
+        self.work = min([*bounds, self._least_mixed(work, least)], default=math.inf)
         self.mixed = MixedBound(self.work)
         queue: list[tuple[Seconds, int, Item]] = list(zip(bounds, itertools.count(), bases, strict=False))
-        if self.best is not None and self.limit.is_up():
+        if self._is_over():
             self._search(queue)
         else:
             with UnlikeMixedProof(self._costs, work) as proof:
                 proof.begin(self)
                 self._search(queue)
-                self.mixed = proof.collect(self)
+                self.mixed = proof.collect(self) or self.mixed
         self.least_shape = self._settled_shape
         return self.settled
+
+    def _is_over(self) -> bool:
+        """Whether the time is up, and some plan is known."""
+        return self.best is not None and self.limit.is_up()
+
+    def _least_mixed(self, work: UnlikeWork, least: Seconds) -> Seconds:
+        """A bound by total work on all plans with mixed stages: `least`, a lower bound, where the time is up before."""
+        found = math.inf
+        for bound, _ in placements(self.request, work):
+            if self._is_over():
+                return least
+            found = min(found, bound)
+        return found
 
     def _search(self, queue: list[tuple[Seconds, int, Item]]) -> None:
         """Settle all items of a queue, or their least bound; its entries are (bound, number, item)."""
         heapq.heapify(queue)
         numbers = itertools.count(len(queue))
         while queue and queue[0][0] < self.cutoff:
-            if self._variants.refined >= REFINED or (self.best is not None and self.limit.is_up()):
+            if self._variants.refined >= REFINED or self._is_over():
                 break
             bound, _, item = heapq.heappop(queue)
             for seconds, part in self._opened(bound, item):
@@ -196,9 +211,9 @@ class UnlikeSearch(FastestPlan):
             yield (seconds, _Built(part, shape, pipeline)) if known is None else (known, shape)
 
     def _try_of_layout(self, part: Request, shape: Shape, pipeline: Pipeline) -> Seconds | None:
-        """As `_try`; None where so many pipelines of the layout were built in vain that it is not tried."""
+        """As `_try`; None where so many pipelines of the layout were built in vain, or the time is up, that it is not tried."""
         layout, before = layout_of(shape), self.best
-        if self._failed[layout] >= FAILED:
+        if self._failed[layout] >= FAILED or self._is_over():
             return None
         seconds = self._try(part, shape, pipeline)
         self._failed[layout] += self.best is before
@@ -233,11 +248,10 @@ class UnlikeSearch(FastestPlan):
         degrees = {facts[:-2] for facts in wanted}
         for one in (one for one in bases if layout_of(one.shape)[:-2] in degrees):
             for alike in of_each_schedule(one):
-                if layout_of(alike.shape) in wanted and (self.best is None or not self.limit.is_up()):
-                    for shape in alike.variants[:2]:
-                        for _, item in self._of_variant(one.part, shape, 0.0):
-                            if isinstance(item, _Length):
-                                self._try_length(item)
+                for shape in alike.variants[:2] if layout_of(alike.shape) in wanted else ():
+                    for _, item in self._of_variant(one.part, shape, 0.0) if not self._is_over() else ():
+                        if isinstance(item, _Length) and not self._is_over():
+                            self._try_length(item)
 
     def _might_finish(self, one: Open) -> bool:
         """Whether some pipeline of a shape might be worth finding."""

@@ -108,9 +108,12 @@ class UnlikeMixedProof:
         else:
             self._found = self._here(search, SHARE)
 
-    def collect(self, search: FastestPlan) -> MixedBound:
-        """The bound; a faster plan becomes the best one of the search."""
-        found = self._found or self._answer(search) or self._here(search, 1.0)
+    def collect(self, search: FastestPlan) -> MixedBound | None:
+        """The bound; a faster plan becomes the best one of the search. None where no bound is known when the time is up."""
+        found = self._found or self._answer(search)
+        if found is None and search.best is not None and search.limit.is_up():
+            return None
+        found = found or self._here(search, 1.0)
         search.limit.reached |= found.cut_off
         if found.best is not None and (search.best is None or step(found.best) < step(search.best)):
             search.best = found.best

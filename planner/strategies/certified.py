@@ -58,7 +58,7 @@ QUICK = ("holmes", "megatron")
 
 
 def plan(request: Request, context: PlanningContext, budgets: Budgets | None = None) -> Plan:
-    """The fastest plan found, with its certificate; `budgets` limit the search, the usual ones if None.
+    """The fastest plan found; `budgets` limit the search, the usual ones if None. If the context proves, it has a certificate.
 
     Raises Infeasible where no plan fits."""
     if along_a_v.is_asked(request):
@@ -157,8 +157,10 @@ def _plan(request: Request, context: PlanningContext, budgets: Budgets | None) -
     context.limit.reserve(-spared)
     best = _with_whole_sums(context, incumbent.plan) if incumbent.plan is not None else _any_plan(context)
     best = with_plain_schedule(request, context, best)
+    if not context.proves:
+        return best.annotated(made_by=MadeBy("certified", best.made_by.version))
     bounds = [*proof.settled, *open_bounds]
-    if mixed is None and context.proves:
+    if mixed is None:
         mixed = work_of_mixed(incumbent)
     layout = proof.least_layout
     if bounded is not None and bounded.whole > min(bounds, default=math.inf):

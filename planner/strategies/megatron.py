@@ -8,6 +8,7 @@ the slowest, the first ones by their full closed form, and the best of these by 
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts, mixed_costs
@@ -19,7 +20,7 @@ from planner.space import lengths
 from planner.space.device_slots import cut
 from planner.space.shape import Shape
 from planner.space.shapes import searched, slot, slots
-from sim.errors import Infeasible
+from sim.errors import Infeasible, NotDefined
 from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
 
@@ -31,8 +32,8 @@ SIMULATED = 2
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
     limit, costs = context.quick_limit(), mixed_costs(context)
-    ranked = sorted(_ranked(request, context), key=lambda item: item[0])
-    builders = (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked)
+    ranked = sorted(_ranked(request, context, costs), key=lambda item: item[0])
+    builders = (functools.partial(_build, request, shape, pp) for _, shape, pp in ranked)
     best = fastest(builders, RANKED, SIMULATED, limit)
     if best is None:
         raise Infeasible(
@@ -41,8 +42,8 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     return best
 
 
-def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Shape, int]]:
-    """(seconds, shape, pp) of every even layout over all devices, as if all devices were as fast as the slowest."""
+def _ranked(request: Request, context: PlanningContext, costs: MixedStageCosts) -> list[tuple[float, Shape, int]]:
+    """(seconds, shape, pp) of every even layout over all devices that fits, as if all devices were as fast as the slowest."""
     layers, found = request.workload.model.layers, []
     clusters = list(request.clusters())
     for shape in searched(request, across=True, every_size=False, unequal=False):
@@ -52,7 +53,7 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
         if rest or pp < 1 or layers % pp or not lengths.allows(request, shape, pp) or layers // pp < shape.vpp:
             continue
         m = shape.microbatches(request.workload)
-        if not shape.is_defined(m, pp):
+        if not shape.is_defined(m, pp) or not _fits(request, costs, shape, pp):
             continue
         classes = [NodeClass(context, cluster, shape, []) for cluster in clusters]
         slowest = max(option.layer_seconds for option in classes) * layers / pp
@@ -60,14 +61,20 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
     return found
 
 
-def _build(request: Request, costs: MixedStageCosts, shape: Shape, pp: int) -> Plan | None:
-    """The plan of a layout; None where a stage exceeds its memory. Raises NoRoute or NotDefined (`assemble`)."""
-    stage_slots = cut(request.clusters(), shape.tp, shape.slots)
-    m = shape.microbatches(request.workload)
-    for pp_rank, stage in enumerate(stage_slots):
-        needed, there = costs.bytes_at(shape, stage, request.workload.model.layers // pp, pp_rank, pp, m)
-        if needed > there:
-            return None
+def _fits(request: Request, costs: MixedStageCosts, shape: Shape, pp: int) -> bool:
+    """Whether all stages of a layout have the memory that they need, which is known sooner than its seconds."""
+    m, layers = shape.microbatches(request.workload), request.workload.model.layers // pp
+    with suppress(NotDefined):
+        for pp_rank, stage in enumerate(cut(request.clusters(), shape.tp, shape.slots)):
+            needed, there = costs.bytes_at(shape, stage, layers, pp_rank, pp, m)
+            if needed > there:
+                return False
+        return True
+    return False
+
+
+def _build(request: Request, shape: Shape, pp: int) -> Plan:
+    """The plan of a layout. Raises NoRoute or NotDefined (`assemble`)."""
     devices: list[Device] = []
     for cluster in request.clusters():
         for index in range(slots(cluster, shape.tp)):

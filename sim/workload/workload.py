@@ -103,14 +103,21 @@ class Workload:
         masked half too, as MFU is usually reported (Narayanan et al., arXiv 2104.04473, section 3: 72 B s L h^2 (1 + s/6h +
         V/12Lh)).
         """
-        model, layers = self.model, 0.0
-        for number, one in self.of_layers(0, model.layers, True).alike(model.layers):
-            kernels = one.kernels(1, LayerSharding())
-            products = sum(k.flops * (k.directions / 3) for k in kernels if isinstance(k, Gemm))
-            layers += number * (products + _attention_flops(one.model, self.seq_len))
+        model = self.model
+        kinds = self.of_layers(0, model.layers, True).alike(model.layers)
+        attention = sum(number * _attention_flops(one.model, self.seq_len) for number, one in kinds)
         logits = 2.0 * self.seq_len * model.hidden * model.vocab * (1 + model.mtp_layers) * (2 / 3 if self.adapter else 1)
         further = 4.0 * self.seq_len * model.hidden**2 * model.mtp_layers
-        return 3.0 * self.global_batch_size * (layers + logits + further)
+        return self.product_flops + 3.0 * self.global_batch_size * (attention + logits + further)
+
+    @property
+    def product_flops(self) -> Flops:
+        """`flops` of the matrix products of all layers, without the attention core and the head."""
+        products = 0.0
+        for number, one in self.of_layers(0, self.model.layers, True).alike(self.model.layers):
+            kernels = one.kernels(1, LayerSharding())
+            products += number * sum(k.flops * k.directions for k in kernels if isinstance(k, Gemm))
+        return self.global_batch_size * products
 
 
 def _attention_flops(model: Model, seq_len: int) -> Flops:

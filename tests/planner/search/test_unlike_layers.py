@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.certificates.unlike import judge, unlike
 from planner import api
+from planner.bounds.peak_work import peak_seconds
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import simulate_plan, step
 from planner.search.unlike_layers import UnlikeSearch
@@ -39,6 +40,15 @@ def test_a_plan_that_is_near_the_bound_is_kept() -> None:
     search.run()
     search.polish()
     assert search.best is best
+
+
+def test_after_the_time_limit_the_known_plan_is_kept_with_the_bound_of_all_peaks() -> None:
+    wanted = question()
+    best = api.plan(wanted)
+    search = UnlikeSearch(wanted, PlanningContext(wanted), best, TimeLimit(0.0))
+    assert search.run() == search.work == search.mixed.seconds == peak_seconds(wanted) > 0
+    assert search.best is best
+    assert search.simulated == 0
 
 
 def test_layers_of_the_plan_without_virtual_stages_are_moved_where_another_one_is_the_best() -> None:
