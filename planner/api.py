@@ -15,6 +15,7 @@ from planner.limits import NO_LIMITS
 from planner.placement.simulation import fits, step
 from planner.request import Request
 from planner.search import along_a_v, unlike_certificate
+from planner.search.beside import Beside
 from planner.search.fitting import fitting
 from planner.space import stand_in
 from planner.strategies import certified
@@ -74,24 +75,34 @@ def _of_unlike_layers(request: Request, strategy: str, context: PlanningContext)
     """The fastest plan of the models of equal layers that stand for the request's, with its own layers, simulated.
 
     The default strategy then searches plans with the model's own layers, and proves a lower bound."""
-    found, refused = _of_stand_ins(request, strategy, context)
-    best = min(found, key=step, default=None)
-    if strategy == DEFAULT and context.proves and not context.interrupted:
-        best = min([*_beside(request, context), *found], key=step, default=None)
-        best = unlike_certificate.certified(request, context, best)
+    if strategy != DEFAULT or not context.proves:
+        found, refused = _of_stand_ins(request, strategy, context)
+        best = min(found, key=step, default=None)
+    else:
+        with Beside(context, _asked) as beside:
+            found, refused = _of_stand_ins(request, strategy, context)
+            best = min(found, key=step, default=None)
+            if not context.interrupted:
+                beside.plan()
+                best = unlike_certificate.certified(request, context, best, functools.partial(_planned, context, beside))
     if best is None:
         raise refused or Infeasible(f"memory: no plan of model {request.workload.model.name} fits")
     return _within_limits(request, _in_time(request, best))
 
 
-def _beside(request: Request, context: PlanningContext) -> Iterator[Plan]:
-    """The plans of the strategies that are wanted beside the default one, which the search of the model's own layers begins
-    with: so its result is not slower than theirs, and they are known however long it takes."""
-    for name in context.beside:
-        if context.limit.is_up():
-            return
+def _asked(strategy: str, context: PlanningContext) -> Plan:
+    """The plan of a strategy for the request of a context. Raises Infeasible where it has none."""
+    return plan(context.request, strategy, context)
+
+
+def _planned(context: PlanningContext, beside: Beside) -> Iterator[Plan]:
+    """The plans of the strategies beside the default one, whose result so is not slower than they are; after Ctrl-C those that
+    are known."""
+    if not context.interrupted:
+        beside.collect()
+    for name in filter(context.answers, context.beside):
         with suppress(Infeasible):
-            yield plan(request, name, context)
+            yield plan(context.request, name, context)
 
 
 def _of_stand_ins(request: Request, strategy: str, context: PlanningContext) -> tuple[list[Plan], Infeasible | None]:
@@ -108,6 +119,8 @@ def _of_stand_ins(request: Request, strategy: str, context: PlanningContext) -> 
             context.stand_ins[number].fleets.share(context.fleets)
             context.stand_ins[number].proves = False  # no bound of a stand-in holds for the model
         inside = context.stand_ins[number]
+        if strategy != DEFAULT:
+            inside.limit = context.limit  # the default strategy has only a share of the time
         try:
             fastest = plan(part, strategy, inside)
             candidate = stand_in.of_model(fastest, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
@@ -35,11 +35,13 @@ SOLVER = "closed form"
 """What computes the bound, as in other certificates."""
 
 
-def certified(request: Request, context: PlanningContext, best: Plan | None) -> Plan | None:
+def certified(
+    request: Request, context: PlanningContext, best: Plan | None, others: Callable[[], Iterable[Plan]] = tuple
+) -> Plan | None:
     """The fastest plan with the model's own layers and its certificate; None where none is found.
 
-    best: the fastest plan of the stand-ins, if any. What is left of the time limit is used, and `SOON` where there is none, or
-    `LAST_S`, in any case."""
+    best: the fastest plan of the stand-ins, if any; others: gives plans of other strategies, once the search is over. What is
+    left of the time limit is used, and in any case `LAST_S`, or `SOON` without such a plan."""
     search = UnlikeSearch(request, context, best, context.limit.at_least(SOON if best is None else LAST_S))
     try:
         if not context.limit.is_up():
@@ -53,6 +55,7 @@ def certified(request: Request, context: PlanningContext, best: Plan | None) -> 
         if search.best is None:
             raise
         context.interrupted, bound = True, search.work
+    search.best = min([*filter(None, [search.best]), *others()], key=step, default=None)
     if search.best is None:
         return None
     plan = with_plain_schedule(request, context, search.best)

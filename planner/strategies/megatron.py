@@ -20,6 +20,7 @@ from planner.space import lengths
 from planner.space.device_slots import cut
 from planner.space.shape import Shape
 from planner.space.shapes import searched, slot, slots
+from planner.time_limit import TimeLimit
 from sim.errors import Infeasible, NotDefined
 from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
@@ -32,7 +33,7 @@ SIMULATED = 2
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
     limit, costs = context.quick_limit(), mixed_costs(context)
-    ranked = sorted(_ranked(request, context, costs), key=lambda item: item[0])
+    ranked = sorted(_ranked(request, context, costs, limit), key=lambda item: item[0])
     builders = (functools.partial(_build, request, shape, pp) for _, shape, pp in ranked)
     best = fastest(builders, RANKED, SIMULATED, limit)
     if best is None:
@@ -42,11 +43,16 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     return best
 
 
-def _ranked(request: Request, context: PlanningContext, costs: MixedStageCosts) -> list[tuple[float, Shape, int]]:
-    """(seconds, shape, pp) of every even layout over all devices that fits, as if all devices were as fast as the slowest."""
-    layers, found = request.workload.model.layers, []
+def _ranked(
+    request: Request, context: PlanningContext, costs: MixedStageCosts, limit: TimeLimit
+) -> list[tuple[float, Shape, int]]:
+    """(seconds, shape, pp) of every even layout over all devices that fits, as if all devices were as fast as the slowest; of
+    one at least, if the time limit ends this."""
+    layers, found = request.workload.model.layers, list[tuple[float, Shape, int]]()
     clusters = list(request.clusters())
     for shape in searched(request, across=True, every_size=False, unequal=False):
+        if found and limit.is_up():
+            break
         if any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)

@@ -76,3 +76,14 @@ def test_it_names_a_layout_only_where_more_search_may_help(plan: Plan) -> None:
 
 def test_other_strategies_have_none() -> None:
     assert api.plan(question(Wishes(tp=1, microbatch_size=1)), "megatron").certificate is None
+
+
+@pytest.mark.parametrize("faster", [0.5, 2.0])
+def test_a_faster_plan_of_another_strategy_is_kept(faster: float) -> None:
+    wanted = question()
+    best = api.plan(wanted)
+    assert best.prediction is not None
+    other = best.annotated(prediction=replace(best.prediction, step_s=step(best) / faster))
+    found = certified(wanted, PlanningContext(wanted), best, lambda: [other])
+    assert found is not None
+    assert step(found) == min(step(best), step(other))
