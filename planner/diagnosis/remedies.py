@@ -68,6 +68,9 @@ def why_none(request: Request) -> str:
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
         return f"{wished} needs a layer for each stage; {model.name} has {model.layers}"
+    if wishes.pp == 1 and (wishes.vpp or (2 if wishes.schedule and schedules.get(wishes.schedule).CHUNKED else 1)) > 1:
+        asked = f"vpp {wishes.vpp}" if wishes.vpp else f"schedule {wishes.schedule}"
+        return f"{asked} with pp 1: virtual stages need a pipeline, pp 2 or more"
     clusters = list(request.clusters())
     longest = max(sum(slots(cluster, shape.tp) // shape.slots for cluster in clusters) for shape in searched(request))
     if longest < (wishes.pp or 1):

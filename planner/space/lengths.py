@@ -25,8 +25,9 @@ def shortest(request: Request) -> int:
 
 
 def allows(request: Request, shape: Shape, pp: int) -> bool:
-    """Whether pipelines of a shape may have pp stages."""
-    return request.wishes.pp in (None, pp) and request.limits.allows_length(shape, pp)
+    """Whether pipelines of a shape may have pp stages. Virtual stages need two or more: on one rank they run in the order of a
+    single stage, and no framework has them there."""
+    return request.wishes.pp in (None, pp) and (pp > 1 or shape.vpp == 1) and request.limits.allows_length(shape, pp)
 
 
 def allows_ends(request: Request, shape: Shape, first: str, last: str) -> bool:
