@@ -119,7 +119,7 @@ Targets: Any = Annotated[
 Places = Annotated[list[str], BeforeValidator(places)]
 Numbers: Any = _numbers(1)
 Stages: Any = _numbers(0, 3)
-Schedules: Any = _words("schedule", tuple(filter(schedules.is_planned, schedules.names())))
+Schedules: Any = _words("schedule", tuple(filter(schedules.can_be_pinned, schedules.names())))
 Recomputation: Any = _words("recompute", RECOMPUTE)
 Offload: Any = _words("offload", tuple(CHOICES))
 
