@@ -45,6 +45,8 @@ def _able(incumbent: Incumbent, shape: Shape) -> list[NodeClass]:
 def _is_allowed(request: Request, shape: Shape, name: str) -> bool:
     """Whether the only stage may be on the cluster of this name."""
     fleet = request.topology.fleet
+    if not request.limits.allows_stages([name]):
+        return False
     return lengths.allows_order(request, shape, [name]) and request.limits.allows_nodes(fleet, shape, {name: 1})
 
 

@@ -52,5 +52,6 @@ def allows_stages(request: Request, shape: Shape, clusters: Sequence[str]) -> bo
         and allows(request, shape, pp)
         and runs(request, shape, pp)
         and allows_ends(request, shape, clusters[0], clusters[-1])
+        and limits.allows_stages(clusters)
         and limits.allows_nodes(request.topology.fleet, shape, Counter(clusters))
     )

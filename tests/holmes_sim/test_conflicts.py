@@ -33,6 +33,8 @@ def test_requirements_in_words():
         "cost at most 0.2 USD/Mtoken", "tp 2 on cluster ib",
         "targets megatron, flagscale", "memory_headroom 0.1", "first_stage ib", "--pp 4", "--zero-stage 0", "--for deepspeed",
     )  # fmt: skip
+    stages = [{"stage": 1, "cluster": "ib"}, {"stage": -2, "cluster": "roce"}]
+    assert required({"stages": stages}).items() == ("stage 1 on cluster ib, stage -2 on cluster roce",)
     assert required({"nodes": {"only": ["ib"]}}).items() == ("nodes only ib",)
 
 
