@@ -34,6 +34,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `robust_losses [STEPS [SEEDS]]`: losses of a small GPT with each aggregation of islands, with and without a wrong island;
   eleven minutes. Needs torch.
 - `clocks [TOPOLOGY ...]`: whether plans depend on the speed of the machine; twenty minutes.
+- `exports [options] [TOPOLOGY ...]`: whether each plan for a target is exported to it, on all shipped topologies; half an hour.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -49,6 +50,7 @@ from benchmarks import (
     collectives,
     engine,
     evaluator,
+    exports,
     hetermoe,
     intellect,
     kernels,
@@ -126,6 +128,7 @@ WITH_OPTIONS = {
     "certificates": run.show,
     "checkouts": checkouts.show,
     "clocks": clocks.show,
+    "exports": exports.show,
     "layouts": published_layouts.show,
     "planning": planning.show,
     "shortlist": shortlist.show,

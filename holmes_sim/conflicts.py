@@ -30,7 +30,8 @@ from sim.workload.workload import Workload
 SMALLEST_SHARE = 0.3
 """Fraction of the time limit for the search of a smallest set (a guess)."""
 LEAST_S: Seconds = 5.0
-"""Least time to plan without one requirement (a guess). Requirements for which less is left have no price."""
+"""Least time to plan without one requirement (a guess), or all that is left. Requirements for which less than half of it is
+left have no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,13 @@ def _verdict(required: Required, kept: Sequence[str]) -> _Verdict:
         return _Verdict(False, not context.limit.reached)
 
 
+def share_of(left: Seconds, items: int, seconds: Seconds) -> Seconds:
+    """The time for the next of so many items where some of `seconds` are left: equal shares, but not less than `LEAST_S`, or
+    than all that is left; 0 where that is less than half of it."""
+    least = min(LEAST_S, seconds)
+    return max(left / items, min(least, left)) if left > least / 2 else 0.0
+
+
 def prices(
     required: Required,
     items: Sequence[str],
@@ -151,8 +159,8 @@ def prices(
     """The price of each item, planned without it, all within `seconds`. `start`: the plan that meets all requirements."""
     end = time.monotonic() + seconds
     for number, item in enumerate(items):
-        share = (end - time.monotonic()) / (len(items) - number)
-        if share < min(LEAST_S, seconds):
+        share = share_of(end - time.monotonic(), len(items) - number, seconds)
+        if not share:
             yield Price(item, None, "not planned: no time left")
             continue
         progress(f"without {item} ({number + 1} of {len(items)})")

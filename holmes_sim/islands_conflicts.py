@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from holmes_sim import requirements
-from holmes_sim.conflicts import LEAST_S, Required
+from holmes_sim.conflicts import Required, share_of
 from holmes_sim.islands_targets import launch_fault
 from planner.islands.allowed_sync import AllowedSync
 from planner.islands.search import plan_with_sync
@@ -37,8 +37,8 @@ def _without_each(
     """A line for each requirement: the best plan without it, or why there is none."""
     end = time.monotonic() + seconds
     for number, item in enumerate(items):
-        share = (end - time.monotonic()) / (len(items) - number)
-        if share < min(LEAST_S, seconds):
+        share = share_of(end - time.monotonic(), len(items) - number, seconds)
+        if not share:
             yield f"without {item}: not planned: no time left"
             continue
         progress(f"without {item} ({number + 1} of {len(items)})")

@@ -136,6 +136,7 @@ def request(
             training=_training_time(facts, where),
             first=facts.first_stage or "",
             last=facts.last_stage or "",
+            stages=tuple((one.stage, one.cluster) for one in facts.stages),
             applied=tuple(text(whole, name) for name in ("nodes", "memory_headroom") if getattr(whole, name) is not None),
         ),
     )
@@ -161,6 +162,8 @@ def text(facts: RequireFacts, name: str) -> str:
         return f"days at most {value.max:.6g} for {tokens_text(value.tokens)} tokens"
     if name == "devices":
         return f"devices at most {value.max}"
+    if name == "stages":
+        return ", ".join(f"stage {one.stage} on cluster {one.cluster}" for one in value)
     if name == "clusters":
         limits = ((cluster, (("nodes", of.nodes), *_dimensions(of))) for cluster, of in value.items())
         return ", ".join(f"{key} {allowed} on cluster {cluster}" for cluster, of in limits for key, allowed in of if allowed)
@@ -193,6 +196,9 @@ def _on_clusters_left(where: Topology, facts: RequireFacts, left: Mapping[str, A
     for key in ("first_stage", "last_stage"):
         if getattr(facts, key) in empty:
             raise OptionError(f"require.{key}: no node of cluster {getattr(facts, key)} may be used (require.nodes)")
+    for one in facts.stages:
+        if one.cluster in empty:
+            raise OptionError(f"require.stages: no node of cluster {one.cluster} may be used (require.nodes)")
     for name, of in facts.clusters.items():
         if name in empty and of.nodes is not None and not of.nodes.holds(0):
             raise OptionError(f"require.clusters.{name}.nodes: no node of cluster {name} may be used (require.nodes)")

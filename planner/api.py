@@ -51,7 +51,7 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
     if along_a_v.is_asked(request):
         if strategy != DEFAULT:
             raise Infeasible(f"{strategy} does not plan with schedule {request.wishes.schedule}; use strategy {DEFAULT}")
-        return shared.answer(strategy, lambda: _in_time(request, chosen.plan(request, shared)))
+        return shared.answer(strategy, functools.partial(_along_a_v, request, shared))
     if not request.workload.model.is_uniform:
         return shared.answer(strategy, functools.partial(_of_unlike_layers, request, strategy, shared))
 
@@ -69,6 +69,18 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
     return shared.answer(strategy, compute)
+
+
+def _along_a_v(request: Request, context: PlanningContext) -> Plan:
+    """The plan of a pinned schedule along a V, simulated. Raises Infeasible, with the remedies where nothing is required."""
+    try:
+        return _in_time(request, strategies.get(DEFAULT).plan(request, context))
+    except TooLate:
+        raise
+    except Infeasible as error:
+        if replace(request.limits, training=None) != NO_LIMITS:
+            raise
+        raise Infeasible(f"{error}{_advice(request, DEFAULT)}") from None
 
 
 def _of_unlike_layers(request: Request, strategy: str, context: PlanningContext) -> Plan:

@@ -1,9 +1,9 @@
-"""Limits that a person sets to the plan: values of its dimensions, devices, rent, and the clusters of its end stages."""
+"""Limits that a person sets to the plan: values of its dimensions, devices, rent, and the clusters of its stages."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,12 +49,13 @@ class Limits:
 
     dimensions: allowed values, by the names of `planner.request.Wishes`; on_clusters: more of them, for plans that use a
     cluster, and only of tp, dp, cp, ep, etp, microbatch_size and recompute (bounds of families of shapes have no others, and
-    `planner.bounds.total_work` no dp). devices: most
-    devices with a rank. rent: most rent of the nodes with a rank (`sim.results.cost_energy`). cost: most rent of a step
-    for each of its tokens, which only a simulated plan has (`planner.pareto_front.within_cost`). first, last: the cluster of
-    the first and of the last pipeline stage; empty for any. applied: what the topology already keeps to, in words. training:
-    most days of a training run, which a simulated plan is compared with. nodes: allowed numbers of nodes with a rank, of a
-    cluster; a cluster of which 0 is not allowed must be used."""
+    `planner.bounds.total_work` no dp). devices: most devices with a rank. rent: most rent of the nodes with a rank
+    (`sim.results.cost_energy`). cost: most rent of a step for each of its tokens, which only a simulated plan has
+    (`planner.pareto_front.within_cost`). first, last: the cluster of the first and of the last pipeline stage; empty for any.
+    stages: (number, cluster) of further pipeline ranks, from 0 on, or from the end with -1 for the last one; a pipeline must
+    have each of them. applied: what the topology already keeps to, in words. training: most days of a training run, which a
+    simulated plan is compared with. nodes: allowed numbers of nodes with a rank, of a cluster; a cluster of which 0 is not
+    allowed must be used."""
 
     dimensions: Dimensions = ()
     on_clusters: tuple[tuple[str, Dimensions], ...] = ()
@@ -63,6 +64,7 @@ class Limits:
     cost: UsdPerToken | None = None
     first: str = ""
     last: str = ""
+    stages: tuple[tuple[int, str], ...] = ()
     applied: tuple[str, ...] = ()
     training: TrainingTime | None = None
     nodes: tuple[tuple[str, Allowed], ...] = ()
@@ -98,11 +100,17 @@ class Limits:
     def least_stages(self) -> int:
         """The shortest pipeline that is allowed."""
         least = [min(map(int, allowed.values), default=allowed.least) for name, allowed in self.dimensions if name == "pp"]
-        return max((one for one in least if one is not None), default=1)
+        return max((one for one in (*least, self._least_kept) if one is not None), default=1)
+
+    @property
+    def _least_kept(self) -> int:
+        """The shortest pipeline that has all stages that are kept on a cluster."""
+        return max((number + 1 if number >= 0 else -number for number, _ in self.stages), default=1)
 
     def allows_length(self, shape: Layout, pp: int) -> bool:
         """Whether a pipeline of a shape may have pp stages."""
-        return self.allows("pp", pp) and (self.devices is None or pp * shape.least_tp * shape.slots <= self.devices)
+        within = self.allows("pp", pp) and pp >= self._least_kept
+        return within and (self.devices is None or pp * shape.least_tp * shape.slots <= self.devices)
 
     def stages_on(self, cluster: Cluster, shape: Layout) -> int | None:
         """Most stages of a shape on a cluster that the rent allows; None where it does not limit them."""
@@ -138,6 +146,11 @@ class Limits:
         """Whether a pipeline may begin and end on these clusters."""
         return self.first in ("", first) and self.last in ("", last)
 
+    def allows_stages(self, clusters: Sequence[str]) -> bool:
+        """Whether a pipeline with its ranks on these clusters has each stage on the cluster where it is kept."""
+        ends, pp = self.allows_ends(clusters[0], clusters[-1]), len(clusters)
+        return ends and all(-pp <= number < pp and clusters[number] == name for number, name in self.stages)
+
     def words(self) -> Iterator[str]:
         """Each limit as text: `tp at most 4`, `devices at most 64`."""
         yield from self.applied
@@ -156,6 +169,7 @@ class Limits:
             yield f"first stage on cluster {self.first}"
         if self.last:
             yield f"last stage on cluster {self.last}"
+        yield from (f"stage {number} on cluster {name}" for number, name in self.stages)
 
     def faults(self, plan: Plan) -> Iterator[str]:
         """What a plan does not keep to, each as text."""
@@ -185,10 +199,15 @@ class Limits:
         late = self.training.fault(plan) if self.training is not None else ""
         if late:
             yield late
-        for name, wished, stage in (("first", self.first, 0), ("last", self.last, config.pp - 1)):
+        kept = [("the first stage", 0, self.first), ("the last stage", config.pp - 1, self.last)]
+        for name, number, wished in (*kept, *((f"stage {number}", number, wished) for number, wished in self.stages)):
+            stage = number if number >= 0 else config.pp + number
+            if wished and not 0 <= stage < config.pp:
+                yield f"{config.pp} stages, without {name}, which should be on {wished}"
+                continue
             on = {device.cluster for device in plan.placement[config.first_rank(stage) : config.first_rank(stage + 1)]}
             if wished and on != {wished}:
-                yield f"the {name} stage on {' and '.join(sorted(on))}, not on {wished}"
+                yield f"{name} on {' and '.join(sorted(on))}, not on {wished}"
 
 
 NO_LIMITS = Limits()

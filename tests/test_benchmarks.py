@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import (
     evaluator,
+    exports,
     hetermoe,
     intellect,
     orders,
@@ -334,3 +335,23 @@ def test_published_layouts_are_in_their_measured_order(group: str, measured: lis
     """Tables of arXiv 2504.14960: the layout that was measured to be the fastest is ranked first."""
     found = sorted(published_layouts.rows(group), key=lambda row: row.step_s)
     assert [row.case.measured_s for row in found] == measured
+
+
+def test_plans_are_exported_to_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan for a framework to it, one for no target to each launcher; torchtitan has no GPTs."""
+    main(["exports", "lab/lab-slow-trunk", "--for", "holmes,torchtitan,none", "--time-limit", "2"])
+    missing, *table = capsys.readouterr().out.splitlines()
+    assert missing.startswith("lab/lab-slow-trunk for torchtitan: no plan: torchtitan cannot express mlp gelu: ")
+    assert table == [*exports.HEAD, "| holmes | 1 | 1 | 0 | 0 |", "| torchtitan | 0 | 0 | 0 | 1 |", "| none | 1 | 5 | 0 | 0 |"]
+
+
+def test_a_refused_export_is_named_and_ends_with_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = exports.Exported("a", "megatron", (), ("megatron: megatron cannot express pp 3: 2",))
+    monkeypatch.setattr(exports, "exported", lambda *asked: refused)
+    with pytest.raises(SystemExit):
+        main(["exports", "a", "--for", "megatron"])
+    assert capsys.readouterr().out.splitlines() == [
+        "a for megatron: refused by megatron: megatron cannot express pp 3: 2", *exports.HEAD, "| megatron | 1 | 0 | 1 | 0 |"
+    ]  # fmt: skip

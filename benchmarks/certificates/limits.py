@@ -75,6 +75,11 @@ def _ends(request: Request, rng: random.Random) -> Limits:
     return replace(request.limits, first=rng.choice(names), last=rng.choice(names))
 
 
+def _stages(request: Request, rng: random.Random) -> Limits:
+    names, number = [cluster.name for cluster in request.clusters()], rng.choice((-3, -2, 1, 2))
+    return replace(request.limits, stages=((number, rng.choice(names)),))
+
+
 def _on_cluster(request: Request, rng: random.Random) -> Limits:
     kinds = [("tp", Allowed(most=1)), ("tp", Allowed(least=2)), ("recompute", Allowed(("full",))), ("dp", Allowed(most=2))]
     name, allowed = rng.choice(kinds)
@@ -92,6 +97,6 @@ def _nodes(request: Request, rng: random.Random) -> Limits:
 KINDS: tuple[Callable[[Request, random.Random], Limits], ...] = (
     _numbers("tp", 4), _numbers("pp", 6), _numbers("pp", 6), _numbers("dp", 8), _numbers("microbatch_size", 8),
     _numbers("vpp", 4), _words("zero_stage", (1, 2, 3)), _words("schedule", ("1f1b", "interleaved", "zb-h1", "zb-h2")),
-    _words("recompute", ("none", "full")), _devices, _devices, _rent, _rent, _ends, _ends, _on_cluster, _nodes,
+    _words("recompute", ("none", "full")), _devices, _devices, _rent, _rent, _ends, _ends, _stages, _on_cluster, _nodes,
 )  # fmt: skip
 """Kinds of limits; some are drawn more often."""

@@ -124,6 +124,8 @@ def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
     microbatches, layers = shape.microbatches(request.workload), request.workload.model.layers
     for clusters_of_ranks in _clusters_of_ranks(room, layers // shape.vpp):
         pp = len(clusters_of_ranks)
+        if pp == 1 and shape.vpp > 1:
+            continue  # virtual stages need a pipeline
         if shape.cluster_tp and len(set(map(shape.tp_on, clusters_of_ranks))) == 1:
             continue  # a pipeline of a shape with one tp
         ends = [shape.tp_on(clusters_of_ranks[end]) for end in (0, -1)]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from holmes_sim.launch_reading import megatron_sharding, shell
+from holmes_sim.launch_reading import flagscale_schedule, megatron_sharding, shell
 from holmes_sim.launch_reading.flags import Flags, by_name
 from holmes_sim.launch_reading.given import Given
 from holmes_sim.launch_reading.harmless import is_harmless
@@ -52,14 +52,16 @@ def read(text: str, name: str, given: Given) -> Job:
     if given.model is not None:
         flags.used |= SHAPE
     pp, layers, vpp = _stages(flags, model)
+    if paired := flagscale_schedule.is_used(flags):
+        layers, vpp = flagscale_schedule.stages(flags, layers or (model.layers / pp,) * pp, vpp), 2
     job = Job(
-        target="megatron",
+        target="flagscale" if paired else "megatron",
         model=model,
         global_batch_size=flags.number("global-batch-size") if flags.has("global-batch-size") else None,
         local_batch_size=flags.number("micro-batch-size", 1),
         seq_len=flags.number("seq-length"),
         precision=_precision(flags),
-        config=_config(flags, tp, pp, vpp),
+        config=_config(flags, tp, pp, vpp) | ({"schedule": flagscale_schedule.NAME} if paired else {}),
         layers=layers,
         ends_count=flags.has("account-for-embedding-in-pipeline-split"),
         sharded=0,
@@ -67,7 +69,7 @@ def read(text: str, name: str, given: Given) -> Job:
         devices=_devices(launcher, asked),
         optimizer=_optimizer(flags),
         not_modelled=tuple(_not_modelled(flags, script)),
-        assumed=(*assumed, *_scaling(flags), *_one_by_one(flags), *_parts_of_context(flags), *megatron_sharding.assumed(flags)),
+        assumed=(*assumed, *_assumed(flags)),
     )
     if flags.has("use-tp-pp-dp-mapping"):
         raise flags.fault("use-tp-pp-dp-mapping", "only the default order of ranks, tp-cp-ep-dp-pp, is modelled")
@@ -135,6 +137,12 @@ def _precision(flags: Flags) -> str:
             return "fp8"  # blockwise and custom stay among what is not modelled
         return "mxfp8" if flags.word("fp8-recipe") == "mxfp8" else "fp8"
     return kind
+
+
+def _assumed(flags: Flags) -> Iterator[str]:
+    """What is assumed of the model and the schedule of a launch."""
+    yield from (*_scaling(flags), *_one_by_one(flags), *_parts_of_context(flags))
+    yield from (*megatron_sharding.assumed(flags), *flagscale_schedule.assumed(flags))
 
 
 def _scaling(flags: Flags) -> tuple[str, ...]:

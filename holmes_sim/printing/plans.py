@@ -182,16 +182,12 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
 
 def unlike_options(config: ParallelConfig) -> dict[str, Callable[[int], str]]:
     """Name -> value by pipeline rank, of the degrees and options that differ between stages."""
+    samples = (config.microbatch_size // config.split_of(pp_rank) for pp_rank in range(config.pp) if config.stage_dp)
     found: dict[str, tuple[object, ...]] = {
-        "tp": config.stage_tp,
-        "dp": config.stage_dp,
-        "cp": config.stage_cp,
-        "ep": config.stage_ep,
-        "etp": config.stage_etp,
-        "ZeRO": config.stage_zero,
-        "on hosts": config.stage_offload,
+        "tp": config.stage_tp, "dp": config.stage_dp, "mb": tuple(samples), "cp": config.stage_cp, "ep": config.stage_ep,
+        "etp": config.stage_etp, "ZeRO": config.stage_zero, "on hosts": config.stage_offload,
         "recompute": config.stage_recompute,
-    }
+    }  # fmt: skip
     return {name: tuple(map(str, values)).__getitem__ for name, values in found.items() if values}
 
 

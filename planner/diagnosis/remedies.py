@@ -19,6 +19,7 @@ from typing import Any
 from planner.diagnosis import host_memory
 from planner.limits import NO_LIMITS
 from planner.request import WORDS, Request, Wishes
+from planner.search.along_a_v import is_asked
 from planner.search.fitting import fitting, nearest
 from planner.space.runnable import refuses_model
 from planner.space.sequences_and_experts import LEAST_TOKENS
@@ -68,6 +69,9 @@ def why_none(request: Request) -> str:
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
         return f"{wished} needs a layer for each stage; {model.name} has {model.layers}"
+    if wishes.pp == 1 and (wishes.vpp or (2 if wishes.schedule and schedules.get(wishes.schedule).CHUNKED else 1)) > 1:
+        asked = f"vpp {wishes.vpp}" if wishes.vpp else f"schedule {wishes.schedule}"
+        return f"{asked} with pp 1: virtual stages need a pipeline, pp 2 or more"
     clusters = list(request.clusters())
     longest = max(sum(slots(cluster, shape.tp) // shape.slots for cluster in clusters) for shape in searched(request))
     if longest < (wishes.pp or 1):
@@ -135,7 +139,8 @@ def remedies(request: Request) -> tuple[Remedy, ...]:
         request = replace(request, target=request.unfit_target, unfit_target=None)
     by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     pinned = by_request is not None and by_request.request.wishes != request.wishes
-    machines = None if (refused := refuses_model(request)) else _nodes(request) or _memory(request)
+    refused = refuses_model(request) or is_asked(request)  # whose layouts take too long to list for many sizes of a fleet
+    machines = None if refused else _nodes(request) or _memory(request)
     found = by_request, None if pinned or refused else _offloaded(request), machines, None if pinned else _adapted(request)
     return tuple(remedy for remedy in found if remedy is not None)
 
@@ -155,7 +160,8 @@ def _request_changes(request: Request) -> Iterator[Remedy]:
         topology = replace(request.topology, memory_headroom=0.0)
         yield Remedy("--set memory_headroom=0, without head-room", replace(request, topology=topology))
     yield from _smaller_batches(request)
-    pinned = {name: wishes.given()[name] for name in ORDER if name in wishes.given()}
+    order = sorted(ORDER, key=lambda name: name == "schedule") if is_asked(request) else ORDER  # it was asked for by its name
+    pinned = {name: wishes.given()[name] for name in order if name in wishes.given()}
     for name, value in pinned.items():
         free = _pinned(request, name, None, f"leaving {_flag(name)} to the planner")
         if name == "cp" or fitting(free.request) is not None:  # else no value of it helps; for cp, not all are searched

@@ -24,6 +24,10 @@ def check_limits(limits: Limits) -> None:
             raise OptionError(
                 f"require.{name} {cluster}: each island has a {name.replace('_', ' ')} of its own; leave it out with --sync"
             )
+    for number, cluster in limits.stages:
+        raise OptionError(
+            f"require.stages, stage {number} on {cluster}: each island has stages of its own; leave it out with --sync"
+        )
     for cluster, allowed in limits.nodes:
         raise OptionError(f"require.clusters.{cluster}.nodes {allowed}: islands use all nodes; leave it out with --sync")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from planner.models.solver import Variable, total
 from planner.models.stage_variables import StageVariables
 from sim.plan import schedules
@@ -16,6 +18,21 @@ def require_pipeline(stages: StageVariables, pp: tuple[int, int | None]) -> None
     _borders(stages)
     _chain(stages)
     _memory(stages)
+
+
+def keep_stages(stages: StageVariables, kept: Iterable[tuple[int, str]]) -> None:
+    """Add that stages, numbered from 0 or from the end with -1, are of the classes of their clusters: no more stages than come
+    before, or behind, are of the classes before, or behind, and enough are of these and the class itself.
+
+    Raises ValueError where the order has not one class of a cluster."""
+    for number, name in kept:
+        (at,), ahead = (i for i, known in enumerate(stages.names) if known == name), number >= 0
+        others, most = range(at) if ahead else range(at + 1, len(stages.names)), number if ahead else -number - 1
+        before = [(v, 1.0) for group in stages.groups() for (c, _), v in group.items() if c in others]
+        here = [(v, 1.0) for group in stages.groups() for (c, _), v in group.items() if c == at]
+        if before:
+            stages.programme.require(f"not_before[{number}]", total(before) <= most)
+        stages.programme.require(f"kept[{number}]", total([*before, *here]) >= most + 1)
 
 
 def _layers_and_capacity(stages: StageVariables, pp: tuple[int, int | None]) -> None:

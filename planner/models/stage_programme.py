@@ -24,6 +24,8 @@ Subject to
   memory[c,k]             if z[c,k]: the number of middle stages of c with at least k layers and of all stages behind them
                           <= held[c,k] (1F1B holds one microbatch for each stage from here to the end; larger stages of a class
                           come later); likewise for the border stages and the first stage
+  kept[i]                 if a person keeps stage i on class c: at most i stages are of classes before c, at least i + 1 of
+                          these and c
   through[c]              if c has so many stages that one of its nodes has stages before and behind it: step >= m x seconds of
                           that node's messages, both ways
   step bounds             for the first stage, the largest middle stage and the border stage of each class and the last stage:
@@ -48,7 +50,7 @@ from dataclasses import dataclass
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
-from planner.models.pipeline_constraints import require_pipeline
+from planner.models.pipeline_constraints import keep_stages, require_pipeline
 from planner.models.stage_variables import StageVariables, stage_sizes
 from planner.models.step_constraints import StepConstraints
 from planner.time_limit import TimeLimit
@@ -83,8 +85,11 @@ def solve(
     sizes = stage_sizes(order, cutoff)
     if not all(any(sizes[role, i] for i in range(len(order))) for role in ("first", "last")):
         return None
-    stages = StageVariables(order, sizes, cutoff)
+    stages, kept = StageVariables(order, sizes, cutoff), context.request.limits.stages
+    if any(stages.names.count(name) != 1 for _, name in kept):
+        return None
     require_pipeline(stages, pp)
+    keep_stages(stages, kept)
     StepConstraints(context, stages).add()
     solution = stages.programme.solve(nodes, limit)
     if solution is None:

@@ -52,7 +52,7 @@ def is_asked(request: Request) -> bool:
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest plan found, simulated, with its certificate. Raises Infeasible where none is found."""
-    _check(request)
+    check(request)
     search = Search(request, context)
     try:
         bound = search.run()
@@ -84,14 +84,14 @@ def plan(request: Request, context: PlanningContext) -> Plan:
 
 
 def may_be_beside(request: Request) -> bool:
-    """Whether such plans are searched beside those of a request that pins no schedule: for targets that overlap the exchanges
-    of pairs, where models and pins allow it, and experts are over ranks."""
-    wishes, model = request.wishes, request.workload.model
-    takes = request.target is not None and request.target.overlaps_pairs and wishes.schedule is None
-    if not takes or not model.experts or wishes.ep == 1 or not request.limits.allows("schedule", NAME):
+    """Whether such plans are searched beside those of a request that pins no schedule, where models and pins allow it: if the
+    required schedules list it; for targets that overlap the exchanges of pairs, where experts are over ranks."""
+    wishes, model, listed = request.wishes, request.workload.model, NAME in request.limits.listed("schedule")
+    takes = request.target is not None and request.target.overlaps_pairs and model.experts > 0 and wishes.ep != 1
+    if wishes.schedule is not None or not (listed or takes) or not request.limits.allows("schedule", NAME):
         return False
     try:
-        _check(_pinned(request))
+        check(_pinned(request))
     except Infeasible:
         return False
     return True
@@ -134,7 +134,7 @@ def beside(request: Request, context: PlanningContext, best: Plan) -> Plan:
     return search.best.annotated(certificate=certificate, made_by=MadeBy("certified", best.made_by.version))
 
 
-def _check(request: Request) -> None:
+def check(request: Request) -> None:
     """Raise Infeasible for models and pins with which the schedule is not planned."""
     named, model, wishes = f"schedule {request.wishes.schedule}", request.workload.model, request.wishes
     if not model.is_uniform:
@@ -169,7 +169,7 @@ class Search:
         """Search; returns a lower bound on the step of every plan of the space."""
         self.context.progress("plans along a V")
         for layout in self._first():
-            for placed in itertools.islice(self._placed(layout), len(self._overlaps(layout.shape))):
+            for placed in itertools.islice(self.placed(layout), len(self._overlaps(layout.shape))):
                 for candidate in placed.balanced():
                     self._keep(candidate)
         left, settled = [(one.bound, index, one) for index, one in enumerate(self.layouts)], math.inf
@@ -219,7 +219,7 @@ class Search:
             each = min(sum(at.passes(k, False, False)) / k for at in places for k in sizes)
             yield each, most_stages(self.request, cluster, shape)
 
-    def _placed(self, layout: Layout) -> Iterator[PlacedV]:
+    def placed(self, layout: Layout) -> Iterator[PlacedV]:
         """Every sequence of clusters of a layout that can be placed, under each order of its gathers and reductions."""
         held = (cluster for cluster in self.request.clusters() if holds(self.request, cluster, layout.shape))
         rooms = [(cluster.name, most_stages(self.request, cluster, layout.shape)) for cluster in held]
@@ -240,7 +240,7 @@ class Search:
     def _searched(self, layout: Layout) -> Seconds:
         """A lower bound on the plans of a layout; keeps the fastest of them, if that is the best."""
         least = math.inf
-        for number, placed in enumerate(self._placed(layout)):
+        for number, placed in enumerate(self.placed(layout)):
             if number >= MOST_SEQUENCES or self.context.limit.is_up():
                 return min(least, layout.bound)
             bound, candidate = placed.search(self.target, layout.bound)

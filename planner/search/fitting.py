@@ -20,6 +20,8 @@ from planner.costs.node_classes import holds, most_stages
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
+from planner.search.along_a_v import is_asked
+from planner.search.along_a_v_fitting import some_plan
 from planner.space import lengths, stand_in
 from planner.space.device_slots import Run, minmax_layers
 from planner.space.runnable import runs
@@ -52,6 +54,8 @@ class Shortage:
 
 def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
     """Some plan of whole stages that fits memory, not simulated; None where none is found."""
+    if is_asked(request):
+        return some_plan(request)
     if not request.workload.model.is_uniform:
         return _of_unlike_layers(request, strategy)
     memory = _Memory(request)
@@ -210,11 +214,14 @@ class _Memory:
         return self._most[key]
 
     def stage_counts(self, shape: Shape, some: Clusters, capacity: list[int], pp: int) -> tuple[int, ...]:
-        """Stages of each cluster in a pipeline of pp stages, so that all stages together hold most layers; empty where no such
-        pipeline exists.
+        """Stages of each cluster in a pipeline of pp stages, so that all stages together hold most layers, and each stage that
+        is kept on a cluster is on it; empty where no such pipeline exists.
 
         Dynamic programming over the clusters: the best counts of the first clusters for each number of stages on them."""
-        if sum(capacity) == pp or len(some) == 1:
+        kept = [(number if number >= 0 else pp + number, name) for number, name in self._request.limits.stages]
+        if any(not 0 <= number < pp or name not in {cluster.name for cluster in some} for number, name in kept):
+            return ()
+        if not kept and (sum(capacity) == pp or len(some) == 1):
             return tuple(capacity) if sum(capacity) == pp else (pp,)
         best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
         for cluster, count in zip(some, capacity, strict=True):
@@ -222,6 +229,8 @@ class _Memory:
             for used, (total, counts) in best.items():
                 for number in range(1, min(count, pp - used) + 1):
                     total += self.most(shape, cluster, used + number - 1, pp)
+                    if any(used <= at < used + number and name != cluster.name for at, name in kept):
+                        break
                     if used + number not in further or total > further[used + number][0]:
                         further[used + number] = total, (*counts, number)
             best = further

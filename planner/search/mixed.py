@@ -160,7 +160,7 @@ def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tupl
             shapes = tuple(searched(request, True, every_size, unequal=False))
     for clusters in several:
         yield from _by_slot_order(request, clusters, shapes)
-        if not request.limits.first and not request.limits.last:
+        if not (request.limits.first or request.limits.last or request.limits.stages):
             yield from _by_replica(request, clusters, shapes)
 
 
@@ -176,8 +176,8 @@ def _by_slot_order(
             mixed = any(len(stage) > 1 for stage in stages) and lengths.allows(request, shape, len(stages))
             mixed = mixed and takes_pipelines(request, shape.tp, stages)
             used = (run.cluster.name for stage in stages for run in stage)
-            ends = ("+".join(run.cluster.name for run in stages[i]) for i in (0, -1))
-            if mixed and limits.allows_ends(*ends) and limits.uses_enough(used):
+            names = ["+".join(run.cluster.name for run in stage) for stage in stages]
+            if mixed and limits.allows_stages(names) and limits.uses_enough(used):
                 yield with_tied_shards(request, shape), stages
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -56,9 +57,19 @@ class PlacedV:
             )
             if faults:
                 raise TargetRefuses(f"{target.can_not} express {faults[0]}")
-        self._plan, self._tables = plan, list(_tables(plan))
-        self._ranks = [TwoStageRanks(table, pp, total, plan.config.num_microbatches[0]) for table in self._tables]
+        self._plan = plan
         self._allowed = self._with_room()
+        most = np.where(self._allowed, np.arange(total + 1), 0).max(axis=1)
+        self._has_room = bool(most.min() > 0 and most.sum() >= total)
+
+    @functools.cached_property
+    def _tables(self) -> list[Table]:
+        return list(_tables(self._plan))
+
+    @functools.cached_property
+    def _ranks(self) -> list[TwoStageRanks]:
+        total, config = self._request.workload.model.layers, self._plan.config
+        return [TwoStageRanks(table, config.pp, total, config.num_microbatches[0]) for table in self._tables]
 
     def _with_room(self) -> NDArray[np.bool_]:
         """Which numbers of layers each rank has memory for, shape (ranks, layers + 1)."""
@@ -82,6 +93,8 @@ class PlacedV:
 
     def balanced(self) -> Iterator[Plan]:
         """The plan of the most balanced split, and of two with equally long ranks but for one at an end, where allowed."""
+        if not self._has_room:
+            return
         ranks, total, pp = self._ranks[0], self._request.workload.model.layers, self._plan.config.pp
         least = ranks.least_seconds(0.0, self._limit, self._allowed)
         found = ranks.most_layers(least * (1 + NEARLY), self._allowed)
@@ -96,6 +109,8 @@ class PlacedV:
     def search(self, target: Seconds, above: Seconds) -> tuple[Seconds, Plan | None]:
         """(a lower bound on all plans, at most `target` where they are slower; the plan that is fastest on an idle network and
         allowed, if it may be faster than `target`). above: a known lower bound."""
+        if not self._has_room:
+            return math.inf, None
         limit, ranks = target if math.isfinite(target) else self._limit, self._ranks[0]
         if ranks.most_layers(math.inf, self._allowed) is None:
             return math.inf, None

@@ -45,6 +45,8 @@ def _able(incumbent: Incumbent, shape: Shape) -> list[NodeClass]:
 def _is_allowed(request: Request, shape: Shape, name: str) -> bool:
     """Whether the only stage may be on the cluster of this name."""
     fleet = request.topology.fleet
+    if not request.limits.allows_stages([name]):
+        return False
     return lengths.allows_order(request, shape, [name]) and request.limits.allows_nodes(fleet, shape, {name: 1})
 
 
@@ -99,11 +101,9 @@ def _is_dominated(incumbent: Incumbent, shape: Shape, option: NodeClass) -> bool
 
 
 def _fits(option: NodeClass, shape: Shape, kept: bool = False) -> bool:
-    """Whether the class has memory for all layers in one stage, and there is a layer for each of its virtual stages.
+    """Whether the class has memory for all layers in one stage.
 
     kept: without recomputing any, where the shape leaves this to the stages."""
-    if option.workload.model.layers < shape.vpp:
-        return False
     held = schedules.in_flight(shape.schedule, 0, 1, option.microbatches, shape.vpp)
     most = option.memory.most_kept if kept else option.memory.most_layers
     return most("only", held, 1) >= option.workload.model.layers

@@ -25,8 +25,9 @@ def shortest(request: Request) -> int:
 
 
 def allows(request: Request, shape: Shape, pp: int) -> bool:
-    """Whether pipelines of a shape may have pp stages."""
-    return request.wishes.pp in (None, pp) and request.limits.allows_length(shape, pp)
+    """Whether pipelines of a shape may have pp stages. Virtual stages need two or more: on one rank they run in the order of a
+    single stage, and no framework has them there."""
+    return request.wishes.pp in (None, pp) and (pp > 1 or shape.vpp == 1) and request.limits.allows_length(shape, pp)
 
 
 def allows_ends(request: Request, shape: Shape, first: str, last: str) -> bool:
@@ -51,5 +52,6 @@ def allows_stages(request: Request, shape: Shape, clusters: Sequence[str]) -> bo
         and allows(request, shape, pp)
         and runs(request, shape, pp)
         and allows_ends(request, shape, clusters[0], clusters[-1])
+        and limits.allows_stages(clusters)
         and limits.allows_nodes(request.topology.fleet, shape, Counter(clusters))
     )

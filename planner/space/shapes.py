@@ -28,10 +28,9 @@ from sim.plan.parallel_config import BLOCK
 USUAL_SIZES = (1, 2, 4, 8, 16)
 """Microbatch sizes that the published strategies search; certified searches every divisor of a replica's batch."""
 MOST_CHUNKS = 12
-"""Maximum number of virtual stages per pipeline rank (vpp) that is searched (a guess). The bubble falls as 1 / vpp, so a larger
-vpp would save less than a twelfth of it."""
+"""Maximum vpp (virtual stages per rank) that is searched (a guess). A larger one saves less than a twelfth of the bubble."""
 USUAL_CHUNKS = (2, 4, 8)
-"""Values of vpp that are searched even if they do not divide the model's layers."""
+"""Values of vpp that are searched even if they do not divide the layers."""
 RECOMPUTE = ("none", "full")
 """Recomputation that is searched where stages do not choose it (`recomputations`). Plans have a fused attention core
 (`ParallelConfig.attention`), with which selective recomputation equals none, so it is used only when pinned."""
@@ -41,8 +40,7 @@ VARIED = ("schedule", "vpp", "zero_stage")
 
 def variants(request: Request, shape: Shape, able: Callable[[str, int], bool] | None = None) -> Iterator[Shape]:
     """The shape under every schedule, vpp and ZeRO stage that is searched or pinned, allowed, and that the target can run; with
-    `able`, only those for which it holds of (schedule, ZeRO stage). Virtual stages need replicas with the same number of
-    microbatches, because they run these in rounds."""
+    `able`, only those for which it holds of (schedule, ZeRO stage). Virtual stages need equally long replicas."""
     if not request.limits.allows_shape(shape, but=VARIED):
         return
     several, runs, divides = searched_schedules(request), runnable.runs_under(request, shape), shape.divides(request.workload)
@@ -64,15 +62,16 @@ def zero_stages(request: Request, shape: Shape) -> tuple[int, ...]:
 
 
 def searched_schedules(request: Request) -> list[tuple[str, int]]:
-    """(schedule, vpp) that are searched."""
+    """(schedule, vpp) that are searched; without virtual stages where none is pinned and pp 1 is (`lengths.allows`)."""
     wishes = request.wishes
     found: list[tuple[str, int]] = []
     for name in (wishes.schedule,) if wishes.schedule else _schedules(request):
         chunked = schedules.get(name).CHUNKED
+        if chunked and wishes.pp == 1 and not wishes.schedule and not wishes.vpp:
+            continue
         if wishes.vpp is None:
-            sizes = sorted(int(vpp) for vpp in request.limits.listed("vpp") if vpp != 1) or chunks(
-                request.workload.model.layers
-            )
+            listed = sorted(int(vpp) for vpp in request.limits.listed("vpp") if vpp != 1)
+            sizes = listed or chunks(request.workload.model.layers)
             found += [(name, vpp) for vpp in (sizes if chunked else [1]) if request.limits.allows("vpp", vpp)]
         elif wishes.schedule or chunked == (wishes.vpp > 1):
             found.append((name, wishes.vpp))
@@ -80,7 +79,7 @@ def searched_schedules(request: Request) -> list[tuple[str, int]]:
 
 
 def chunks(layers: int) -> list[int]:
-    """Searched values of vpp: divisors of the model's layers up to `MOST_CHUNKS`, and the usual ones."""
+    """Searched values of vpp: divisors of the layers up to `MOST_CHUNKS`, and the usual ones."""
     return [v for v in range(2, min(MOST_CHUNKS, layers) + 1) if layers % v == 0 or v in USUAL_CHUNKS]
 
 
@@ -199,8 +198,9 @@ def _usual_schedule(request: Request) -> str:
 
 
 def _schedules(request: Request) -> tuple[str, ...]:
-    """The schedules that are searched where none is pinned: those that are listed, else all that are allowed."""
-    listed = tuple(map(str, request.limits.listed("schedule")))
+    """The schedules that are searched where none is pinned: those that are listed, but for those with a search of their own
+    (`planner.search.along_a_v`), else all that are allowed."""
+    listed = tuple(filter(schedules.is_planned, map(str, request.limits.listed("schedule"))))
     return listed or runnable.schedules_for(request.target, request.workload)
 
 

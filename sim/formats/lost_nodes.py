@@ -109,6 +109,8 @@ def _without_cluster(topology: Topology, name: str) -> Topology:
     for key in ("first_stage", "last_stage"):
         if required.get(key) == name:
             raise Infeasible(f"no node of cluster {name} is left, on which require.{key} wants a stage")
+    if any(one["cluster"] == name for one in required.get("stages", [])):
+        raise Infeasible(f"no node of cluster {name} is left, on which require.stages wants a stage")
     links = topology.facts().get("links", [])
     if links:
         topology = edited(topology, {"links": [link for link in links if name not in link["between"]]})

@@ -119,7 +119,7 @@ Targets: Any = Annotated[
 Places = Annotated[list[str], BeforeValidator(places)]
 Numbers: Any = _numbers(1)
 Stages: Any = _numbers(0, 3)
-Schedules: Any = _words("schedule", tuple(filter(schedules.is_planned, schedules.names())))
+Schedules: Any = _words("schedule", tuple(filter(schedules.can_be_pinned, schedules.names())))
 Recomputation: Any = _words("recompute", RECOMPUTE)
 Offload: Any = _words("offload", tuple(CHOICES))
 
@@ -178,6 +178,13 @@ class ClusterRequirements(StrictModel):
     recompute: Recomputation | None = None
 
 
+class KeptStage(StrictModel):
+    """A pipeline stage that is kept on a cluster."""
+
+    stage: int = Field(description="number of the pipeline rank: 0 for the first one, -1 for the last one")
+    cluster: str
+
+
 class RequireFacts(StrictModel):
     """What a plan must keep to. Dimensions have one allowed value, a list of them, or min and max."""
 
@@ -201,6 +208,7 @@ class RequireFacts(StrictModel):
     nodes: NodesFacts | None = None
     first_stage: str | None = Field(None, description="cluster of the first pipeline stage, such as the one with the data")
     last_stage: str | None = Field(None, description="cluster of the last pipeline stage")
+    stages: list[KeptStage] = Field([], description="clusters of further pipeline stages, each by its number")
     targets: Targets = Field(
         [], description="launch targets, all of which must be able to run the plan, or the least number of training frameworks"
     )
@@ -218,6 +226,9 @@ def faults(value: object, clusters: Iterable[str]) -> Iterator[tuple[KeyPath, st
     known = [name for name in clusters if isinstance(name, str)]
     given = value if isinstance(value, dict) else {}
     named: list[tuple[KeyPath, object]] = [((key,), given.get(key)) for key in ("first_stage", "last_stage")]
+    stages = given.get("stages")
+    for index, one in enumerate(stages if isinstance(stages, list) else ()):
+        named.append((("stages", index, "cluster"), one.get("cluster") if isinstance(one, dict) else None))
     inside = given.get("clusters")
     named += [(("clusters", name), name) for name in (inside if isinstance(inside, dict) else {})]
     for path, name in named:

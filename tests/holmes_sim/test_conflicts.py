@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim import commands
-from holmes_sim.conflicts import Price, Required, explained, prices, smallest
+from holmes_sim.conflicts import Price, Required, explained, prices, share_of, smallest
 from holmes_sim.requirements import require
 from planner.request import Wishes
 from sim.errors import Infeasible
@@ -33,6 +33,8 @@ def test_requirements_in_words():
         "cost at most 0.2 USD/Mtoken", "tp 2 on cluster ib",
         "targets megatron, flagscale", "memory_headroom 0.1", "first_stage ib", "--pp 4", "--zero-stage 0", "--for deepspeed",
     )  # fmt: skip
+    stages = [{"stage": 1, "cluster": "ib"}, {"stage": -2, "cluster": "roce"}]
+    assert required({"stages": stages}).items() == ("stage 1 on cluster ib, stage -2 on cluster roce",)
     assert required({"nodes": {"only": ["ib"]}}).items() == ("nodes only ib",)
 
 
@@ -84,6 +86,22 @@ def test_prices_are_the_steps_without_each():
     assert first.step_s is not None and first.step_s <= found.prediction.step_s
     assert devices.step_s < first.step_s
     assert devices.bound_s is not None and devices.bound_s <= devices.step_s
+
+
+@pytest.mark.parametrize(
+    ("left", "items", "seconds", "share"),
+    [
+        (60.0, 4, 60.0, 15.0),
+        (18.0, 4, 18.0, 5.0),  # the first of four, not 4.5 s each
+        (3.0, 1, 18.0, 3.0),
+        (2.4, 1, 18.0, 0.0),
+        (1.9, 1, 2.0, 1.9),  # of a short time limit all that is left
+        (0.9, 1, 2.0, 0.0),
+        (-1e-6, 1, 0.0, 0.0),
+    ],
+)
+def test_first_requirements_have_their_time_before_later_ones(left, items, seconds, share):
+    assert share_of(left, items, seconds) == share
 
 
 def test_a_requirement_has_no_price_without_time():

@@ -119,6 +119,10 @@ def test_simulate_and_show_say_the_same(run, islands, tmp_path):
             ("--sync", "any", "--set", "require.last_stage=east"),
             "require.last_stage east: each island has a last stage of its own",
         ),
+        (
+            ("--sync", "any", "--set", "require.stages=[{stage: 1, cluster: east}]"),
+            "require.stages, stage 1 on east: each island has stages of its own; leave it out with --sync",
+        ),
     ],
 )
 def test_wishes_that_are_refused(run, arguments, why):

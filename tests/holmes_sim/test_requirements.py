@@ -79,10 +79,12 @@ def test_limits_of_a_request():
         "tp": {"max": 4}, "recompute": ["none", "full"], "devices": {"max": 16}, "rent": {"max": "36 USD/h"},
         "cost": {"max": "0.2 USD/Mtoken"},
         "first_stage": "ib", "last_stage": "roce", "clusters": {"roce": {"tp": [1, 2]}},
+        "stages": [{"stage": 1, "cluster": "ib"}],
     }  # fmt: skip
     assert request(require(where, given), WORKLOAD).limits == Limits(
         (("tp", Allowed(most=4)), ("recompute", Allowed(("none", "full")))),
-        (("roce", (("tp", Allowed((1, 2))),)),), 16, pytest.approx(36 / HOUR), pytest.approx(0.2e-6), "ib", "roce",
+        (("roce", (("tp", Allowed((1, 2))),)),), 16, pytest.approx(36 / HOUR), pytest.approx(0.2e-6),
+        "ib", "roce", ((1, "ib"),),
     )  # fmt: skip
 
 
@@ -157,6 +159,10 @@ def test_headroom_is_that_of_the_topology():
         (
             {"nodes": {"only": ["ib"]}, "last_stage": "roce"},
             r"require.last_stage: no node of cluster roce may be used \(require.nodes\)",
+        ),
+        (
+            {"nodes": {"only": ["ib"]}, "stages": [{"stage": 1, "cluster": "roce"}]},
+            r"require.stages: no node of cluster roce may be used \(require.nodes\)",
         ),
         (
             {"rent": {"max": "10 USD/h"}},

@@ -197,6 +197,8 @@ def pipelines(question: Request, shape: Shape) -> Iterator[Stages]:
         for order in itertools.permutations(capacity, number):
             for counts in itertools.product(*(range(1, min(capacity[name], layers) + 1) for name in order)):
                 names = [name for name, count in zip(order, counts, strict=True) for _ in range(count)]
+                if len(names) == 1 and shape.vpp > 1:
+                    continue  # virtual stages need a pipeline
                 for cuts in itertools.combinations(range(1, layers), len(names) - 1):
                     yield tuple(zip(names, (b - a for a, b in itertools.pairwise((0, *cuts, layers))), strict=True))
 

@@ -132,8 +132,21 @@ def test_every_dp_of_unlike_stages_keeps_to_the_limits():
     assert list(Limits((("dp", Allowed(least=2, most=4)),)).faults(plan)) == []
 
 
+def test_a_stage_that_is_kept_on_a_cluster_must_be_there():
+    plan = make.plan(two(), tp=2, pp=2, dp=2, microbatches=2)  # a, then b
+    assert list(Limits(stages=((0, "a"), (1, "b"), (-2, "a"))).faults(plan)) == []
+    assert list(Limits(stages=((1, "a"), (-2, "b"), (2, "b"), (-3, "a"))).faults(plan)) == [
+        "stage 1 on b, not on a",
+        "stage -2 on a, not on b",
+        "2 stages, without stage 2, which should be on b",
+        "2 stages, without stage -3, which should be on a",
+    ]
+    assert list(Limits(stages=((1, "b"),)).words()) == ["stage 1 on cluster b"]
+
+
 def test_a_stage_on_several_clusters_is_on_none():
     plan = make.plan(two(), dp=8, microbatches=1)
+    assert list(Limits(stages=((-1, "a"),)).faults(plan)) == ["stage -1 on a and b, not on a"]
     assert list(Limits(first="a").faults(plan)) == ["the first stage on a and b, not on a"]
 
 
@@ -199,6 +212,7 @@ def test_mixed_stages_keep_to_limits():
     assert 0 < len(few) < len(free)
     assert all(one.tp * one.slots * len(stages) <= 4 for one, stages in few)
     begun = list(mixed_placements(replace(question, limits=Limits(first="b"))))
+    assert begun == list(mixed_placements(replace(question, limits=Limits(stages=((0, "b"),)))))
     assert begun and all({run.cluster.name for run in stages[0]} == {"b"} for _, stages in begun)
     alone = replace(question, limits=Limits(on_clusters=(("b", (("tp", Allowed(least=2)),)),)))
     assert list(mixed_placements(alone)) == []

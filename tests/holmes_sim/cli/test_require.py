@@ -45,6 +45,15 @@ def test_a_plan_file_keeps_its_requirements(run, need, tmp_path):
     assert len(json.loads(seen.out)["plan"]["placement"]) <= 2
 
 
+@pytest.mark.parametrize(("stages", "clusters"), [("1, cluster: roce", "ib roce"), ("-2, cluster: roce", "roce ib")])
+def test_a_stage_is_kept_on_a_cluster(run, need, tmp_path, stages, clusters):
+    out = tmp_path / "plan.json"
+    pins = ("--microbatch-size", 2, "--recompute", "none", "--schedule", "1f1b", "--tp", 1, "--pp", 2, "--dp", 2)
+    assert run(*LAB, *pins, "--require", need(f"stages: [{{stage: {stages}}}]\n"), "-o", out).code == 0
+    placement = [device.partition("/")[0] for device in json.loads(out.read_text())["placement"]]
+    assert " ".join(dict.fromkeys(placement)) == clusters
+
+
 def test_explain_says_what_each_requirement_costs(run, need):
     path = need("devices: {max: 2}\nfirst_stage: ib\n")
     seen = run(*LAB, "--microbatch-size", 2, "--recompute", "none", "--schedule", "1f1b", "--require", path, "--explain")

@@ -13,16 +13,16 @@ from sim.engine.engine import simulate
 from sim.results.report import pipeline_ranks
 from tests import builders as make
 
-NAMES = "tp", "dp", "ZeRO", "on hosts", "recompute"
+NAMES = "tp", "dp", "mb", "ZeRO", "on hosts", "recompute"
 
 
 @pytest.mark.parametrize(
     ("unlike", "text", "columns"),
     [
         ({}, "tp 2, pp 3, dp 1", {}),
-        ({"stage_dp": (1, 2, 2)}, "tp 2, pp 3, dp 1x1+2x2", {"dp": ["1", "2", "2"]}),
+        ({"stage_dp": (1, 2, 2)}, "tp 2, pp 3, dp 1x1+2x2", {"dp": ["1", "2", "2"], "mb": ["4", "2", "2"]}),
         ({"stage_dp": (4, 1, 1), "stage_tp": (1, 2, 2)}, "tp 1x1+2x2, pp 3, dp 4x1+1x2",
-         {"tp": ["1", "2", "2"], "dp": ["4", "1", "1"]}),
+         {"tp": ["1", "2", "2"], "dp": ["4", "1", "1"], "mb": ["1", "4", "4"]}),
         ({"zero_stage": 3, "stage_zero": (3, 1, 1)}, "tp 2, pp 3, dp 1", {"ZeRO": ["3", "1", "1"]}),
         ({"offload": ("optimizer",), "stage_offload": ("none", "optimizer", "none")}, "tp 2, pp 3, dp 1",
          {"on hosts": ["none", "optimizer", "none"]}),

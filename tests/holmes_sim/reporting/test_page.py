@@ -384,8 +384,8 @@ def test_the_table_of_stages_has_the_degrees_that_differ():
     machines = fleet(cluster(nodes=6))
     plan = builders.plan(machines, pp=2, dp=2, microbatches=2, stage_dp=(2, 4), microbatch_size=2)
     rows = sections.stages.stages(plan, commands.simulate(plan).pipeline_ranks, memory.peak_memory(plan))
-    assert re.findall(r"<th[^>]*>([^<]*)</th>", rows)[3:6] == ["device", "dp", "layers"]
-    assert re.findall(r"<td[^>]*>(\d)</td>", rows) == ["2", "4"]
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", rows)[3:7] == ["device", "dp", "mb", "layers"]
+    assert re.findall(r"<td[^>]*>(\d)</td>", rows) == ["2", "2", "4", "1"]
 
 
 @pytest.mark.parametrize(("name", "is_list"), [("sailor-geo-160", True), ("hexiscale-b-32", False)])

@@ -53,15 +53,13 @@ def test_shares_of_a_total() -> None:
 def test_no_pipeline_is_faster_than_the_bound_of_its_length(trunk: float, vpp: int) -> None:
     wanted = two_classes(trunk, vpp)
     found = bounds(wanted)
-    assert set(found) == (
-        {1, 2, 3, 4} if vpp == 1 else {1, 2}
-    )  # interleaved takes a number of ranks that divides 8 microbatches
+    assert set(found) == ({1, 2, 3, 4} if vpp == 1 else {2})  # interleaved: two ranks or more, which divide 8 microbatches
     steps = [
         simulated(wanted, ((first, n), (second, 6 - n)))
         for first, second in (("a", "b"), ("b", "a"), ("a", "a"), ("b", "b"))
         for n in range(vpp, 7 - vpp)
     ]
-    assert found[1] <= min(simulated(wanted, ((name, 6),)) for name in "ab")
+    assert vpp > 1 or found[1] <= min(simulated(wanted, ((name, 6),)) for name in "ab")
     assert 0.6 * min(steps) < found[2] <= min(steps) * (1 + 1e-9)
 
 

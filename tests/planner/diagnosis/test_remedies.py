@@ -262,6 +262,11 @@ def test_every_strategy_says_what_would_cure_it(strategy, wishes, text):
     [
         (Wishes(pp=31), "pp 31 needs a layer for each stage; gpt-3.6b has 30"),
         (Wishes(pp=15, vpp=3), "pp 15 x vpp 3 needs a layer for each stage; gpt-3.6b has 30"),
+        (Wishes(pp=1, vpp=2), "vpp 2 with pp 1: virtual stages need a pipeline, pp 2 or more"),
+        (
+            Wishes(pp=1, schedule="interleaved"),
+            "schedule interleaved with pp 1: virtual stages need a pipeline, pp 2 or more",
+        ),
         (Wishes(pp=5, dp=8), "pp 5 does not fit holmes-hybrid-4: its devices hold at most 4 stages"),
         (
             Wishes(pp=7, vpp=3),

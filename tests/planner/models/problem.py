@@ -6,7 +6,7 @@ import math
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
-from planner.models.pipeline_constraints import require_pipeline
+from planner.models.pipeline_constraints import keep_stages, require_pipeline
 from planner.models.solver import Programme, Solution
 from planner.models.stage_variables import StageVariables, stage_sizes
 from planner.request import Request
@@ -40,10 +40,13 @@ def fix(stages: StageVariables, pipeline: Stages) -> None:
     assert all(key in groups[kind] for kind, keys in chosen.items() for key in keys), "no such size"
 
 
-def accepts(question: Request, shape: Shape, pipeline: Stages, pp: int | None = None) -> bool:
-    """Whether the constraints of a pipeline, of pp stages if given, hold for a given one."""
+def accepts(
+    question: Request, shape: Shape, pipeline: Stages, pp: int | None = None, kept: tuple[tuple[int, str], ...] = ()
+) -> bool:
+    """Whether the constraints of a pipeline, of pp stages if given, with stages `kept` on clusters, hold for a given one."""
     _, stages = variables(question, shape)
     require_pipeline(stages, (pp or 1, pp))
+    keep_stages(stages, kept)
     try:
         fix(stages, pipeline)
     except AssertionError:

@@ -50,6 +50,15 @@ def test_a_pinned_pp_excludes_other_lengths(pp):
         assert accepts(two_and_two(), shape(), pipeline, pp) is (len(pipeline) == pp)
 
 
+@pytest.mark.parametrize("kept", [((0, "a"),), ((1, "a"),), ((1, "b"),), ((2, "b"),), ((-2, "a"),), ((-3, "a"), (-1, "b"))])
+def test_stages_that_are_kept_on_a_cluster(kept):
+    """Of all pipelines over a and b in this order."""
+    for names in ("aa", "ab", "bb", "aab", "abb", "aabb"):
+        pipeline = tuple((name, 1 if stage else 6 - len(names)) for stage, name in enumerate(names))
+        there = all(-len(names) <= number < len(names) and names[number] == name for number, name in kept)
+        assert accepts(two_and_two(), shape(), pipeline, kept=kept) is there, names
+
+
 def test_memory_is_that_of_the_microbatches_in_flight():
     """Every pipeline over a and b of which the devices hold two layers and two microbatches, and no more."""
     roomy = two_and_two()

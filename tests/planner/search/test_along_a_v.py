@@ -16,6 +16,7 @@ from planner.bounds.two_stage_ranks import LEAST, sequences
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import holds, most_stages
 from planner.diagnosis.reasons import verdicts
+from planner.limits import Limits
 from planner.pipelines.search import is_modelled
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
@@ -28,6 +29,7 @@ from sim.analytic.evaluator import evaluate
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, OptionError
 from sim.field_changes import changed
 from sim.hardware.cluster import Fleet, Trunk
+from sim.plan.allowed import Allowed
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
@@ -131,6 +133,42 @@ def test_what_is_not_planned_is_said(wishes: Wishes, facts: dict[str, object], t
         api.plan(request(one_cluster(), model, 8, wishes))
 
 
+@pytest.mark.parametrize(
+    ("wishes", "facts", "remedy"),
+    [
+        (PINNED, {"tied_embeddings": True}, "--schedule 1f1b instead of dualpipev"),
+        (replace(PINNED, zero_stage=2), EXPERTS, "--zero-stage 1 instead of 2"),
+        (replace(PINNED, vpp=4), EXPERTS, "--vpp 2 instead of 4"),
+        (replace(PINNED, pp=1), EXPERTS, "--pp 2 instead of 1"),
+        (replace(PINNED, microbatch_size=4), EXPERTS, "--microbatch-size 2 instead of 4"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_another_pin_before_another_schedule(wishes: Wishes, facts: dict[str, object], remedy: str) -> None:
+    with pytest.raises(Infeasible, match=rf"; remedy: {remedy}$"):
+        api.plan(request(one_cluster(), make.model(8, **facts), 8, wishes))
+
+
+def test_what_is_required_is_left_to_the_search_for_conflicts() -> None:
+    question = request(one_cluster(), make.model(8, tied_embeddings=True), 8, PINNED)
+    with pytest.raises(Infeasible, match=r"with a tied embedding, which [^;]*$"):
+        api.plan(replace(question, limits=Limits((("tp", Allowed((1,))),))))
+
+
+def test_they_are_beside_schedules_that_are_listed_with_them() -> None:
+    """Whatever the model and the target, where the pins allow it."""
+    machines, model = one_cluster(), make.model(8, tied_embeddings=False)
+    listed = Limits((("schedule", Allowed(("1f1b", "dualpipev"))),))
+    question = replace(request(machines, model, 16, Wishes(recompute="none", pp=4)), limits=listed)
+    assert along_a_v.may_be_beside(question)
+    assert not along_a_v.may_be_beside(replace(question, wishes=replace(question.wishes, zero_stage=3)))
+    found = api.plan(question)
+    others = api.plan(replace(question, limits=Limits((("schedule", Allowed(("1f1b",))),))))
+    own = api.plan(replace(question, wishes=replace(question.wishes, schedule="dualpipev")))
+    assert step(found) == min(step(others), step(own)) < max(step(others), step(own))
+    assert found.certificate is not None
+    assert [axis.values for axis in found.certificate.space if axis.name == ALONG] == [along("dualpipev").values]
+
+
 def test_other_strategies_do_not_plan_it() -> None:
     question = request(one_cluster(), make.model(8, **EXPERTS), 8, PINNED)
     with pytest.raises(Infeasible, match=r"^megatron does not plan with schedule dualpipev; use strategy certified$"):
@@ -146,7 +184,7 @@ def test_the_schedule_is_named_where_the_target_refuses_it() -> None:
 
     target = Target("plain", "any", (), one_stage_a_rank, lambda plan: iter(()))
     question = replace(request(one_cluster(), make.model(8, **EXPERTS), 8, PINNED), target=target)
-    with pytest.raises(Infeasible, match=r"^plain cannot express schedule dualpipev: 1f1b$"):
+    with pytest.raises(Infeasible, match=r"^plain cannot express schedule dualpipev: 1f1b; remedy: leaving out --for plain$"):
         api.plan(question)
 
 

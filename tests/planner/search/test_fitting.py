@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
+from planner.limits import Limits
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
@@ -17,7 +19,7 @@ from planner.search.fitting import fitting, nearest
 from planner.space.shapes import overlaps, searched, variants
 from sim.errors import NoRoute, NotDefined
 from tests import builders as make
-from tests.planner.builders import on_one_cluster, pipelines, random_request, shape
+from tests.planner.builders import on_one_cluster, on_two_clusters, pipelines, random_request, shape
 from tests.planner.unlike import question
 
 ONE = Wishes(tp=1, dp=1, microbatch_size=1, recompute="none", schedule="1f1b")
@@ -41,6 +43,23 @@ def test_a_pipeline_that_just_fits_is_found_and_one_byte_less_is_not():
     assert plan.made_by.strategy == "fitting"
     assert plan.prediction is None
     assert fitting(on_devices_of(nbytes - 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("pp", "stages", "clusters"),
+    [
+        (3, ((1, "a"),), "aab"),
+        (3, ((-2, "b"),), "abb"),
+        (4, ((0, "b"), (2, "a")), "bbaa"),
+        (4, ((1, "a"), (-2, "b")), "aabb"),
+        (3, ((1, "a"), (-2, "b")), None),
+        (3, ((3, "a"),), None),
+    ],
+)
+def test_stages_are_on_the_clusters_where_they_are_kept(pp, stages, clusters):
+    asked = on_two_clusters(layers=4, batch=4, nodes=2, wishes=replace(ONE, pp=pp))
+    plan = fitting(replace(asked, limits=Limits(stages=stages)))
+    assert (plan and "".join(device.cluster for device in plan.placement)) == clusters
 
 
 def test_the_nearest_layout_says_what_is_missing():

@@ -71,8 +71,10 @@ def test_a_dominated_or_too_large_stage_has_no_bound_of_its_own():
     question = on_one_cluster(layers=4, batch=4, devices=2)
     assert set(single_stage_bounds(incumbent(question), shape(dp=2, zero_stage=2))) == {math.inf}
     assert set(single_stage_bounds(incumbent(question), shape(dp=2, zero_stage=1))) != {math.inf}
-    short = on_one_cluster(layers=2)
-    assert single_stage_bounds(incumbent(short), shape(schedule="interleaved", vpp=3)) == [math.inf]
+
+
+def test_one_stage_has_no_virtual_stages():
+    assert single_stage_bounds(incumbent(on_one_cluster(layers=4)), shape(schedule="interleaved", vpp=2)) == []
 
 
 def test_a_stage_on_a_part_of_a_node_that_the_target_refuses_has_no_plan():

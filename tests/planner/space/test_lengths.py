@@ -27,6 +27,8 @@ def pp(**allowed: int) -> Limits:
         (5, pp(most=4), 5, 4, []),
         (None, Limits(devices=3), 1, 3, [1, 2, 3]),
         (4, Limits(devices=3), 4, 3, []),
+        (None, Limits(stages=((1, "a"),)), 2, None, [2, 3, 4, 5]),
+        (2, Limits(stages=((-3, "a"),)), 3, 2, []),
     ],
 )
 def test_lengths(pinned, limits, least, most, allowed):
@@ -44,6 +46,10 @@ def test_lengths(pinned, limits, least, most, allowed):
         (Limits(first="a"), "ab", True),
         (Limits(first="a"), "ba", False),
         (Limits(last="a"), "a", True),
+        (Limits(stages=((1, "b"),)), "ab", True),
+        (Limits(stages=((1, "b"),)), "aab", False),
+        (Limits(stages=((1, "a"), (-2, "a"))), "aab", True),
+        (Limits(stages=((2, "b"),)), "ab", False),
     ],
 )
 def test_pipelines(limits, clusters, allowed):
@@ -52,6 +58,7 @@ def test_pipelines(limits, clusters, allowed):
 
 
 def test_a_schedule_of_whole_rounds_allows_divisors_of_the_microbatches():
+    """But not one rank, where virtual stages are no pipeline."""
     question = on_two_clusters(layers=8, batch=4, nodes=3)
     one = shape(schedule="interleaved", vpp=2)
-    assert [length for length in range(1, 5) if allows_stages(question, one, "a" * length)] == [1, 2, 4]
+    assert [length for length in range(1, 5) if allows_stages(question, one, "a" * length)] == [2, 4]

@@ -9,7 +9,7 @@ import pytest
 from planner.limits import Limits
 from planner.request import Request, Wishes
 from planner.space.shape import Shape
-from planner.space.shapes import overlaps, recomputations, searched, shapes, slot, slots, variants
+from planner.space.shapes import overlaps, recomputations, searched, searched_schedules, shapes, slot, slots, variants
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
 from sim.plan.allowed import Allowed
@@ -188,3 +188,17 @@ def test_stages_choose_what_they_recompute_where_nothing_says_otherwise():
     assert recomputations(on_some, by_stage=True) == ("none", "full", BLOCK)
     assert {shape.recompute for shape in searched(free)} == {BLOCK}
     assert {shape.recompute for shape in searched(free, across=True)} == {"none", "full"}
+
+
+@pytest.mark.parametrize(
+    ("wishes", "chunked"), [({}, True), ({"pp": 2}, True), ({"pp": 1}, False), ({"pp": 1, "schedule": "interleaved"}, True)]
+)
+def test_one_stage_has_no_virtual_stages_but_where_they_are_pinned(wishes, chunked):
+    """Then the search says why there is no plan."""
+    question = on_one_cluster(layers=4, wishes=Wishes(**wishes))
+    assert any(vpp > 1 for _, vpp in searched_schedules(question)) is chunked
+
+
+def test_listed_schedules_are_searched_but_for_those_with_a_search_of_their_own():
+    limits = Limits((("schedule", Allowed(("1f1b", "dualpipev"))),))
+    assert searched_schedules(replace(on_one_cluster(layers=4), limits=limits)) == [("1f1b", 1)]

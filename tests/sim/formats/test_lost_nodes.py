@@ -109,3 +109,6 @@ def test_a_cluster_on_which_a_stage_is_wanted_cannot_be_lost_whole() -> None:
     assert without(topology, [("roce", 0)]).topology.facts()["require"] == {"first_stage": "ib", "clusters": {}}
     with pytest.raises(Infeasible, match=r"no node of cluster ib is left, on which require.first_stage wants a stage"):
         without(topology, [("ib", 0)])
+    topology = edited(two, {"require": {"stages": [{"stage": 2, "cluster": "roce"}]}})
+    with pytest.raises(Infeasible, match=r"no node of cluster roce is left, on which require.stages wants a stage"):
+        without(topology, [("roce", 0)])

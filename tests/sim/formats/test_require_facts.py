@@ -35,6 +35,7 @@ memory_headroom: 0.1
 nodes: {exclude: [ib/node3, "gpu[01-02]", roce]}
 first_stage: ib
 last_stage: roce
+stages: [{stage: 2, cluster: ib}, {stage: -2, cluster: roce}]
 targets: [megatron, flagscale]
 clusters:
   roce: {tp: 4, recompute: [none, full]}
@@ -48,6 +49,7 @@ clusters:
     assert found.rent is not None and found.rent.max == pytest.approx(0.05)
     assert found.nodes is not None and found.nodes.exclude == ["ib/node3", "gpu01", "gpu02", "roce"]
     assert (found.first_stage, found.last_stage, found.targets) == ("ib", "roce", ["megatron", "flagscale"])
+    assert [(one.stage, one.cluster) for one in found.stages] == [(2, "ib"), (-2, "roce")]
     assert (found.clusters["roce"].tp, found.clusters["roce"].recompute) == (Allowed((4,)), Allowed(("none", "full")))
     assert found.cp is None and found.memory_headroom == 0.1
 
@@ -78,6 +80,11 @@ clusters:
         ),
         ("nodes: {only: ['gpu[3-1]']}", "2: nodes.only: 'gpu[3-1]': [3-1] must ascend and have at most 1,048,576 hosts"),
         ("first_stage: ibb", "2: first_stage: cluster 'ibb' does not exist; did you mean 'ib'?"),
+        (
+            "stages: [{stage: 1, cluster: ib}, {stage: 2, cluster: rocee}]",
+            "2: stages[1].cluster: cluster 'rocee' does not exist; did you mean 'roce'?",
+        ),
+        ("stages: [{cluster: ib}]", "2: stages[0].stage: this key is missing"),
         ("clusters: {rocee: {tp: 1}}", "2: clusters.rocee: cluster 'rocee' does not exist; did you mean 'roce'?"),
     ],
 )
