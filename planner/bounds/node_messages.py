@@ -37,6 +37,7 @@ def most_sent(ranks: int, per_node: int, stages: int, place: Place) -> int:
     return max(sent.values())
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def least_sent(ranks: int, per_node: int, stages: int) -> int:
     """As `most_sent`, at the end of a pipeline where it is less."""
     return min(most_sent(ranks, per_node, stages, place) for place in AT_AN_END)

@@ -64,6 +64,7 @@ class PlanningContext:
         self.tied = TiedEmbeddingCosts(request.workload, self.fleets, self.cluster_costs)
         self.options: dict[Shape, list[Any]] = {}  # cache of planner.costs.node_classes: the latest shapes
         self.mixed: Any = None  # cache of planner.costs.mixed_stages: the costs of mixed stages
+        self.shared_hosts: Any = None  # cache of planner.placement.shared_hosts: what the target takes on hosts
         self.stage_rows: StageRows = {}  # cache of the evaluator, shared by all orders of the classes of a shape
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role
         self.passes: dict[tuple[str, Shape, bool, str], tuple[tuple[float, float], tuple[float, float]]] = {}
@@ -83,7 +84,7 @@ class PlanningContext:
         if request.target == own.target:
             names += ["fleets", "messages", "loads"]
             if (request.wishes, request.limits) == (own.wishes, own.limits):
-                names += ["options", "mixed"]
+                names += ["options", "mixed", "shared_hosts"]
         for name in names:
             setattr(other, name, getattr(self, name))
         return other

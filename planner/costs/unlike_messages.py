@@ -48,6 +48,7 @@ class UnlikeMessages:
         self._sides: dict[tuple[str, str, int, str], Side | None] = {}
         self._kinds: dict[tuple[str, str], tuple[str, ...]] = {}
         self._in_step: dict[tuple[str, int, int], bool] = {}
+        self._leaving: dict[tuple[str, str], tuple[tuple[Seconds, int], ...]] = {}
 
     def between(self, classes: Sequence[Sequence[NodeClass]]) -> list[list[Seconds]]:
         """Least seconds of a message from a stage of each class to a neighbouring one of each class, in pipelines on all of
@@ -65,13 +66,17 @@ class UnlikeMessages:
         stages on other clusters, too: all NICs of the node share the messages of a microbatch. Links of a device alone do not
         count, such as PCIe and its TCP connections: others send at the same time."""
         cluster, nbytes = option.cluster, self._bytes(option) / ranks_of(option.own)
-        found = []
-        for other in others:
-            for nic in joint_nics(self._context.fleets.open, (cluster.name, other.name)):
-                side = self._side(cluster, other, 1, nic.kind)
-                if side is not None:
-                    found.append(nbytes * side.nics / nic.count)
+        found = (nbytes * seconds / count for other in others for seconds, count in self._leaving_over(cluster, other))
         return min(found, default=0.0)
+
+    def _leaving_over(self, cluster: Cluster, other: Cluster) -> tuple[tuple[Seconds, int], ...]:
+        """For each type of NICs that joins two clusters: seconds of all of them for each byte of a device, and their number."""
+        key = cluster.name, other.name
+        if key not in self._leaving:
+            nics = joint_nics(self._context.fleets.open, key)
+            sides = ((self._side(cluster, other, 1, nic.kind), nic.count) for nic in nics)
+            self._leaving[key] = tuple((side.nics, count) for side, count in sides if side is not None)
+        return self._leaving[key]
 
     def _inside(self, every: Sequence[NodeClass], names: Sequence[str], in_step: bool) -> Seconds:
         """A pipeline uses one type of NICs, which joins the class to the others of these names."""

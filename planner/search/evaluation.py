@@ -92,7 +92,7 @@ class PipelineEvaluation:
         """`seconds`, not below the bound of the busiest links (`planner.costs.busy_links`)."""
         if candidates.pp < 2:
             return seconds
-        distinct, which = _by_classes(pipelines)
+        distinct, which = by_classes(pipelines)
         links = [self.busy_links_of(one) for one in distinct]
         m = self.shape.least_microbatches(self.context.request.workload)
         for index, busy in enumerate(links):
@@ -111,7 +111,7 @@ class PipelineEvaluation:
         """(cluster of each stage, indices of the pipelines on these clusters, their layers), where stages may share links."""
         if not any(self.context.gradients.shared(option.cluster, self.shape).links for option in self.classes):
             return
-        distinct, which = _by_classes(pipelines)
+        distinct, which = by_classes(pipelines)
         layers: Ints = np.array(pipelines)[:, :, 1]
         for index, numbers in enumerate(distinct):
             rows = np.flatnonzero(which == index)
@@ -120,23 +120,32 @@ class PipelineEvaluation:
     def candidates(self, pipelines: Sequence[Pipeline]) -> Candidates:
         """Pipelines with equally many stages as input of the evaluator. Raises NotModelled."""
         every: Ints = np.array(pipelines)
-        distinct, which = _by_classes(pipelines)
-        alone = len(pipelines[0]) == 1
-        table_rows: Ints = np.array([one if alone else self._table_rows(one) for one in distinct])[which]
+        distinct, which = by_classes(pipelines)
         layers, recomputed = virtual_stages(every[:, :, 1], self.shape.vpp), None
         if self.shape.recompute == BLOCK:
             fewest = np.array([self.fewest(one) for one in distinct])
             of_stage = fewest[which[:, None], np.arange(every.shape[1]), every[:, :, 1]]
             recomputed = virtual_recomputed(every[:, :, 1], of_stage, self.shape.vpp)
-        candidates = self._table(alone).candidates(table_rows, layers, recomputed)
+        candidates = self.of_stages(distinct, which, layers, recomputed)
+        for clusters, rows, layers in self._sharing(pipelines):
+            ends = self.context.gradients.gathered(clusters, self.shape, layers)
+            candidates.pp_ranks[PIPELINE_RANK.index("gathered"), 0, rows] = ends
+        return candidates
+
+    def of_stages(
+        self, distinct: Sequence[tuple[int, ...]], which: Ints, layers: Ints, recomputed: Ints | None = None,
+        most: Ints | None = None,
+    ) -> Candidates:  # fmt: skip
+        """Pipelines by the classes of their stages, `distinct[which]`, and their layers by virtual stage, shape (pipelines,
+        virtual stages), as input of the evaluator; `recomputed` and `most` as in `Table.candidates`. Raises NotModelled."""
+        alone = len(distinct[0]) == 1
+        table_rows: Ints = np.array([one if alone else self._table_rows(one) for one in distinct])[which]
+        candidates = self._table(alone).candidates(table_rows, layers, recomputed, most)
         messages = [self.messages(one) for one in distinct]
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
         if schedules.get(self.shape.schedule).RECEIVES_FIRST:
             candidates.stages[STAGE.index("joint")] = np.array([self._joint(one) for one in distinct])[which].T
-        for clusters, rows, layers in self._sharing(pipelines):
-            ends = self.context.gradients.gathered(clusters, self.shape, layers)
-            candidates.pp_ranks[PIPELINE_RANK.index("gathered"), 0, rows] = ends
         tied: Floats = np.array([message[2] for message in messages])[which]
         return replace(candidates, tied=tied)
 
@@ -246,7 +255,7 @@ def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]],
     return seconds
 
 
-def _by_classes(pipelines: Sequence[Pipeline]) -> tuple[list[tuple[int, ...]], Ints]:
+def by_classes(pipelines: Sequence[Pipeline]) -> tuple[list[tuple[int, ...]], Ints]:
     """The distinct classes of the stages of pipelines, and which of them each pipeline has."""
     numbers: dict[tuple[int, ...], int] = {}
     which = [numbers.setdefault(next(zip(*pipeline, strict=True)), len(numbers)) for pipeline in pipelines]

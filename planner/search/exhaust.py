@@ -17,6 +17,7 @@ from planner.costs.node_classes import NodeClass, under
 from planner.search.candidates import Candidate, fastest, priced
 from planner.search.dominance import undominated
 from planner.search.evaluation import PipelineEvaluation
+from planner.search.group_bounds import ruled_out
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.space.runnable import runs
@@ -26,7 +27,8 @@ from sim.errors import NotModelled
 from sim.units import Seconds
 
 MANY = 200
-"""Pipelines from which it pays to evaluate them without gathers first (a guess): of few, most may be as fast as the best."""
+"""Pipelines from which it pays to bound them in groups and to evaluate them without gathers first (a guess): of few, most may
+be as fast as the best."""
 
 
 @dataclass(slots=True, eq=False)
@@ -189,19 +191,24 @@ class Exhaust:
     def _evaluated(self, shape: Shape, variant: OpenVariant, listing: Listing) -> Iterator[Candidate]:
         """The fastest pipelines over each set of classes, under both choices of `overlaps`. Raises NotModelled.
 
-        Pipelines over the same classes are evaluated together, whatever the order of their classes. Many are first evaluated
-        without gathers, which rules most of them out under both choices at once."""
+        Pipelines over the same classes are evaluated together, whatever the order of their classes. Many are first bounded in
+        groups, and then evaluated without gathers, which rules most of them out under both choices at once."""
         context, cutoff = self.incumbent.context, self.incumbent.cutoff
         for classes, listed in _by_classes(listing).items():
             both = [self._known(variant, one, classes) for one in overlaps(shape) if runs(context.request, one, 2)]
             fresh = [pipeline for pipeline in listed if any(pipeline not in found.seconds for found in both)]
-            if len(both) > 1 and len(fresh) >= MANY and cutoff < math.inf:
-                ruled_out = {one: least for least, one in both[0].evaluation.evaluated(fresh, cutoff, False) if least > cutoff}
+            if both and len(fresh) >= MANY and cutoff < math.inf:
+                above = ruled_out(both[0].evaluation, fresh, cutoff)
+                if len(both) > 1:
+                    fresh = [pipeline for pipeline in fresh if pipeline not in above]
+                    every = both[0].evaluation.evaluated(fresh, cutoff, False)
+                    above |= {pipeline: least for least, pipeline in every if least > cutoff}
+                fresh = [pipeline for pipeline in fresh if pipeline not in above]
                 for found in both:
-                    found.seconds = ruled_out | found.seconds
-                self.pipelines += len(ruled_out) * len(both)
+                    found.seconds = above | found.seconds
+                self.pipelines += len(above) * len(both)
             for found in both:
-                self.pipelines += found.add(listed, self.incumbent.budgets.kept_pipelines, cutoff)
+                self.pipelines += found.add(fresh, self.incumbent.budgets.kept_pipelines, cutoff)
                 yield from found.fastest
 
     def _known(self, variant: OpenVariant, shape: Shape, classes: tuple[NodeClass, ...]) -> Evaluated:

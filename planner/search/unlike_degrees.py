@@ -67,8 +67,8 @@ Priced: TypeAlias = tuple[Seconds, Layout, tuple[int, ...], Plan]
 class _Orders:
     """The orders of runs in a pipeline that a target takes."""
 
-    def __init__(self, request: Request):
-        self._hosts, self._tied = SharedHosts(request), request.workload.model.tied_embeddings
+    def __init__(self, context: PlanningContext):
+        self._hosts, self._tied = hosts_of(context), context.request.workload.model.tied_embeddings
 
     def of(self, layout: Layout) -> Iterator[Layout]:
         """Every order of a layout in which no run has more stages on shared hosts than the target takes there, and both ends
@@ -81,6 +81,14 @@ class _Orders:
             first, end = (layout[i].option.own for i in (order[0], order[-1]))
             if last[order[-1]] and all(before[i] for i in order[:-1]) and (may_tie(first, end) or not self._tied):
                 yield tuple(layout[i] for i in order)
+
+
+def hosts_of(context: PlanningContext) -> SharedHosts:
+    """What the target of a context's request takes of stages that share hosts, asked once for all its searches."""
+    if context.shared_hosts is None:
+        context.shared_hosts = SharedHosts(context.request)
+    found: SharedHosts = context.shared_hosts
+    return found
 
 
 def try_unlike(incumbent: Incumbent, bases: Iterable[Shape]) -> None:
@@ -118,7 +126,7 @@ def unlike_seconds(incumbent: Incumbent) -> Seconds:
 def _fastest(incumbent: Incumbent, shapes: Sequence[Shape]) -> list[Priced]:
     """The plans of the layouts with the least estimates, the fastest first, after moves of layers."""
     budgets, context, near = incumbent.budgets, incumbent.context, incumbent.target * (1 + incumbent.budgets.unlike_near)
-    orders = _Orders(context.request)
+    orders = _Orders(context)
     rough = (one for one in _layouts(context, shapes, near) if any(orders.of(one[1])))
     closer: list[tuple[Seconds, Layout, tuple[int, ...]]] = []
     for _, layout in heapq.nsmallest(budgets.unlike_layouts, rough, key=lambda pair: pair[0]):

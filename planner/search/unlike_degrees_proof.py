@@ -20,10 +20,11 @@ from planner.bounds.unlike_degrees import Layout, SomeShapes, below, layout_boun
 from planner.bounds.unlike_listing import counted_bound, listed_bound
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.costs.unlike_messages import UnlikeMessages, ranks_of
-from planner.placement.shared_hosts import Most, SharedHosts
+from planner.placement.shared_hosts import Most
 from planner.request import Request
 from planner.search.incumbent import Incumbent
 from planner.search.searched_space import WORDS
+from planner.search.unlike_degrees import hosts_of
 from planner.space.shape import Shape
 from planner.space.unlike_degrees import are_unlike, matching, may_differ, own_shapes, templates, tried_degrees
 from planner.target import ANY
@@ -84,7 +85,7 @@ class UnlikeProof:
 
     def __init__(self, incumbent: Incumbent, shapes: Sequence[Shape]):
         self._context, self._target, self._templates = incumbent.context, incumbent.target, shapes
-        self._messages, self._hosts = UnlikeMessages(incumbent.context), SharedHosts(incumbent.request)
+        self._messages, self._hosts = UnlikeMessages(incumbent.context), hosts_of(incumbent.context)
         self._tests = incumbent.budgets.unlike_tests
         self._open: list[tuple[Seconds, int, Known, Layout]] = []
         self._number = itertools.count()
@@ -95,6 +96,8 @@ class UnlikeProof:
         for layout in self._first_layouts():
             if self._context.limit.is_up():
                 return None
+            if quick_bound(layout) >= self._target:  # most of them; what messages leave takes no less
+                continue
             layout = below(layout, self._messages, self._target)
             self._push(max(quick_bound(layout), message_bound(layout, self._messages)), Known.QUICK, layout)
         while self._open:

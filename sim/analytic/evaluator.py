@@ -33,6 +33,7 @@ from sim.plan.plan import Plan
 from sim.units import Seconds
 
 Ints: TypeAlias = NDArray[np.int64]
+PARTS, SLOWS = COSTS.index("parts"), [COSTS.index(f"{name}_slows") for name in ("gather", "reduce", "token")]
 StageRows: TypeAlias = dict[tuple[StageCosts, tuple[DeviceSpec, ...], int, int, int], tuple[float, ...]]
 """(costs of a class of devices, their types, layers, recomputed layers, 2 if it is the first stage + 1 if it is the last) ->
 `COSTS` and optimizer seconds."""
@@ -126,15 +127,22 @@ class Table:
         self._known = np.zeros(len(classes) * self._sizes * self._counts * 4, np.int64)  # 1 + the column of `_rows`
         self._rows = np.zeros((len(COSTS) + 1, 0))
 
-    def candidates(self, classes: Ints, layers: Ints, recomputed: Ints | None = None) -> Candidates:
+    def candidates(
+        self, classes: Ints, layers: Ints, recomputed: Ints | None = None, most: Ints | None = None
+    ) -> Candidates:  # fmt: skip
         """Candidates from `classes` by pipeline rank, shape (candidates, pp), and `layers` by stage, (candidates, stages).
 
-        recomputed: of these layers, those that are recomputed in full, in a table that `recomputes`."""
+        recomputed: of these layers, those that are recomputed in full, in a table that `recomputes`. most: if given, each
+        candidate stands for all pipelines with `layers` to `most` layers on each stage, and its step is no longer than any of
+        theirs."""
         classes, layers = np.ascontiguousarray(classes.T), np.ascontiguousarray(layers.T)
         pp, vpp = len(classes), self.config.vpp
         rank_of = [schedules.rank_of(self.config.schedule, stage, pp) for stage in range(pp * vpp)]
         of_stage = classes[rank_of]
-        rows = self._of(of_stage, layers, 0 if recomputed is None else np.ascontiguousarray(recomputed.T))
+        if most is None:
+            rows = self._of(of_stage, layers, 0 if recomputed is None else np.ascontiguousarray(recomputed.T))
+        else:
+            rows = self._least(of_stage, layers, np.ascontiguousarray(most.T))
         by_rank, head = stages_by_rank(self.config.schedule, pp, vpp), rank_of[-1]
         optimizer = rows[-1] if vpp == 1 else self._of(classes, layers[by_rank].sum(axis=0), 0, head)[-1]
         ahead, back = np.zeros(layers.shape), np.zeros(layers.shape)
@@ -158,6 +166,18 @@ class Table:
         fresh = [self._row(*divmod(int(code), 4)) for code in new]
         self._rows = np.concatenate([self._rows, np.array(fresh).reshape(-1, len(self._rows)).T], axis=1)
         found: Floats = self._rows.take(self._known[codes] - 1, axis=1)
+        return found
+
+    def _least(self, classes: Ints, layers: Ints, most: Ints) -> Floats:
+        """As `_of`, the least seconds of `layers` to `most` layers, none of them recomputed, in the most buckets, without
+        slowdowns: a task and the reductions behind it end the sooner, the less either takes and the more buckets they have."""
+        found = self._of(classes, layers, 0)
+        for more in range(1, int((most - layers).max(initial=0)) + 1):
+            other = self._of(classes, np.minimum(layers + more, most), 0)
+            parts = np.maximum(found[PARTS], other[PARTS])
+            found = np.minimum(found, other)
+            found[PARTS] = parts
+        found[SLOWS] = 0.0
         return found
 
     def _row(self, code: int, ends: int) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from planner.placement.simulation import fits, step
 from planner.request import Request, Wishes
 from planner.search.certificate import certificate
 from planner.search.incumbent import Incumbent
-from planner.search.unlike_degrees import try_unlike, unlike_seconds
+from planner.search.unlike_degrees import hosts_of, try_unlike, unlike_seconds
 from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
@@ -245,3 +245,11 @@ def test_the_certificate_names_such_plans_beside_its_space():
     assert (slower.lower_bound_s, slower.whole_lower_bound_s) == (0.8 * step(best), 0.9 * step(best))
     assert "20.0% less than this plan" in text(best, slower)
     assert not certificate(kept, alike, [step(alike)], None, []).beside_space
+
+
+def test_all_searches_of_a_request_ask_a_target_once():
+    """Also those of another context of the same request, but not of one with other pins."""
+    asked = question(Wishes())
+    context = PlanningContext(asked)
+    assert hosts_of(context) is hosts_of(context) is hosts_of(context.of(asked))
+    assert hosts_of(context.of(replace(asked, wishes=Wishes(tp=1)))) is not hosts_of(context)

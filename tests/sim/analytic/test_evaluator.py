@@ -245,6 +245,24 @@ def test_a_table_has_stages_with_every_number_of_recomputed_layers() -> None:
         assert len(set(steps(candidates))) > 4
 
 
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_a_candidate_that_stands_for_several_sizes_takes_no_longer_than_any(zero_stage: int) -> None:
+    """2 to 4 layers on the first of two stages and 5 to 8 on the last, whose reductions slow compute."""
+    plan = builders.plan(
+        fleet(cluster(nodes=4)), dp=2, pp=2, layers=(4, 8), microbatches=6, zero_stage=zero_stage, shape={"hidden": 1536}
+    )
+    costs = PlanCosts(plan)
+    stages = [costs.at(pp_rank, plan_costs.replica_classes(plan)[0], (pp_rank,)) for pp_rank in range(2)]
+    message = costs.message(0, 1, (0,))
+    table, classes = Table(stages, np.array([[0.0, message], [message, 0.0]])), np.array([[0, 1]])
+    every = np.array([(a, b) for a in (2, 3, 4) for b in (5, 6, 7, 8)])
+    each = steps(table.candidates(np.tile(classes, (len(every), 1)), every))
+    (together,) = steps(table.candidates(classes, np.array([[2, 5]]), most=np.array([[4, 8]])))
+    assert 0.9 * each.min() < together <= each.min()
+    (same,) = steps(table.candidates(classes, np.array([[4, 8]]), most=np.array([[4, 8]])).without_gathers())
+    assert same <= each.max()
+
+
 def test_a_plan_that_is_not_modelled_is_refused() -> None:
     machines = fleet(cluster(nodes=4))
     experts = {"experts": 4, "experts_per_token": 2}
