@@ -141,10 +141,10 @@ def test_the_space_of_two_machines_counted_by_hand():
     """Two devices in two nodes, two layers, two sequences."""
     question = _on_two_nodes(1, {"layers": 2}, 2, Wishes(recompute="none"))
     found = [(shape, stages) for shape in shapes(question) for stages in pipelines(question, shape)]
-    # dp 1, sizes 1 and 2: three schedules without chunks on one stage or two, interleaved with two chunks on one rank
-    alone = 2 * (3 * 2 + 1)
-    # dp 2, size 1: one stage, under four schedules (interleaved with two chunks), ZeRO 1 and 2 with both overlaps, and ZeRO 3
-    both = 4 * 5
+    # dp 1, sizes 1 and 2: three schedules without virtual stages on one stage or two, and no layers for four virtual ones
+    alone = 2 * 3 * 2
+    # dp 2, size 1: one stage, under these three schedules, ZeRO 1 and 2 with both overlaps, and ZeRO 3
+    both = 3 * 5
     assert len(found) == len(set(found)) == alone + both
     assert size(question) == alone + both
 
