@@ -14,6 +14,7 @@ WORKLOAD = (
     ("global batch of 384 sequences, not 768", (("workload.global_batch_size", 384),)),
     ("sequences of 4096 tokens, not 2048", (("workload.seq_len", 4096),)),
     ("sequences of 1024 tokens, not 2048", (("workload.seq_len", 1024),)),
+    ("an output head of its own, not tied (another model)", (("workload.model.tied_embeddings", False),)),
 )
 LEFT_OUT = (
     ("ib: left out", (("links", []), ("clusters.ib", None))),
@@ -116,10 +117,18 @@ def test_a_cluster_of_domains_gains_a_whole_domain_and_nics_for_each_host():
     assert more.node.host.nics[1].count == 2
 
 
+def test_only_a_tied_head_may_become_one_of_its_own():
+    own = edited(commands.load("holmes-hybrid-4"), {"workload.model.tied_embeddings": False})
+    assert not [change.name for change in changes.menu(own) if "head" in change.name]
+    (tied,) = (change for change in changes.menu(commands.load("holmes-hybrid-4")) if "head" in change.name)
+    assert tied.made(commands.load("holmes-hybrid-4")).workload == own.workload
+    assert not tied.adds
+
+
 def test_one_cluster_is_not_left_out_and_a_fleet_without_workload_keeps_none():
     alone = edited(commands.load("holmes-infiniband-4"), {"workload": None})
     names = [change.name for change in changes.menu(alone)]
-    assert not [name for name in names if "left out" in name or "sequences" in name]
+    assert not [name for name in names if "left out" in name or "sequences" in name or "head" in name]
 
 
 def test_what_has_a_price_costs_more_when_it_is_changed():
