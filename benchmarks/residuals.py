@@ -33,7 +33,7 @@ HEAD = """\
 """
 ONE_SOURCE = {
     "nanotron_2025_pipeline": "nanotron_2025", "mlperf_v51": "mlperf", "mlperf_v60": "mlperf", "mlperf_2023": "mlperf",
-    "nemotron_340b": "nemotron_4", "alps_lengths": "alps_gh200",
+    "nemotron_340b": "nemotron_4", "alps_lengths": "alps_gh200", "torchtitan_elsewhere": "torchtitan",
 }  # fmt: skip
 """Case file -> the case file with runs of the same software: parts of one source."""
 LAYOUT = ("id", "source", "choice", "device", "tp", "pp", "nodes", "measured_s")

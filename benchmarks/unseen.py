@@ -14,7 +14,7 @@ from statistics import mean, median
 from benchmarks import residuals
 from holmes_sim import intervals, validation
 
-SAME_SOFTWARE = {"mlperf_v60": "mlperf", "alps_lengths": "alps_gh200"}
+SAME_SOFTWARE = {"mlperf_v60": "mlperf", "alps_lengths": "alps_gh200", "torchtitan_elsewhere": "torchtitan"}
 """Case file -> the case file with which it is one kind of software."""
 TWO_KINDS = ("dlperf",)
 """Case files whose runs are of two kinds of software, by the stacks of the cases."""

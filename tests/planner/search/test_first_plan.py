@@ -52,7 +52,7 @@ def test_pipelines_whose_messages_share_no_links_are_tried_where_those_of_the_fa
     kept = incumbent(question)
     find_first_plan(kept, list(searched(question)))
     assert kept.best is not None
-    assert (kept.best.config.tp, kept.best.config.pp) == (2, 8)
+    assert (kept.best.config.tp, kept.best.config.pp) == (2, 5)
 
 
 def test_nothing_that_fits_means_no_plan():

@@ -128,16 +128,15 @@ def test_a_limit_of_a_cluster_refuses_its_degree():
 
 @more
 def test_a_plan_for_one_large_and_one_small_node_has_unlike_degrees(tmp_path):
-    """Each of two replicas has four stages of one H100 and a last stage of four RTX 3090. Until gradients of every microbatch
-    took memory from compute, four replicas of 19, 19 and 2 layers under ZeRO 2 were faster, which take 5.912 s."""
+    """Each of two replicas has a first stage of four RTX 3090 and four stages of one H100."""
     (tmp_path / "topology.yaml").write_text(GAMING_CARDS, encoding="utf-8")
     fleet = load(tmp_path / "topology.yaml")
     asked = Request(fleet, fleet.workload, Wishes(schedule="zb-h1"), NO_LIMIT)
     found, alike = plan_of(asked), [plan_of(replace(asked, wishes=replace(asked.wishes, tp=tp))) for tp in (1, 2)]
-    assert (found.config.tp_text, found.config.zero_stage) == ("4x1+1x4", 1)
-    assert [stage.layers for stage in found.stages] == [1, 10, 10, 10, 9]
-    assert step(found) == pytest.approx(5.8306, abs=5e-4)
-    assert [round(step(one), 3) for one in alike] == [5.908, 6.444]
+    assert (found.config.tp_text, found.config.zero_stage) == ("1x4+4x1", 1)
+    assert [stage.layers for stage in found.stages] == [9, 10, 10, 10, 1]
+    assert step(found) == pytest.approx(5.8233, abs=5e-4)
+    assert [round(step(one), 3) for one in alike] == [5.905, 6.337]
 
 
 @pytest.mark.parametrize("seed", after(1, SEEDS, last=8))
