@@ -107,10 +107,22 @@ class Limits:
         """The shortest pipeline that has all stages that are kept on a cluster."""
         return max((number + 1 if number >= 0 else -number for number, _ in self.stages), default=1)
 
+    def _can_keep(self, pp: int) -> bool:
+        """Whether some pipeline of pp stages has all kept stages: those of a cluster follow one another, so that it does not
+        come again behind another one, and no stage is on two clusters."""
+        ends = ((0, self.first), (pp - 1, self.last))
+        kept = {(number % pp, name) for number, name in (*ends, *self.stages) if name}
+        names = [name for _, name in sorted(kept)]
+        runs = [name for name, _ in itertools.groupby(names)]
+        return len(runs) == len(set(names)) and len({number for number, _ in kept}) == len(kept)
+
+    def allows_number(self, pp: int) -> bool:
+        """Whether a pipeline of some shape may have pp stages."""
+        return self.allows("pp", pp) and pp >= self._least_kept and self._can_keep(pp)
+
     def allows_length(self, shape: Layout, pp: int) -> bool:
         """Whether a pipeline of a shape may have pp stages."""
-        within = self.allows("pp", pp) and pp >= self._least_kept
-        return within and (self.devices is None or pp * shape.least_tp * shape.slots <= self.devices)
+        return self.allows_number(pp) and (self.devices is None or pp * shape.least_tp * shape.slots <= self.devices)
 
     def stages_on(self, cluster: Cluster, shape: Layout) -> int | None:
         """Most stages of a shape on a cluster that the rent allows; None where it does not limit them."""

@@ -24,6 +24,13 @@ def shortest(request: Request) -> int:
     return max(request.wishes.pp or 1, request.limits.least_stages)
 
 
+def exist(request: Request) -> bool:
+    """Whether some number of stages is allowed, whatever the shape: kept stages may exclude one another."""
+    model = request.workload.model
+    numbers = range(1, model.layers + model.mtp_layers + 1)
+    return any(request.wishes.pp in (None, pp) and request.limits.allows_number(pp) for pp in numbers)
+
+
 def allows(request: Request, shape: Shape, pp: int) -> bool:
     """Whether pipelines of a shape may have pp stages. Virtual stages need two or more: on one rank they run in the order of a
     single stage, and no framework has them there."""

@@ -45,6 +45,7 @@ from planner.search.unlike_beside import UnlikeBeside
 from planner.search.unlike_degrees import try_unlike, unlike_seconds
 from planner.search.unlike_degrees_proof import unlike_bound
 from planner.second_process import AHEAD_S
+from planner.space import lengths
 from planner.space.shape import Shape
 from planner.space.shapes import searched
 from planner.space.tied_shards import with_tied_shards
@@ -73,6 +74,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
 
 def _plan(request: Request, context: PlanningContext, budgets: Budgets | None) -> Plan:
     """`plan` of schedules without pairs of passes."""
+    if not lengths.exist(request):
+        raise Infeasible(why_none(request))
     incumbent = Incumbent(request, context, budgets or Budgets(), context.limit)
     improvement = Improvement(incumbent)
     proof = Proof(incumbent, improvement)

@@ -144,6 +144,21 @@ def test_a_stage_that_is_kept_on_a_cluster_must_be_there():
     assert list(Limits(stages=((1, "b"),)).words()) == ["stage 1 on cluster b"]
 
 
+@pytest.mark.parametrize(
+    ("limits", "able"),
+    [
+        (Limits(stages=((0, "a"), (1, "b"), (2, "a"))), []),  # a cluster comes again
+        (Limits(stages=((1, "a"), (1, "b"))), []),
+        (Limits(first="a", stages=((0, "b"),)), []),
+        (Limits(first="a", last="a", stages=((1, "b"),)), []),
+        (Limits(stages=((0, "a"), (-1, "b"))), [2, 3, 4]),
+        (Limits(stages=((1, "a"), (-2, "b"))), [2, 4]),  # of three stages, one would be on both
+    ],
+)
+def test_the_stages_of_a_cluster_follow_one_another(limits: Limits, able: list[int]):
+    assert [pp for pp in range(1, 5) if limits.allows_number(pp)] == able
+
+
 def test_a_stage_on_several_clusters_is_on_none():
     plan = make.plan(two(), dp=8, microbatches=1)
     assert list(Limits(stages=((-1, "a"),)).faults(plan)) == ["stage -1 on a and b, not on a"]

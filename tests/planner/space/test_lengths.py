@@ -8,7 +8,7 @@ import pytest
 
 from planner.limits import NO_LIMITS, Limits
 from planner.request import Wishes
-from planner.space.lengths import allows, allows_stages, longest, shortest
+from planner.space.lengths import allows, allows_stages, exist, longest, shortest
 from sim.plan.allowed import Allowed
 from tests.planner.builders import on_one_cluster, on_two_clusters, shape
 
@@ -62,3 +62,13 @@ def test_a_schedule_of_whole_rounds_allows_divisors_of_the_microbatches():
     question = on_two_clusters(layers=8, batch=4, nodes=3)
     one = shape(schedule="interleaved", vpp=2)
     assert [length for length in range(1, 5) if allows_stages(question, one, "a" * length)] == [2, 4]
+
+
+def test_stages_that_are_kept_may_leave_no_length():
+    """Three of four stages are kept: a cluster does not come again behind another one, and a pin needs them, too."""
+    question = on_two_clusters(layers=4, batch=6)
+    kept = replace(question, limits=Limits(stages=((0, "a"), (1, "b"), (2, "b"))))
+    assert exist(question) and exist(kept) and exist(replace(kept, wishes=Wishes(pp=4)))
+    assert not exist(replace(kept, wishes=Wishes(pp=2)))
+    assert not exist(replace(question, limits=Limits(stages=((0, "a"), (1, "b"), (2, "a")))))
+    assert not exist(replace(question, wishes=Wishes(pp=5)))
