@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 
 from planner.costs.fleet_views import FleetViews
@@ -22,6 +23,25 @@ from sim.workload.workload import Workload
 def single_replica(shape: Shape) -> Shape:
     """The shape with one replica, under a schedule that splits the backward."""
     return changed(split_backward(shape), dp=1, zero_stage=1, zero_shard_size=None)
+
+
+def passing_alike(cluster: Cluster, shape: Shape) -> Shape:
+    """The shape whose stages on a cluster have the same passes, by which they are cached, under a schedule that splits the
+    backward: with one replica, or with the fewest replicas over which cp and experts are divided. Where the groups of these may
+    have unequal positions on the nodes (`have_equal_positions`), or layers gather their parameters, it is the shape itself."""
+    if max(shape.cp, shape.expert_rows) == 1:
+        return single_replica(shape)
+    whole = split_backward(shape)
+    if shape.zero_stage == 3 or not have_equal_positions(cluster, shape):
+        return whole
+    return changed(whole.one_mesh, zero_stage=1)
+
+
+def have_equal_positions(cluster: Cluster, shape: Shape) -> bool:
+    """Whether the ranks over which cp and experts are divided are always a part of a node, or whole nodes under no leaf switches,
+    so that they exchange tokens equally fast everywhere."""
+    per_node, rows = cluster.node.count // shape.tp, math.lcm(shape.cp, shape.expert_rows)
+    return per_node % rows == 0 or (rows % per_node == 0 and cluster.fabric is None)
 
 
 class ClusterCosts:
@@ -79,16 +99,15 @@ class ClusterCosts:
         return StageCosts(self._workload, config, self._collectives[key][0])
 
     def layer(self, cluster: Cluster, shape: Shape, alone: bool = False) -> tuple[float, float]:
-        """(forward, backward) seconds of one microbatch on one layer, without cp and ep, where replicas do not matter.
+        """(forward, backward) seconds of one microbatch on one layer, by `work` where replicas do not matter, else by `passes`.
 
         alone: in a pipeline of one stage (`stages`)."""
-        shape = shape.on(cluster.name)
-        one = single_replica(shape)
+        one = passing_alike(cluster, shape.on(cluster.name))
         key = cluster.name, one, alone
         if key not in self._layers:
-            ones, twos = (
-                [costs.work(k, False, False) for costs in dict.fromkeys(self.stages(cluster, one, alone))] for k in (1, 2)
-            )
+            every = list(dict.fromkeys(self.stages(cluster, one, alone)))
+            of = StageCosts.work if max(one.cp, one.ep) == 1 else StageCosts.passes
+            ones, twos = ([of(costs, layers, False, False) for costs in every] for layers in (1, 2))
             forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
             self._layers[key] = forward, backward
         return self._layers[key]
@@ -102,9 +121,8 @@ class ClusterCosts:
 
     def _again_on(self, cluster: Cluster, own: Shape, alone: bool) -> float:
         """`recomputation` of a shape by itself (`Shape.on`); all schedules and, mostly, numbers of replicas share it."""
-        if max(own.cp, own.expert_rows) == 1:  # replicas do not matter
-            own = single_replica(own)
-        key = cluster.name, split_backward(own), alone
+        own = passing_alike(cluster, own)
+        key = cluster.name, own, alone
         if key not in self._again:
             self._again[key] = min(
                 _backward(costs, "full") - _backward(costs, "none") for costs in dict.fromkeys(self.stages(cluster, own, alone))

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from planner.costs.cluster_costs import have_equal_positions
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_messages import MixedMessages
 from planner.costs.mixed_rings import MixedRings
@@ -93,6 +94,7 @@ class MixedStageCosts:
         self, shape: Shape, stage: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:
         """(s, c) of a stage: with k layers it takes s + k c seconds for one microbatch, forward and backward."""
+        shape, stage = _one_block_of_each(shape, stage)
         kept: object = geometry(stage, shape.tp), shape.dp, shape.cp, shape.ep
         if max(shape.cp, shape.ep) == 1:  # positions and number of its replicas do not matter
             kept = tuple(dict.fromkeys(run.cluster.name for run in stage))
@@ -141,7 +143,7 @@ class MixedStageCosts:
         """((s, c) of the forward, (s, c) of the backward), which `own_seconds` adds up.
 
         Replicas inside one node have the same, whatever its slots they are on (`ClusterCosts.stages`)."""
-        width, pp = _narrow(shape) if shape.ep == 1 else shape, 1 if all(ends) else pp
+        width, pp = _narrow(shape), 1 if all(ends) else pp
         per_node = run.cluster.node.count // shape.tp
         stage = (Run(run.cluster, 0 if run.first % per_node + shape.cp <= per_node else run.first, shape.cp),)
         key = width, geometry(stage, shape.tp), ends, pp
@@ -194,9 +196,25 @@ class MixedStageCosts:
 
 @functools.lru_cache(maxsize=4096)
 def _narrow(shape: Shape) -> Shape:
-    """The shape with a single replica; without cp, its schedule and ZeRO stage do not matter either."""
-    one = changed(shape, dp=1, zero_shard_size=None, tied_shards=False)
+    """The shape with the fewest replicas that hold each expert; without cp, its schedule and ZeRO stage do not matter either."""
+    one = changed(shape.one_mesh, tied_shards=False)
     return changed(split_backward(one), zero_stage=1, overlap_param_gather=True) if shape.cp == 1 else one
+
+
+def _one_block_of_each(shape: Shape, stage: StageSlots) -> tuple[Shape, StageSlots]:
+    """The shape and the slots of a stage with the same passes, for which fewer ranks are looked at: of each cluster only the
+    first ranks over which cp and experts are divided. The same shape and stage where some of these are on two clusters, may have
+    unequal positions on the nodes, or gather parameters."""
+    rows = math.lcm(shape.cp, shape.expert_rows)
+    if max(shape.cp, shape.ep) == 1 or shape.zero_stage == 3:
+        return shape, stage
+    for run in stage:
+        whole = min(rows, run.cluster.node.count // shape.tp)
+        if run.count % rows or run.first % whole or not have_equal_positions(run.cluster, shape):
+            return shape, stage
+    clusters = {run.cluster.name: run.cluster for run in stage}
+    blocks = tuple(Run(cluster, 0, rows) for cluster in clusters.values())
+    return changed(shape, dp=rows // shape.cp * len(blocks), zero_shard_size=None), blocks
 
 
 def geometry(stage: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from planner.costs.block_memory import BlockMemory
-from planner.costs.cluster_costs import single_replica
+from planner.costs.cluster_costs import have_equal_positions, passing_alike
 from planner.costs.context import PlanningContext
 from planner.costs.least_memory import LeastMemory
 from planner.costs.stage_memory import StageMemory
@@ -153,13 +153,17 @@ class NodeClass:
         return min(reduce, *(costs.of(layers, *ends, times=(0.0, 0.0)).reduce for costs in scattering))
 
     def _passes(self, role: str, layers: int) -> tuple[float, float] | None:
-        """(forward, backward) seconds of a microbatch, linear in the layers; None with cp or ep, where other ranks matter."""
-        if max(self.shape.cp, self.shape.ep) > 1:
+        """(forward, backward) seconds of a microbatch, linear in the layers; None where cp or ep divide them over ranks at unequal
+        positions on the nodes, or beside gathers of parameters."""
+        own, gathers = self.own, self.config.shards_parameters
+        divided = max(own.cp, own.expert_rows) > 1
+        if divided and (gathers or not have_equal_positions(self.cluster, own)):
             return None
-        key = self.cluster.name, single_replica(self.own), self.config.shards_parameters, role
+        one = passing_alike(self.cluster, own)
+        key = self.cluster.name, one, gathers, role
         if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
-            costs = self._costs_of(role)[0]
+            costs = self._context.cluster_costs.stages(self.cluster, own if gathers else one, role == "only")[0]
             self._context.passes[key] = costs.passes(1, *ends), costs.passes(2, *ends)
         one, two = self._context.passes[key]
         return one[0] + (layers - 1) * (two[0] - one[0]), one[1] + (layers - 1) * (two[1] - one[1])
@@ -183,12 +187,7 @@ class NodeClass:
         return self._layer(False)
 
     def _layer(self, alone: bool) -> tuple[float, float]:
-        if max(self.shape.cp, self.shape.ep) == 1:
-            return self._context.cluster_costs.layer(self.cluster, self.shape, alone)
-        every = self._costs_of("only" if alone else "middle")
-        ones, twos = ([costs.passes(layers, False, False) for costs in every] for layers in (1, 2))
-        forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
-        return forward, backward
+        return self._context.cluster_costs.layer(self.cluster, self.shape, alone)
 
     @functools.cached_property
     def layer_seconds_alone(self) -> float:

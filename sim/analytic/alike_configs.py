@@ -10,20 +10,20 @@ from sim.plan.parallel_config import ParallelConfig
 
 @functools.lru_cache(maxsize=4096)
 def one_replica(config: ParallelConfig) -> ParallelConfig:
-    """A configuration with the same kernels, by which their seconds are cached: with one replica, unless it divides experts."""
-    if config.splits_experts or config.dp == 1:
+    """A configuration with the same kernels, by which their seconds are cached: with the fewest replicas that hold each expert,
+    which is one unless they are divided."""
+    if config.dp == 1 or (config.splits_experts and (config.has_stage_degrees or config.stage_ep or config.stage_etp)):
         return config
-    one = changed(
-        config, dp=1, num_microbatches=(1,), zero_stage=1, zero_shard_size=None, overlap_param_gather=True, tied_shards=False
-    )
-    return _same(one)
+    fewest = config.expert_replicas
+    zero = {"zero_stage": 1, "zero_shard_size": None, "overlap_param_gather": True, "tied_shards": False}
+    return _same(changed(config, dp=fewest, num_microbatches=(1,) * fewest, **zero))
 
 
 @functools.lru_cache(maxsize=4096)
 def passing_alike(config: ParallelConfig) -> ParallelConfig:
     """A configuration whose passes take as long, but for exchanges of tokens, by which their seconds are cached: `one_replica`,
     without a schedule where no ring of cp is beside the passes, of which a split backward hides less."""
-    if config.shards_parameters or config.splits_experts:
+    if config.shards_parameters:
         return config
     one = one_replica(config)
     whole = config.cp == 1 and not (config.recompute_layers or config.stage_recompute)
