@@ -6,6 +6,7 @@ conjunction of necessary conditions. Take a stage of k layers with b layers befo
     (1) stage end     max(fill(b), begin(k)) + m cycle(k) + tail(k)                                            <= T
     (2) drain end     max(fill(b), begin(k)) + max(m busy(k) - d weight(k), m lane(k)) + drain(b) + first tail <= T
     (3) round trips   fill(b) + n trip(k) + other steps of the rank + trip(k) + drain(b) + first tail          <= T
+    (4) first return  max(fill(b), begin(k)) + trip(k) + later steps of the rank + tail(k)                     <= T
 
 fill(b)      forwards and messages of the first microbatch through the b layers before, on the classes where they take least
 begin(k)     time before which the parameter gathers of the stage do not let its first forward begin
@@ -29,6 +30,10 @@ Why (3) is necessary: `sim.plan.round_trips` says which steps of a rank follow o
 last one, among them n round trips. The last forward begins another trip, after which the last microbatch drains. Where borders
 are slow, a trip takes longer than the work of the microbatches that the schedule lets in meanwhile. (3) is tested where the
 number of stages is known. With virtual stages, a trip passes all of them, and fill and drain the first ones.
+
+Why (4) is necessary: the first backward of the stage follows the first round trip, and all that the schedule of its rank has
+after that backward follows it, then the tail. So a stage with a long tail waits for the stages behind it, too. With virtual
+stages, it is the first one of the rank.
 
 Under schedules that receive first (DeepSpeed), busy(k) also counts the messages that the stage before holds
 (`planner.bounds.stage_messages`), so far as the number of stages is known.

@@ -26,6 +26,7 @@ from itertools import accumulate
 
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
+from sim.plan.round_trips import RoundTrips
 
 Pipeline = tuple[tuple[int, int], ...]
 """(class, layers) of every stage in pipeline order."""
@@ -147,8 +148,13 @@ class Filling:
                 back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
             if back > seconds or back + stages.first_tail > seconds:  # the tail takes long to compute
                 return -math.inf
+        if not self.counted:
+            return math.inf
+        # With v virtual stages, a round trip passes v - 1 more on each stage before, which hold k - k // v of its k layers, at
+        # least the fraction 1 - 1 / v. It also passes from the last stage to the first v - 1 times, and back as often.
         again = (stages.vpp - 1) * (before / stages.vpp * self.by_rate[1][i][0][0] + 2 * messages)
-        return self._round_trips(i, k, size, both + 2 * messages, again, after) if self.counted else math.inf
+        room = min(self._round_trips(i, k, size, both + 2 * messages, after), _returning(self, i, k, size, fill, after))
+        return room - size.trip - again - 2 * (self._messages_behind(after) * stages.vpp + self.wrap * (stages.vpp - 1))
 
     def back(self, i: int) -> float:
         """Least seconds of a message from a stage of class i to the stage before it."""
@@ -169,23 +175,15 @@ class Filling:
         known = self.hops[stage + 1], self.hops[stage], stage, len(self.classes), self.both[stage], until
         return self.stages.sizes(i, role, after, self.pp, self.stages.sending(*known))
 
-    def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, again: float, after: int) -> float:
-        """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches.
+    def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, after: int) -> float:
+        """Most seconds of a round trip of a microbatch, by inequality (3).
 
-        to_and_fro: seconds before the first one and after the last one, on the first virtual stages of the stages before.
-        again: with v virtual stages, each round trip passes v - 1 more on each of them, which hold k - k // v of their k
-        layers, at least the fraction 1 - 1 / v. It also passes from the last stage to the first v - 1 times, and back as
-        often."""
-        stages, pp = self.stages, self.pp or 0
-        vpp, stage, room = stages.vpp, pp - 1 - after, math.inf
-        forward, _, backward = stages.rates[i]
+        to_and_fro: seconds before the first one and after the last one, on the first virtual stages of the stages before."""
+        stages, pp, room = self.stages, self.pp or 0, math.inf
         left = self.seconds - stages.first_tail - to_and_fro
-        for trips, forwards, backwards, weights, more_forwards, more_backwards in stages.round_trips(stage, pp):
-            steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
-            if more_forwards or more_backwards:
-                steps += (more_forwards * forward + more_backwards * backward) * (k // vpp)
-            room = min(room, (left - steps) / (trips + 1))
-        return room - size.trip - again - 2 * (self._messages_behind(after) * vpp + self.wrap * (vpp - 1))
+        for one in stages.round_trips(pp - 1 - after, pp):
+            room = min(room, (left - _steps(stages, one, i, k, size)) / (one.trips + 1))
+        return room
 
     def _messages_behind(self, after: int) -> float:
         """Seconds of the messages of a microbatch from a stage with `after` stages behind it to the last one."""
@@ -230,3 +228,21 @@ class Filling:
                 return found + rate * layers
             found, layers = found + rate * able, layers - able
         return found
+
+
+def _returning(filling: Filling, i: int, k: int, size: StageSeconds, fill: float, after: int) -> float:
+    """Most seconds of the first round trip of a microbatch, by inequality (4); fill: seconds before it."""
+    stages, pp = filling.stages, filling.pp or 0
+    one = stages.first_return(pp - 1 - after, pp)
+    if one is None:
+        return math.inf
+    return filling.seconds - max(fill, size.begin) - _steps(stages, one, i, k, size) - size.tail
+
+
+def _steps(stages: OrderedStages, one: RoundTrips, i: int, k: int, size: StageSeconds) -> float:
+    """Seconds of the steps of a rank beside its round trips, which has k layers of class i."""
+    steps = one.forwards * size.forward + one.backwards * size.inputs + one.weights * size.weight
+    if one.more_forwards or one.more_backwards:
+        forward, _, backward = stages.rates[i]
+        steps += (one.more_forwards * forward + one.more_backwards * backward) * (k // stages.vpp)
+    return steps

@@ -23,7 +23,7 @@ from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import BLOCK
-from sim.plan.round_trips import RoundTrips, round_trips
+from sim.plan.round_trips import RoundTrips, first_return, round_trips
 
 
 def most_by_compute(option: NodeClass, seconds: float) -> int:
@@ -77,11 +77,9 @@ class OrderedStages:
         self._by_compute: dict[float, list[int]] = {}
         self._sends: dict[tuple[int, str], Sends] = {}
         self.nics = loads_of_classes(context, order, self.nic) if self.loads_nics else [() for _ in order]
-        self.holders: tuple[NodeClass, ...] = self.order
-        """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
+        self.holders: tuple[NodeClass, ...] = self.order  # whose memory counts: under the ZeRO stage that needs least
         self.neighbours = Neighbours([], [], [])  # what holds in any order
-        self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0
-        """Least seconds of a message from the last stage to the first one, between virtual stages."""
+        self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0  # last stage to first one
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
         self.may_be_first: Sequence[int] = (0,)
 
@@ -117,8 +115,7 @@ class OrderedStages:
 
     def cost(self, i: int, role: str, layers: int, recomputed: int = 0, sends: Sends | None = None) -> StageCost:
         """Least costs of a stage of class i in a role. sends: its messages, if known; else the least that it sends."""
-        ahead, back, _ = sends or self.sends(i, role)
-        return self.order[i].with_messages(role, layers, ahead, back, recomputed)
+        return self.order[i].with_messages(role, layers, *(sends or self.sends(i, role))[:2], recomputed)
 
     def sends(self, i: int, role: str) -> Sends:
         """Least seconds of the messages of a stage."""
@@ -185,6 +182,10 @@ class OrderedStages:
     def round_trips(self, stage: int, stages: int) -> tuple[RoundTrips, ...]:
         """Sequences of steps that every pipeline of `stages` stages passes on a stage (`sim.plan.round_trips`)."""
         return round_trips(self.shape.schedule, stage, stages, self.m, self.shape.vpp)
+
+    def first_return(self, stage: int, stages: int) -> RoundTrips | None:
+        """Steps of a stage of every pipeline of `stages` stages to its end (`sim.plan.round_trips`); None where they differ."""
+        return first_return(self.shape.schedule, stage, stages, self.m, self.shape.vpp)
 
     def sizes(
         self, i: int, role: str, after: int | None = None, pp: int | None = None, sends: Sends | None = None

@@ -12,7 +12,7 @@ from planner.costs.node_classes import NodeClass, leanest, node_classes
 from planner.request import Request
 from planner.space import lengths
 from planner.space.shape import Shape
-from planner.space.shapes import MOST_CHUNKS, searched, zero_stages
+from planner.space.shapes import MOST_CHUNKS, searched, searched_schedules, zero_stages
 from sim.plan import schedules
 from sim.units import Seconds
 
@@ -38,7 +38,7 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
     weight gradients, which takes at least L times the fastest layer. A pipeline of one stage takes at least m L t, where t may
     be less than in longer pipelines (`NodeClass.layer_seconds_alone`).
 
-    Pipelines of several stages are also bounded by work, fill and drain together (`filled_and_drained`).
+    Pipelines of several stages are also bounded by work, fill and drain together (`filled_and_drained`, `with_a_layer_each`).
 
     any_schedule: the bound holds under every schedule that is searched, not only the shape's; then x is 0, and one microbatch
     is not known to pass all layers."""
@@ -46,13 +46,15 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
     layers, m = request.workload.model.layers, shape.microbatches(request.workload)
     longest, shortest = min(lengths.longest(request, shape) or layers, layers), lengths.shortest(request)
     bound = alone = math.inf
-    waited = 1.0
+    waited, passed = 1.0, math.inf
+    splits = any_schedule and any(schedules.get(name).SPLITS_BACKWARD for name, _ in searched_schedules(request))
     for option in classes:
         most = min(option.max_stages, longest)
         if shortest == 1:
             alone = min(alone, option.layer_seconds_alone * m * layers)
         share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
         waited = min(waited, share)
+        passed = min(passed, option.layer[0] if splits or (option.splits and not any_schedule) else option.layer_seconds)
         if most > 1 and shortest <= most:
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
     alike = ([1 / option.layer_seconds] * min(option.max_stages, layers) for option in classes)
@@ -65,6 +67,7 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
         bound = min(bound, m * crossing)
     if speeds:
         bound = max(bound, filled_and_drained(layers, m, in_any_order((speed, waited / speed) for speed in speeds)))
+        bound = max(bound, with_a_layer_each(layers, m, speeds, passed))
     if not any_schedule:
         bound = max(bound, layers * min((option.passed for option in classes), default=math.inf))
     return min(alone, bound)
@@ -105,6 +108,24 @@ def filled_and_drained(layers: float, m: int, stages: Sequence[Pace]) -> Seconds
         each = speed / m
         held = max(held, each + held * max(1 - passed * each, 0.0))
     return layers / held
+
+
+def with_a_layer_each(layers: int, m: int, speeds: Sequence[float], passed: Seconds) -> Seconds:
+    """Least step in seconds of every pipeline of some stages, each with a layer or more in its first virtual stage.
+
+    speeds: layers of a microbatch that each stage computes in a second, the fastest first; passed: least seconds of one layer
+    for which the stages behind wait while the pipeline fills and drains. Within T seconds, a stage behind j others of speed v
+    holds at most max(T - j passed, 0) v / m layers. All stages together hold most in the order of their speed, because less
+    time is left to those behind. The first n of them hold all layers only if
+
+        T >= (m layers + sum of j passed v) / (sum of v)
+
+    and T is the least of these values over n, because stages that have no time left count as if they held less than nothing."""
+    least, held, waits = math.inf, 0.0, 0.0
+    for before, speed in enumerate(speeds):
+        held, waits = held + speed, waits + before * passed * speed
+        least = min(least, (m * layers + waits) / held)
+    return least
 
 
 def in_any_order(stages: Iterable[Pace]) -> list[Pace]:

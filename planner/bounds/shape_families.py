@@ -58,6 +58,9 @@ class AnyChunks(AnyZeroStage):
         """None: every vpp has its own."""
         return ()
 
+    def first_return(self, stage: int, stages: int) -> None:
+        """None, as in `round_trips`."""
+
 
 class AnySchedule(AnyZeroStage):
     """`AnyZeroStage` for each of several schedules without virtual stages; the shape's own schedule splits the backward.
@@ -107,3 +110,6 @@ class AnySchedule(AnyZeroStage):
     def round_trips(self, stage: int, stages: int) -> tuple[RoundTrips, ...]:
         """None: every schedule has its own."""
         return ()
+
+    def first_return(self, stage: int, stages: int) -> None:
+        """None, as in `round_trips`."""

@@ -31,13 +31,17 @@ class StageSeconds(NamedTuple):
     trip: float
 
 
+MAY_FALL = ("begin", "own", "both", "tail")
+"""Seconds that may be fewer with more layers."""
+
+
 class StageSizes:
     """Seconds of the stages of one class in one role for 1 to `largest` layers, and their monotone envelope.
 
-    A larger stage can have a smaller `begin` or `own`, because more gradient buckets hide more of the reduction. The envelope
-    of a size replaces `begin`, `own` and `both` by the least value over this size and all larger ones. So the envelope never
-    exceeds the exact value, and never falls as layers are added. The other seconds never fall as layers are added anyway,
-    and `tail` is not part of the envelope. Sizes are computed on demand, from the largest down."""
+    A larger stage can have a smaller `begin`, `own` or `tail`, because more gradient buckets hide more of the reduction. The
+    envelope of a size replaces these and `both` by the least value over this size and all larger ones. So the envelope never
+    exceeds the exact value, and never falls as layers are added. The other seconds never fall as layers are added anyway. Sizes
+    are computed on demand, from the largest down."""
 
     def __init__(self, seconds: Callable[[int], StageSeconds], largest: int):
         self._seconds, self._largest = seconds, largest
@@ -80,6 +84,6 @@ class StageSizes:
             size = self._seconds(k)
             self._exact.append(size)
             if self._envelope:
-                above, (begin, own, both, *rest) = self._envelope[-1], size
-                size = StageSeconds(min(begin, above.begin), min(own, above.own), min(both, above.both), *rest)
+                above = self._envelope[-1]
+                size = size._replace(**{name: min(getattr(size, name), getattr(above, name)) for name in MAY_FALL})
             self._envelope.append(size)

@@ -14,6 +14,7 @@ from planner.bounds.listing import Layers
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_messages import Sends
 from sim.analytic.candidates import Floats
+from sim.plan.round_trips import RoundTrips
 
 
 def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -> Floats:
@@ -45,12 +46,27 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
         longest = once - filled[stage] - drained[stage]
         returned = begun[stage] + longest if turned is None else turned[stage]
         forward, _, backward = stages.rates[classes[stage]]
-        for count, forwards, backwards, weights, *others in stages.round_trips(stage, pp):
-            rest = forwards * ahead[stage] + backwards * back[stage] + weights * weight[stage]
-            rest += (others[0] * forward + others[1] * backward) * (layers[:, stage] // vpp) + held[stage] * (count <= 1)
-            start = returned + (count - 1) * longest if count else begun[stage]
-            steps = np.maximum(steps, start + rest + longest + rest_of_step[stage])
+        chunk: Floats = (layers[:, stage] // vpp).astype(np.float64)
+        each: list[Floats] = [
+            ahead[stage],
+            back[stage],
+            weight[stage],
+            np.multiply(chunk, forward),
+            np.multiply(chunk, backward),
+        ]
+        for one in stages.round_trips(stage, pp):
+            start = returned + (one.trips - 1) * longest if one.trips else begun[stage]
+            waits = held[stage] * (one.trips <= 1)
+            steps = np.maximum(steps, start + _steps(one, each) + waits + longest + rest_of_step[stage])
+        if (after := stages.first_return(stage, pp)) is not None:
+            steps = np.maximum(steps, returned + _steps(after, each) + tail[stage])
     return np.asarray(steps, dtype=np.float64)
+
+
+def _steps(one: RoundTrips, each: Sequence[Floats]) -> Floats:
+    """Seconds of the steps of a rank beside its round trips; each: of one step of each kind."""
+    total: Floats = np.sum([number * seconds for number, seconds in zip(one[1:], each, strict=True)], axis=0)
+    return total
 
 
 def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: Layers, sends: Sends) -> Floats:

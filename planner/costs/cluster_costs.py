@@ -38,8 +38,8 @@ def passing_alike(cluster: Cluster, shape: Shape) -> Shape:
 
 
 def have_equal_positions(cluster: Cluster, shape: Shape) -> bool:
-    """Whether the ranks over which cp and experts are divided are always a part of a node, or whole nodes under no leaf switches,
-    so that they exchange tokens equally fast everywhere."""
+    """Whether the ranks over which cp and experts are divided are always a part of a node, or whole nodes under no leaf
+    switches, so that they exchange tokens equally fast everywhere."""
     per_node, rows = cluster.node.count // shape.tp, math.lcm(shape.cp, shape.expert_rows)
     return per_node % rows == 0 or (rows % per_node == 0 and cluster.fabric is None)
 

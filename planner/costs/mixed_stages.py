@@ -196,15 +196,16 @@ class MixedStageCosts:
 
 @functools.lru_cache(maxsize=4096)
 def _narrow(shape: Shape) -> Shape:
-    """The shape with the fewest replicas that hold each expert; without cp, its schedule and ZeRO stage do not matter either."""
+    """The shape with the fewest replicas that hold each expert; without cp, its schedule and ZeRO stage do not matter
+    either."""
     one = changed(shape.one_mesh, tied_shards=False)
     return changed(split_backward(one), zero_stage=1, overlap_param_gather=True) if shape.cp == 1 else one
 
 
 def _one_block_of_each(shape: Shape, stage: StageSlots) -> tuple[Shape, StageSlots]:
     """The shape and the slots of a stage with the same passes, for which fewer ranks are looked at: of each cluster only the
-    first ranks over which cp and experts are divided. The same shape and stage where some of these are on two clusters, may have
-    unequal positions on the nodes, or gather parameters."""
+    first ranks over which cp and experts are divided. The same shape and stage where some of these are on two clusters, may
+    have unequal positions on the nodes, or gather parameters."""
     rows = math.lcm(shape.cp, shape.expert_rows)
     if max(shape.cp, shape.ep) == 1 or shape.zero_stage == 3:
         return shape, stage

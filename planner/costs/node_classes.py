@@ -153,17 +153,17 @@ class NodeClass:
         return min(reduce, *(costs.of(layers, *ends, times=(0.0, 0.0)).reduce for costs in scattering))
 
     def _passes(self, role: str, layers: int) -> tuple[float, float] | None:
-        """(forward, backward) seconds of a microbatch, linear in the layers; None where cp or ep divide them over ranks at unequal
-        positions on the nodes, or beside gathers of parameters."""
+        """(forward, backward) seconds of a microbatch, linear in the layers; None where cp or ep divide them over ranks at
+        unequal positions on the nodes, or beside gathers of parameters."""
         own, gathers = self.own, self.config.shards_parameters
         divided = max(own.cp, own.expert_rows) > 1
         if divided and (gathers or not have_equal_positions(self.cluster, own)):
             return None
-        one = passing_alike(self.cluster, own)
-        key = self.cluster.name, one, gathers, role
+        alike = passing_alike(self.cluster, own)
+        key = self.cluster.name, alike, gathers, role
         if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
-            costs = self._context.cluster_costs.stages(self.cluster, own if gathers else one, role == "only")[0]
+            costs = self._context.cluster_costs.stages(self.cluster, own if gathers else alike, role == "only")[0]
             self._context.passes[key] = costs.passes(1, *ends), costs.passes(2, *ends)
         one, two = self._context.passes[key]
         return one[0] + (layers - 1) * (two[0] - one[0]), one[1] + (layers - 1) * (two[1] - one[1])

@@ -54,20 +54,46 @@ def round_trips(name: str, rank: int, ranks: int, microbatches: int, chunks: int
     return *longer, most._replace(trips=most.trips + cut // window)
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def first_return(name: str, rank: int, ranks: int, microbatches: int, chunks: int = 1) -> RoundTrips:
+    """Steps that follow one another on a pipeline rank, from the first forward of its first virtual stage to its last action:
+    one round trip of a microbatch, and all that its program has after the first backward of that stage.
+
+    Raises NotDefined as `schedules.actions`."""
+    cut = 0
+    if schedules.has_bounded_warm_up(name):
+        some = min(microbatches, 4 * chunks * ranks)
+        repeated = ranks if chunks > 1 or schedules.whole_rounds(name) else 1
+        cut = max(0, (microbatches - some) // repeated) * repeated
+    after = _after_return(schedules.actions(name, rank, ranks, microbatches - cut, chunks), rank, ranks, chunks)
+    split = cut if schedules.get(name).SPLITS_BACKWARD else 0
+    return RoundTrips(after.trips, after.forwards + cut, after.backwards + cut, after.weights + split, *after[4:])
+
+
+def _after_return(program: Program, rank: int, ranks: int, chunks: int) -> RoundTrips:
+    """`first_return` by all actions of a program."""
+    returned = next(place for place, action in enumerate(program) if (action.kind, action.stage) == ("B", rank))
+    return _counted(1, program[returned + 1 :], rank, ranks, chunks)
+
+
 def of_program(program: Program, rank: int, ranks: int, chunks: int) -> tuple[RoundTrips, ...]:
     """The sequences of `round_trips` by all actions of a program."""
     forwards = [place for place, action in enumerate(program) if (action.kind, action.stage) == ("F", rank)]
     last, window = len(forwards) - 1, _window(program, rank)
     found = []
     for trips in sorted({0, min(1, last // window), last // window}):
-        between = program[forwards[trips * window] : forwards[last]]
-        counts = {(kind, chunk): 0 for kind in "FBW" for chunk in range(chunks)}
-        for action in between:
-            counts[action.kind, (action.stage - rank) // ranks] += 1
-        by_kind = [[counts[kind, chunk] for chunk in range(chunks)] for kind in "FBW"]
-        more = (sum(of_chunks) - chunks * min(of_chunks) for of_chunks in by_kind[:2])
-        found.append(RoundTrips(trips, *map(min, by_kind), *more))
+        found.append(_counted(trips, program[forwards[trips * window] : forwards[last]], rank, ranks, chunks))
     return tuple(found)
+
+
+def _counted(trips: int, actions: Program, rank: int, ranks: int, chunks: int) -> RoundTrips:
+    """So many round trips, and some actions of a rank."""
+    counts = {(kind, chunk): 0 for kind in "FBW" for chunk in range(chunks)}
+    for action in actions:
+        counts[action.kind, (action.stage - rank) // ranks] += 1
+    by_kind = [[counts[kind, chunk] for chunk in range(chunks)] for kind in "FBW"]
+    more = (sum(of_chunks) - chunks * min(of_chunks) for of_chunks in by_kind[:2])
+    return RoundTrips(trips, *map(min, by_kind), *more)
 
 
 def holds_receivers(config: ParallelConfig) -> bool:

@@ -23,7 +23,9 @@ from tests.more import after
 from tests.planner.builders import long_pipelines
 
 
-def filling(begin: float, deadline: float, trips: tuple[RoundTrips, ...] = (), border: float = 0.0) -> Filling:
+def filling(
+    begin: float, deadline: float, trips: tuple[RoundTrips, ...] = (), border: float = 0.0, returns: RoundTrips | None = None
+) -> Filling:
     """Eight layers over three classes, the last of which holds a stage of four and may begin at `begin`.
 
     A layer takes (forward, gradients of inputs) = (1, 2) on the first class and (2, 0.5) on the second. A message takes
@@ -36,7 +38,7 @@ def filling(begin: float, deadline: float, trips: tuple[RoundTrips, ...] = (), b
         order=(0, 1, 2), rates=[(1.0, 3.0, 2.0), (2.0, 2.5, 0.5), (9.0, 18.0, 9.0)], first_tail=0.0, whole_chunks=True,
         most_by_compute=lambda seconds: [4, 4, 4], sizes=lambda i, role, after, pp, sends: sizes, back=lambda i: 0.0,
         round_trips=lambda stage, stages: trips, hops=lambda classes: [border, border], both=lambda classes: [0.0] * 3,
-        sending=lambda *known: known,
+        sending=lambda *known: known, first_return=lambda stage, stages: returns,
     )  # fmt: skip
     stages.before = OrderedStages.before.func(stages)
     return Filling(stages, deadline, [1, 1, 1], 3)
@@ -62,6 +64,13 @@ def test_without_the_stages_behind_a_trip_takes_the_least_rate_of_their_layers()
     least = (2 + 4 * 2.5 + 4 * 5) * 3 + 1
     assert filling(0.0, least, (RoundTrips(2, 1, 0, 0),), 5.0).feasible(0, "first", 4, 4, 2)
     assert not filling(0.0, least * (1 - 1e-9), (RoundTrips(2, 1, 0, 0),), 5.0).feasible(0, "first", 4, 4, 2)
+
+
+def test_a_tail_follows_all_steps_after_the_first_return():
+    """The first of three stages: a trip of 26 seconds, three forwards and two backwards of 1 after it, and its tail of 1."""
+    least, returns = 26 + 3 + 2 + 1, RoundTrips(1, 3, 2, 0)
+    assert filling(0.0, least, (), 5.0, returns).room(0, "first", 4, 4, 2, True) >= 4.0
+    assert filling(0.0, least * (1 - 1e-9), (), 5.0, returns).room(0, "first", 4, 4, 2, True) < 4.0
 
 
 def improved(stages: OrderedStages, classes: list[int], layers: list[int]) -> tuple[float, list[int]]:

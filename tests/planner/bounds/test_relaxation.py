@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.bounds.relaxation import filled_and_drained, in_any_order, quick_bound, relaxed_bound
+from planner.bounds.relaxation import filled_and_drained, in_any_order, quick_bound, relaxed_bound, with_a_layer_each
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
@@ -76,6 +77,26 @@ def test_work_fill_and_drain_bound_every_pipeline(stages, m):
     found = filled_and_drained(total, m, paces)
     assert found <= step * (1 + 1e-9)
     assert filled_and_drained(total, m, in_any_order(paces)) <= found * (1 + 1e-9)
+
+
+def test_each_stage_waits_for_a_layer_of_all_before_it():
+    """Four stages of a layer a second, for two microbatches of four layers: (8 + 0 + 1 + 2 + 3) / 4 seconds; where a layer
+    passes in no time 8 / 4, and where that takes long, one stage has all of them."""
+    assert with_a_layer_each(4, 2, [1.0] * 4, 1.0) == 3.5
+    assert with_a_layer_each(4, 2, [1.0] * 4, 0.0) == 2.0
+    assert with_a_layer_each(4, 2, [1.0] * 4, 100.0) == 8.0
+
+
+@given(st.lists(st.floats(0.1, 9.0), min_size=1, max_size=4), st.floats(0.0, 3.0), st.integers(1, 9), st.integers(1, 5))
+def test_the_fastest_stages_come_first_where_all_wait_equally_long(speeds, passed, layers, m):
+    """No order of any of the stages has room for all layers in less time."""
+    least = with_a_layer_each(layers, m, sorted(speeds, reverse=True), passed)
+
+    def held(seconds: float, order: tuple[float, ...]) -> float:
+        return sum(max(seconds - j * passed, 0.0) * speed / m for j, speed in enumerate(order))
+
+    every = [order for n in range(1, len(speeds) + 1) for order in itertools.permutations(speeds, n)]
+    assert max(held(least, order) for order in every) == pytest.approx(layers)
 
 
 def test_slow_stages_wait_for_each_other_at_their_own_pace():

@@ -25,8 +25,8 @@ def test_the_envelope_is_the_least_of_a_size_and_all_larger_ones(rows, data):
         exact, least = sizes.exact(layers), sizes.envelope(layers)
         assert (exact.begin, exact.own, exact.both, exact.tail) == rows[layers - 1]
         larger = rows[layers - 1 :]
-        assert (least.begin, least.own, least.both) == tuple(min(row[i] for row in larger) for i in range(3))
-        assert (least.busy, least.lane, least.weight, least.tail) == (layers, 2 * layers, 3 * layers, exact.tail)
+        assert (least.begin, least.own, least.both, least.tail) == tuple(min(row[i] for row in larger) for i in range(4))
+        assert (least.busy, least.lane, least.weight) == (layers, 2 * layers, 3 * layers)
         assert (least.forward, least.inputs, least.trip) == (4 * layers, 4 * layers, 4 * layers)
         assert sizes.rows(np.array([layers, len(rows)])).tolist() == [[*exact], [*sizes.exact(len(rows))]]
     assert sorted(computed) == list(range(1, len(rows) + 1)), "each size is computed once"

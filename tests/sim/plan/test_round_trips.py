@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 
 from sim.kernels.pass_messages import pass_messages
 from sim.plan import schedules
-from sim.plan.round_trips import RoundTrips, held_forwards, of_program, round_trips
+from sim.plan.round_trips import RoundTrips, first_return, held_forwards, of_program, round_trips
 
 
 def test_the_first_rank_of_1f1b_waits_for_every_fourth_backward():
     """Between the first of 32 forwards and the last: 31 forwards and 28 backwards, or seven trips and three of each."""
     assert round_trips("1f1b", 0, 4, 32) == (RoundTrips(0, 31, 28, 0), RoundTrips(1, 27, 27, 0), RoundTrips(7, 3, 3, 0))
     assert round_trips("1f1b", 3, 4, 32) == (RoundTrips(0, 31, 31, 0), RoundTrips(1, 30, 30, 0), RoundTrips(31, 0, 0, 0))
+
+
+def test_what_follows_the_first_return_of_a_microbatch():
+    """Four ranks of 1F1B have four, three, two and one of 32 forwards before their first backward; the other 31 follow it."""
+    assert [first_return("1f1b", rank, 4, 32)[1:4] for rank in range(4)] == [(28, 31, 0), (29, 31, 0), (30, 31, 0), (31, 31, 0)]
+    assert first_return("zb-h1", 0, 4, 32)[1:4] == (28, 31, 32)
+    assert first_return("gpipe", 0, 4, 32)[1:4] == (0, 31, 0)
+
+
+def test_the_first_virtual_stage_returns_after_the_last_one():
+    """The last of two ranks with two virtual stages each and four microbatches runs F0 F0 F1 B1 F1 B1 F0 B0: one forward of the
+    first and two of the second stage, and three and two backwards follow."""
+    program = schedules.actions("interleaved", 1, 2, 4, 2)
+    assert " ".join(f"{one.kind}{one.stage // 2}" for one in program[:8]) == "F0 F0 F1 B1 F1 B1 F0 B0"
+    assert first_return("interleaved", 1, 2, 4, 2) == RoundTrips(1, 1, 2, 0, 1, 1)
+
+
+@pytest.mark.parametrize("name", tuple(filter(schedules.is_planned, schedules.names())))
+def test_many_microbatches_follow_the_first_return_as_few_do(name):
+    """The counts of few microbatches, continued, are those of the whole program."""
+    for ranks in range(1, 6):
+        for chunks in (2, 3) if schedules.get(name).CHUNKED else (1,):
+            for microbatches in (1, 3, 8, 24, 60, 100):
+                if schedules.is_defined(name, ranks, microbatches, chunks):
+                    for rank in range(ranks):
+                        program = schedules.actions(name, rank, ranks, microbatches, chunks)
+                        place = next(i for i, one in enumerate(program) if (one.kind, one.stage) == ("B", rank))
+                        found = first_return(name, rank, ranks, microbatches, chunks)
+                        after = Counter(one.kind for one in program[place + 1 :])
+                        assert chunks * found.forwards + found.more_forwards == after["F"]
+                        assert chunks * found.backwards + found.more_backwards == after["B"]
+                        assert found.weights <= after["W"] // chunks
 
 
 def test_a_longer_warm_up_has_fewer_round_trips():
