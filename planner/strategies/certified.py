@@ -25,7 +25,7 @@ from planner.search.alike_nodes import simulate_alike
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
-from planner.search.certificate import certificate, proof_seconds, work_of_mixed
+from planner.search.certificate import certificate, mixed_seconds, proof_seconds, work_of_mixed
 from planner.search.crowded_links import move_layers
 from planner.search.early_bounds import Bounds, EarlyBounds, higher, is_worth_more
 from planner.search.first_plan import find_first_plan
@@ -110,7 +110,8 @@ def _plan(request: Request, context: PlanningContext, budgets: Budgets | None) -
                     mixed_proof.begin(incumbent)
                 with spent("estimates"), context.limit.sooner(proof_seconds(incumbent)):
                     short.try_after()
-                spared = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
+                wanted = context.spared(incumbent.plan) if incumbent.plan is not None else 0.0
+                spared = min(wanted, max(context.limit.seconds_left - _proving_seconds(incumbent), 0.0))
                 context.limit.reserve(spared)
                 with spent("other strategies"):
                     beside.plan()
@@ -171,6 +172,12 @@ def _plan(request: Request, context: PlanningContext, budgets: Budgets | None) -
     apart_from = unlike_bound(request, step(best), apart_bound, bases)
     certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, layout or None, apart_from)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
+
+
+def _proving_seconds(incumbent: Incumbent) -> float:
+    """Seconds of the time limit for the proof of whole stages and what comes with it, which no later search is spared."""
+    beside = mixed_seconds(incumbent) + unlike_seconds(incumbent) + offload_seconds(incumbent) + modules_seconds(incumbent)
+    return proof_seconds(incumbent) + beside
 
 
 def _by_division(request: Request) -> tuple[list[Shape], list[Shape]]:
