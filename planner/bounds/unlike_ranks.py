@@ -3,12 +3,13 @@
 Idea. `planner.bounds.unlike_stages` knows which layers a stage has, but no virtual stages, which take a part of every range of
 layers, and no round trips. Here a rank of class c has k layers, A layers are on the ranks behind it and B on those before it.
 With virtual stages it is left open which layers these are: the rank may have any content (layers of each kind) that vpp
-ranges of k layers in all may have (`planner.bounds.rank_states`). Each content implies three lower bounds on the step, those
+ranges of k layers in all may have (`planner.bounds.rank_states`). Each content implies four lower bounds on the step, those
 of `planner.bounds.deadline_test`:
 
     (1) stage end     fill(B) + m cycle + tail
     (2) drain end     fill(B) + m busy - weight gradients that may follow + drain(B) + first tail
     (3) round trips   fill(B) + (n + 1) trip + other steps of the rank + drain(B) + first tail
+    (4) first return  fill(B) + trip + later steps of the rank + tail
 
 fill, drain   the first virtual stages of the ranks before have at least (B - ranks (vpp - 1)) / vpp layers, the first ones of
               the model, each on the fastest class that may be before this rank.
@@ -37,7 +38,7 @@ from planner.costs.unlike_layers import UnlikeStages
 from planner.request import Request
 from planner.space.shape import Shape
 from sim.plan import schedules
-from sim.plan.round_trips import round_trips
+from sim.plan.round_trips import first_return, round_trips
 from sim.units import Seconds
 
 Array: TypeAlias = NDArray[np.float64]
@@ -152,11 +153,12 @@ class RankBounds:
         trip = both - weight + others + self._head(place) + messages
         kinds = self._classes[c].kind_seconds(alone=pp == 1)
         rates = [min(getattr(one, name) for one in kinds) for name in ("forward", "inputs")]
-        for trips, forwards, backwards, weights, *more in round_trips(self._shape.schedule, rank, pp, m, self._vpp):
-            steps = forwards * forward + backwards * (backward - weight) + weights * weight
-            steps = steps + (more[0] * rates[0] + more[1] * rates[1]) * (own // self._vpp)
-            after = drain + self._first_tail if rank else tail
-            bounds = np.maximum(bounds, fill + (trips + 1) * trip + steps + after)
+        chunk, after = own // self._vpp, drain + self._first_tail if rank else tail
+        of_one = forward, backward - weight, weight, chunk * rates[0], chunk * rates[1]
+        program = self._shape.schedule, rank, pp, m, self._vpp
+        for trips, *steps in round_trips(*program):
+            bounds = np.maximum(bounds, fill + (trips + 1) * trip + _sum_of(steps, of_one) + after)
+        bounds = np.maximum(bounds, fill + trip + _sum_of(first_return(*program)[1:], of_one) + tail)
         fixed, each, waiting, head = (one[own, x] for one in (held.fixed, held.each, held.waiting, held.head))
         before = self._classes[c].ahead_of_head(pp)
         for number, waits in schedules.in_flight(self._shape.schedule, rank, pp, m, self._vpp):
@@ -222,3 +224,9 @@ class RankBounds:
                         array[number + further, x] = value
             self._found[c, ends] = found
         return self._found[c, ends]
+
+
+def _sum_of(numbers: Sequence[int], each: Sequence[Array]) -> Array:
+    """Seconds of so many steps of each kind."""
+    found: Array = np.sum([number * seconds for number, seconds in zip(numbers, each, strict=True)], axis=0)
+    return found
