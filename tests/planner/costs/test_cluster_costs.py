@@ -6,13 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from planner.costs.cluster_costs import single_replica
+from planner.costs.cluster_costs import passing_alike, single_replica
 from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
 from planner.request import Request
 from planner.space.shape import Shape
+from planner.space.shapes import searched
+from sim.errors import Infeasible
 from sim.formats import topology
+from sim.hardware.cluster import Fabric
 from tests import builders as make
-from tests.planner.builders import on_one_cluster, shape
+from tests.more import after
+from tests.planner.builders import on_one_cluster, random_request_with_experts_or_long_sequences, shape
 
 
 def test_a_shape_with_one_replica_has_no_sharding_and_splits_the_backward():
@@ -78,3 +83,31 @@ def test_stages_inside_one_node_cost_what_their_own_devices_do(name):
                 for layers, first, last in ((1, True, False), (3, False, False), (2, False, True)):
                     assert replace(at, collectives=own).of(layers, first, last) == at.of(layers, first, last)
     assert shared
+
+
+@pytest.mark.parametrize("seed", after(4, range(60), last=16))
+def test_the_fewest_replicas_that_hold_the_experts_have_the_passes_of_all(seed):
+    """Of a stage of each role, with cp and ep on parts of nodes and on whole nodes, under two schedules."""
+    question = random_request_with_experts_or_long_sequences(seed)
+    context = PlanningContext(question)
+    try:
+        every = [one for one in searched(question) if max(one.cp, one.ep) > 1]
+    except Infeasible:
+        every = []
+    for one in (replace(base, schedule=name) for base in every for name in ("1f1b", "zb-h1")):
+        for option in node_classes(context, one):
+            for role, ends in (("first", (True, False)), ("middle", (False, False)), ("last", (False, True))):
+                for layers in (1, 2, 5):
+                    own = [costs.passes(layers, *ends) for costs in option.costs]
+                    cost = option.with_messages(role, layers, 0.0, 0.0)
+                    assert cost.forward == pytest.approx(min(forward for forward, _ in own), rel=1e-12)
+                    assert cost.backward == pytest.approx(min(backward for _, backward in own), rel=1e-12)
+
+
+def test_groups_at_unequal_positions_are_looked_at_one_by_one():
+    """Experts over two ranks of nodes of three, and over four ranks of nodes of two below leaf switches."""
+    for nodes, devices, fabric, ep in ((4, 3, None, 2), (4, 2, Fabric(1, 0.5), 4)):
+        cluster = make.cluster(nodes=nodes, devices=devices, fabric=fabric)
+        one = shape(dp=4, ep=ep)
+        assert passing_alike(cluster, one).dp == 4
+        assert passing_alike(make.cluster(nodes=nodes, devices=ep), one).dp == ep

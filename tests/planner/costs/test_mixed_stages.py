@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+
 import pytest
 
+from planner.costs import mixed_stages
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.costs.node_classes import node_classes
 from planner.request import Request
-from planner.space.device_slots import Run, cut
+from planner.search.mixed import mixed_placements
+from planner.space.device_slots import Run, StageSlots, cut
+from planner.space.shape import Shape
 from planner.space.shapes import slot, slots
 from sim.analytic.stage_costs import StageCosts
+from sim.errors import Infeasible
 from sim.formats import topology
-from tests.planner.builders import shape
+from tests.more import after
+from tests.planner.builders import random_request_with_experts_or_long_sequences, shape
 from tests.planner.costs.fast_and_slow import BYTES, fast_and_slow
 
 
@@ -93,3 +102,23 @@ def test_replicas_have_the_passes_of_their_own_devices(name):
                 ones, twos = (own.alone(layers, False, False) for layers in (1, 2))
                 each = tuple((2 * a - b, b - a) for a, b in zip(ones, twos, strict=True))
                 assert costs.own_passes(one, run, (False, False)) == each
+
+
+@pytest.mark.parametrize("seed", after(4, range(60), last=20))
+def test_one_group_of_each_cluster_has_the_passes_of_all(seed, monkeypatch):
+    """Of stages on one and on two clusters whose experts, or parts of a sequence, are divided."""
+    question = random_request_with_experts_or_long_sequences(seed)
+    few, all_ranks = MixedStageCosts(PlanningContext(question)), MixedStageCosts(PlanningContext(question))
+    for one, placed in itertools.islice(_divided(question), 20):
+        for i, stage in enumerate(placed):
+            ends = i == 0, i == len(placed) - 1
+            found = few.linear_seconds(one, stage, ends)
+            with monkeypatch.context() as patched:
+                patched.setattr(mixed_stages, "_one_block_of_each", lambda shape, stage: (shape, stage))
+                assert found == pytest.approx(all_ranks.linear_seconds(one, stage, ends), rel=1e-12, abs=1e-15)
+
+
+def _divided(question: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
+    """Placements with cp or ep; none where the request has no shape."""
+    with suppress(Infeasible):
+        yield from (pair for pair in mixed_placements(question) if max(pair[0].cp, pair[0].ep) > 1)
