@@ -94,7 +94,7 @@ def test_a_stage_on_a_part_of_a_node_that_the_target_refuses_has_no_plan():
 def test_no_plan_of_one_stage_is_faster_than_its_bound_or_the_incumbent(seed):
     question = random_request(seed)
     for base in searched(question):
-        for variant in variants(question, base):
+        for variant in (one for one in variants(question, base) if one.vpp == 1):  # virtual stages need a pipeline
             kept = incumbent(question)
             bound = min(single_stage_bounds(kept, variant), default=math.inf)
             plans = []
