@@ -35,6 +35,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
   eleven minutes. Needs torch.
 - `clocks [TOPOLOGY ...]`: whether plans depend on the speed of the machine; twenty minutes.
 - `exports [options] [TOPOLOGY ...]`: whether each plan for a target is exported to it, on all shipped topologies; half an hour.
+- `parsers --megatron FOLDER ...`: whether targets' own parsers refuse what their exporters refuse, on drawn plans; a minute or
+  two for each target. Options in `benchmarks.parsers.law`.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -73,6 +75,7 @@ from benchmarks import (
     unseen,
 )
 from benchmarks.certificates import run
+from benchmarks.parsers import law
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
 from planner.strategies import names
@@ -130,6 +133,7 @@ WITH_OPTIONS = {
     "clocks": clocks.show,
     "exports": exports.show,
     "layouts": published_layouts.show,
+    "parsers": law.show,
     "planning": planning.show,
     "shortlist": shortlist.show,
     "pins": pins.show,

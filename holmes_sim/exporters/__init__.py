@@ -8,7 +8,8 @@ many vendors the devices of a plan may be), `EXCLUDED_VENDORS` (on whose devices
 in two parts, because a search for a target needs the first before there is a plan. The folder is the registry.
 
 A target may also provide `unsupported_pipelines` (`planner.target.PipelineLimits`), which its `unsupported_placement` asks:
-what depends on the devices of pipelines alone, so that a search leaves them out.
+what depends on the devices of pipelines alone, so that a search leaves them out; and `PASSES_ON`, true where its stages
+without layers, embedding and head are known to pass messages on.
 
 A target that launches plans of islands (`sim.plan.islands`) also provides `ISLANDS_TITLE`, `ISLANDS_READERS` (how the settings
 of islands were checked), `unsupported_islands(plan)` and `islands_launch(plan)`. One that launches `holmes-sim run` for plans
@@ -111,7 +112,7 @@ def unsupported(name: str, plan: Plan) -> Iterator[str]:
     """All properties of a plan that a target cannot express. Raises HolmesError for an unknown name."""
     yield from unsupported_layout(name, plan.config, plan.workload)
     yield from get(name).unsupported_placement(plan)
-    if get(name).KIND == "framework":
+    if get(name).KIND == "framework" and not getattr(get(name), "PASSES_ON", False):
         yield from head.passing(plan)
 
 

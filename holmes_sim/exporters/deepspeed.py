@@ -151,7 +151,7 @@ PIPELINE_USAGE = """\
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that DeepSpeed cannot express, or executes differently."""
     yield from (*replicas.unequal(config, "gradient_accumulation_steps is one number"), *unlike_stages.unlike_experts(config))
-    yield from (*tied.shards(config, workload), *unlike_stages.unlike_degrees(config), *model_keys.special(workload))
+    yield from (*tied.shards(config, workload), *unlike_stages.unlike_degrees(config), *model_keys.other_optimizer(workload))
     if config.cp > 1:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:

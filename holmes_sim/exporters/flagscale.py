@@ -58,6 +58,8 @@ KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
 OVERLAPS_PAIRS = True
+PASSES_ON = True
+"""As Megatron-LM (8479eb35, transformer_block.py, line 675); meshes take no stage without layers."""
 HOW = """\
 On one host that reaches the others by ssh, from FlagScale's folder, with this folder on all of them under one path:
 
@@ -73,6 +75,8 @@ IMPLEMENTATION: dict[str, object] = {"use_mcore_models": True, "transformer_impl
 UNKNOWN = ("padded_vocab_size", "megatron_fsdp_main_grads_dtype", "moe_flex_dispatcher_backend")
 """Arguments of newer versions of Megatron-LM. Gradients have the precision that `accumulate_allreduce_grads_in_fp32` says, and
 the dispatcher flex is DeepEP's (`moe_enable_deepep`)."""
+LISTS = frozenset({"recompute_modules", "hierarchical_context_parallel_sizes"})
+"""Arguments of several words, which are a list in its files: its runner writes a string as one word."""
 ASSUMED = (
     "FlagScale's Megatron-LM is made ready on every host, as its installation says (tools/patch/unpatch.py).",
     "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",
@@ -99,6 +103,9 @@ exec python run.py --config-path "$here"/conf --config-name plan experiment.runn
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
     yield from megatron_flags.unsupported_layout(config, workload, (*megatron_flags.SCHEDULES, flagscale_dualpipev.NAME))
+    yield from megatron_flags.few_groups(config, workload)
+    if workload.model.experts and workload.model.mlp == "gelu":
+        yield "mlp gelu: its version of Megatron-LM has no experts with biases; mlp swiglu or relu2"
     yield from flagscale_dualpipev.unsupported(config, workload)
     yield from (*_unsupported_zero(config), *adapters.refused(workload), *megatron_precision.without_buffers(config, workload))
     if device_meshes.are_needed(config):
@@ -213,8 +220,8 @@ def _alike(plan: Plan) -> dict[str, object]:
     found = {key: value for key, value in _keys(flags).items() if key not in UNKNOWN}
     if config.dispatcher == "deepep" and plan.workload.model.experts:
         found["moe_enable_deepep"] = True
-    if "recompute_modules" in found:
-        found["recompute_modules"] = str(found["recompute_modules"]).split()
+    for name in LISTS.intersection(found):
+        found[name] = [int(word) if word.isdigit() else word for word in str(found[name]).split()]
     vocab = plan.workload.model.vocab // config.tp
     return {"system": found, "model": IMPLEMENTATION, "data": {"make_vocab_size_divisible_by": vocab}}
 

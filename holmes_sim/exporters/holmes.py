@@ -79,7 +79,8 @@ ASSUMED = (
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
     yield from offload.refused(config, "the fork's optimizers keep their state on devices")
-    yield from (*megatron_flags.unsupported_layout(config, workload), *model_keys.special(workload))
+    yield from (*megatron_flags.unsupported_layout(config, workload), *megatron_flags.few_groups(config, workload))
+    yield from model_keys.special(workload)
     yield from (*megatron_fsdp.refused(config), *adapters.refused(workload))
     yield from (*unlike_stages.unlike_degrees(config), *unlike_stages.unlike_recomputation(config))
     yield from unlike_stages.unlike_experts(config)
@@ -94,8 +95,12 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"experts {workload.model.experts}: its expert groups do not support device types; a dense model"
     if config.shards < config.dp_cp:
         yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
-    if workload.precision in NARROW:
-        yield f"precision {workload.precision}: its legacy models have none; bf16, fp16 or fp32"
+    if workload.precision in NARROW and workload.precision != "fp8":
+        yield f"precision {workload.precision}: there is no flag for it; bf16, fp8, fp16 or fp32"
+    if workload.precision == "fp8" and config.current_scaling:
+        yield "precision fp8 with current_scaling: it has delayed scaling only; a stack without current_scaling, or bf16"
+    if workload.precision == "fp8" and config.fp8_param_gather and config.zero_stage:
+        yield "fp8_param_gather: there is no flag for it; a stack without it, or bf16"
     if config.own_tp_overlap and tensor_overlap.is_whole(config):
         yield "tp_overlap: user buffers were not tried with its pipeline of device types; tp_overlap false"
     if config.gradient_precision == "bf16":
@@ -106,6 +111,8 @@ def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Unequal stages whose gathers overlap, devices that it is not built for, and hosts that are not whole or not equal."""
     yield from megatron_flags.unsupported_placement(plan)
     yield from megatron_flags.without_layers(plan)
+    if plan.workload.precision == "fp8" and not _equal(plan):
+        yield "precision fp8: only its legacy models support unequal stages, and they have none; equal stages, or bf16"
     if plan.config.gathers_ahead and not _equal(plan):
         yield (
             "overlap_param_gather true: only its legacy models support unequal stages, and they cannot overlap the gather; "

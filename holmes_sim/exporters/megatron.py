@@ -37,6 +37,9 @@ ORDER = 10
 KIND = "framework"
 VENDORS: Vendors = "joined"
 EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
+PASSES_ON = True
+"""Its TransformerBlock copies its input where it is empty, for pipelines (d98e8a64, megatron/core/transformer/
+transformer_block.py, line 764), and ranks without parameters have an optimizer (megatron/core/optimizer/__init__.py, 500)."""
 ARGS, NCCL, BRIDGE = "megatron.args", "nccl.yaml", "bridge-overrides.txt"
 NCCL_ABOUT = "NCCL's network by the names of Megatron-LM's groups"
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}

@@ -42,6 +42,7 @@ from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.torchtitan_module import module
 from holmes_sim.launching.torchtitan_options import LONGEST
 from planner.target import Vendors
+from sim.plan.context_parallelism import GATHER
 from sim.plan.islands import IslandsPlan
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -84,7 +85,8 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
         yield f"attention {config.attention}: it has fused attention only (flex, varlen); flash"
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
-    yield from (*model_keys.other_optimizer(workload), *context.ulysses(config, "its ranks rotate keys and values"))
+    yield from model_keys.other_optimizer(workload)
+    yield from context.ulysses(config, "its ranks gather keys and values", (GATHER,))
     yield from adapters.unsupported(workload, adapters.TORCHTITAN)
     yield from torchtitan_precision.unsupported(config, workload)
     yield from (*_unsupported_sequence(config, workload.seq_len), *_unsupported_pipeline(config), *_unsupported_shards(config))
@@ -93,6 +95,11 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Devices of several vendors, or of one that torchtitan does not run on."""
     yield from (*environment.unsupported(plan), *head.unsupported(plan), *torchtitan_precision.unsupported_placement(plan))
+    if plan.config.cp > 1 and (bare := next((i for i, stage in enumerate(plan.stages) if not stage.layers), None)) is not None:
+        yield (
+            f"stages[{bare}].layers: none with cp {plan.config.cp}: it asks the first attention of each stage for its kind "
+            "(apply_cp_to_forward); a layer on each stage"
+        )
     yield from torchtitan_experts.unsupported_placement(plan)
     vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
     if len(vendors) > 1:
@@ -182,7 +189,7 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
         )
     elif config.dp_cp > 1:
         lines.append("FSDP overlaps reduction and gathering regardless of overlap_grad_reduce and overlap_param_gather.")
-    if config.cp > 1:
+    if config.cp > 1 and config.cp_algo == "ring":
         lines.append("Keys and values of cp ranks are gathered (FlexAttention), not sent around a ring.")
     if config.recompute == "selective":
         lines.append("recompute selective is written as none: fused attention recomputes its scores by itself.")

@@ -1,4 +1,4 @@
-"""Facts of experts that a launch leaves to layers of the user's own."""
+"""Facts of layers, and of experts, that a launch leaves to layers of the user's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from sim.workload.model import Model
 
 
 def of_own_layers(config: ParallelConfig, model: Model) -> Iterator[str]:
-    """What layers with experts, all of them on each rank, must have; nothing for dense ones."""
+    """What layers must have beyond equal ones with standard attention, and those with experts, all of them on each rank."""
+    if model.special:
+        yield f"They have {', '.join(f'{key} {value}' for key, value in model.special.items())}."
+    if model.mtp_layers:
+        yield f"The last of [embedding, *layers, head] has {model.mtp_layers} layers that predict further tokens."
     if not model.experts:
         return
     yield f"They have {model.experts} experts, all on each rank; a token is routed to {model.experts_per_token}."

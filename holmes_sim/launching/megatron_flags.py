@@ -101,6 +101,7 @@ def shape(plan: Plan) -> Flags:
         found["untie-embeddings-and-output-weights"] = True
     if model.experts:
         found |= {"num-experts": model.experts, "moe-router-topk": model.experts_per_token}
+        found |= {"moe-router-pre-softmax": True} if model.experts_per_token == 1 else {}
         found |= {"moe-ffn-hidden-size": model.ffn_hidden} | dispatcher(plan.config) | capacity(plan.config)
         found |= {"moe-grouped-gemm": True} if grouped_experts.multiplies_together(plan.workload) else {}
     if model.shared_ffn_hidden:
@@ -176,6 +177,11 @@ def assumed(plan: Plan) -> Iterator[str]:
     chosen = ", ".join(f"{kind} {name}" for kind, name in algorithms.items() if kind != "pp")
     if chosen:
         yield f"NCCL chooses the algorithm of every collective and the order of its rings; the plan assumes {chosen}."
+    if config.vpp > 1 and config.schedule == "interleaved" and max(config.num_microbatches) == config.pp:
+        yield (
+            f"With as many microbatches as pipeline ranks, {config.pp}, the plan's step runs all forwards first, as "
+            "Megatron-LM did until November 2024 (4295be1a); later versions begin backwards earlier."
+        )
     if config.recompute == "selective" and not config.modules:
         yield "recompute selective has no effect: flash attention keeps no scores that could be computed again."
     if config.capacity_factor is not None and workload.model.experts:
@@ -187,6 +193,11 @@ def assumed(plan: Plan) -> Iterator[str]:
         groups = "" if workload.model.n_group > 1 else " groups,"
         capacity = "" if config.capacity_factor is not None else ", capacity"
         yield f"Options of the router (score function,{groups} bias, auxiliary loss{capacity}) are left to the framework."
+    if workload.model.experts and workload.model.experts_per_token == 1:
+        yield (
+            "A softmax over all experts comes before the choice of one (--moe-router-pre-softmax): Megatron-LM takes no "
+            "softmax router of one expert without it. Where the router has a sigmoid, the flag changes nothing."
+        )
     yield from grouped_experts.assumed(plan)
     yield from megatron_precision.assumed(plan)
     if workload.model.mlp == "gelu":
@@ -221,6 +232,7 @@ def unsupported_layout(config: ParallelConfig, workload: Workload, schedules: tu
             f"kv_heads {model.kv_heads}: neither a multiple nor a divisor of tp {config.tp}; a tp that divides them or is a "
             "multiple"
         )
+    yield from context.unsupported(config, workload)
     yield from (*expert_overlap.unsupported(config, workload), *grouped_experts.unsupported(config, workload))
     if config.cuda_graphs:
         yield f"cuda_graphs {', '.join(config.cuda_graphs)}: the export does not set them; leave it out"
@@ -230,6 +242,14 @@ def unsupported_layout(config: ParallelConfig, workload: Workload, schedules: tu
         yield f"sequence_parallel false: experts with tp {config.tp} require it; sequence_parallel true, or tp 1"
     if model.experts and config.expert_tp > 1 and model.mlp == "gelu":
         yield f"mlp gelu: biases of experts are not sharded by tp {config.expert_tp}; etp 1, or mlp swiglu or relu2"
+
+
+def few_groups(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Fewer heads of keys and values than tp ranks, for forks of versions that do not copy them: their TransformerConfig wants
+    a multiple of tp (FlagScale's 8479eb35, line 776; zhejianglab/Holmes dadcc08, line 286)."""
+    number, tp = workload.model.kv_heads, max((config.tp, *config.stage_tp))
+    if number % tp and tp % number == 0:
+        yield f"kv_heads {number}: its version of Megatron-LM wants a multiple of tp {tp}; a tp that divides them"
 
 
 def unsupported_optimizer(config: ParallelConfig, workload: Workload) -> Iterator[str]:

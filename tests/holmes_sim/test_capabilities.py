@@ -46,6 +46,7 @@ def test_deepspeed():
     assert (found["zero_stages"], found["zero_stages_in_pipelines"]) == ((1, 2, 3), (1,))
     assert "recompute_layers" in found["recompute"]
     assert "recompute_layers" not in found["recompute_in_pipelines"]
+    assert {"mla", "mtp_layers", "sliding_window", "n_group"} <= set(found["models"])
 
 
 def test_torchtitan():
@@ -55,7 +56,7 @@ def test_torchtitan():
         "swiglu", "tied_embeddings", "experts", "kv_heads", "shared_ffn_hidden", "dense_layers", "n_group", "mla", "mtp_layers",
         "sliding_window", "attention_sinks",
     )  # fmt: skip
-    assert "mla" not in capabilities.of("deepspeed")["models"]
+    assert "mla" not in capabilities.of("holmes")["models"]
 
 
 def test_stages_may_differ_for_flagscale_and_in_all_ways_for_torchrun():

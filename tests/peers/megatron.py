@@ -36,7 +36,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from megatron.core import num_microbatches_calculator, parallel_state
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
-from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer import TransformerConfig, transformer_config
 from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -80,15 +80,17 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
 def decided(folder: Path, plan: dict[str, Any], hosts: dict[str, str], flags: dict[str, str]) -> dict[str, Any]:
     """Everything that megatron-core decides by these flags, for ranks on these hosts."""
     tp, pp, cp = (int(flags[f"{name}-parallel-size"]) for name in ("tensor-model", "pipeline-model", "context"))
-    layout = flags.get("pipeline-model-parallel-layout", "E" + "t" * int(flags["num-layers"]) + "L")
+    further = flags.get("mtp-num-layers")
+    alone = "E" + "t" * int(flags["num-layers"]) + "m" * int(further or 0) + "L"
+    layout = flags.get("pipeline-model-parallel-layout", alone)
     stages = PipelineParallelLayerLayout.get_num_stages_from_str(layout)
     parallel_state.destroy_model_parallel()
     groups = read_groups(folder, plan, flags, len(hosts), (tp, pp, cp, stages // pp))
     config(flags, layout if stages > 1 else None)
     found = PipelineParallelLayerLayout(layout, pp)
-    further = flags.get("mtp-num-layers")
     found.validate_layer_layout(int(flags["num-layers"]), int(further) if further else None)
-    layers = [found.get_layer_id_list(pp_rank=index % pp, vp_stage=index // pp) for index in range(stages)]
+    where = [{"pp_rank": index % pp, "vp_stage": index // pp} for index in range(stages)]
+    layers = [found.get_layer_id_list(**stage) for stage in where]
     micro, whole = int(flags["micro-batch-size"]), int(flags["global-batch-size"])
     num_microbatches_calculator.init_num_microbatches_calculator(0, None, whole, micro, len(hosts) // (tp * pp * cp))
     microbatches = num_microbatches_calculator.get_num_microbatches()
@@ -98,7 +100,7 @@ def decided(folder: Path, plan: dict[str, Any], hosts: dict[str, str], flags: di
         "hosts": hosts,
         "groups": groups,
         "layers": [len(ids) for ids in layers],
-        "first_layers": [ids[0] for ids in layers],
+        "first_layers": [found.get_layer_offset(**stage) for stage in where],
         "microbatches": microbatches,
         "microbatch_size": micro,
         "global_batch_size": whole,
@@ -113,20 +115,21 @@ def connections(folder: Path) -> str:
 
 
 def parse(words: list[str], world: int, connections: str) -> Any:
-    """The configuration that Megatron-LM's own parser and checks make, on rank 0. nvfp4 asks for the version of Transformer
-    Engine, which needs a GPU."""
+    """The configuration that Megatron-LM's own parser and checks make, on rank 0. 8 and 4 bits ask for the version of
+    Transformer Engine, which needs a GPU."""
     from megatron.training import arguments
 
     arguments.get_device_arch_version = lambda: 9
     torch.cuda.get_device_properties = lambda _: type("Properties", (), {"major": 9, "minor": 0})()
     os.environ |= {"RANK": "0", "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": connections}
-    engine = {"is_te_min_version": lambda *_: True} if "--fp4-format" in words else {}
+    engine = {"is_te_min_version": lambda *_: True} if {"--fp4-format", "--fp8-format"} & set(words) else {}
     with (
         unittest.mock.patch.object(sys, "argv", ["pretrain_gpt.py", *words, *THEIRS.split()]),
         unittest.mock.patch.multiple(arguments, **engine) if engine else contextlib.nullcontext(),
+        unittest.mock.patch.multiple(transformer_config, **engine) if engine else contextlib.nullcontext(),
     ):
         parsed = arguments.validate_args(arguments.parse_args())
-    found = arguments.core_transformer_config_from_args(parsed)
+        found = arguments.core_transformer_config_from_args(parsed)
     assert parsed.use_distributed_optimizer == ("--use-distributed-optimizer" in words)
     assert parsed.overlap_grad_reduce == ("--overlap-grad-reduce" in words)
     assert parsed.overlap_param_gather == ("--overlap-param-gather" in words)
@@ -155,6 +158,7 @@ def config(flags: dict[str, str], layout: str | None) -> TransformerConfig:
     facts |= {field: flags[name] for field, name in named.items() if name in flags}
     facts |= {name: name in flags for name in ("bf16", "fp16")} | {"sequence_parallel": "sequence-parallel" in flags}
     facts |= {"gated_linear_unit": "swiglu" in flags, "add_bias_linear": "disable-bias-linear" not in flags}
+    facts |= {"moe_router_pre_softmax": True} if "moe-router-pre-softmax" in flags else {}
     types = {"bf16": torch.bfloat16, "fp16": torch.float16}
     facts["pipeline_dtype"] = next((types[name] for name in types if name in flags), torch.float32)
     return TransformerConfig(**facts, pipeline_model_parallel_layout=layout)
@@ -201,9 +205,9 @@ def read_mesh(flags: dict[str, str], rank: int, world: int) -> None:
             own = parallel_state.get_expert_data_parallel_group(partial_expert_data_parallel=partly)
             etp_group = parallel_state.get_expert_tensor_parallel_group()
             if partly:
-                adapter._get_hsdp_tp_mesh(outer, own, etp_group, ep_size=ep)
+                adapter._get_hsdp_tp_mesh(outer, own, etp_group, **({"ep_size": ep} if ep > 1 else {}))
             else:
-                adapter._get_dp_tp_mesh(own, etp_group, ep_size=ep)
+                adapter._get_dp_tp_mesh(own, etp_group, **({"ep_size": ep} if ep > 1 else {}))
     finally:
         dist.destroy_process_group()
         parallel_state.destroy_model_parallel()

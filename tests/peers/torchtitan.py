@@ -192,7 +192,8 @@ def _pipeline(config: Any, model: Any, world: int) -> dict[str, Any]:
     order = [layers[stage] for stage in sorted(layers)]
     assert sorted(kept) == ["lm_head", "norm", "tok_embeddings"], kept
     assert [layer for stage in order for layer in stage] == list(range(len(model.layers))), order
-    return {"layers": [len(stage) for stage in order], "first_layers": [stage[0] for stage in order]}
+    counts = [len(stage) for stage in order]
+    return {"layers": counts, "first_layers": [sum(counts[:at]) for at in range(len(counts))]}
 
 
 def _simulate(schedule: Any) -> None:

@@ -15,7 +15,7 @@ from holmes_sim import exporters, exporting
 from holmes_sim.exporters import deepspeed
 from holmes_sim.launching import folder
 from sim.hardware.cluster import Trunk
-from tests import builders
+from tests import builders, features
 from tests.builders import cluster, device, fleet, nic
 from tests.more import more
 
@@ -223,3 +223,13 @@ def test_devices_of_two_vendors_are_refused(two_fabrics):
     assert list(exporters.unsupported("deepspeed", plan)) == [
         "vendors amd, nvidia: it has one accelerator for all ranks; a plan on devices of one vendor"
     ]
+
+
+def test_layers_of_the_users_own_may_be_special():
+    """DeepSpeed's parser takes any layers: the launch says what they are."""
+    feature = features.Feature("", {"tp": 1, "dp": 4, "num_microbatches": (4,) * 4}, model=features.EQUAL | {"mtp_layers": 1})
+    plan = features.plan_of(feature, "1f1b-deepspeed")
+    assert list(exporters.unsupported("deepspeed", plan)) == []
+    assumed = exporters.get("deepspeed").launch(plan).assumed
+    assert "The last of [embedding, *layers, head] has 1 layers that predict further tokens." in assumed
+    assert any(line.startswith("They have attention mla, kv_lora_rank 256, ") for line in assumed)

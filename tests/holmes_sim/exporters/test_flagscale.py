@@ -356,3 +356,26 @@ def test_its_pairs_run_as_plans_count_them():
     assert [name for name, overlaps in every.items() if overlaps] == ["flagscale"]
     assert exporters.joined(("flagscale",)).overlaps_pairs
     assert not exporters.joined(("flagscale", "torchtitan")).overlaps_pairs
+
+
+def test_sizes_of_a_hierarchy_are_a_list():
+    """Of one string its runner makes one word, which is no integer."""
+    plan = plan_of("context parallel", config={"cp_algo": "hybrid"})
+    assert list(exporters.unsupported("flagscale", plan)) == []
+    assert read(plan, "conf/train/plan.yaml")["system"]["hierarchical_context_parallel_sizes"] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "line"),
+    [
+        ({"tp": 4, "pp": 1, "dp": 2}, {"kv_heads": 2},
+         "kv_heads 2: its version of Megatron-LM wants a multiple of tp 4; a tp that divides them"),
+        ({"etp": 1, "ep": 4}, features.EXPERTS | {"mlp": "gelu"},
+         "mlp gelu: its version of Megatron-LM has no experts with biases; mlp swiglu or relu2"),
+    ],
+)  # fmt: skip
+def test_what_its_version_of_megatron_lm_does_not_take(config, model, line):
+    """transformer_config.py of 8479eb35, lines 776 and 1320; d98e8a64 takes both."""
+    plan = features.plan_of(features.Feature("", config, model=model))
+    assert list(exporters.unsupported("flagscale", plan)) == [line]
+    assert not list(exporters.unsupported("megatron", plan))

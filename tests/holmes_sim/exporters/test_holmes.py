@@ -145,3 +145,30 @@ def test_the_script_says_the_device_type_and_wants_its_config(tmp_path):
 )  # fmt: skip
 def test_refusals(plan, line):
     assert list(exporters.unsupported("holmes", plan)) == ([line] if line else [])
+
+
+HOPPER = {"nodes": ("b/node0", "b/node1"), "second": ("h100-sxm5-80gb", "nvlink4"), "precision": "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        (plan_of(**HOPPER), None),
+        (plan_of(config=WAITS, layers=(13, 11), **HOPPER),
+         "precision fp8: only its legacy models support unequal stages, and they have none; equal stages, or bf16"),
+        (plan_of(config={"current_scaling": True}, **HOPPER),
+         "precision fp8 with current_scaling: it has delayed scaling only; a stack without current_scaling, or bf16"),
+        (plan_of(config={"fp8_param_gather": True}, **HOPPER),
+         "fp8_param_gather: there is no flag for it; a stack without it, or bf16"),
+        (plan_of(config={"tp": 4, "pp": 1, "dp": 2}, model={"kv_heads": 2}),
+         "kv_heads 2: its version of Megatron-LM wants a multiple of tp 4; a tp that divides them"),
+    ],
+)  # fmt: skip
+def test_what_its_version_of_megatron_lm_takes(plan, line):
+    """transformer_config.py of dadcc08, line 286, and transformer_block.py, line 329."""
+    assert list(exporters.unsupported("holmes", plan)) == ([line] if line else [])
+
+
+def test_fp8_has_the_models_that_have_it():
+    lines = written(plan_of(**HOPPER), "holmes.args").splitlines()
+    assert {"--bf16", "--fp8-format hybrid", "--use-mcore-models", "--transformer-impl transformer_engine"} <= set(lines)

@@ -515,3 +515,62 @@ def test_targets_without_recomputed_modules_refuse_them(target):
     plans = [features.plan_of(features.Feature("", each), schedule) for each in ({}, facts)]
     plain, refused = (set(exporters.unsupported(target, plan)) for plan in plans)
     assert [line.split()[0] for line in refused - plain] in (["recompute_modules"], ["recompute"])
+
+
+def test_one_expert_for_a_token_has_its_softmax_before_the_choice():
+    """transformer_config.py of d98e8a64, line 2669: "Please use --moe-router-pre-softmax when topk is 1."."""
+    plan = features.plan_of(features.Feature("", {}, model=features.EXPERTS | {"experts_per_token": 1}))
+    lines = written(plan, "megatron.args").splitlines()
+    assert lines[lines.index("--moe-router-topk 1") + 1] == "--moe-router-pre-softmax"
+    assert any("--moe-router-pre-softmax" in line for line in megatron.launch(plan).assumed)
+    assert "--moe-router-pre-softmax" not in written(plan_of("experts, ep 1"), "megatron.args").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("facts", "model", "line"),
+    [
+        ({"cp": 2, "dp": 1, "num_microbatches": (16,), "cp_algo": "ulysses"}, {"kv_heads": 2},
+         "kv_heads 2: cp_algo ulysses deals the 1 of a tp rank out to 2 ranks, which must divide them; cp_algo ring"),
+        ({"cp": 4, "tp": 1, "pp": 1, "dp": 2, "cp_algo": "ulysses"}, {"heads": 18, "kv_heads": 18, "head_dim": 128},
+         "heads 18: cp_algo ulysses deals the 18 of a tp rank out to 4 ranks, which must divide them; cp_algo ring"),
+        ({"cp": 2, "dp": 1, "num_microbatches": (16,), "cp_algo": "ulysses"}, {"kv_heads": 4}, None),
+    ],
+)  # fmt: skip
+def test_heads_that_ranks_exchange_are_whole(facts, model, line):
+    """Transformer Engine: "The number of attention heads needs to be divisible by CP size!"."""
+    assert refusals(features.plan_of(features.Feature("", facts, model=model))) == ([line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("length", "facts", "line"),
+    [
+        (1026, {"tp": 4, "pp": 1},
+         "seq_len 1026: sequence parallelism divides a rank's tokens by tp 4; a multiple of 4, or sequence_parallel false"),
+        (1028, {"tp": 2, "pp": 1, "cp": 2, "dp": 2, "num_microbatches": (8, 8)}, None),
+        (1036, {"tp": 4, "pp": 1, "cp": 2, "dp": 1, "num_microbatches": (16,)},
+         "seq_len 1036 with cp 2: sequence parallelism divides a rank's tokens by tp 4; a multiple of 8, or "
+         "sequence_parallel false"),
+        (1026, {"tp": 4, "pp": 1, "sequence_parallel": False}, None),
+    ],
+)  # fmt: skip
+def test_sequences_are_split_whole(length, facts, line):
+    """mappings.py of d98e8a64, line 72: "First dimension of the tensor should be divisible by tensor parallel size"."""
+    plan = plan_of("plain")
+    config = replace(plan.config, **facts)
+    found = list(exporters.unsupported_layout("megatron", config, replace(plan.workload, seq_len=length)))
+    assert found == ([line] if line else [])
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_steps_of_as_many_microbatches_as_ranks_are_those_of_older_versions(number):
+    plan = plan_of("virtual stages", num_microbatches=(number,) * 2, microbatch_size=8 // number)
+    said = "With as many microbatches as pipeline ranks, 2, the plan's step runs all forwards first, as Megatron-LM did until"
+    assert any(line.startswith(said) for line in megatron.launch(plan).assumed) == (number == 2)
+
+
+@pytest.mark.parametrize(("layers", "layout"), [((12, 0, 0, 12), "Et*12|||t*12L"), ((24, 0, 0, 0), "Et*24|||L")])
+def test_a_stage_without_layers_passes_messages_on(layers, layout):
+    facts = {"tp": 1, "pp": 4, "sequence_parallel": False}
+    plan = features.plan_of(features.Feature("", facts, layers=layers))
+    assert refusals(plan) == list(exporters.unsupported("flagscale", plan)) == []
+    assert f"--pipeline-model-parallel-layout {layout}" in written(plan, "megatron.args").splitlines()

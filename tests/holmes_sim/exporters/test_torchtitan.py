@@ -440,3 +440,20 @@ def test_the_config_function_is_found_from_any_folder(one_fabric):
     lines = torchtitan.launch(plan).files["launch/c-node0.sh"].content.splitlines()
     assert lines[-2] == 'export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"'
     assert "-m torchtitan.train --module holmes_plan --config plan" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "layers", "line"),
+    [
+        ({"cp_algo": "all_gather"}, (12, 12), None),
+        ({"cp_algo": "ulysses"}, (12, 12), "cp_algo ulysses: its ranks gather keys and values; cp_algo ring or all_gather"),
+        ({}, (24, 0), "stages[1].layers: none with cp 2: it asks the first attention of each stage for its kind "
+         "(apply_cp_to_forward); a layer on each stage"),
+    ],
+)  # fmt: skip
+def test_keys_are_gathered_where_a_stage_has_attention(facts, layers, line):
+    """torchtitan 0.3.0, distributed/context_parallel/api.py, line 56: flex_cp_allgather, and an IndexError without layers."""
+    config = {"cp": 2, "dp": 1, "num_microbatches": (16,)} | facts
+    plan = features.plan_of(features.Feature("", config, layers=layers))
+    assert list(exporters.unsupported("torchtitan", plan)) == ([line] if line else [])
+    assert any(said.startswith("Keys and values of cp ranks") for said in torchtitan.launch(plan).assumed) == (not facts)
