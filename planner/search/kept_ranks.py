@@ -25,7 +25,7 @@ from planner.search.budgets import Budgets
 from planner.space import runnable
 from sim import __version__
 from sim.analytic import plan_costs
-from sim.errors import HolmesError, Infeasible
+from sim.errors import HolmesError, Infeasible, NotModelled
 from sim.field_changes import changed
 from sim.hardware.cluster import Device
 from sim.plan import schedules
@@ -114,7 +114,15 @@ def candidates(request: Request) -> Iterator[tuple[Seconds, Plan]]:
             built = launched(request, recomputing(whole) if recompute == BLOCK else (whole,))
             if (built.config, placement) not in seen and fits(built):
                 seen.add((built.config, placement))
-                yield plan_costs.step_seconds(built), built
+                yield _estimate(built), built
+
+
+def _estimate(plan: Plan) -> Seconds:
+    """Seconds on an idle network; 0 where they have no closed form, so that the plan is simulated."""
+    try:
+        return plan_costs.step_seconds(plan)
+    except NotModelled:
+        return 0.0
 
 
 def _layouts(request: Request, kept: KeptRanks) -> Iterator[tuple[tuple[Device, ...], ParallelConfig, str]]:

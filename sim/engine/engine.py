@@ -94,7 +94,7 @@ class _Simulation:
         config = self.plans.plans[0].config
         self.overlaps_sends = schedules.get(config.schedule).OVERLAPS_SENDS
         self.holds_receivers = holds_receivers(config)
-        self.extrapolates = extrapolates
+        self.extrapolates = extrapolates and not config.stage_microbatch_size  # whose ranks count microbatches of their own
         self.env = simpy.Environment()
         self.log = log or SpanLog()
         self.durations = Durations(plan, drawn)
