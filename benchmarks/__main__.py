@@ -35,6 +35,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
   eleven minutes. Needs torch.
 - `clocks [TOPOLOGY ...]`: whether plans depend on the speed of the machine; twenty minutes.
 - `exports [options] [TOPOLOGY ...]`: whether each plan for a target is exported to it, on all shipped topologies; half an hour.
+- `microbatches [options] [TOPOLOGY ...]`: what microbatch sizes of their own give stages, on all shipped topologies of up to
+  640 devices; half an hour.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -66,6 +68,7 @@ from benchmarks import (
     scale,
     scenarios,
     shortlist,
+    stage_microbatches,
     strategies,
     sweep,
     sync_losses,
@@ -129,6 +132,7 @@ WITH_OPTIONS = {
     "checkouts": checkouts.show,
     "clocks": clocks.show,
     "exports": exports.show,
+    "microbatches": stage_microbatches.show,
     "layouts": published_layouts.show,
     "planning": planning.show,
     "shortlist": shortlist.show,

@@ -148,7 +148,8 @@ def _values(request: Request, today: ParallelConfig) -> tuple[Sequence[int], Seq
     """The values of microbatch size, schedule, ZeRO stage and recomputation, those of today first; "" recomputes what stages
     recompute today."""
     wishes, limits, batch = request.wishes, request.limits, request.workload.global_batch_size
-    sizes = [size for size in range(1, batch + 1) if batch % size == 0 and limits.allows("microbatch_size", size)]
+    able = (today.microbatch_size,) if today.stage_microbatch_size else range(1, batch + 1)
+    sizes = [size for size in able if batch % size == 0 and limits.allows("microbatch_size", size)]
     known = (*map(str, limits.listed("schedule")), *runnable.schedules_for(request.target, request.workload))
     names = [name for name in known if (today.vpp > 1) == schedules.get(name).CHUNKED] + [today.schedule]
     own = bool(today.stage_zero or today.zero_shard_size)

@@ -94,7 +94,7 @@ class _Simulation:
         config = self.plans.plans[0].config
         self.overlaps_sends = schedules.get(config.schedule).OVERLAPS_SENDS
         self.holds_receivers = holds_receivers(config)
-        self.extrapolates = extrapolates and not config.stage_microbatch_size  # whose ranks count microbatches of their own
+        self.extrapolates = extrapolates
         self.env = simpy.Environment()
         self.log = log or SpanLog()
         self.durations = Durations(plan, drawn)
@@ -227,9 +227,9 @@ class _Simulation:
 
     def _piece(self, rank: Rank) -> tuple[Action, ...]:
         """The piece of its program that a rank is at; microbatches are counted without those that were extrapolated."""
-        piece = rank.program.piece(rank.piece)
+        piece, rate = rank.program.piece(rank.piece), rank.program.rates.of_action
         skipped = rank.component.skipped
-        return tuple(action.earlier(skipped) for action in piece) if skipped else piece
+        return tuple(action.earlier(skipped * rate(action)) for action in piece) if skipped else piece
 
     def _begins_microbatch(self, rank: Rank, action: Action) -> bool:
         """Whether a rank is the leader of its component and begins an F, B or W of its first stage."""

@@ -28,7 +28,7 @@ from sim.kernels import memory, paired_passes
 from sim.kernels.beside import Exchange, exchanges
 from sim.kernels.gradient_buckets import Buckets, buckets_of_stage
 from sim.kernels.messages import Messages
-from sim.kernels.pass_messages import message_cuts, pass_messages, with_messages
+from sim.kernels.pass_messages import Rates, message_cuts, pass_messages, with_messages
 from sim.kernels.payloads import (
     gathered_bytes,
     layer_collectives,
@@ -101,7 +101,7 @@ class Lowered:
         held = [plan.config.rank_of(stage) for stage in range(self.head_stage + 1)]
         self.hops = tuple(messages.nbytes(*pair) for pair in pairwise(held))
         self.messages = pass_messages(plan.config.schedule, pp_rank, plan.config.pp, self.head_stage + 1)
-        self.cuts = message_cuts(plan.config, pp_rank)
+        self.cuts, self.rates = message_cuts(plan.config, pp_rank), Rates.of(plan.config, pp_rank)
         self.gathered = gathered_bytes(self.workload, self.config)
         self.tied = tied_bytes(self.workload, plan.config, self.head_stage)
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}

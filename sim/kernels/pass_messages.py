@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -89,6 +90,36 @@ def _hops(schedule: str, pp_rank: int, pp: int, stages: int, ahead: int) -> Iter
             peer = schedules.rank_of(schedule, other, pp) if 0 <= other < stages else pp_rank
             if peer != pp_rank:
                 yield kind, stage, Hop(stage if ahead > 0 else other, peer, min(stage, other))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How many microbatches of a pipeline rank (`passes`), and messages between ranks, the largest microbatch of any stage is.
+
+    by_peer: messages to and from each neighbour, `between`: those from each stage to the next one; empty where all stages have
+    equal microbatches."""
+
+    passes: int
+    by_peer: Mapping[int, int]
+    between: tuple[int, ...]
+
+    @classmethod
+    def of(cls, config: ParallelConfig, pp_rank: int) -> Rates:
+        """The rates of a pipeline rank."""
+        if not config.stage_microbatch_size:
+            return cls(1, {}, ())
+        cuts = [config.cuts_of(rank) for rank in range(config.pp)]
+        between = tuple(map(max, itertools.pairwise(cuts)))
+        borders = ((pp_rank - 1, pp_rank - 1), (pp_rank + 1, pp_rank))
+        return cls(cuts[pp_rank], {peer: between[at] for peer, at in borders if 0 <= at < len(between)}, between)
+
+    def of_action(self, action: Action) -> int:
+        """That of what an action counts: its passes, or the messages of a send or receive."""
+        return self.by_peer.get(action.peer, self.passes)
+
+    def of_message(self, operation: str, stage: int) -> int:
+        """That of the messages of forwards (`operation` "F") or backwards of a stage."""
+        return self.between[stage if operation == "F" else stage - 1] if self.between else 1
 
 
 def with_messages(

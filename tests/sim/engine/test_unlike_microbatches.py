@@ -17,6 +17,7 @@ from sim.kernels.formulas import pass_seconds
 from sim.plan.plan import Plan
 from tests import builders as make
 from tests.more import after
+from tests.sim.engine.test_steady_state import assert_equal, assert_is_led, longer
 
 SAMPLE = 64 * 96 * 2
 """Bytes of the activations of one sample: 64 tokens of 96 bf16 values."""
@@ -106,6 +107,24 @@ def test_laws_of_unlike_microbatches(seed: int) -> None:
         assert simulate(plan).step_s == pytest.approx(step, rel=1e-9)
         assert isinstance(simulate_up_to(plan, step), Timeline)
         assert upper_bound_seconds(plan) <= step * (1 + 1e-9) or plan.workload.model.experts
+
+
+@pytest.mark.parametrize("seed", after(2, range(20)))
+def test_a_steady_state_is_extrapolated(seed: int) -> None:
+    """Each stage counts its own microbatches, and each border its messages: spans and their names are those of a simulation of
+    all."""
+    rng, plans = random.Random(1000 + seed), list[Plan]()
+    while len(plans) < 6:
+        with suppress(PlanError, NotModelled, NotDefined):
+            plan = drawn(rng)
+            plans += [longer(plan, 8)] if plan.config.stage_microbatch_size else []
+    shorter = 0
+    for plan in plans:
+        timeline, whole = simulate(plan), simulate_at_length(plan)
+        assert_equal(timeline, whole)
+        assert_is_led(timeline)
+        shorter += timeline.events < whole.events
+    assert shorter
 
 
 def test_the_closed_form_says_that_it_has_none() -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from sim.errors import NotModelled, PlanError
 from sim.kernels import lowering, memory
+from sim.kernels.pass_messages import Rates
 from sim.plan import program, schedules
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.program import Action
 from sim.plan.schedules.one_f_one_b import warm_ups
 from tests import builders as make
 from tests.more import after
@@ -77,6 +79,17 @@ def test_programs_by_hand() -> None:
         "F0 send F0 send F1 F1 send F2 send F3 recv B0 recv B1 B0 recv B2 recv B3 B1 optimizer"
     )
     assert (memory.in_flight(plan, 0), memory.in_flight(other, 0)) == ({(4, 0)}, {(2, 0)})
+
+
+def test_how_many_passes_and_messages_the_largest_microbatch_is() -> None:
+    config = ParallelConfig(pp=3, microbatch_size=4, stage_microbatch_size=(1, 4, 2))
+    rates = [Rates.of(config, rank) for rank in range(3)]
+    assert [one.passes for one in rates] == [4, 1, 2]
+    assert [rates[1].of_action(Action("send", 1, 0, peer=peer)) for peer in (0, 2)] == [4, 2]
+    assert rates[1].of_action(Action("F", 1)) == 1
+    assert [rates[0].of_message(*message) for message in (("F", 0), ("B", 1), ("F", 1), ("B", 2))] == [4, 4, 2, 2]
+    alike = Rates.of(ParallelConfig(pp=3), 1)
+    assert (alike.passes, alike.of_action(Action("send", 1, 0, peer=2)), alike.of_message("B", 1)) == (1, 1, 1)
 
 
 def test_warm_ups_are_those_of_equal_microbatches_in_samples() -> None:
