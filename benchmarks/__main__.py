@@ -37,6 +37,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `exports [options] [TOPOLOGY ...]`: whether each plan for a target is exported to it, on all shipped topologies; half an hour.
 - `parsers --megatron FOLDER ...`: whether targets' own parsers refuse what their exporters refuse, on drawn plans; a minute or
   two for each target. Options in `benchmarks.parsers.law`.
+- `microbatches [options] [TOPOLOGY ...]`: what microbatch sizes of their own give stages, on all shipped topologies of up to
+  640 devices; half an hour.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -68,6 +70,7 @@ from benchmarks import (
     scale,
     scenarios,
     shortlist,
+    stage_microbatches,
     strategies,
     sweep,
     sync_losses,
@@ -132,6 +135,7 @@ WITH_OPTIONS = {
     "checkouts": checkouts.show,
     "clocks": clocks.show,
     "exports": exports.show,
+    "microbatches": stage_microbatches.show,
     "layouts": published_layouts.show,
     "parsers": law.show,
     "planning": planning.show,

@@ -45,6 +45,7 @@ UNLIKE: dict[str, dict[str, Any]] = {
     "zero_stage": {"stage_zero": (1, 0)},
     "offload": {"offload": ("optimizer",), "stage_offload": ("optimizer", "none")},
     "recompute": {"recompute": "full", "stage_recompute": ("full", "none")},
+    "microbatch_size": {"microbatch_size": 2, "stage_microbatch_size": (1, 2), "num_microbatches": (2, 2), "schedule": "1f1b"},
 }
 """What stages may have of their own -> the fields of a pipeline of two stages that have it."""
 EXPERTS: dict[str, Any] = {"experts": 8, "experts_per_token": 2}

@@ -22,9 +22,9 @@ from sim.formats import catalog
 from sim.formats.config_facts import ConfigFacts, config_values
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
 from sim.formats.fields import Count, Flag, Measured, StrictModel
-from sim.formats.planfile import StageFacts
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.stack_facts import UsualFacts
+from sim.formats.stage_facts import StageFacts
 from sim.formats.topology import from_document, profiled
 from sim.formats.topology_facts import WorkloadFacts
 from sim.hardware.cluster import Cluster, Device, Fleet

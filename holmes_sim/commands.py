@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from holmes_sim import attention_and_experts, conflicts, requirements, targets
+from holmes_sim import attention_and_experts, conflicts, kept_ranks, requirements, targets
 from holmes_sim.attention_and_experts import SplitSearch
 from holmes_sim.beyond import Beyond, BeyondSearch
 from holmes_sim.conflicts import Price, Required
@@ -76,6 +76,7 @@ def load(name: str | Path, measured: str | Path | None = None) -> Topology:
         raise TopologyError(f"{name}: no such file, and no shipped topology has this name{shown}")
     found = topology.load(path)
     requirements.check_file(found, path)
+    found = kept_ranks.read(found, path.parent)
     return topology.profiled(found, profile.load(measured)) if measured is not None else found
 
 

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from holmes_sim import exporters, targets
+from holmes_sim import exporters, kept_ranks, targets
 from holmes_sim.whole_runs import usual_failures
 from planner.limits import HOUR, Dimensions, Limits
 from planner.request import Request, Wishes
@@ -37,20 +37,22 @@ def require(where: Topology, given: str | Path | Mapping[str, Any]) -> Topology:
     `{"tp": {"max": 4}, "devices": {"max": 64}}`. They replace those with the same key.
 
     Raises TopologyError with one line per fault."""
+    folder = Path()
     if not isinstance(given, Mapping):
-        document = parse(str(given), read_text(given))
-        check(document, RequireFile, _faults(where, document.value))
+        document, folder = parse(str(given), read_text(given)), Path(given).parent
+        check(document, RequireFile, _faults(where, document.value, folder))
         assert isinstance(document.value, dict)
         given = {key: value for key, value in document.value.items() if key != "format"}
-    return only(where, {**written(where), **given})
+    return kept_ranks.read(only(where, {**written(where), **given}), folder)
 
 
-def _faults(where: Topology, value: object) -> Iterator[tuple[KeyPath, str]]:
+def _faults(where: Topology, value: object, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     """(path, text) of names in a file of requirements that do not exist: clusters, nodes and targets."""
     yield from require_facts.faults(value, [cluster.name for cluster in where.fleet.clusters])
     given = value if isinstance(value, dict) else {}
     wanted, nodes = given.get("targets"), given.get("nodes")
     yield from _too_many_nodes(where, given.get("clusters"))
+    yield from kept_ranks.faults(where, given.get("ranks"), folder)
     least = wanted.get("min") if isinstance(wanted, dict) else None
     if isinstance(least, int) and least > len(exporters.frameworks()):
         yield ("targets", "min"), f"{least} is more than the training frameworks {', '.join(exporters.frameworks())}"
@@ -86,7 +88,7 @@ def check_document(where: Topology, document: Document) -> None:
     """Like `check_file`, for the parsed file."""
     if written(where):
         inside = document.inside("require")
-        check(inside, RequireFacts, _faults(where, inside.value))
+        check(inside, RequireFacts, _faults(where, inside.value, Path(document.name).parent))
 
 
 def only(where: Topology, given: Mapping[str, Any]) -> Topology:
@@ -137,6 +139,7 @@ def request(
             first=facts.first_stage or "",
             last=facts.last_stage or "",
             stages=tuple((one.stage, one.cluster) for one in facts.stages),
+            ranks=kept_ranks.of(facts, workload),
             applied=tuple(text(whole, name) for name in ("nodes", "memory_headroom") if getattr(whole, name) is not None),
         ),
     )
@@ -162,6 +165,8 @@ def text(facts: RequireFacts, name: str) -> str:
         return f"days at most {value.max:.6g} for {tokens_text(value.tokens)} tokens"
     if name == "devices":
         return f"devices at most {value.max}"
+    if name == "ranks":
+        return f"ranks kept as in {value.keep if isinstance(value.keep, str) else value.keep.name}"
     if name == "stages":
         return ", ".join(f"stage {one.stage} on cluster {one.cluster}" for one in value)
     if name == "clusters":
@@ -180,6 +185,8 @@ def applied(where: Topology) -> Topology:
     among its requirements."""
     given = written(where)
     facts = RequireFacts.model_validate(given)
+    if facts.ranks is not None and isinstance(facts.ranks.keep, str):
+        return applied(kept_ranks.read(where, Path()))
     if facts.memory_headroom is not None:
         where = edited(where, {"memory_headroom": facts.memory_headroom})
     if facts.memory_headroom is not None or facts.nodes is not None:

@@ -14,7 +14,7 @@ from planner.diagnosis.remedies import in_words
 from planner.limits import NO_LIMITS
 from planner.placement.simulation import fits, step
 from planner.request import Request
-from planner.search import along_a_v, unlike_certificate
+from planner.search import along_a_v, kept_ranks, unlike_certificate
 from planner.search.beside import Beside
 from planner.search.fitting import fitting
 from planner.space import stand_in
@@ -48,6 +48,8 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
     The text of Infeasible ends with the known remedies: changes with which the default strategy has a plan.
     """
     chosen, shared = strategies.get(strategy), context or PlanningContext(request)
+    if kept_ranks.is_asked(request) and strategy == DEFAULT:
+        return shared.answer(strategy, lambda: _in_time(request, chosen.plan(request, shared)))
     if along_a_v.is_asked(request):
         if strategy != DEFAULT:
             raise Infeasible(f"{strategy} does not plan with schedule {request.wishes.schedule}; use strategy {DEFAULT}")

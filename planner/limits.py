@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from planner.kept_ranks import KeptRanks
 from planner.training_time import TrainingTime
 from sim.hardware.cluster import Cluster, Fleet
 from sim.plan.allowed import Allowed
@@ -55,7 +56,8 @@ class Limits:
     stages: (number, cluster) of further pipeline ranks, from 0 on, or from the end with -1 for the last one; a pipeline must
     have each of them. applied: what the topology already keeps to, in words. training: most days of a training run, which a
     simulated plan is compared with. nodes: allowed numbers of nodes with a rank, of a cluster; a cluster of which 0 is not
-    allowed must be used."""
+    allowed must be used. ranks: weights that stay on their devices; plans that keep them have a search of their own
+    (`planner.search.kept_ranks`)."""
 
     dimensions: Dimensions = ()
     on_clusters: tuple[tuple[str, Dimensions], ...] = ()
@@ -68,6 +70,7 @@ class Limits:
     applied: tuple[str, ...] = ()
     training: TrainingTime | None = None
     nodes: tuple[tuple[str, Allowed], ...] = ()
+    ranks: KeptRanks | None = None
 
     def allows(self, name: str, value: int | str | None) -> bool:
         """Whether a value of a dimension is allowed on every cluster."""
@@ -182,6 +185,8 @@ class Limits:
         if self.last:
             yield f"last stage on cluster {self.last}"
         yield from (f"stage {number} on cluster {name}" for number, name in self.stages)
+        if self.ranks is not None:
+            yield str(self.ranks)
 
     def faults(self, plan: Plan) -> Iterator[str]:
         """What a plan does not keep to, each as text."""
@@ -220,6 +225,9 @@ class Limits:
             on = {device.cluster for device in plan.placement[config.first_rank(stage) : config.first_rank(stage + 1)]}
             if wished and on != {wished}:
                 yield f"{name} on {' and '.join(sorted(on))}, not on {wished}"
+        moved = self.ranks.fault(plan) if self.ranks is not None else ""
+        if moved:
+            yield moved
 
 
 NO_LIMITS = Limits()

@@ -46,8 +46,9 @@ WHOLE = 0.5
 def best(request: Request, context: PlanningContext, objective: str) -> tuple[Plan, Plan]:
     """(the best plan by an objective, with a certificate for it; the fastest plan).
 
-    Raises OptionError where a device lacks a price or watts, Infeasible where no plan fits."""
+    Raises OptionError where a device lacks a price or watts, or ranks are kept, Infeasible where no plan fits."""
     check(request, objective)
+    _refuse_kept_ranks(request, f"objective {objective}")
     if is_asked(request):
         raise OptionError(
             f"objective {objective}: plans of schedule {request.wishes.schedule} are searched for their step alone"
@@ -74,6 +75,11 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
         outside=outside(request, tried=True, every_step=True),
     )
     return replace(found, certificate=certificate), fastest
+
+
+def _refuse_kept_ranks(request: Request, what: str) -> None:
+    if request.limits.ranks is not None:
+        raise OptionError(f"{what}: plans with {request.limits.ranks} are searched for their step alone")
 
 
 def _allowed(request: Request, plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
@@ -141,7 +147,8 @@ def _on_its_machines(request: Request, context: PlanningContext, plan: Plan) -> 
 
 def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...], tuple[Plan, ...], tuple[Plan, ...]]:
     """(objectives, plans of the front, other simulated plans). Raises OptionError where only the step time can be evaluated,
-    Infeasible where no plan keeps to the limits."""
+    or ranks are kept, Infeasible where no plan keeps to the limits."""
+    _refuse_kept_ranks(request, "the Pareto front")
     objectives = known(request)
     if len(objectives) < 2:
         check(request, "cost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from benchmarks import (
     ranges,
     scale,
     shortlist,
+    stage_microbatches,
     strategies,
     sweep,
     unseen,
@@ -31,6 +33,7 @@ from holmes_sim import cases, validation
 from holmes_sim.layout_choice import belief
 from holmes_sim.residuals import Residual, residuals
 from planner.api import Row
+from planner.placement.simulation import simulate_plan, step
 from sim.analytic.recurrence import steps
 from sim.engine.symmetry import fold
 from sim.formats.topology import load
@@ -355,3 +358,20 @@ def test_a_refused_export_is_named_and_ends_with_an_error(
     assert capsys.readouterr().out.splitlines() == [
         "a for megatron: refused by megatron: megatron cannot express pp 3: 2", *exports.HEAD, "| megatron | 1 | 0 | 1 | 0 |"
     ]  # fmt: skip
+
+
+def test_microbatch_sizes_of_stages_are_changed_while_the_step_falls(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two stages have four pairs of sizes. Without a pipeline there is nothing to change, and no row."""
+    machines = builders.fleet(builders.cluster("c", 2, 1))
+    plan = simulate_plan(builders.plan(machines, pp=2, microbatches=3, microbatch_size=2))
+    every = [stage_microbatches.with_sizes(plan, sizes) for sizes in itertools.product((1, 2), repeat=2)]
+    steps = {one.config.microbatch_text: step(simulate_plan(one)) for one in every if one is not None}
+    assert list(steps) == ["1", "1x1+2x1", "2x1+1x1", "2"]
+    (least,) = (name for name, seconds in steps.items() if seconds == min(steps.values()))
+    for one in every:
+        assert one is not None
+        found, sizes = stage_microbatches.improved(simulate_plan(one))
+        assert found == pytest.approx(steps[least], rel=1e-9) and least == "2" and sizes == (2, 2)
+    assert stage_microbatches.with_sizes(plan, (4, 4)) is None and stage_microbatches.with_sizes(plan, (3, 2)) is None
+    main(["microbatches", "lab/lab-hybrid-nics", "--time-limit", "2"])
+    assert capsys.readouterr().out.splitlines() == [*stage_microbatches.HEAD]

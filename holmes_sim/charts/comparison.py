@@ -72,7 +72,7 @@ def _layout(plan: Plan) -> str:
     further = config.further_degrees | ({"vpp": config.vpp} if config.vpp > 1 else {})
     more = "".join(f" · {key} {degree}" for key, degree in further.items())
     degrees = f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text}{more}"
-    words = f"{degrees} · microbatch {config.microbatch_size} · {config.schedule}"
+    words = f"{degrees} · microbatch {config.microbatch_text} · {config.schedule}"
     return words if config.recompute == "none" else f"{words}\n{config.recomputation} recompute"
 
 

@@ -139,5 +139,5 @@ def _with_microbatches(plan: Plan) -> str:
     more = "".join(f" · {key} {degree}" for key, degree in config.further_degrees.items())
     return (
         f"tp {config.tp_text} · pp {config.pp} · dp {config.dp_text}{more} · {config.schedule}{virtual} · "
-        f"{microbatches} microbatches of {config.microbatch_size} per replica"
+        f"{microbatches} microbatches of {config.microbatch_words} per replica"
     )

@@ -58,7 +58,7 @@ def roofline(plan: Plan) -> Figure:
             axes.tick_params(axis="x", labelbottom=True)
     config, workload = plan.config, plan.workload
     figure.suptitle(
-        f"{plan.topology.name} · {workload.model.name}, {workload.precision}, microbatch of {config.microbatch_size} × "
+        f"{plan.topology.name} · {workload.model.name}, {workload.precision}, microbatch of {config.microbatch_text} × "
         f"{workload.seq_len:,} tokens, tp {config.tp_text}\nforward and backward, without communication"
         + (f" and {config.recompute} recomputation" if config.recompute != "none" else ""),
         fontsize=11,

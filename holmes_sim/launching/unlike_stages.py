@@ -1,4 +1,4 @@
-"""Stages of unlike degrees, ZeRO stages, offload or recomputation."""
+"""Stages of unlike degrees, ZeRO stages, offload, microbatch sizes or recomputation."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ def unlike_experts(config: ParallelConfig) -> Iterator[str]:
 
 
 def unlike_options(config: ParallelConfig) -> Iterator[str]:
-    """Unlike cp, ZeRO stages, offload or kinds of recomputation of stages, which no framework has; `holmes-sim run` executes
-    them."""
+    """Unlike cp, ZeRO stages, offload, microbatch sizes or kinds of recomputation of stages, which no framework has;
+    `holmes-sim run` executes them."""
     if config.stage_cp:
         yield f"stage_cp {', '.join(map(str, config.stage_cp))}: all its stages have one context-parallel degree; cp alone"
     if config.stage_zero:
         yield f"stage_zero {', '.join(map(str, config.stage_zero))}: all its stages have one ZeRO stage; zero_stage alone"
     if config.stage_offload:
         yield f"stage_offload {', '.join(config.stage_offload)}: all its stages offload alike; offload alone"
+    if sizes := config.stage_microbatch_size:
+        named = f"stage_microbatch_size {', '.join(map(str, sizes))}"
+        yield f"{named}: all its stages have one microbatch size; microbatch_size alone"
     if config.stage_recompute:
         yield (
             f"stage_recompute {', '.join(config.stage_recompute)}: all its stages recompute in the same way; recompute alone"

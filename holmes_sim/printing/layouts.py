@@ -22,7 +22,7 @@ def degrees(plan: Plan) -> str:
     config = plan.config
     full = "" if config.recompute == "none" else f", recompute {config.recomputation}"
     more = "".join(f", {key} {degree}" for key, degree in config.further_degrees.items())
-    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp_text}{more}, mb {config.microbatch_size}{full}"
+    return f"tp {config.tp_text}, pp {config.pp}, dp {config.dp_text}{more}, mb {config.microbatch_text}{full}"
 
 
 def layers_by_cluster(plan: Plan) -> str:

@@ -138,7 +138,7 @@ def layout(plan: Plan) -> str:
     parts += [f"vpp {config.vpp}"] if config.vpp > 1 else []
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
     parts += [
-        f"{many} {noun} of {config.microbatch_size}",
+        f"{many} {noun} of {config.microbatch_words}",
         config.schedule,
         f"ZeRO {'by stage' if config.stage_zero else config.zero_stage}{sharing}",
     ]
@@ -182,7 +182,8 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
 
 def unlike_options(config: ParallelConfig) -> dict[str, Callable[[int], str]]:
     """Name -> value by pipeline rank, of the degrees and options that differ between stages."""
-    samples = (config.microbatch_size // config.split_of(pp_rank) for pp_rank in range(config.pp) if config.stage_dp)
+    differ = range(config.pp if config.stage_dp or config.stage_microbatch_size else 0)
+    samples = (config.size_of(pp_rank) // config.split_of(pp_rank) for pp_rank in differ)
     found: dict[str, tuple[object, ...]] = {
         "tp": config.stage_tp, "dp": config.stage_dp, "mb": tuple(samples), "cp": config.stage_cp, "ep": config.stage_ep,
         "etp": config.stage_etp, "ZeRO": config.stage_zero, "on hosts": config.stage_offload,

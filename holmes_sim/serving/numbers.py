@@ -101,7 +101,7 @@ def _layout(plan: Plan) -> dict[str, str]:
     found |= {key: str(degree) for key, degree in config.further_degrees.items()}
     found |= {"vpp": str(config.vpp)} if config.vpp > 1 else {}
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    found |= {"microbatch size": str(config.microbatch_size), "microbatches": many}
+    found |= {"microbatch size": config.microbatch_text, "microbatches": many}
     zero = ", ".join(map(str, config.stage_zero or (config.zero_stage,)))
     found |= {"schedule": config.schedule, "ZeRO stage": zero}
     found |= {"recompute": ", ".join(config.stage_recompute or (config.recompute,))}

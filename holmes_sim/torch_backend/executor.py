@@ -139,7 +139,8 @@ class Executor:
         return found
 
     def _tag(self, action: Action) -> int:
-        return 2 * (action.stage * max(self.config.num_microbatches) + action.microbatch) + int(action.operation == "B")
+        most = max(self.config.num_microbatches) * max(map(self.config.cuts_of, range(self.config.pp)))
+        return 2 * (action.stage * most + action.microbatch) + int(action.operation == "B")
 
     def _post_receive(self, action: Action) -> None:
         posted = [self._posted(action, *message) for message in self._messages(action)]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sim.plan import token_parts
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.program import Action
 
 Parts: TypeAlias = tuple[tuple[int, ...], ...]
 """For each peer that has the same samples, which of the equal parts of a rank's tokens it has."""
@@ -61,3 +62,22 @@ def _joined(values: list[Tensor], parts: Parts) -> Tensor:
     for value, own in zip(values, parts, strict=True):
         pieces |= zip(own, value.chunk(len(own)), strict=True)
     return torch.cat([pieces[index] for index in sorted(pieces)])
+
+
+def taken(outputs: dict[tuple[str, int, int], Tensor], config: ParallelConfig, pp_rank: int, send: Action) -> Tensor:
+    """The samples of a message, of the output of a pass, which may leave in several; the last one removes the output."""
+    microbatch, one = divmod(send.microbatch, many := config.messages_of(pp_rank, send.peer))
+    key = send.operation, send.stage, microbatch
+    if many == 1:
+        return outputs.pop(key)
+    value = outputs[key] if one + 1 < many else outputs.pop(key)
+    return value.chunk(many, 1)[one].contiguous()
+
+
+def entered(inputs: dict[tuple[str, int, int], Tensor], config: ParallelConfig, pp_rank: int, action: Action) -> Tensor:
+    """Remove and return the input of a part of a pass: what the part before left, or the messages of the pass, joined."""
+    before = pp_rank + (1 if action.kind == "B" else -1)
+    many = 1 if action.part or config.pp == 1 else config.messages_of(pp_rank, before)
+    own = range(action.microbatch * many, (action.microbatch + 1) * many)
+    values = [inputs.pop((action.kind, action.stage, one)) for one in own]
+    return torch.cat(values, 1) if many > 1 else values[0]

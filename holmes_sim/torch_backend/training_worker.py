@@ -26,11 +26,12 @@ from sim.plan.program import Action
 from sim.workload.workload import Workload
 
 
-def samples(plan: Plan, seed: int, step: int, replica: int, microbatch: int, before: int = 0) -> Tensor:
+def samples(plan: Plan, seed: int, step: int, replica: int, microbatch: int, before: int = 0, size: int = 0) -> Tensor:
     """Tokens (seq_len + 1, microbatch size) of a microbatch. The samples of a batch do not depend on the parallel layout.
-    `before`: samples of the batch that precede those of the plan, where it is that of one of several islands."""
-    size = plan.config.microbatch_size
-    first = before + (sum(plan.config.num_microbatches[:replica]) + microbatch) * size
+    `before`: samples of the batch that precede those of the plan, where it is that of one of several islands. `size`: samples
+    of a microbatch of a stage, where stages have unlike ones; 0: the plan's."""
+    config, size = plan.config, size or plan.config.microbatch_size
+    first = before + sum(config.num_microbatches[:replica]) * config.microbatch_size + microbatch * size
     return sequences(plan.workload, seed, step, range(first, first + size))
 
 
@@ -83,6 +84,7 @@ class TrainingWorker:
         self.away = HostActivations(device) if config.offloads_activations else None
         self.inputs: dict[tuple[str, int, int], Tensor] = {}
         self.outputs: dict[tuple[str, int, int], Tensor] = {}
+        self._entered = functools.partial(message_parts.entered, self.inputs, plan.config, self.pp_rank)
         self.last_received = ("F", 0, 0)
         self.loss: Tensor | float = 0.0
 
@@ -124,10 +126,11 @@ class TrainingWorker:
         tokens: Tensor | None = None
         if stage.first or stage.last:
             replica, part_of_samples = divmod(self.dp_cp // self.config.cp, self.split)
-            whole = samples(self.plan, self.seed, self.step, replica, m, self.samples_before)
+            own = self.config.microbatch_size * self.split
+            whole = samples(self.plan, self.seed, self.step, replica, m, self.samples_before, own)
             tokens = whole.chunk(self.split, 1)[part_of_samples].to(self.device)
         if part or not stage.first:
-            x = self.inputs.pop(("F", action.stage, m))
+            x = self._entered(action)
         for index in stage.cut(part, action.parts):
             block = stage.blocks[index]
             if self.away is not None and isinstance(block, Layer):
@@ -151,7 +154,7 @@ class TrainingWorker:
 
     def _backward(self, action: Action) -> None:
         stage, m, part = self.stages[action.stage], action.microbatch, action.part
-        grad = self.inputs.pop(("B", action.stage, m)) if part or not stage.last else None
+        grad = self._entered(action) if part or not stage.last else None
         for index in reversed(stage.cut(action.parts - 1 - part, action.parts)):
             self.parallel.deferred = [] if self.splits else None
             if self.away is not None and (layer := (action.stage, m, index)) in self.away.held:
@@ -196,9 +199,8 @@ class TrainingWorker:
 
     def send_values(self, action: Action, peers: int) -> list[Tensor]:
         """The tensor to send to each peer: a part of the samples, and of this tensor-parallel rank's slice of the output."""
-        value = self.outputs.pop((action.operation, action.stage, action.microbatch))
-        if self.config.tp > 1 and not self.config.sequence_parallel:
-            value = self.parallel.shard(value, 0)
+        value = message_parts.taken(self.outputs, self.plan.config, self.pp_rank, action)
+        value = self.parallel.shard(value, 0) if self.config.tp > 1 and not self.config.sequence_parallel else value
         return message_parts.cut(value, *message_parts.division(self.plan.config, self.place.rank, action.peer))
 
     def receive_buffer(self, action: Action) -> Tensor:
@@ -206,8 +208,8 @@ class TrainingWorker:
         workload, config = self.plan.workload, self.config
         shares, parts = message_parts.division(self.plan.config, self.place.rank, action.peer)
         tokens = workload.seq_len // config.cp // config.tp // len(parts)
-        shape = tokens, config.microbatch_size // shares, workload.model.hidden
-        return torch.empty(shape, dtype=buckets.PRECISIONS[workload.precision])
+        size = config.microbatch_size // (shares * self.plan.config.messages_of(self.pp_rank, action.peer))
+        return torch.empty((tokens, size, workload.model.hidden), dtype=buckets.PRECISIONS[workload.precision])
 
     def receive(self, action: Action, values: list[Tensor]) -> None:
         """Accept the received slices of samples as input of the next stage; `action.stage` is the stage that sent them."""

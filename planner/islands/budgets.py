@@ -28,6 +28,8 @@ def check_limits(limits: Limits) -> None:
         raise OptionError(
             f"require.stages, stage {number} on {cluster}: each island has stages of its own; leave it out with --sync"
         )
+    if limits.ranks is not None:
+        raise OptionError(f"require.ranks, {limits.ranks}: islands divide the devices anew; leave it out with --sync")
     for cluster, allowed in limits.nodes:
         raise OptionError(f"require.clusters.{cluster}.nodes {allowed}: islands use all nodes; leave it out with --sync")
 

@@ -16,26 +16,12 @@ import numpy as np
 from sim.formats.lost_nodes import Place, leaf
 from sim.hardware.cluster import Device
 from sim.kernels import memory
+from sim.plan.holdings import Holding, holdings
 from sim.plan.plan import Plan
 from sim.units import Bytes
 
 STAYS = 10**6
 """Value of a rank that stays; a layer that is kept has value 2. Larger than the value of all layers of any device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """The weights on a device: its `part` (degrees and ranks of tp, etp and ep) of layers, embedding (`first`) and logits
-    (`last`)."""
-
-    part: tuple[int, ...]
-    layers: frozenset[int]
-    first: bool
-    last: bool
-
-    def keeps(self, before: Holding | None) -> frozenset[int]:
-        """Layers whose part the device already has."""
-        return self.layers & before.layers if before is not None and before.part == self.part else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +38,13 @@ class Moves:
         return self.ranks - self.staying
 
 
-def holdings(plan: Plan) -> dict[Device, Holding]:
-    """The weights on every device of a plan; replicas hold the same."""
-    config = plan.config
-    found = {}
-    for rank, device in enumerate(plan.placement):
-        tp, _, stage = config.coordinates(rank)
-        stages = plan.stages_of(stage)
-        layers = frozenset(n for one in stages for n in range(plan.stages[one].first, plan.stages[one].past_last))
-        own = config.of_pp_rank(stage)
-        experts = (rank - config.first_rank(stage)) % own.expert_mesh if own.splits_experts else 0
-        part = own.tp, tp, own.expert_tp, own.ep, experts
-        found[device] = Holding(part, layers, *plan.ends(stages))
-    return found
-
-
 def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
     """What must move between two plans; `came` maps each (cluster, node) of the new plan's fleet to its name in the old one."""
     old, new, staying, nbytes = holdings(before), holdings(after), 0, 0.0
     for rank, device in enumerate(after.placement):
         needs = new[device]
         has = old.get(_old_device(device, came))
-        kept = needs.keeps(has)
-        there = has if has is not None and has.part == needs.part else None
-        lacks = len(needs.layers - kept)
-        first, last = needs.first and not (there and there.first), needs.last and not (there and there.last)
+        lacks, first, last = needs.lacks(has)
         if not (lacks or first or last):
             staying += 1
             continue

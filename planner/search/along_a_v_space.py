@@ -68,7 +68,7 @@ def left_out(request: Request) -> tuple[str, ...]:
         "recompute selective",
         "stages across clusters",
         "replicas with unlike numbers of microbatches",
-        "unlike stages: degrees, recomputation, ZeRO and offload of their own",
+        "unlike stages: degrees, microbatch sizes, recomputation, ZeRO and offload of their own",
         "the two stages of a rank with unlike numbers of layers, but for one layer",
         "clusters that a pipeline enters more than once",
     )

@@ -20,6 +20,7 @@ from planner.costs.node_classes import holds, most_stages
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
+from planner.search import kept_ranks
 from planner.search.along_a_v import is_asked
 from planner.search.along_a_v_fitting import some_plan
 from planner.space import lengths, stand_in
@@ -54,6 +55,8 @@ class Shortage:
 
 def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
     """Some plan of whole stages that fits memory, not simulated; None where none is found."""
+    if kept_ranks.is_asked(request):
+        return kept_ranks.some_plan(request)
     if is_asked(request):
         return some_plan(request)
     if not request.workload.model.is_uniform:

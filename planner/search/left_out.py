@@ -25,15 +25,16 @@ def recomputed(request: Request, blocks: bool, tried: bool) -> Iterator[str]:
 
 
 def by_stage(request: Request, tried: bool) -> Iterator[str]:
-    """The text of degrees and ZeRO stages that are one for all stages, of those that are not pinned, and of degrees that differ
-    only in plans that are `tried` (`planner.space.unlike_degrees`). On the fleets that were tried, unlike ZeRO stages made no
-    plan faster (docs/scale.md)."""
+    """The text of degrees, ZeRO stages and microbatch sizes that are one for all stages, of those that are not pinned, and of
+    degrees that differ only in plans that are `tried` (`planner.space.unlike_degrees`). On the fleets that were tried, unlike
+    ZeRO stages and microbatch sizes made no plan faster (docs/scale.md)."""
     wishes, experts = request.wishes, request.workload.model.experts
     pinned = {
         "cp": wishes.cp,
         "ep": wishes.ep if experts else 1,
         "etp": wishes.etp if experts else 1,
         "zero": wishes.zero_stage,
+        "microbatch_size": wishes.microbatch_size,
     }
     if wishes.pp == 1 or request.workload.model.layers == 1:
         return

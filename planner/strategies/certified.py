@@ -20,7 +20,7 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
 from planner.placement.simulation import step
 from planner.request import Request
-from planner.search import along_a_v
+from planner.search import along_a_v, kept_ranks
 from planner.search.alike_nodes import simulate_alike
 from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
@@ -62,6 +62,8 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     """The fastest plan found; `budgets` limit the search, the usual ones if None. If the context proves, it has a certificate.
 
     Raises Infeasible where no plan fits."""
+    if kept_ranks.is_asked(request):
+        return kept_ranks.plan(request, context)
     if along_a_v.is_asked(request):
         return along_a_v.plan(request, context)
     if budgets is not None or not context.proves or not along_a_v.may_be_beside(request):

@@ -50,9 +50,11 @@ def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...],
 class PlanCosts:
     """Costs of a plan's stages and messages for a class of equivalent replicas (`replica_classes`), and its step.
 
-    fastest: collectives are those that take least time, not the plan's."""
+    fastest: collectives are those that take least time, not the plan's. Raises NotModelled for stages with unlike microbatch
+    sizes."""
 
     def __init__(self, plan: Plan, fastest: bool = False):
+        plan.config.needs_engine("the closed form")
         self.plan, self.capacities = plan, Capacities(plan.fleet)
         self._chosen: list[dict[str, str]] = [{} for _ in range(plan.config.pp)]
         listed = (group for group in plan.groups if group.kind not in ("pp", "dp"))
@@ -267,10 +269,10 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
     """
     config, workload = plan.config, plan.workload
     rate = 0.0
-    degrees, splits = dict[str, int](), dict[str, int]()
+    degrees, sizes = dict[str, int](), dict[str, int]()
     for pp_rank, tp in enumerate(config.degrees):
-        name, split = plan.placement[config.first_rank(pp_rank)].cluster, config.split_of(pp_rank)
-        degrees[name], splits[name] = tp, min(split, splits.get(name, split))
+        name, own = plan.placement[config.first_rank(pp_rank)].cluster, config.size_of(pp_rank) // config.split_of(pp_rank)
+        degrees[name], sizes[name] = tp, max(own, sizes.get(name, own))
     whole = replace(plan.config_of(range(config.num_stages)), microbatch_size=config.microbatch_size)
     whole = whole.recomputing("none") if config.stage_recompute else whole
     for cluster in plan.fleet.clusters:
@@ -278,7 +280,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
             continue
         width = min(degrees.get(cluster.name, config.tp), cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
-        size = config.microbatch_size // splits.get(cluster.name, 1)
+        size = sizes.get(cluster.name, config.microbatch_size)
         alone = _single_stage(replace(whole, microbatch_size=size), width)
         collectives = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, collectives).work(workload.model.layers, True, True))

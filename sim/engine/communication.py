@@ -145,7 +145,7 @@ class Communication:
             del self.transfers[transfer.key]
         issued = min(max(rank.since, *(transfer.ready for transfer in every)), self.env.now)
         if issued > rank.since:
-            awaited = Label(Action(action.operation, action.stage, action.microbatch), "pp", "wait ")
+            awaited = Label(Action(action.operation, action.stage, action.microbatch, peer=action.peer), "pp", "wait ")
             self.log.add(rank, "wait", "bubble", rank.since, issued, awaited)
         self.log.add(rank, "wait", "exposed", issued, self.env.now, Label(action, "pp"))
         return max(transfer.lasted for transfer in every)

@@ -66,6 +66,7 @@ class Compiler:
         """The programs of all classes of ranks of a pipeline rank. Raises NotModelled for what only the engine simulates."""
         if holds_receivers(plan.config):
             raise NotModelled("messages that hold their receivers are simulated by the engine alone")
+        plan.config.needs_engine("the compiler of programs")
         addresses, durations, found = Addresses(plan, self.folding), Durations(plan), dict[int, Program]()
         lowered: dict[int, Lowered] = {}
         for index, rank in enumerate(self.folding.representatives):

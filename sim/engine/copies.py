@@ -15,15 +15,16 @@ from sim.engine.parts import Indices, Parts
 from sim.engine.timeline import Span
 from sim.units import Seconds
 
-Name: TypeAlias = tuple[str, int, str | None]
-"""Name of a span in parts: text before its microbatch, the microbatch, text after it (None: the name has no microbatch)."""
+Name: TypeAlias = tuple[str, int, str | None, int]
+"""Name of a span in parts: text before its microbatch, the microbatch, text after it (None: the name has no microbatch), and
+how many microbatches of its rank, or messages, the largest microbatch of any stage is (`sim.kernels.pass_messages.Rates`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
     """An extrapolation: the spans of a component from its span number `first` on are repeated `times` times.
 
-    Each repetition is `seconds` and `microbatches` later than the one before."""
+    Each repetition is `seconds` and `microbatches` (of the largest size of any stage) later than the one before."""
 
     first: int
     times: int
@@ -84,9 +85,9 @@ class Copies(Sequence[Span]):
 
     def _copy(self, repetition: int, place: int) -> Span:
         """The copy of span number `place` of the period in a repetition; both count from 0."""
-        span, (head, first, tail), previous, periods = self.period[place]
+        span, (head, first, tail, rate), previous, periods = self.period[place]
         rank, lane, _, kind, start, end, stage, microbatch, group, after = span
-        late, skipped = (repetition + 1) * self.jump.seconds, (repetition + 1) * self.jump.microbatches
+        late, skipped = (repetition + 1) * self.jump.seconds, (repetition + 1) * self.jump.microbatches * rate
         if previous < 0:
             start += late
         elif repetition + periods < 0:

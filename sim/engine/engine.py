@@ -227,9 +227,9 @@ class _Simulation:
 
     def _piece(self, rank: Rank) -> tuple[Action, ...]:
         """The piece of its program that a rank is at; microbatches are counted without those that were extrapolated."""
-        piece = rank.program.piece(rank.piece)
+        piece, rate = rank.program.piece(rank.piece), rank.program.rates.of_action
         skipped = rank.component.skipped
-        return tuple(action.earlier(skipped) for action in piece) if skipped else piece
+        return tuple(action.earlier(skipped * rate(action)) for action in piece) if skipped else piece
 
     def _begins_microbatch(self, rank: Rank, action: Action) -> bool:
         """Whether a rank is the leader of its component and begins an F, B or W of its first stage."""

@@ -45,12 +45,13 @@ class SpanLog:
         if end <= start or (lane == "wait" and end - start <= ROUNDING * end):
             return after
         action, group, prefix, has_microbatch = label
-        index, number = len(self.spans), action.microbatch + rank.component.skipped
+        rate = rank.program.rates.of_action(action)
+        index, number = len(self.spans), action.microbatch + rank.component.skipped * rate
         stage, microbatch = (action.stage, number) if has_microbatch else (-1, -1)
         head, tail = action.text
         name = f"{prefix}{head}" if tail is None else f"{prefix}{head}{number}{tail}"
         self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch, group, after))
-        self.names[index] = prefix + head, number, tail
+        self.names[index] = prefix + head, number, tail, rate
         rank.component.spans.append(index)
         return index
 

@@ -91,15 +91,19 @@ class SteadyState:
             return
         now, seen = self._moment(component, microbatch), self.seen[component]
         earlier = seen.pop(now.shape, None)
-        seen[now.shape] = now
+        passes = component.ranks[0].program.rates.passes
+        microbatches, rest = divmod(now.microbatch - earlier.microbatch, passes) if earlier is not None else (0, 0)
+        seen[now.shape] = now if earlier is None or not rest else earlier  # a period has whole microbatches on every stage
+        if rest:
+            return
         if len(seen) > self.longest:
             del seen[next(iter(seen))]
         if earlier is None or not now.repeats(earlier):
             return
-        microbatches, seconds = now.microbatch - earlier.microbatch, now.now - earlier.now
+        seconds = now.now - earlier.now
         lengths = [piece - before for piece, before in zip(now.pieces, earlier.pieces, strict=True)]
         times = min(
-            rank.program.repeats(rank.piece, length, microbatches)
+            rank.program.repeats(rank.piece, length, microbatches * rank.program.rates.passes)
             for rank, length in zip(component.ranks, lengths, strict=True)
         )
         tolerance = ROUNDING * (now.now + times * seconds)  # rounding could let the copy of a shorter span end before its start
@@ -152,12 +156,12 @@ class SteadyState:
 
     def _moment(self, component: Component, microbatch: int) -> Moment:
         """The state of a component now, relative to the clock and to a microbatch."""
-        now, relative = self.env.now, component.relative
+        now, relative, passes = self.env.now, component.relative, component.ranks[0].program.rates.passes
         shape: list[Hashable] = []
         times: list[Seconds] = []
         for rank in component.ranks:
             started = tuple(
-                (k, self._relative_key(one, microbatch))
+                (k, self._relative_key(one, microbatch, passes))
                 for k, every in rank.started.items()
                 for one in every
                 if not one.has_ended
@@ -165,10 +169,10 @@ class SteadyState:
             is_busy = rank.until > now
             shape.append((rank.position, is_busy, relative(rank.last), rank.overlapped, tuple(rank.slowdowns), started))
             times += (rank.since - now, rank.until - now if is_busy else 0.0)
-        by_key = {self._relative_key(transfer, microbatch): transfer for transfer in self._transfers(component)}
+        by_key = {self._relative_key(transfer, microbatch, passes): transfer for transfer in self._transfers(component)}
         for key, transfer in sorted(by_key.items()):
             previous = transfer.previous
-            before = previous and not previous.has_ended and self._relative_key(previous, microbatch)
+            before = previous and not previous.has_ended and self._relative_key(previous, microbatch, passes)
             is_ready, has_begun, is_delayed = transfer.ready >= 0, transfer.begun >= 0, transfer.until > now
             cause = relative(transfer.last if transfer.has_ended else transfer.after) if is_ready else None
             shape.append((key, transfer.arrivals, is_ready, has_begun, transfer.has_ended, cause, before, transfer.leg))
@@ -178,9 +182,12 @@ class SteadyState:
         pieces = tuple(rank.piece for rank in component.ranks)
         return Moment(now, microbatch, len(component.spans), pieces, tuple(shape), tuple(times))
 
-    def _relative_key(self, transfer: Transfer, microbatch: int) -> tuple[Any, ...]:
-        """The key of a transfer with its microbatch, or its number, relative to the present one."""
+    def _relative_key(self, transfer: Transfer, microbatch: int, passes: int) -> tuple[Any, ...]:
+        """The key of a transfer with its microbatch, or its number, relative to the present one of the leader; `passes`: those
+        of the leader for the largest microbatch of any stage (`sim.kernels.pass_messages.Rates`)."""
         carrier, *_, number = transfer.key
         if len(transfer.key) > 2:
-            return *transfer.key[:-1], number - microbatch
+            operation, stage = transfer.key[1:3]
+            rate = self.communication.members[carrier][0].program.rates.of_message(operation, stage)
+            return *transfer.key[:-1], number * passes - microbatch * rate
         return carrier, "", *(number - rank.arrived.get(carrier, 0) for rank in self.communication.members[carrier])

@@ -30,7 +30,8 @@ class ConfigFacts(StrictModel):
     pipeline rank keep, where that differs: none, optimizer, activations or optimizer+activations; `offload` is all of it.
     `stage_recompute` has what each pipeline rank recomputes, where that differs: none, selective, full, or modules joined by +;
     `recompute` is the most of it. `stage_ep` and `stage_etp` have the ep and the etp of each pipeline rank, where they differ;
-    `ep` and `etp` are those of the first.
+    `ep` and `etp` are those of the first. `stage_microbatch_size` has the samples of a microbatch of each pipeline rank, where
+    they differ; `microbatch_size` is the largest, and `num_microbatches` counts these.
     `message_compression` is how the pipeline's messages between clusters are written: none, int8, int4, top-k=10%,
     adaptive-top-k=10%. `tp_overlap`: collectives of tensor parallelism overlap products; without it, as the stack says."""
 
@@ -70,6 +71,7 @@ class ConfigFacts(StrictModel):
     stage_zero: tuple[Whole, ...] = ()
     stage_offload: tuple[str, ...] = ()
     stage_recompute: tuple[str, ...] = ()
+    stage_microbatch_size: tuple[Count, ...] = ()
     message_compression: str = compression.NONE
     tp_overlap: Flag | None = None
 

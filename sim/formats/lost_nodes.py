@@ -7,14 +7,14 @@ keep their numbers and their leaf switch. Host names stay with the machines: no 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from sim.errors import Infeasible, OptionError
 from sim.formats.edits import edited
 from sim.formats.suggestions import suggestion
-from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.cluster import Cluster, Device, Fleet, parse_device
 from sim.hardware.topology import Topology
 
 Place: TypeAlias = tuple[str, int]
@@ -101,7 +101,23 @@ def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
             topology = _with_hosts(topology, name, [host for old in numbers for host in cluster.hosts_of(old)])
         else:
             previous |= {(name, node): (name, node) for node in left}
-    return Surviving(topology, previous)
+    return Surviving(_with_kept_ranks(topology, previous), previous)
+
+
+def _with_kept_ranks(topology: Topology, previous: Mapping[Place, Place]) -> Topology:
+    """The topology with the new names of the devices of kept ranks (`sim.formats.kept_facts`); None where one is gone."""
+    kept = ((topology.facts().get("require") or {}).get("ranks") or {}).get("keep")
+    if not isinstance(kept, dict):
+        return topology
+    new = {old: now for now, old in previous.items()}
+    placement = [str(device) if device else None for device in (_moved(text, new) for text in kept["placement"])]
+    return edited(topology, {"require.ranks.keep.placement": placement})
+
+
+def _moved(text: str | None, new: Mapping[Place, Place]) -> Device | None:
+    device = parse_device(text) if text is not None else None
+    place = new.get((device.cluster, device.node)) if device is not None else None
+    return Device(*place, device.index) if device is not None and place is not None else None
 
 
 def _without_cluster(topology: Topology, name: str) -> Topology:

@@ -21,8 +21,9 @@ from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats import planfile
 from sim.formats.documents import Document, check, parse, read_text
 from sim.formats.fields import Count, Flag, StrictModel, Whole, Wholes
-from sim.formats.planfile import MadeByFacts, PredictionFacts, StageFacts
+from sim.formats.planfile import MadeByFacts, PredictionFacts
 from sim.formats.proofs import SpaceBoundFacts, space_bound
+from sim.formats.stage_facts import StageFacts
 from sim.formats.topology import workload_facts
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device

@@ -21,8 +21,9 @@ from pydantic import Field
 from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats.config_facts import BY_STAGE, ConfigFacts, config_facts, config_values
 from sim.formats.documents import Document, KeyPath, check, key_text, parse, read_text
-from sim.formats.fields import Flag, StrictModel
+from sim.formats.fields import StrictModel
 from sim.formats.proofs import CertificateFacts, UnlikePipelinesFacts, certificate_facts, certificate_from
+from sim.formats.stage_facts import StageFacts, stage_facts
 from sim.formats.topology import from_document, workload_facts, workload_fault, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
@@ -30,7 +31,7 @@ from sim.hardware.stack import software_facts
 from sim.hardware.topology import Topology
 from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
-from sim.plan.plan import MadeBy, Plan, Stage
+from sim.plan.plan import MadeBy, Plan
 from sim.plan.prediction import Prediction
 from sim.workload import launch_facts
 from sim.workload.workload import Workload
@@ -45,14 +46,6 @@ KINDS = {
     "pipelines": ("plan of unlike pipelines", "a plan of alike replicas is expected"),
 }
 """Formats of other files that a person may give in place of a plan -> (what they are, what is expected)."""
-
-
-class StageFacts(StrictModel):
-    """Layers of a virtual stage: [first, first of the next stage]. `head`: it has the head (final norm, logits and loss),
-    although it is not the last stage; the stages after it have nothing."""
-
-    layers: tuple[int, int]
-    head: Flag = False
 
 
 class GroupFacts(StrictModel):
@@ -116,7 +109,7 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
         "topology": plan.topology.facts(),
         "workload": workload_facts(plan.workload),
         "config": config_facts(plan.config, plan.workload.routing),
-        "stages": [_stage(stage) for stage in plan.stages],
+        "stages": [stage_facts(stage) for stage in plan.stages],
         "placement": [str(device) for device in plan.placement],
         "groups": [_group(group) for group in plan.groups],
     }
@@ -132,10 +125,6 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
 def format_of(config: ParallelConfig) -> str:
     """The format of a plan with this configuration."""
     return UNLIKE_STAGES_FORMAT if any(getattr(config, name) for name in BY_STAGE) else PLAN_FORMAT
-
-
-def _stage(stage: Stage) -> dict[str, Any]:
-    return {"layers": [stage.first, stage.past_last]} | ({"head": True} if stage.head else {})
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -220,7 +209,7 @@ def of_document(document: Document) -> Plan:
             topology=topology,
             workload=workload,
             config=config,
-            stages=tuple(Stage(*stage.layers, stage.head) for stage in data.stages),
+            stages=tuple(stage.stage() for stage in data.stages),
             placement=placement,
             groups=tuple(Group(g.kind, tuple(g.ranks), g.nic, g.transport, g.collective) for g in data.groups),
             prediction=prediction_from(data.prediction),

@@ -11,6 +11,7 @@ from sim.errors import TopologyError
 from sim.formats import hostlist
 from sim.formats.documents import KeyPath
 from sim.formats.fields import Cost, Count, Fraction, Measured, Price, StrictModel, TokenCount, UsefulShare
+from sim.formats.kept_facts import KeptRanks
 from sim.formats.suggestions import suggestion
 from sim.plan import schedules
 from sim.plan.allowed import Allowed
@@ -209,6 +210,7 @@ class RequireFacts(StrictModel):
     first_stage: str | None = Field(None, description="cluster of the first pipeline stage, such as the one with the data")
     last_stage: str | None = Field(None, description="cluster of the last pipeline stage")
     stages: list[KeptStage] = Field([], description="clusters of further pipeline stages, each by its number")
+    ranks: KeptRanks | None = Field(None, description="ranks that keep their weights and devices of a plan of today")
     targets: Targets = Field(
         [], description="launch targets, all of which must be able to run the plan, or the least number of training frameworks"
     )

@@ -20,7 +20,6 @@ Ranks with the same pipeline rank whose replicas have the same number of microba
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
@@ -29,7 +28,7 @@ from sim.kernels import memory, paired_passes
 from sim.kernels.beside import Exchange, exchanges
 from sim.kernels.gradient_buckets import Buckets, buckets_of_stage
 from sim.kernels.messages import Messages
-from sim.kernels.pass_messages import PassMessages, pass_messages
+from sim.kernels.pass_messages import Rates, message_cuts, pass_messages, with_messages
 from sim.kernels.payloads import (
     gathered_bytes,
     layer_collectives,
@@ -42,7 +41,6 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.plan.program import Action, Program
 from sim.plan.sections import Section
-from sim.units import Bytes
 from sim.workload.workload import Workload
 
 
@@ -59,26 +57,7 @@ def moves(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int = 1)
     hops = (0.0,) * (pp * vpp - 1)
     messages = pass_messages(schedule, pp_rank, pp, pp * vpp)
     for index in range(len(work)):
-        yield from _with_messages(messages, work, index, hops)
-
-
-def _with_messages(messages: PassMessages, work: Sequence[Action], index: int, hops: Sequence[Bytes]) -> Iterator[Action]:
-    """The compute action `work[index]` after its recv (and after a send that was held until then), and before its send.
-
-    `hops`: bytes of each message from each stage to the next one, for the stages before the one with the head."""
-    for one, hop in messages.before(work, index):
-        yield _message("recv", hop.sender, one.microbatch, hop.peer, one.kind, hops[hop.border])
-    for one, hop in messages.held(work, index):
-        yield _message("send", hop.sender, one.microbatch, hop.peer, one.kind, hops[hop.border])
-    yield work[index]
-    for one, hop in messages.after(work, index):
-        yield _message("send", hop.sender, one.microbatch, hop.peer, one.kind, hops[hop.border])
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _message(kind: str, stage: int, microbatch: int, peer: int, operation: str, nbytes: Bytes) -> Action:
-    """A send or recv; the same object in all programs, because the planner makes millions of them."""
-    return Action(kind, stage, microbatch, peer=peer, operation=operation, nbytes=nbytes)
+        yield from with_messages(messages, work, index, hops)
 
 
 def _is_of_tokens(exchange: Exchange) -> bool:
@@ -113,7 +92,7 @@ class Lowered:
         self.configs = {stage: plan.config_of((stage,)) for stage in self.stages}
         self.workloads = {stage: plan.workload_of((stage,)) for stage in self.stages}
         self.ends = {stage: plan.ends((stage,)) for stage in self.stages}
-        self.compute = schedules.actions(plan.config.schedule, pp_rank, plan.config.pp, microbatches, plan.config.vpp)
+        self.compute = plan.config.actions_of(pp_rank, microbatches)
         self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.buckets = {stage: buckets_of_stage(plan, stage, sections) for stage in self.stages}
@@ -122,6 +101,7 @@ class Lowered:
         held = [plan.config.rank_of(stage) for stage in range(self.head_stage + 1)]
         self.hops = tuple(messages.nbytes(*pair) for pair in pairwise(held))
         self.messages = pass_messages(plan.config.schedule, pp_rank, plan.config.pp, self.head_stage + 1)
+        self.cuts, self.rates = message_cuts(plan.config, pp_rank), Rates.of(plan.config, pp_rank)
         self.gathered = gathered_bytes(self.workload, self.config)
         self.tied = tied_bytes(self.workload, plan.config, self.head_stage)
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
@@ -142,7 +122,7 @@ class Lowered:
         """What decides about the actions of piece `index` but for their microbatches: pieces of one form differ only in these,
         all of which are as far from `microbatch`. None where the passes around it decide, too, and where the step begins and
         ends. Weights and gradients have no microbatch."""
-        if self.messages.paired or not 0 < index <= len(self.compute):
+        if self.cuts or self.messages.paired or not 0 < index <= len(self.compute):
             return None
         kind, stage, m = (own := self.compute[index - 1]).kind, own.stage, own.microbatch
         ends = m == 0, m == self.last_microbatch[stage]
@@ -203,7 +183,7 @@ class Lowered:
     def _surrounded(self, index: int) -> Iterator[Action]:
         """A compute action of the schedule with its messages and collectives."""
         own = self.compute[index]
-        for move in _with_messages(self.messages, self.compute, index, self.hops):
+        for move in with_messages(self.messages, self.compute, index, self.hops, self.cuts):
             if move is own:
                 yield from self._beside("start", paired_passes.begun_before(self.compute, index))
                 yield from self._cut(own, index)
@@ -211,8 +191,8 @@ class Lowered:
                 continue
             yield move
             if move.kind == "recv" and self.gathered:
-                whole = self.gathered
-                yield Action("collective", own.stage, own.microbatch, group="tp", operation="all_gather", nbytes=whole)
+                nbytes = self.gathered / self.cuts.get(move.peer, 1)
+                yield Action("collective", own.stage, own.microbatch, group="tp", operation="all_gather", nbytes=nbytes)
 
     def _beside(self, kind: str, passes: Sequence[Action]) -> Iterator[Action]:
         """Start of the exchanges of tokens of a pair of passes, or the wait for their end."""

@@ -22,7 +22,6 @@ from sim.hardware.memory_facts import Degrees
 from sim.kernels import communicators, frozen_weights, kept_tensors, layer_groups
 from sim.kernels.compute import first_kernels, last_kernels, rank_kernels
 from sim.kernels.recomputation import freed_bytes
-from sim.plan import schedules
 from sim.plan.offloading import LAYERS_ON_DEVICE
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
@@ -272,10 +271,7 @@ def needed(plan: Plan, pp_rank: int, config: ParallelConfig) -> Bytes:
 def in_flight(plan: Plan, pp_rank: int) -> frozenset[tuple[int, int]]:
     """What replicas keep at once on a pipeline rank, as (microbatches between F and B, those between B and W)."""
     config = plan.config
-    every = (
-        schedules.in_flight(config.schedule, pp_rank, config.pp, replica, config.vpp)
-        for replica in set(config.num_microbatches)
-    )
+    every = (config.in_flight_of(pp_rank, replica * config.cuts_of(pp_rank)) for replica in set(config.num_microbatches))
     return frozenset(pair for pairs in every for pair in pairs)
 
 

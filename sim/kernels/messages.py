@@ -78,7 +78,8 @@ class Messages:
         config = self.plan.config
         parts = max(config.split_of(source), config.split_of(target))
         cp, tp = config.context_of(source)
-        return message_bytes(self.plan.workload, config, parts * cp // config.cp * tp * config.sharing(source, target))
+        cuts = max(config.cuts_of(source), config.cuts_of(target))
+        return message_bytes(self.plan.workload, config, cuts * parts * cp // config.cp * tp * config.sharing(source, target))
 
     def _code(self, source: int, target: int) -> Code | None:
         return self._codes.get((min(source, target), max(source, target)))
@@ -95,9 +96,12 @@ class Messages:
 
     def passes(self, stages: tuple[int, ...]) -> tuple[Passes, Passes]:
         """The passes of one rank to decompress and compress messages, beside the forwards and beside the backwards of one
-        microbatch on these stages of one pipeline rank."""
+        microbatch on these stages of one pipeline rank; and to join and to cut them, where a pass has several messages."""
         forward: list[Bytes] = []
         backward: list[Bytes] = []
+        if self.plan.config.stage_microbatch_size:
+            copied = self._copied(stages)
+            return copied, copied
         for stage in stages if self._codes else ():
             own = self.plan.config.of_pp_rank(self.plan.config.rank_of(stage))
             values = activation_bytes(self.plan.workload, own) / self.width / own.tp
@@ -109,6 +113,17 @@ class Messages:
                 forward.append(values * after.compressing)
                 backward.append(values * after.decompressing)
         return tuple(forward), tuple(backward)
+
+    def _copied(self, stages: tuple[int, ...]) -> Passes:
+        """The copies of activations of one microbatch, and of as many of gradients: a rank reads and writes them once for each
+        neighbour with smaller microbatches, whose messages it joins or cuts."""
+        config, found = self.plan.config, list[Bytes]()
+        for stage in stages:
+            own = config.rank_of(stage)
+            smaller = [other for other in (own - 1, own + 1) if 0 <= other < config.pp and config.messages_of(own, other) > 1]
+            values = activation_bytes(self.plan.workload, config.of_pp_rank(own)) / config.tp_of(own)
+            found += [2 * values] * sum(self.is_sent(min(own, other)) for other in smaller)
+        return tuple(found)
 
     def is_sent(self, stage: int) -> bool:
         """Whether a stage sends a message to the next one: that is on another rank, and the head is not before it."""

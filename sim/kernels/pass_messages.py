@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sim.kernels import paired_passes
 from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.program import Action
+from sim.units import Bytes
+
+NO_CUTS: Mapping[int, int] = MappingProxyType({})
+"""The cuts of messages where all stages have equal microbatches."""
 
 
 class Hop(NamedTuple):
@@ -83,3 +90,71 @@ def _hops(schedule: str, pp_rank: int, pp: int, stages: int, ahead: int) -> Iter
             peer = schedules.rank_of(schedule, other, pp) if 0 <= other < stages else pp_rank
             if peer != pp_rank:
                 yield kind, stage, Hop(stage if ahead > 0 else other, peer, min(stage, other))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How many microbatches of a pipeline rank (`passes`), and messages between ranks, the largest microbatch of any stage is.
+
+    by_peer: messages to and from each neighbour, `between`: those from each stage to the next one; empty where all stages have
+    equal microbatches."""
+
+    passes: int
+    by_peer: Mapping[int, int]
+    between: tuple[int, ...]
+
+    @classmethod
+    def of(cls, config: ParallelConfig, pp_rank: int) -> Rates:
+        """The rates of a pipeline rank."""
+        if not config.stage_microbatch_size:
+            return cls(1, {}, ())
+        cuts = [config.cuts_of(rank) for rank in range(config.pp)]
+        between = tuple(map(max, itertools.pairwise(cuts)))
+        borders = ((pp_rank - 1, pp_rank - 1), (pp_rank + 1, pp_rank))
+        return cls(cuts[pp_rank], {peer: between[at] for peer, at in borders if 0 <= at < len(between)}, between)
+
+    def of_action(self, action: Action) -> int:
+        """That of what an action counts: its passes, or the messages of a send or receive."""
+        return self.by_peer.get(action.peer, self.passes)
+
+    def of_message(self, operation: str, stage: int) -> int:
+        """That of the messages of forwards (`operation` "F") or backwards of a stage."""
+        return self.between[stage if operation == "F" else stage - 1] if self.between else 1
+
+
+def with_messages(
+    messages: PassMessages, work: Sequence[Action], index: int, hops: Sequence[Bytes], cuts: Mapping[int, int] = NO_CUTS
+) -> Iterator[Action]:
+    """The compute action `work[index]` after its recv (and after a send that was held until then), and before its send.
+
+    `hops`: bytes of each message from each stage to the next one, for the stages before the one with the head. `cuts`: number
+    of messages of a pass to or from a neighbouring rank, where that is not one."""
+    for one, hop in messages.before(work, index):
+        yield from _messages("recv", one, hop, hops, cuts)
+    for one, hop in messages.held(work, index):
+        yield from _messages("send", one, hop, hops, cuts)
+    yield work[index]
+    for one, hop in messages.after(work, index):
+        yield from _messages("send", one, hop, hops, cuts)
+
+
+def _messages(kind: str, one: Action, hop: Hop, hops: Sequence[Bytes], cuts: Mapping[int, int]) -> Iterator[Action]:
+    """The messages of a pass over a border."""
+    if not cuts:
+        yield _message(kind, hop.sender, one.microbatch, hop.peer, one.kind, hops[hop.border])
+        return
+    many = cuts.get(hop.peer, 1)
+    for microbatch in range(one.microbatch * many, (one.microbatch + 1) * many):
+        yield _message(kind, hop.sender, microbatch, hop.peer, one.kind, hops[hop.border])
+
+
+def message_cuts(config: ParallelConfig, pp_rank: int) -> Mapping[int, int]:
+    """Neighbouring rank -> number of messages of a pass to or from it; empty where all stages have equal microbatches."""
+    others = [other for other in (pp_rank - 1, pp_rank + 1) if 0 <= other < config.pp and config.stage_microbatch_size]
+    return {other: config.messages_of(pp_rank, other) for other in others}
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _message(kind: str, stage: int, microbatch: int, peer: int, operation: str, nbytes: Bytes) -> Action:
+    """A send or recv; the same object in all programs, because the planner makes millions of them."""
+    return Action(kind, stage, microbatch, peer=peer, operation=operation, nbytes=nbytes)

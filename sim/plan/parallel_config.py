@@ -14,6 +14,7 @@ from sim.plan.context_parallelism import CP_ALGORITHMS, HYBRID
 from sim.plan.expert_parallelism import ExpertParallelism
 from sim.plan.offloading import check_words
 from sim.plan.recomputation import Recomputation, check_recomputation
+from sim.plan.stage_microbatches import StageMicrobatches, check_microbatches
 from sim.plan.stage_options import StageOptions, check_stage_options
 from sim.plan.unlike_degrees import check_degrees
 from sim.plan.unlike_experts import check_stage_experts
@@ -43,7 +44,7 @@ KNOWN = {
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
+class ParallelConfig(ExpertParallelism, StageOptions, Recomputation, StageMicrobatches):
     """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
@@ -55,8 +56,9 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     attention core. `cuda_graphs`: what is launched as a graph (`CUDA_GRAPHS`). `offload`: what hosts keep (`offloading.WORDS`).
     `stage_zero` and `stage_offload`: ZeRO stage and offload (a word of `sim.plan.offloading.CHOICES`) of each pipeline rank,
     where they differ; `zero_stage` is then the largest, and `offload` all that some stage offloads. Empty: all are equal.
-    `stage_recompute`: recomputation of each pipeline rank, where it differs (`sim.plan.recomputation`); `recompute` is then the
-    most of it. Empty: as `recompute` and `recompute_modules` say. `message_compression`: of messages between clusters.
+    `stage_recompute`: recomputation of each pipeline rank, where it differs (`sim.plan.recomputation`); `recompute` is the most
+    of it. `stage_microbatch_size`: samples of a microbatch of each pipeline rank, where they differ
+    (`sim.plan.stage_microbatches`). `message_compression`: of messages between clusters.
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them; `own_tp_overlap`: what the plan
     itself says of that, if it does. `tp_backward_overlap`: with sequence parallelism, input gradients are scattered beside
@@ -92,6 +94,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
     stage_zero: tuple[int, ...] = ()
     stage_offload: tuple[str, ...] = ()
     stage_recompute: tuple[str, ...] = ()
+    stage_microbatch_size: tuple[int, ...] = ()
     message_compression: str = compression.NONE
     tp_overlap: bool = False
     own_tp_overlap: bool | None = None
@@ -134,12 +137,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         for key, values in KNOWN.items():
             if getattr(self, key) not in values:
                 raise PlanError(f"{key} {getattr(self, key)!r} is unknown; known: {', '.join(values)}")
-        if len(self.num_microbatches) != self.dp:
-            raise PlanError(
-                f"num_microbatches has {len(self.num_microbatches)} numbers; dp {self.dp} needs one for each replica"
-            )
-        if min(self.num_microbatches) < 1:
-            raise PlanError("every replica needs at least one microbatch")
+        check_microbatches(self)
         if self.reduces_each_microbatch and len(set(self.num_microbatches)) > 1:
             raise NotDefined(f"zero_stage {self.zero_stage} reduces every microbatch, so all replicas need the same number")
         if self.vpp > 1 and not schedules.get(self.schedule).CHUNKED:
@@ -238,8 +236,8 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation):
         return self if is_alike else _of_pp_rank(self, pp_rank)
 
     def microbatches_of(self, dp_cp: int, pp_rank: int) -> int:
-        """Number of microbatches of the data-parallel replica to which a dp_cp index of a pipeline rank belongs."""
-        return self.num_microbatches[dp_cp * self.dp // self.dp_cp_of(pp_rank)]
+        """Number of microbatches, of a pipeline rank's own size, of the replica to which one of its dp_cp indices belongs."""
+        return self.num_microbatches[dp_cp * self.dp // self.dp_cp_of(pp_rank)] * self.cuts_of(pp_rank)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -248,8 +246,8 @@ def _of_pp_rank(config: ParallelConfig, pp_rank: int) -> ParallelConfig:
     try:
         return changed(
             config, tp=tp, dp=config.dp * split, cp=config.cp_of(pp_rank), stage_tp=(), stage_dp=(), stage_cp=(),
-            microbatch_size=config.microbatch_size // split,
-            num_microbatches=tuple(number for number in config.num_microbatches for _ in range(split)),
+            microbatch_size=config.size_of(pp_rank) // split, stage_microbatch_size=(),
+            num_microbatches=tuple(n * config.cuts_of(pp_rank) for n in config.num_microbatches for _ in range(split)),
             sequence_parallel=config.sequence_parallel and tp > 1, zero_stage=config.zero_of(pp_rank), stage_zero=(),
             offload=config.offload_of(pp_rank), stage_offload=(),
             recompute=kind, recompute_layers=counts, recompute_modules=modules, stage_recompute=(),

@@ -81,7 +81,7 @@ class Plan:
         degrees = ", ".join(f"{key} {degree}" for key, degree in shown.items())
         step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
         name, model = self.topology.name, self.workload.model.name
-        return f"{name}: {model}, {degrees}, mb {config.microbatch_size}, {config.schedule}{step}"
+        return f"{name}: {model}, {degrees}, mb {config.microbatch_text}, {config.schedule}{step}"
 
     def _repr_html_(self) -> str:
         ranks = [range(*map(self.config.first_rank, (pp_rank, pp_rank + 1))) for pp_rank in range(self.config.pp)]

@@ -23,11 +23,12 @@ class StageOptions(Offloading):
     stage_zero: tuple[int, ...]
     stage_offload: tuple[str, ...]
     stage_recompute: tuple[str, ...]
+    stage_microbatch_size: tuple[int, ...]
 
     @property
     def has_stage_options(self) -> bool:
-        """Whether pipeline ranks differ in ZeRO stage, offload or recomputation."""
-        return bool(self.stage_zero or self.stage_offload or self.stage_recompute)
+        """Whether pipeline ranks differ in ZeRO stage, offload, recomputation or microbatch size."""
+        return bool(self.stage_zero or self.stage_offload or self.stage_recompute or self.stage_microbatch_size)
 
     def zero_of(self, pp_rank: int) -> int:
         """ZeRO stage of a pipeline rank."""

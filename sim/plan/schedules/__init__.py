@@ -27,6 +27,10 @@ WARM_UP           an integer k that bounds the warm-up. (a) No rank holds more t
                   that waits for W takes no more memory than one that waits for B. If missing: a rank is known to hold at
                   least one microbatch and at most all.
 
+actions_of_sizes(rank, sizes, microbatches)    the compute actions of a pipeline rank with so many microbatches of its own,
+                  where ranks have microbatches of unlike `sizes` (samples of each, by rank; of any two one divides the other).
+                  If missing, all ranks need equal microbatches
+
 A module may define listed(text), the schedule of the name `NAME=text`, for schedules that differ from plan to plan.
 """
 
@@ -84,6 +88,19 @@ def actions(name: str, rank: int, ranks: int, microbatches: int, chunks: int) ->
     if chunks > 1 and not schedule.CHUNKED:
         raise NotDefined(f"schedule {name} has one stage per rank; vpp {chunks} needs schedule interleaved")
     return schedule.actions(rank, ranks, microbatches, chunks)
+
+
+def takes_sizes(name: str) -> bool:
+    """Whether pipeline ranks may have microbatches of unlike sizes."""
+    return hasattr(get(name), "actions_of_sizes")
+
+
+@functools.lru_cache(maxsize=4096)
+def actions_of_sizes(name: str, rank: int, sizes: tuple[int, ...], microbatches: int) -> Program:
+    """Compute actions of a pipeline rank with so many microbatches of its own size; `sizes`: those of all ranks. The schedule
+    must take them (`takes_sizes`)."""
+    of_sizes: Callable[[int, tuple[int, ...], int], Program] = get(name).actions_of_sizes  # type: ignore[attr-defined]
+    return of_sizes(rank, sizes, microbatches)
 
 
 def is_searched(name: str) -> bool:
@@ -195,9 +212,19 @@ def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> tuple[tuple[int, int], ...]:
-    splits, before, between = int(get(name).SPLITS_BACKWARD), 0, 0
+    return _most_held(actions(name, rank, ranks, microbatches, chunks), get(name).SPLITS_BACKWARD)
+
+
+@functools.lru_cache(maxsize=4096)
+def in_flight_of_sizes(name: str, rank: int, sizes: tuple[int, ...], microbatches: int) -> tuple[tuple[int, int], ...]:
+    """`in_flight` of a pipeline rank where ranks have microbatches of unlike sizes, counted in its own."""
+    return _most_held(actions_of_sizes(name, rank, sizes, microbatches), get(name).SPLITS_BACKWARD)
+
+
+def _most_held(program: Program, splits: bool) -> tuple[tuple[int, int], ...]:
+    before, between = 0, 0
     most: dict[int, int] = {}
-    for kind, *_ in actions(name, rank, ranks, microbatches, chunks):
+    for kind, *_ in program:
         if kind == "F":
             before += 1
         elif kind == "B":

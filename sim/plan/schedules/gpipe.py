@@ -20,3 +20,8 @@ def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
     forward = tuple(compute("F", rank, m) for m in range(microbatches))
     backward = tuple(compute("B", rank, m) for m in range(microbatches))
     return forward + backward
+
+
+def actions_of_sizes(rank: int, sizes: tuple[int, ...], microbatches: int) -> Program:
+    """The same passes: a rank may have any number of microbatches, because all its backwards follow all forwards."""
+    return actions(rank, len(sizes), microbatches, 1)

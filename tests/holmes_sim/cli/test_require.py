@@ -54,6 +54,32 @@ def test_a_stage_is_kept_on_a_cluster(run, need, tmp_path, stages, clusters):
     assert " ".join(dict.fromkeys(placement)) == clusters
 
 
+def test_ranks_are_kept_where_they_are(run, need, tmp_path):
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    pins = ("--tp", 1, "--pp", 2, "--dp", 2, "--schedule", "1f1b", "--microbatch-size", 4)
+    assert run(*LAB, *pins, "-o", old).code == 0
+    path = need("ranks: {keep: old.json}\n")
+    seen = run(*LAB, "--require", path, "-o", new)
+    assert seen.code == 0
+    said = " ".join(seen.out.split())
+    assert "Required: ranks kept as in old.json." in said and "this plan is the best of them." in said
+    assert {*json.loads(new.read_text())["placement"]} <= {*json.loads(old.read_text())["placement"]}
+    seen = run(*LAB, "--pp", 4, "--require", path)
+    assert seen.code == 3
+    assert seen.err.splitlines()[0] == (
+        "error: no plan of lab-hybrid-nics has all of: ranks kept as in old.json; --pp 4 (the smallest set that conflicts)"
+    )
+    seen = run("compare", "lab/lab-hybrid-nics", "--strategies", "certified,megatron", "--require", path)
+    assert seen.code == 0
+    seen = run("what-if", "lab/lab-hybrid-nics", "--for", "none", "--require", path, "--time-limit", 5)
+    assert seen.code == 0
+    seen = run(*LAB, "--require", need("ranks: {keep: odl.json}\n"))
+    assert (seen.code, seen.err.splitlines()) == (
+        2,
+        [f"error: {path}:2: ranks.keep: odl.json: no such file; `holmes-sim plan TOPOLOGY -o plan.json` makes a plan"],
+    )
+
+
 def test_explain_says_what_each_requirement_costs(run, need):
     path = need("devices: {max: 2}\nfirst_stage: ib\n")
     seen = run(*LAB, "--microbatch-size", 2, "--recompute", "none", "--schedule", "1f1b", "--require", path, "--explain")

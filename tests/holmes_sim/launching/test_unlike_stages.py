@@ -52,6 +52,10 @@ def test_who_refuses_unlike_stages(name, config, degree):
             ParallelConfig(pp=2, num_microbatches=(4,), recompute="full", stage_recompute=("full", "none")),
             "stage_recompute full, none: all its stages recompute in the same way; recompute alone",
         ),
+        (
+            ParallelConfig(pp=2, num_microbatches=(4,), microbatch_size=2, stage_microbatch_size=(1, 2)),
+            "stage_microbatch_size 1, 2: all its stages have one microbatch size; microbatch_size alone",
+        ),
     ],
 )
 def test_frameworks_refuse_unlike_options_of_stages(config, reason):

@@ -16,6 +16,18 @@ from tests import builders as make
 NAMES = "tp", "dp", "mb", "ZeRO", "on hosts", "recompute"
 
 
+def test_microbatch_sizes_that_differ_have_a_column():
+    plan = make.plan(
+        make.fleet(make.cluster(devices=16)), 2, 3, microbatches=2, microbatch_size=4, stage_microbatch_size=(1, 4, 4)
+    )
+    assert layouts.degrees(plan) == "tp 2, pp 3, dp 1, mb 1x1+4x2"
+    assert " | 2 microbatches of 4 (1x1+4x2 by stage) | 1f1b | " in plans.layout(plan)
+    assert repr(plan) == "tiny: tiny, tp 2, pp 3, dp 1, mb 1x1+4x2, 1f1b"
+    table = plans.stages(plan, pipeline_ranks(plan, simulate(plan)))
+    found = {str(column.header): list(column.cells) for column in table.columns}
+    assert {name: cells for name, cells in found.items() if name in NAMES} == {"mb": ["1", "4", "4"]}
+
+
 @pytest.mark.parametrize(
     ("unlike", "text", "columns"),
     [

@@ -6,6 +6,7 @@ import pytest
 
 from sim.plan import token_parts
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.program import Action
 
 torch = pytest.importorskip("torch")
 
@@ -19,6 +20,23 @@ def test_four_peers_get_two_slices_of_each_half_of_the_samples():
     assert [part.flatten().tolist() for part in parts] == [[0, 2], [4, 6], [1, 3], [5, 7]]
     assert torch.equal(message_parts.joined(parts, 2, ((0,), (1,))), whole)
     assert torch.equal(message_parts.joined(message_parts.cut(whole, 1, ((0,),)), 1, ((0,),)), whole)
+
+
+def test_a_pass_with_several_messages_joins_them_and_cuts_its_output():
+    """Stage 1 computes four samples where stage 0 computes two, and stage 2 one: it joins two messages, and sends four."""
+    config = ParallelConfig(pp=3, microbatch_size=4, stage_microbatch_size=(2, 4, 1), num_microbatches=(2,))
+    whole = torch.arange(16).reshape(2, 8, 1)  # two positions of eight samples
+    inputs = {("F", 1, index): part for index, part in enumerate(whole.chunk(4, 1))}
+    second = message_parts.entered(inputs, config, 1, Action("F", 1, 1))
+    assert torch.equal(second, whole[:, 4:]) and sorted(inputs) == [("F", 1, 0), ("F", 1, 1)]
+    inputs["F", 1, 1] = second  # what a part of the pass leaves for the next one
+    assert message_parts.entered(inputs, config, 1, Action("F", 1, 1, 1, 2)) is second
+    outputs = {("F", 1, 1): second}
+    for sample in range(4):
+        assert list(outputs) == [("F", 1, 1)]
+        sent = message_parts.taken(outputs, config, 1, Action("send", 1, 4 + sample, peer=2, operation="F"))
+        assert sent.is_contiguous() and torch.equal(sent, whole[:, 4 + sample : 5 + sample])
+    assert not outputs
 
 
 def test_how_many_ranks_divide_the_samples_of_a_rank():

@@ -253,6 +253,37 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
         (4, 2),
         {"cp": 2, "schedule": "interleaved", "vpp": 2, "tied_shards": True},
     ),
+    "microbatches of 1 and 2, tied, dp 2": ((3, 2), (3, 2), {"microbatch_size": 2, "stage_microbatch_size": (1, 2)}),
+    "microbatches of 4, 1 and 2, tp 2, whole sequences, untied": (
+        (2, 1, 2),
+        (3,),
+        {"model": LLAMA, "tp": 2, "microbatch_size": 4, "stage_microbatch_size": (4, 1, 2)},
+    ),
+    "microbatches of 2 and 1, gpipe, zero 3, full": (
+        (3, 2),
+        (2, 2),
+        {
+            "microbatch_size": 2,
+            "stage_microbatch_size": (2, 1),
+            "schedule": "gpipe",
+            "zero_stage": 3,
+            "recompute": "full",
+        },
+    ),
+    "microbatches of 1 and 4, tp 1 and 2, cp 1 and 2, activations on the host": (
+        (3, 2),
+        (2,),
+        {
+            "model": LLAMA,
+            "tp": 2,
+            "stage_tp": (1, 2),
+            "sequence_parallel": True,
+            "stage_cp": (2, 1),
+            "microbatch_size": 4,
+            "stage_microbatch_size": (1, 4),
+            "offload": ("activations",),
+        },
+    ),
     "llama": ((3, 2), (3, 2), {"model": LLAMA, "tp": 2, "sequence_parallel": True}),
 }
 
@@ -263,6 +294,7 @@ FIRST = (
     "selective, none and two layers recomputed, tp 2, 1 and 2, zb-h1",
     "dp 2, 1 and 2, tied by shards", "cp 2, 1 and 4, untied, zb-h1, zero 3",
     "pp 2, dp 2, two layers and one recomputed", "pp 2, dp 4, shards over 2",
+    "microbatches of 4, 1 and 2, tp 2, whole sequences, untied",
 )  # fmt: skip
 """One case of each feature, which `make test` tries; unlike pipelines have those with nothing overlapped and cp."""
 

@@ -14,11 +14,11 @@ from tests.planner.unlike_degrees import question as unlike
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (on_one_cluster(), ["stage_cp, stage_zero (one for all stages)"]),
-        (on_one_cluster(wishes=Wishes(cp=1, zero_stage=1)), []),
+        (on_one_cluster(), ["stage_cp, stage_zero, stage_microbatch_size (one for all stages)"]),
+        (on_one_cluster(wishes=Wishes(cp=1, zero_stage=1, microbatch_size=1)), []),
         (on_one_cluster(wishes=Wishes(pp=1)), []),
         (on_one_cluster(layers=1), []),
-        (question(Wishes(zero_stage=0, etp=1)), ["stage_cp, stage_ep (one for all stages)"]),
+        (question(Wishes(zero_stage=0, etp=1)), ["stage_cp, stage_ep, stage_microbatch_size (one for all stages)"]),
     ],
 )
 def test_what_is_one_for_all_stages(asked, told):
@@ -28,16 +28,16 @@ def test_what_is_one_for_all_stages(asked, told):
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (on_two_clusters(), ["stage_cp, stage_zero (one for all stages)"]),
+        (on_two_clusters(), ["stage_cp, stage_zero, stage_microbatch_size (one for all stages)"]),
         (
             unlike(experts=4),
-            ["stage_ep, stage_etp (tried, without a proof)", "stage_cp (one for all stages)"],
+            ["stage_ep, stage_etp (tried, without a proof)", "stage_cp, stage_microbatch_size (one for all stages)"],
         ),
         (
             unlike(Wishes(), seq_len=8192),
-            ["stage_cp (tried, without a proof)", "stage_zero (one for all stages)"],
+            ["stage_cp (tried, without a proof)", "stage_zero, stage_microbatch_size (one for all stages)"],
         ),
-        (unlike(Wishes(dp=2), seq_len=8192), ["stage_cp, stage_zero (one for all stages)"]),
+        (unlike(Wishes(dp=2), seq_len=8192), ["stage_cp, stage_zero, stage_microbatch_size (one for all stages)"]),
     ],
 )
 def test_degrees_of_which_unlike_ones_are_tried(asked, told):

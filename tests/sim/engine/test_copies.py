@@ -39,10 +39,10 @@ def copied_one_by_one(spans: Parts[Span], own: Indices, names: Mapping[int, Name
     made.begin = len(spans)
     for time in range(1, jump.times + 1):
         late, skipped = time * jump.seconds, time * jump.microbatches
-        for (rank, lane, _, kind, start, end, stage, microbatch, group, after), (head, number, tail), back in period:
+        for (rank, lane, _, kind, start, end, stage, microbatch, group, after), (head, number, tail, rate), back in period:
             after, start = (indices[-back], ends[indices[-back]]) if back else (after, start + late)
-            name = head if tail is None else f"{head}{number + skipped}{tail}"
-            microbatch = microbatch + skipped if stage >= 0 else -1
+            name = head if tail is None else f"{head}{number + skipped * rate}{tail}"
+            microbatch = microbatch + skipped * rate if stage >= 0 else -1
             indices.append(made.begin + len(made))
             ends[indices[-1]] = end + late
             made.append(Span(rank, lane, name, kind, start, end + late, stage, microbatch, group, after))
@@ -114,7 +114,7 @@ def test_a_copy_comes_after_what_it_would_have_come_after() -> None:
     spans.append(Span(1, "compute", "F0", "F", 0.0, 1.5, 0, 0))
     spans.append(Span(0, "tp", "tp all_reduce", "collective", 1.5, 2.0, -1, -1, "tp"))
     spans.append(Span(0, "compute", "F1", "F", 1.0, 2.0, 0, 1, "", 1))
-    names = {3: ("tp all_reduce", 1, None), 4: ("F", 1, "")}
+    names = {3: ("tp all_reduce", 1, None, 1), 4: ("F", 1, "", 1)}
     found = copies(spans, Indices([0, 1, 3, 4]), names, Jump(2, 2, 1.0, 1))
     assert [(s.rank, s.name, s.start, s.end, s.microbatch, s.after) for s in found] == [
         (0, "tp all_reduce", 2.5, 3.0, -1, -1),
@@ -131,12 +131,12 @@ def test_a_copy_may_come_after_a_span_from_before_an_earlier_jump() -> None:
     """B1 came after a span that ended long before its period: its copies come after spans at the same distance, two of which
     are copies of the earlier jump."""
     spans, own = Parts([Span(0, "send", f"F{m}", "send", m, m + 1.0, 0, m) for m in range(2)]), Indices([0, 1])
-    first = copies(spans, own, {1: ("F", 1, "")}, Jump(1, 3, 1.0, 1))
+    first = copies(spans, own, {1: ("F", 1, "", 1)}, Jump(1, 3, 1.0, 1))
     spans.join(first)
     own.join(range(2, 5))
     spans.append(Span(0, "compute", "B1", "B", 2.0, 9.0, 0, 1, "", 1))
     own.append(5)
-    second = copies(spans, own, {5: ("B", 1, "")}, Jump(5, 5, 1.0, 1))
+    second = copies(spans, own, {5: ("B", 1, "", 1)}, Jump(5, 5, 1.0, 1))
     assert [(s.name, s.start, s.end, s.after) for s in second] == [
         ("B2", 3.0, 10.0, 2),
         ("B3", 4.0, 11.0, 3),
@@ -145,6 +145,13 @@ def test_a_copy_may_come_after_a_span_from_before_an_earlier_jump() -> None:
         ("B6", 10.0, 14.0, 6),
     ]
     assert [seconds for _, seconds in second.totals()] == [7.0 + 7.0 + 7.0 + 4.0 + 4.0]
+
+
+def test_copies_count_the_microbatches_of_their_own_rank() -> None:
+    """Where another stage computes one microbatch, this rank computes two: F2 is copied as F4 and F6."""
+    spans, own = Parts([Span(0, "compute", f"F{m}", "F", m, m + 1.0, 0, m) for m in (1, 2)]), Indices([0, 1])
+    found = copies(spans, own, {1: ("F", 2, "", 2)}, Jump(1, 2, 2.0, 1))
+    assert [(s.name, s.microbatch, s.start) for s in found] == [("F4", 4, 4.0), ("F6", 6, 6.0)]
 
 
 def test_numbers_are_found_in_all_parts() -> None:

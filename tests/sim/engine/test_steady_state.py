@@ -216,7 +216,8 @@ def test_replicas_that_share_a_trunk_repeat_together_or_not_at_all() -> None:
 
 
 def test_a_wait_that_is_rounding_is_left_out() -> None:
-    rank = cast(Rank, SimpleNamespace(rank=3, component=SimpleNamespace(skipped=0, spans=[])))
+    program = SimpleNamespace(rates=SimpleNamespace(of_action=lambda action: 1))
+    rank = cast(Rank, SimpleNamespace(rank=3, component=SimpleNamespace(skipped=0, spans=[]), program=program))
     log, label = SpanLog(), Label(Action("F", 0, 5), "pp", "wait ")
     assert log.add(rank, "wait", "bubble", 2.0, 2.0 + 1e-14, label) == -1
     assert log.add(rank, "wait", "bubble", 2.0, 2.0 + 1e-12, label) == 0

@@ -106,7 +106,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
         (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
         (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, overlap_shared_experts, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_cp, stage_dp, stage_ep, stage_etp, stage_offload, stage_recompute, stage_tp, stage_zero, tied_shards, tp, tp_overlap, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, cp_algo, cuda_graphs, dispatcher, dp, ep, etp, gradient_precision, message_compression, microbatch_size, num_microbatches, offload, overlap_expert_communication, overlap_grad_reduce, overlap_param_gather, overlap_shared_experts, pp, recompute, recompute_layers, recompute_modules, routing, schedule, sequence_parallel, stage_cp, stage_dp, stage_ep, stage_etp, stage_microbatch_size, stage_offload, stage_recompute, stage_tp, stage_zero, tied_shards, tp, tp_overlap, vpp, zero_shard_size, zero_stage"),
         (lambda d: d["config"].update(routing={"capacity_factor": 0}), "plan.json:5: config.routing.capacity_factor: 0 must be above 0; leave it out to drop no token"),
         (lambda d: d["config"].update(routing={"pad_to_capacity": True}), "plan.json:5: config.routing: pad_to_capacity needs a capacity_factor, such as 1.1, up to which rows are padded"),
         (lambda d: d["config"].update(routing={"imbalance": 1.3}), "plan.json:5: config.routing: model small has no experts to route tokens to; leave routing out"),
@@ -201,6 +201,15 @@ def test_unlike_data_parallel_degrees_have_a_key() -> None:
     text = json.dumps(planfile.facts(found)["config"])
     assert config_values(ConfigFacts.model_validate_json(text))["stage_dp"] == (1, 2)
     assert "stage_dp" not in planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]
+
+
+def test_unlike_microbatch_sizes_have_a_key() -> None:
+    found = builders.plan(fleet(cluster(devices=4)), 1, 2, microbatches=2, microbatch_size=4, stage_microbatch_size=(1, 4))
+    assert planfile.facts(found)["format"] == "holmes-sim/plan/2"
+    written = planfile.facts(found)["config"]
+    assert (written["stage_microbatch_size"], written["microbatch_size"], written["num_microbatches"]) == ([1, 4], 4, [2])
+    assert config_values(ConfigFacts.model_validate_json(json.dumps(written)))["stage_microbatch_size"] == (1, 4)
+    assert "stage_microbatch_size" not in planfile.facts(builders.plan(fleet(cluster(devices=4)), 2, 2))["config"]
 
 
 def test_unlike_zero_stages_offload_and_recomputation_have_keys() -> None:
