@@ -50,6 +50,19 @@ def test_pipelines_of_kempnerforge_have_no_sequence_parallelism_and_sums_of_thei
     for name, facts in found.items():
         assert facts.sequence_parallel == (facts.tp > 1 and name not in pipelines)
         assert facts.separate_qkv == facts.separate_gate == facts.whole_messages == (name in pipelines)
+        assert facts.separate_scatters == (facts.tp > 1 and name not in pipelines)
+
+
+@pytest.mark.parametrize("name", [KEMPNER, EXPERTS, "new_software/modalities"])
+def test_nodes_of_four_are_meshes(name: str) -> None:
+    """Boards of four Hopper or Ampere modules have no switch: a third of a device's links goes to each of its peers."""
+    for case in runs(name).values():
+        assert case.plan is not None
+        for cluster in case.plan.fleet.clusters:
+            link = cluster.node.intra_node
+            if cluster.node.count == 1:
+                continue
+            assert link.pair_bandwidth == pytest.approx(link.bandwidth / 3), case.id
 
 
 def test_each_rank_of_kempnerforge_computes_the_loss_of_all_logits() -> None:

@@ -47,6 +47,7 @@ class Shape:
     whole_latents: bool = False
     separate_qkv: bool = False
     separate_gate: bool = False
+    separate_scatters: bool = False
     early_stop: bool = False
     whole_messages: bool = False
     held_receivers: bool = False

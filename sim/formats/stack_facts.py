@@ -117,9 +117,11 @@ class StackConstants(StrictModel):
     whole_latents: Flag = False
     separate_qkv: Flag = False
     separate_gate: Flag = False
+    separate_scatters: Flag = False
     summed_norms: Flag = False
     tensor_lists: Flag = False
     engine_modules: Flag = False
+    unfused_optimizer: Flag = False
     held_receivers: Flag = False
     message_calls: tuple[Whole, Whole, Whole, Whole] = DEFAULT.message_calls
     newest_attention: Flag = DEFAULT.newest_attention

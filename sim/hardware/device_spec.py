@@ -120,9 +120,10 @@ class DeviceSpec:
     activation function themselves, in both directions. If `summed_norms`, a kernel of its own sums the gradients of the weights
     of norms of short rows (`sim.kernels.formulas`). If `tensor_lists`, collectives of ZeRO 3 take lists of one tensor for each
     rank (`sim.kernels.tensor_lists`); if `engine_modules`, the host calls Transformer Engine's modules
-    (`sim.kernels.launches`). `message_calls`: calls of the host for a message of a pipeline, during which the device waits
-    (`sim.kernels.launches.message_seconds`). `passes` is the bytes that elementwise kernels move, by
-    name of the kernel (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
+    (`sim.kernels.launches`); if `unfused_optimizer`, Adam has eight kernels, each of which reads and writes all parameters or
+    moments (`Optimizer.unfused_bytes`). `message_calls`: calls of the host for a message of a pipeline, during which the device
+    waits (`sim.kernels.launches.message_seconds`). `passes` is the bytes that elementwise kernels move, by name of the kernel
+    (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
     `step` is host time once per optimizer step, while the device waits; `update_bytes` is bytes moved through memory for each
     parameter that the rank holds, once per step, beside the optimizer's own (norm and clipping of gradients, copies, zeroing).
     `host_memory_bandwidth` is its share of the memory bandwidth of its host. `watts` is the power while it computes,
@@ -156,6 +157,7 @@ class DeviceSpec:
     summed_norms: bool = False
     tensor_lists: bool = False
     engine_modules: bool = False
+    unfused_optimizer: bool = False
     message_calls: tuple[int, int, int, int] = (0, 0, 0, 0)
     passes: tuple[tuple[str, float], ...] = ()
     profile: Profile | None = None

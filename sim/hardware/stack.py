@@ -32,8 +32,8 @@ FACTS = (
     "blocking", "all_reduces", "tp_overlap", "tp_backward_overlap", "newest_attention", "newest_products", "fused_accumulation",
     "early_stop", "whole_messages", "fp8_param_gather", "fp8_attention", "fp8_head", "current_scaling", "amax_reduction",
     "fused_experts", "overlap_shared_experts", "overlap_expert_communication", "copied_sequences", "gathered_keys",
-    "whole_latents", "separate_qkv", "separate_gate", "summed_norms", "tensor_lists", "engine_modules", "held_receivers",
-    *ATTENTION_FACTS,
+    "whole_latents", "separate_qkv", "separate_gate", "separate_scatters", "summed_norms", "tensor_lists", "engine_modules",
+    "held_receivers", "unfused_optimizer", *ATTENTION_FACTS,
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes`, `memory`, `dispatcher`
 and `message_calls` are further facts."""
@@ -62,8 +62,9 @@ class Stack:
     parallelism overlap the products beside them, over NVLink and HCCS. `tp_backward_overlap`: the sums of input gradients do.
     `copied_sequences`: they copy what they gather and scatter. `gathered_keys`: cp ranks gather keys and values at once, of
     as many heads as queries. `separate_qkv`, `separate_gate`: queries, keys and values, or gate and up, have input gradients
-    of their own, which ranks sum one by one. `whole_latents`: with latent attention, each tensor-parallel rank makes the latent
-    vectors of all tokens (all eight: `ParallelConfig`). `newest_attention`: attention has the newest
+    of their own, which ranks sum one by one; `separate_scatters`: with sequence parallelism ranks scatter all five one by one.
+    `whole_latents`: with latent attention, each tensor-parallel rank makes the latent vectors of all tokens (all nine:
+    `ParallelConfig`). `newest_attention`: attention has the newest
     kernels; `cudnn_9_19`: of cuDNN 9.19 or later, `attention_bf16_sums`: adding the gradients of queries in bf16
     (NVTE_CK_IS_V3_ATOMIC_FP32=0 of Transformer Engine for ROCm), both where the device has rates.
     `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`). `fused_accumulation`: gradients are
@@ -79,8 +80,9 @@ class Stack:
     own).
     `memory`: what the software keeps beyond Megatron-LM. `tensor_lists`: under ZeRO 3 collectives take a list of one tensor for
     each rank, which the host cuts and copies one by one; `engine_modules`: layers are made of Transformer Engine's modules,
-    whose calls take the host longer (both: `DeviceSpec`). `held_receivers`: messages of a pipeline hold the receiver for as
-    long as they travel, too (`ParallelConfig`); `message_calls`: calls of the host for each message (`MESSAGE_CALLS`).
+    whose calls take the host longer; `unfused_optimizer`: Adam is torch's, kernel by kernel (all three: `DeviceSpec`).
+    `held_receivers`: messages of a pipeline hold the receiver for as long as they travel, too (`ParallelConfig`);
+    `message_calls`: calls of the host for each message (`MESSAGE_CALLS`).
     `refuses`: plans that it cannot run (`sim.hardware.refusals`).
     """
 
@@ -103,6 +105,7 @@ class Stack:
     whole_latents: bool = False
     separate_qkv: bool = False
     separate_gate: bool = False
+    separate_scatters: bool = False
     newest_attention: bool = False
     cudnn_9_19: bool = False
     attention_bf16_sums: bool = False
@@ -119,6 +122,7 @@ class Stack:
     summed_norms: bool = False
     tensor_lists: bool = False
     engine_modules: bool = False
+    unfused_optimizer: bool = False
     held_receivers: bool = False
     message_calls: tuple[int, int, int, int] = (0, 0, 0, 0)
     dispatcher: str = "alltoall"
@@ -158,6 +162,7 @@ class Stack:
             summed_norms=self.summed_norms,
             tensor_lists=self.tensor_lists,
             engine_modules=self.engine_modules,
+            unfused_optimizer=self.unfused_optimizer,
             message_calls=self.message_calls,
             passes=self.passes,
         )
@@ -218,8 +223,8 @@ def software_facts(
     own_tp_overlap, placement: what the plan itself says of `tp_overlap`, if it does, and its devices."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp, own_tp_overlap, placement)
     names = "all_reduces", "tp_backward_overlap", "copied_sequences", "gathered_keys", "early_stop", "whole_messages"
-    others = "separate_qkv", "separate_gate", "fp8_param_gather", "current_scaling", "amax_reduction", "memory", "refuses"
-    facts = {name: getattr(stack, name) for name in (*names, *others, "whole_latents", "held_receivers")}
+    others = "separate_qkv", "separate_gate", "separate_scatters", "fp8_param_gather", "current_scaling", "amax_reduction"
+    facts = {name: getattr(stack, name) for name in (*names, *others, "memory", "refuses", "whole_latents", "held_receivers")}
     return facts | {"tp_overlap": overlaps, "domain": min(cluster.node.count for cluster in fleet.clusters)}
 
 

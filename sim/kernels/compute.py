@@ -235,7 +235,9 @@ def optimizer_seconds(device: DeviceSpec, owned: float, held: float, optimizer: 
     """Seconds of the optimizer's step over the `owned` parameters whose state this rank has, with the time of the host once.
 
     `held` parameters have their gradient on this rank; software may move `DeviceSpec.update_bytes` for each."""
-    return pass_seconds(OPTIMIZERS[optimizer].moved_bytes * owned + device.update_bytes * held, device) + device.step
+    kind = OPTIMIZERS[optimizer]
+    moved = kind.unfused_bytes if device.unfused_optimizer else kind.moved_bytes
+    return pass_seconds(moved * owned + device.update_bytes * held, device) + device.step
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sim.kernels import key_gathers, memory
 from sim.kernels.casts import GATHERED
-from sim.kernels.input_sums import further_sums
+from sim.kernels.input_sums import further_scatters, further_sums
 from sim.kernels.recomputation import stops_early
 from sim.kernels.ring_copies import SINGLE
 from sim.kernels.sequence_copies import scatters_sums
@@ -78,8 +78,8 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), and `further_sums`, or an all_gather
     and a reduce_scatter in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its
-    backward hides behind the product for the input gradient). Embedding and head add one each; recomputation repeats the
-    forward's (of the MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
+    backward hides behind the product for the input gradient), and `further_scatters`. Embedding and head add one each.
+    Recomputation repeats the forward's (of the MLP alone, too), without a layer's last reduction if it stops early.
     With `tp_overlap` those of the layers run beside products (`sim.kernels.tensor_overlap`). Listed here is the last of
     `SCATTERED_PARTS` of each scatter of a forward, what others take from the products (`TAKEN`), and all of those of input
     gradients where they are sums (`sim.kernels.sequence_copies`). With `tp_backward_overlap`
@@ -96,7 +96,7 @@ def tensor_collectives(
     for number, alike in workload.of_stage(layers, first, last).alike(layers):
         again, mlp = repeated(alike, config, number, backward)
         left_out += mlp if stops_early(alike, config) else 0
-        further += number * further_sums(alike, config) if backward else 0
+        further += number * (further_sums(alike, config) + sum(further_scatters(alike, config))) if backward else 0
         once, mlp = number + again, number + mlp
         own = alike.model.experts and not alike.model.shared_ffn_hidden and config.sequence_parallel
         rounds += once if own else once + mlp
@@ -106,7 +106,7 @@ def tensor_collectives(
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out + further)),)
     twice = own_rounds if backward and workload.precision in GATHERED_TWICE else 0
-    gathers, scattered = float(rounds + twice), float(rounds - left_out)
+    gathers, scattered = float(rounds + twice), float(rounds - left_out + further)
     if backward and scatters_beside_weights(config):
         scattered -= (1 - TAKEN) * own_rounds
     if config.tp_overlap:

@@ -15,13 +15,15 @@ fuse_matmul_reduce_scatter: aten.mm, or nothing). An input gradient is the sum o
 and up, which have weights of their own (torchtitan): its scatter overlaps nothing, and is copied as without overlap.
 
 A layer has four in each direction: after the gathers before both column-parallel products, and before the scatters after both
-row-parallel ones; in a backward gathers and scatters change places. Layers with routed experts have those of attention. Left
+row-parallel ones; in a backward gathers and scatters change places, and each gradient that is scattered by itself is copied
+(`input_sums.further_scatters`). Layers with routed experts have those of attention. Left
 out: those of embedding and head.
 """
 
 from __future__ import annotations
 
 from sim.kernels.casts import GATHERED
+from sim.kernels.input_sums import further_scatters
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Kernel, Pass
@@ -41,10 +43,11 @@ def with_copies(kernels: tuple[Kernel, ...], workload: Workload, config: Paralle
     narrow = 2.0 * gathered / config.tp if config.tp_overlap else 2.0 * gathered
     whole = scattered * (1.0 + 1.0 / config.tp) if config.tp_overlap else 2.0 * scattered
     names = ("qkv", "projection") if workload.model.experts else (*BEFORE, *AFTER)
+    further = dict(zip(BEFORE, further_scatters(workload, config), strict=True))
     found: list[Kernel] = []
     for kernel in kernels:
         if kernel.name in names and kernel.name in BEFORE:
-            found += [_copy("gathered", narrow, 2.0 * scattered), kernel]
+            found += [_copy("gathered", narrow, 2.0 * scattered * (1 + further[kernel.name])), kernel]
         elif kernel.name in names:
             found += [kernel, _copy("scattered", whole, narrow)]
         else:

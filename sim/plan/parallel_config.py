@@ -63,12 +63,12 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation, StageMicrob
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them; `own_tp_overlap`: what the plan
     itself says of that, if it does. `tp_backward_overlap`: with sequence parallelism, input gradients are scattered beside
     products of weight gradients. `copied_sequences`: gathers and scatters of sequence parallelism copy. `gathered_keys`: cp
-    ranks gather keys and values at once. `whole_latents`: each tp rank makes all latent vectors. `separate_qkv` and `_gate`:
-    products with sums of their own (`sim.kernels.input_sums`). `early_stop`: recomputation ends before a layer's last product.
-    `whole_messages`: without sequence parallelism tp ranks send whole messages, not slices (`payloads.message_bytes`);
-    `held_receivers`: messages hold receivers, too. `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each.
-    `current_scaling`: ranks that gather tensors in fp8 find their largest values together. `amax_reduction`: after each pass in
-    fp8, ranks find those of all tensors together. `memory`: what it keeps beyond Megatron-LM. `refuses`: plans it cannot run.
+    ranks gather keys and values at once. `whole_latents`: each tp rank makes all latent vectors. `separate_qkv`, `_gate` and
+    `_scatters`: products with sums of their own (`sim.kernels.input_sums`). `early_stop`: recomputation ends before a layer's
+    last product. `whole_messages`: without sequence parallelism tp ranks send whole messages, not slices
+    (`payloads.message_bytes`); `held_receivers`: messages hold receivers, too. `fp8_param_gather`: weights of fp8 products are
+    gathered as 1 byte each. `current_scaling`: ranks find the largest values of what they gather in fp8 together;
+    `amax_reduction`: those of all after a pass. `memory`: what it keeps beyond Megatron-LM. `refuses`: plans it cannot run.
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists, NotModelled
     if their costs are not modelled."""
 
@@ -104,6 +104,7 @@ class ParallelConfig(ExpertParallelism, StageOptions, Recomputation, StageMicrob
     whole_latents: bool = False
     separate_qkv: bool = False
     separate_gate: bool = False
+    separate_scatters: bool = False
     early_stop: bool = False
     whole_messages: bool = False
     held_receivers: bool = False

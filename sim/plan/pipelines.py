@@ -49,8 +49,8 @@ COMMON = (
 """Settings of a configuration that all pipelines have in common."""
 SOFTWARE = (
     "all_reduces", "tp_overlap", "tp_backward_overlap", "copied_sequences", "gathered_keys", "whole_latents",
-    "separate_qkv", "separate_gate", "early_stop", "whole_messages", "fp8_param_gather", "current_scaling", "amax_reduction",
-    "memory", "domain", "held_receivers",
+    "separate_qkv", "separate_gate", "separate_scatters", "early_stop", "whole_messages", "fp8_param_gather", "current_scaling",
+    "amax_reduction", "memory", "domain", "held_receivers",
 )  # fmt: skip
 """Facts of the software and of the fleet."""
 OWN = (

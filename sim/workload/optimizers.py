@@ -30,6 +30,17 @@ class Optimizer:
         weight = 2 * MASTER + 2 if self.has_master else 4.0
         return GRADIENT_READS + 2 * self.moments + weight
 
+    @property
+    def unfused_bytes(self) -> Bytes:
+        """Bytes that a step of torch's AdamW moves for each parameter if it is not fused: eight kernels and one for the norm.
+
+        Counted in pytorch/pytorch, `_multi_tensor_adam` of torch/optim/adam.py (2.0 and later, foreach, which it chooses for
+        parameters on a device if nothing is said), each tensor once for each kernel that reads or writes it: weights 4 (decay,
+        update), one moment 14 (first moment 3 with its update, second moment 5, its square root 6), gradients 2, and 1 for the
+        norm of all. Weights and gradients are fp32 where there is an fp32 weight (FSDP), else of 2 bytes."""
+        width = MASTER if self.has_master else 2.0
+        return (4 + 3) * width + 14 * self.moments / 2
+
 
 OPTIMIZERS = {
     "adam": Optimizer(8.0),

@@ -49,3 +49,31 @@ def test_sequence_parallelism_gathers_an_input_once() -> None:
     own = replace(plain, separate_qkv=True, separate_gate=True)
     one, other = (payloads.tensor_collectives(workload, each, 4, False, False, True) for each in (plain, own))
     assert one == other
+
+
+@pytest.mark.parametrize(("mlp", "experts", "scatters"), [("swiglu", 0, 5), ("gelu", 0, 4), ("swiglu", 4, 3)])
+def test_each_product_may_scatter_the_gradient_of_its_input(mlp: str, experts: int, scatters: int) -> None:
+    """The backward that torch compiles of a Llama layer with projections of their own (DTensor, input_layouts Shard(1)) has
+    five reduce_scatters and two gathers, its forward two of each."""
+    workload = Workload(make.model(4, mlp=mlp, experts=experts, experts_per_token=min(experts, 2)), 64, 8)
+    config = ParallelConfig(tp=2, pp=1, dp=1, sequence_parallel=True, separate_scatters=True)
+
+    def counts(backward: bool) -> dict[str, float]:
+        found: dict[str, float] = {}
+        payload = payloads.activation_bytes(workload, config)
+        for operation, nbytes, number in payloads.tensor_collectives(workload, config, 4, False, False, backward):
+            if nbytes == payload:
+                found[operation] = found.get(operation, 0.0) + number
+        return found
+
+    blocks = 1 if experts else 2
+    assert counts(False)["reduce_scatter"] == 4 * blocks
+    assert counts(True) == {"all_gather": 4 * blocks, "reduce_scatter": 4 * scatters}
+
+
+def test_asynchronous_tensor_parallelism_scatters_sums() -> None:
+    workload = Workload(LLAMA, 64, 8)
+    plain = ParallelConfig(tp=2, pp=1, dp=1, sequence_parallel=True, tp_overlap=True)
+    own = replace(plain, separate_scatters=True)
+    one, other = (payloads.tensor_collectives(workload, each, 4, False, False, True) for each in (plain, own))
+    assert one == other

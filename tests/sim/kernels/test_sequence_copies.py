@@ -44,6 +44,12 @@ def test_asynchronous_ranks_copy_their_own_part_and_add_up_those_of_all() -> Non
     assert copies(config(tp_overlap=True)) == [("gathered", 1.0, 4.0), ("scattered", 2.5, 1.0)] * 2
 
 
+def test_each_gradient_that_is_scattered_by_itself_is_copied() -> None:
+    """Those of queries, keys and values, and of gate and up."""
+    gathered = [("gathered", 4.0, 12.0), ("scattered", 4.0, 4.0), ("gathered", 4.0, 8.0), ("scattered", 4.0, 4.0)]
+    assert copies(config(separate_scatters=True), mlp="swiglu") == gathered
+
+
 def test_scatters_of_sums_overlap_nothing() -> None:
     """Two layers: four scatters of input gradients, which take 0.15 of their time from products if they overlap. In a forward
     the last of four parts of each of four scatters, and 0.15 of the other three."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from holmes_sim import commands, exporters, requirements
 from holmes_sim.launching import megatron_bridge, megatron_flags
@@ -82,3 +86,38 @@ def test_megatron_lm_gets_its_flags_and_megatron_bridge_is_told_missing() -> Non
     assert megatron_bridge.missing(small) == (
         "no overrides of Megatron-Bridge are written for optimizer adam-bf16-moments: its recipe has Adam."
     )
+
+
+class Moved(TorchDispatchMode):
+    """Counts the bytes that torch's foreach kernels read and write, each tensor once for each kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if "_foreach" in str(func):
+            read = {leaf.data_ptr(): leaf.nbytes for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)}
+            in_place = func._schema.name.endswith("_")
+            written = tree_leaves(args[0] if in_place else result)
+            self.nbytes += sum(read.values()) + sum(leaf.nbytes for leaf in written if leaf.numel() > 1)
+        return result
+
+
+@pytest.mark.parametrize(("dtype", "name", "nbytes"), [(torch.bfloat16, "adam-bf16", 42), (torch.float32, "adam", 84)])
+def test_an_adam_that_is_not_fused_moves_what_torchs_kernels_do(dtype: torch.dtype, name: str, nbytes: int) -> None:
+    """The second step of torch's AdamW on one tensor, and the norm of its gradient: 8 kernels and one."""
+    values = 1 << 16
+    parameter = torch.nn.Parameter(torch.ones(values, dtype=dtype))
+    adam = torch.optim.AdamW([parameter], foreach=True)
+    parameter.grad = torch.ones_like(parameter)
+    adam.step()
+    with Moved() as counted:
+        torch.nn.utils.get_total_norm([parameter.grad], foreach=True)
+        adam.step()
+    assert counted.nbytes / values == pytest.approx(nbytes, rel=1e-3)
+    assert OPTIMIZERS[name].unfused_bytes == nbytes
+    device = builders.device()
+    seconds = optimizer_seconds(replace(device, unfused_optimizer=True), 1e9, 0.0, name)
+    assert seconds == pytest.approx(pass_seconds(1e9 * nbytes, device))
