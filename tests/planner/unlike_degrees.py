@@ -38,6 +38,7 @@ def question(
     layers: int = 3,
     seq_len: int = 64,
     experts: int = 0,
+    mlp: str = "gelu",
 ) -> Request:
     """A node of two devices, and one of four; neither has memory for the whole model by itself. A token takes two experts."""
     clusters = [
@@ -48,7 +49,7 @@ def question(
         for name, count, speed in zip("ab", (2, 4), speeds, strict=True)
     ]  # fmt: skip
     machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 2e10, 1e-6),))
-    model = make.model(layers, 384, tied_embeddings=tied, experts=experts, experts_per_token=min(experts, 2))
+    model = make.model(layers, 384, tied_embeddings=tied, experts=experts, experts_per_token=min(experts, 2), mlp=mlp)
     return request(machines, model, 8, wishes, seq_len)
 
 

@@ -121,7 +121,7 @@ def test_a_framework_gets_the_unlike_degrees_that_it_takes():
     flagscale = exporters.target("flagscale")
     best = tried(replace(question(), limits=CP, target=flagscale))[1].best
     assert best is not None and not best.config.further_degrees
-    best = tried(replace(question(room=130e6, experts=4), target=flagscale))[1].best
+    best = tried(replace(question(room=130e6, experts=4, mlp="swiglu"), target=flagscale))[1].best
     assert best is not None and best.config.stage_ep == (2, 4)
 
 
