@@ -97,13 +97,19 @@ def _islands(numbers: list[int]) -> str:
     return f"Islands {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
+OTHER_PREDICTION = (
+    "the file was changed, or another version of holmes-sim, or another profile, made the prediction. Make a new plan."
+)
+"""Why a prediction is not that of a new simulation."""
+
+
 def unconfirmed_islands(plan: IslandsPlan, period_s: Seconds) -> str:
     """One line if the plan's prediction differs from a new simulation of its outer period, in seconds; empty if it does not."""
     if plan.prediction is None or math.isclose(plan.prediction.period_s, period_s, rel_tol=SAME):
         return ""
     return (
         f"The plan predicts {time_text(plan.prediction.period_s)} per outer period, but its simulation gives "
-        f"{time_text(period_s)}: another version of holmes-sim, or another profile, made the prediction. Make a new plan."
+        f"{time_text(period_s)}: {OTHER_PREDICTION}"
     )
 
 
@@ -134,7 +140,7 @@ def unconfirmed(plan: Plan | PipelinesPlan, step_s: Seconds) -> str:
         return ""
     return (
         f"The plan predicts {time_text(plan.prediction.step_s)} per step, but its simulation gives {time_text(step_s)}, which "
-        "is shown: another version of holmes-sim, or another profile, made the prediction. Make a new plan."
+        f"is shown: {OTHER_PREDICTION}"
     )
 
 

@@ -78,6 +78,18 @@ def test_without_a_folder_there_is_nothing_to_ask(capsys):
     assert "name a folder of megatron, flagscale, torchtitan, deepspeed, holmes" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_not_there_or_has_no_such_target_is_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as missing:
+        law.show(["--holmes", str(tmp_path / "nowhere")])
+    assert missing.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: --holmes {tmp_path / 'nowhere'}: no such folder")
+    with pytest.raises(SystemExit) as empty:
+        law.show(["--megatron", str(tmp_path), "--plans", "1"])
+    assert empty.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"error: --megatron {tmp_path}: this folder has no megatron that can be imported: " in last
+
+
 def test_every_framework_has_reasons_that_lie_behind_its_parser():
     assert set(reasons.BEHIND) == set(law.TARGETS) == set(exporters.frameworks())
 

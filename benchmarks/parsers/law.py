@@ -25,6 +25,7 @@ from typing import NamedTuple
 from benchmarks.parsers import draws, reasons
 from holmes_sim import exporters
 from holmes_sim.launching import folder
+from sim.errors import OptionError
 from sim.formats import planfile
 from sim.plan.plan import Plan
 from tests.peers import exported
@@ -62,14 +63,16 @@ class Asked(NamedTuple):
 
 
 class Program:
-    """The parser of a target in a process of its own."""
+    """The parser of a target in a process of its own. Raises OptionError where its folder has none."""
 
     def __init__(self, target: str, where: Path, python: str = sys.executable):
         program = OWN if target == "megatron" else HERE / "peer_program.py"
         words = [python, "-W", "ignore", "-P", HERE / "reading.py", program, where.resolve()]
         variables = os.environ | {"PEER": str(PEERS / f"{target}.py")}
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
-        self._answer(target)
+        if why := self._answer(target)["refused"]:
+            self.close()
+            raise OptionError(f"--{target} {where}: this folder has no {target} that can be imported: {why}")
 
     def refusal(self, target: str, launch: dict[str, object]) -> str:
         """Why the target refuses what was written, empty where it takes it. Raises SystemExit where the program ended."""
@@ -127,8 +130,13 @@ def show(options: list[str]) -> None:
     if not folders:
         parser.error(f"name a folder of {', '.join(TARGETS)}")
     known: dict[str, list[Asked]] = {}
+    if missing := [f"--{target} {where}" for target, where in folders.items() if not where.is_dir()]:
+        parser.error(f"{', '.join(missing)}: no such folder")
     for target, where in folders.items():
-        program = Program(target, where, given.python)
+        try:
+            program = Program(target, where, given.python)
+        except OptionError as error:
+            parser.error(str(error))
         plans = draws.plans(given.seed, USUAL.get(target, "1f1b"), given.plans)
         known[target] = [asked(plan, target, program) for plan in plans]
         program.close()

@@ -95,7 +95,10 @@ def searched(found: Certificate) -> str:
     parts = [_axis(axis, axes.get("vpp")) for name, axis in axes.items() if name in LISTED and _is_printed(axis, axes)]
     split = [text.partition(" ") for text in found.outside]
     other = [_outside(name, text) for name, _, text in split if name in LISTED or text in (TRIED, BOUNDED)]
-    other += ["more in plan.json"] if len(other) < len(split) else []
+    if not other:  # none in one or two words
+        other = [*found.outside]
+    elif len(other) < len(split):
+        other.append("more in plan.json")
     required = f" Required: {'; '.join(map(str, axes['required'].values))}." if "required" in axes else ""
     return f"Searched: {', '.join(parts)}.{required}" + (f" Outside: {'; '.join(other)}." if other else "")
 

@@ -93,7 +93,8 @@ def test_a_prediction_that_is_not_confirmed_is_told(run, plan_file, tmp_path):
     changed.write_text(json.dumps(document))
     line = (
         f"The plan predicts {time_text(2 * promised)} per step, but its simulation gives {time_text(promised)}, which is "
-        "shown: another version of holmes-sim, or another profile, made the prediction. Make a new plan.\n"
+        "shown: the file was changed, or another version of holmes-sim, or another profile, made the prediction. Make a new "
+        "plan.\n"
     )
     seen = run("simulate", changed, "--json")
     assert (seen.code, seen.err, json.loads(seen.out)["confirmed"]) == (0, line, False)
