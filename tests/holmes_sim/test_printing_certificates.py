@@ -48,9 +48,10 @@ def test_plans_that_are_tried_beside_the_proof_are_reported_in_the_line():
     space = (Axis("tp", (1, 2)),)
     tried = replace(PROOF, space=space, outside=("stage_dp (tried, without a proof)", "unfused attention"))
     assert searched(tried) == "Searched: tp 1 or 2. Outside: stage_dp (tried, without a proof); more in plan.json."
-    assert searched(replace(PROOF, space=space, outside=("stage_dp (one dp for all stages)",))) == (
-        "Searched: tp 1 or 2. Outside: more in plan.json."
-    )
+    long = "stage_dp (one dp for all stages)", "plans on devices that are idle today"
+    assert searched(replace(PROOF, space=space, outside=long)) == (
+        "Searched: tp 1 or 2. Outside: stage_dp (one dp for all stages); plans on devices that are idle today."
+    ), "all, where none is said in a few words"
 
 
 def test_what_is_proved_of_unlike_degrees_is_told_with_its_space():
